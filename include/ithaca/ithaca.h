@@ -1,0 +1,271 @@
+/* Ithaca: exact context-parallel attention.
+ *
+ *   o = softmax(scale * q k^T + bias) v
+ *
+ * computed by one rank or by many, each of which holds a share of the sequence. Describe the problem, create a plan,
+ * execute it as often as you like:
+ *
+ *     #include <ithaca/ithaca.h>
+ *
+ *     static ith_status attend(ith_context *ctx, ith_comm *comm, void *user)
+ *     {
+ *         ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+ *         problem.batch = 1, problem.heads = problem.kv_heads = 8, problem.head_dim = 64;
+ *         problem.q_len = problem.kv_len = 1000, problem.dtype = ITH_F32;
+ *         ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+ *         options.strategy = ITH_STRATEGY_ULYSSES;
+ *         ith_plan *plan = NULL;
+ *         ith_status status = ith_plan_create(ctx, &problem, &options, comm, &plan);
+ *         ith_attn_tensors t = my_share_of(user, ith_comm_rank(comm));
+ *         if (!status)
+ *             status = ith_plan_execute(plan, &t);
+ *         ith_plan_destroy(&plan);
+ *         return status;
+ *     }
+ *     ...
+ *     ith_context *ctx = NULL;
+ *     if (ith_context_create(NULL, &ctx) || ith_run_ranks(ctx, 4, 0, attend, &mine))
+ *         fprintf(stderr, "%s\n", ith_context_error(ctx));
+ *     ith_context_destroy(&ctx);
+ *
+ * Rules that hold everywhere
+ *   Errors     Functions return ITH_OK (0) or a negative status; ith_context_error() then gives one sentence for a
+ *              person. The library never exits, aborts or prints.
+ *   Ownership  A constructor fills its last argument, with NULL on failure; what it made is yours, and its destructor
+ *              takes the address of your pointer, frees and nulls it. A destructor accepts NULL and pointers to NULL.
+ *              A pointer that you pass in stays yours and must outlive only the call, unless a comment says more.
+ *   Threads    A context, and everything made with it, is used by one thread at a time. Ranks in one process have a
+ *              context each (ith_run_ranks makes them).
+ *   Sizes      int64_t, in elements unless the name says bytes. Tensors are row-major, the last index fastest.
+ */
+#ifndef ITHACA_H
+#define ITHACA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ITH_VERSION_MAJOR 0
+#define ITH_VERSION_MINOR 1
+#define ITH_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define ITH_API __attribute__((visibility("default")))
+#else
+#define ITH_API
+#endif
+
+/* ---- Status ------------------------------------------------------------------------------------------------------ */
+
+typedef enum ith_status {
+    ITH_OK = 0,
+    ITH_ERR_ARGUMENT = -1,    /* a parameter is wrong; the sentence names it */
+    ITH_ERR_UNSUPPORTED = -2, /* legal, but not built or not possible here; the sentence names what is */
+    ITH_ERR_MEMORY = -3,      /* an allocation failed */
+    ITH_ERR_IO = -4,          /* the operating system refused to open, read or write */
+    ITH_ERR_FORMAT = -5,      /* a file is not what it claims to be */
+    ITH_ERR_TIMEOUT = -6,     /* a peer did not answer in time */
+    ITH_ERR_ABORTED = -7,     /* another rank failed or was ended */
+    ITH_ERR_INTERRUPTED = -8, /* the caller asked to stop */
+    ITH_ERR_NUMERIC = -9,     /* NaN or infinity where there must be none */
+    ITH_ERR_INTERNAL = -10    /* a library below refused what it should accept, or a defect of ours */
+} ith_status;
+
+/* "ITH_ERR_MEMORY" and so on; "unknown status" for anything else. Never NULL; static storage. */
+ITH_API const char *ith_status_name(ith_status status);
+
+/* "0.1.0". Static storage. */
+ITH_API const char *ith_version(void);
+
+/* ---- Context: allocator, log, last error -------------------------------------------------------------------------- */
+
+/* Element types. Attention takes F32, BF16 and F16; files know all. */
+typedef enum ith_dtype {
+    ITH_DTYPE_NONE = 0,
+    ITH_F32,
+    ITH_BF16,
+    ITH_F16,
+    ITH_F64,
+    ITH_BOOL,
+    ITH_U8,
+    ITH_I8,
+    ITH_I16,
+    ITH_I32,
+    ITH_I64
+} ith_dtype;
+
+/* Bytes of one element; 0 for ITH_DTYPE_NONE and anything unknown. */
+ITH_API int64_t ith_dtype_bytes(ith_dtype type);
+/* "f32", "bf16", ...; "none" for anything unknown. */
+ITH_API const char *ith_dtype_name(ith_dtype type);
+
+/* Every allocation of the library goes through one of these. Both functions must be safe to call from several threads. */
+typedef struct ith_allocator {
+    void *(*allocate)(void *user, size_t bytes, size_t alignment); /* NULL: none left; alignment is a power of two */
+    void (*release)(void *user, void *pointer);                    /* never called with NULL */
+    void *user;
+} ith_allocator;
+
+typedef enum ith_log_level { ITH_LOG_ERROR = 0, ITH_LOG_WARNING, ITH_LOG_INFO, ITH_LOG_DEBUG } ith_log_level;
+/* One line, no line break at its end. May be called from several ranks' threads at once. */
+typedef void (*ith_log_fn)(void *user, ith_log_level level, const char *line);
+
+typedef struct ith_context_options {
+    size_t struct_size;
+    const ith_allocator *allocator; /* NULL: the C library's; copied */
+    ith_log_fn log;                 /* NULL: silence */
+    void *log_user;
+    ith_log_level log_level; /* lines above this level are not made */
+    uint32_t cpu_mask;       /* instruction sets (ith_cpu_feature) that may be used; 0: all that the machine has */
+} ith_context_options;
+#define ITH_CONTEXT_OPTIONS_INIT \
+    { .struct_size = sizeof(ith_context_options), .log_level = ITH_LOG_WARNING }
+
+typedef struct ith_context ith_context;
+
+/* options may be NULL. */
+ITH_API ith_status ith_context_create(const ith_context_options *options, ith_context **out);
+/* A context with the same allocator, log and instruction sets, for another thread; it counts its memory in its parent,
+ * which must outlive it. */
+ITH_API ith_status ith_context_clone(ith_context *parent, ith_context **out);
+ITH_API void ith_context_destroy(ith_context **context);
+
+/* The sentence of the last failure, "" if there was none. Valid until the context's next call. */
+ITH_API const char *ith_context_error(const ith_context *context);
+
+/* Bytes held now, and the most that were ever held, by everything made with this context and its clones. */
+typedef struct ith_memory_use {
+    int64_t current_bytes, peak_bytes;
+} ith_memory_use;
+ITH_API ith_memory_use ith_context_memory(const ith_context *context);
+
+/* Instruction sets, as bits. */
+typedef enum ith_cpu_feature {
+    ITH_CPU_BASELINE = 1u << 0,    /* plain C: always there */
+    ITH_CPU_AVX2 = 1u << 1,        /* AVX2, FMA and F16C */
+    ITH_CPU_AVX512 = 1u << 2,      /* AVX-512 F, BW, DQ, VL */
+    ITH_CPU_AVX512_BF16 = 1u << 3, /* VDPBF16PS */
+    ITH_CPU_AVX512_FP16 = 1u << 4,
+    ITH_CPU_NEON = 1u << 5
+} ith_cpu_feature;
+/* What this machine and the context's mask both allow. */
+ITH_API uint32_t ith_context_cpu(const ith_context *context);
+/* Names of the bits set, joined by spaces, cut to fit; returns text. */
+ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_bytes);
+
+/* ---- Ranks --------------------------------------------------------------------------------------------------------- */
+
+/* A communicator: one rank's view of a group of ranks. Calls on it are collective: every rank makes the same ones in
+ * the same order. */
+typedef struct ith_comm ith_comm;
+
+ITH_API int ith_comm_rank(const ith_comm *comm); /* 0 .. size-1; 0 for NULL */
+ITH_API int ith_comm_size(const ith_comm *comm); /* 1 for NULL */
+
+/* The share of `length` items that falls to `rank` of `ranks`: contiguous, in rank order, sizes differ by at most one,
+ * the longer ones first. Sequences and heads are shared out by this rule everywhere. */
+ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count);
+
+/* What a rank does. Whatever it returns ends the whole group: a failure wakes every rank that waits for this one. */
+typedef ith_status (*ith_rank_fn)(ith_context *context, ith_comm *comm, void *user);
+
+/* Runs fn as `ranks` ranks, each in a thread of its own with a context cloned from `context` and an OpenMP team of its
+ * share of `threads` (0: all cores; at least one each). Returns when all have ended: ITH_OK if all did, otherwise the
+ * status of the rank that failed first, whose sentence is then in `context`. */
+ITH_API ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user);
+
+/* The same group for threads of your own: comms[i] is rank i's, used with contexts[i]. All must live until every rank
+ * is done; destroy each with ith_comm_destroy. */
+ITH_API ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms);
+/* Ends every wait on the group, now and later, with `status` and this rank's error sentence. */
+ITH_API void ith_comm_abort(ith_comm *comm, ith_status status);
+/* Seconds that a wait lasts before it fails with ITH_ERR_TIMEOUT; 0 waits for ever. 600 at first. */
+ITH_API void ith_comm_set_timeout(ith_comm *comm, double seconds);
+ITH_API void ith_comm_destroy(ith_comm **comm);
+
+/* ---- Attention ------------------------------------------------------------------------------------------------------ */
+
+/* What is to be computed. Sizes are those of the whole problem; a rank holds its ith_share of q_len and kv_len. */
+typedef struct ith_attn_problem {
+    size_t struct_size;
+    int64_t batch;    /* B */
+    int64_t heads;    /* H, of q and o */
+    int64_t kv_heads; /* Hkv, a divisor of H (grouped queries); 0: H */
+    int64_t head_dim; /* D */
+    int64_t q_len;    /* Sq */
+    int64_t kv_len;   /* Skv */
+    ith_dtype dtype;  /* of q, k, v and o */
+    float scale;      /* 0: 1/sqrt(D) */
+    bool has_key_bias;  /* ith_attn_tensors.key_bias will be given */
+    bool replicated_kv; /* every rank holds all of k and v (cross attention): only queries are split, nothing is sent */
+    /* Elements from one row of the sequence to the next, and from one batch entry to the next; 0: contiguous
+     * [B, S, H, D]. Heads are always contiguous, [H, D]. */
+    int64_t q_row_stride, q_batch_stride;
+    int64_t k_row_stride, k_batch_stride;
+    int64_t v_row_stride, v_batch_stride;
+    int64_t o_row_stride, o_batch_stride;
+} ith_attn_problem;
+#define ITH_ATTN_PROBLEM_INIT \
+    { .struct_size = sizeof(ith_attn_problem), .batch = 1, .dtype = ITH_F32 }
+
+/* Zero means "choose for me". */
+typedef enum ith_strategy {
+    ITH_STRATEGY_AUTO = 0,
+    ITH_STRATEGY_SINGLE,      /* one rank */
+    ITH_STRATEGY_ULYSSES,     /* all-to-all: sequence shards for head shards and back (arXiv:2309.14509) */
+    ITH_STRATEGY_RING,        /* keys and values travel round the ranks (arXiv:2310.01889) */
+    ITH_STRATEGY_ULYSSES_RING /* ulysses inside, ring outside (arXiv:2405.07719) */
+} ith_strategy;
+/* "ulysses", ...; "unknown". */
+ITH_API const char *ith_strategy_name(ith_strategy strategy);
+/* Also takes the reference's names (dot_product, flash, ulysses_custom, tokamax_ring, ...) that ask for nothing this
+ * build lacks. ITH_ERR_ARGUMENT with a sentence otherwise. */
+ITH_API ith_status ith_strategy_parse(ith_context *context, const char *name, ith_strategy *out);
+
+typedef struct ith_attn_options {
+    size_t struct_size;
+    ith_strategy strategy;
+    int ulysses, ring; /* the mesh, ulysses * ring = ranks; rank = ring index * ulysses + ulysses index */
+    const char *kernel; /* a name from ith_kernel_list; NULL: the fastest that the machine runs */
+} ith_attn_options;
+#define ITH_ATTN_OPTIONS_INIT \
+    { .struct_size = sizeof(ith_attn_options) }
+
+typedef struct ith_plan ith_plan;
+
+/* Resolves every choice, checks that it is legal, allocates all that execution needs. Collective over comm (NULL: one
+ * rank): all ranks succeed or all fail. The plan keeps comm and context: both must outlive it. ITH_ERR_ARGUMENT names
+ * the rule that was broken and the nearest choice that is legal. */
+ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem,
+                                   const ith_attn_options *options, ith_comm *comm, ith_plan **out);
+
+/* This rank's tensors: q [B, Sq share, H, D], k and v [B, Skv share, Hkv, D] (all of Skv if replicated_kv), o as q.
+ * o may not overlap the others. */
+typedef struct ith_attn_tensors {
+    const void *q, *k, *v;
+    void *o;
+    float *lse;            /* [B, H, Sq share], natural logarithm of the sum of exponentials; NULL: not wanted */
+    const float *key_bias; /* [B, Skv], of the whole sequence and the same on every rank: added to the scaled logits
+                            * of a key; -INFINITY masks the key. Only with has_key_bias */
+} ith_attn_tensors;
+
+/* Collective. Allocates nothing. A row with no key to attend to gives o = 0 and lse = -INFINITY. The same inputs give
+ * the same bits on every run, and ulysses the same bits as single. */
+ITH_API ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors);
+
+/* What was chosen, as lines of text; cut to fit, returns text. */
+ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes);
+ITH_API void ith_plan_destroy(ith_plan **plan);
+
+/* The kernels that were built, best first: index 0, 1, ... until it returns NULL. `usable`: whether this context's
+ * machine runs it. */
+ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool *usable);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

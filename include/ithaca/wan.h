@@ -1,0 +1,106 @@
+/* Ithaca's engine: Wan 2.1 / 2.2 text-to-video from a checkpoint in the diffusers layout, on one rank or several.
+ *
+ *     ith_pipeline *pipeline = NULL;
+ *     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+ *     options.prompt = "A red circle moves to the right on a black background.";
+ *     options.on_frame = my_frame;
+ *     if (ith_pipeline_open(ctx, "models/shapes", &pipeline) || ith_pipeline_generate(pipeline, &options, NULL))
+ *         fprintf(stderr, "%s\n", ith_context_error(ctx));
+ *     ith_pipeline_close(&pipeline);
+ *
+ * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too. */
+#ifndef ITHACA_WAN_H
+#define ITHACA_WAN_H
+
+#include <ithaca/ithaca.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a checkpoint is, read from its configuration files. */
+typedef struct ith_model_info {
+    const char *kind; /* "Wan2.2-T2V", ...: what it was recognised as; lives as long as the pipeline */
+    int experts;      /* 1 or 2 */
+    int64_t layers, heads, head_dim, ffn_dim, text_dim, text_layers, latent_channels;
+    int64_t frame_stride, pixel_stride; /* video frames per latent frame, pixels per latent pixel */
+    int64_t size_multiple;              /* height and width must be multiples of it */
+    double boundary;                    /* of the experts, as a fraction of 1000 time steps; 0 with one expert */
+    /* Defaults for what is not asked for. */
+    int64_t frames, height, width, steps;
+    double fps, shift, guidance[2];
+    const char *negative;
+} ith_model_info;
+
+typedef struct ith_pipeline ith_pipeline;
+/* Reads and checks every configuration file and the header of every weight file; loads no weights yet. The pipeline
+ * keeps the context. */
+ITH_API ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out);
+ITH_API void ith_pipeline_close(ith_pipeline **pipeline);
+ITH_API const ith_model_info *ith_pipeline_info(const ith_pipeline *pipeline);
+
+/* The ids of a text, at most 512 with </s>. ids holds 512. */
+ITH_API ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32_t *ids, int64_t *count);
+
+typedef enum ith_generate_solver { ITH_GENERATE_UNIPC = 1, ITH_GENERATE_EULER } ith_generate_solver;
+typedef enum ith_generate_grid { ITH_GENERATE_OFFICIAL = 1, ITH_GENERATE_DIFFUSERS } ith_generate_grid;
+/* How the guidance branches share the ranks: as one batch, on two halves of them, or one after the other. */
+typedef enum ith_generate_cfg { ITH_CFG_BATCH = 1, ITH_CFG_PARALLEL, ITH_CFG_SEQUENTIAL } ith_generate_cfg;
+typedef enum ith_generate_precision { ITH_GENERATE_F32 = 1, ITH_GENERATE_BF16 } ith_generate_precision;
+
+typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, ITH_STAGE_DECODE } ith_stage;
+
+typedef struct ith_generate_report {
+    double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds, decode_sink_seconds;
+    int64_t steps_done, frames_done;
+    int64_t predicted_bytes, peak_bytes; /* of the context's allocator */
+    char plan[512];                      /* ith_plan_print of the self-attention */
+} ith_generate_report;
+
+/* Zero, and NULL, mean "the model's default" or "none" unless a comment says otherwise. */
+typedef struct ith_generate_options {
+    size_t struct_size;
+    const char *prompt;   /* UTF-8; required unless from_latents */
+    const char *negative; /* NULL: the model's default; "" for none */
+    int64_t frames, height, width, steps;
+    double shift;
+    double guidance[2]; /* high noise, low noise; NAN: default. 1 or less leaves out the negative branch */
+    double boundary;    /* NAN: default */
+    ith_generate_solver solver;   /* 0: UniPC */
+    ith_generate_grid grid;       /* 0: official */
+    ith_generate_cfg cfg;         /* 0: batch */
+    ith_generate_precision precision; /* 0: the faster on this machine, measured */
+    uint64_t seed;
+    const char *noise_file;   /* .safetensors with `noise` [channels, frames, height, width]; NULL: from seed */
+    const char *dump_file;    /* .safetensors: noise, latents [steps, ...], final, frames */
+    const char *latents_file; /* where latents are saved before they are decoded; NULL: nowhere */
+    const char *from_latents; /* such a file: decode it and do nothing else */
+    int ranks;                /* in this process; 0: 1 */
+    int threads;              /* of this process, shared out to its ranks; 0: all cores */
+    ith_attn_options attention;
+    /* Called from one thread at a time. progress: after every step, frame and loaded component. */
+    void (*on_progress)(void *user, ith_stage stage, int64_t done, int64_t total);
+    /* A finished frame, [height, width, 3] 8-bit RGB, in order; a failure ends the call. */
+    ith_status (*on_frame)(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width);
+    bool (*should_stop)(void *user); /* asked before every step and frame */
+    void *user;
+} ith_generate_options;
+#define ITH_GENERATE_OPTIONS_INIT                                                                                  \
+    {                                                                                                              \
+        .struct_size = sizeof(ith_generate_options), .guidance = {__builtin_nan(""), __builtin_nan("")},           \
+        .boundary = __builtin_nan(""), .attention = ITH_ATTN_OPTIONS_INIT                                          \
+    }
+
+/* Puts the model's defaults where nothing was asked for, and checks everything that can be checked without weights. */
+ITH_API ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options);
+/* The bytes that a run with these options will hold at its peak. Options must be resolved. */
+ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes);
+/* Prompt to frames. report may be NULL; it is filled as far as the run came, also on failure. ITH_ERR_INTERRUPTED if
+ * should_stop said so, ITH_ERR_NUMERIC naming the step if latents became NaN. */
+ITH_API ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_options *options,
+                                         ith_generate_report *report);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,9 @@
+#ifndef ITH_BASE_CLOCK_H
+#define ITH_BASE_CLOCK_H
+
+#include "context.h"
+
+/* Seconds on a clock that never goes back. */
+ITH_PRIVATE double ith_clock_seconds(void);
+
+#endif

@@ -1,0 +1,219 @@
+/* The context: allocator, log, last error, memory count. */
+#include "context.h"
+
+#include "cpu.h"
+#include "size.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64
+
+/* One per family of contexts, in its root. */
+typedef struct memory_count {
+    atomic_int_fast64_t current_bytes, peak_bytes;
+} memory_count;
+
+struct ith_context {
+    ith_allocator allocator;
+    ith_log_fn log;
+    void *log_user;
+    ith_log_level log_level;
+    uint32_t cpu;
+    memory_count own_count;
+    memory_count *count;
+    char error[ITH_ERROR_BYTES];
+};
+
+static void *system_allocate(void *user, size_t bytes, size_t alignment)
+{
+    (void)user;
+    void *pointer = NULL;
+    return posix_memalign(&pointer, alignment, bytes) ? NULL : pointer;
+}
+
+static void system_release(void *user, void *pointer)
+{
+    (void)user;
+    free(pointer);
+}
+
+static const ith_allocator system_allocator = {system_allocate, system_release, NULL};
+
+static ith_context *context_new(const ith_allocator *allocator)
+{
+    ith_context *context = allocator->allocate(allocator->user, sizeof *context, ALIGNMENT);
+    if (!context)
+        return NULL;
+    memset(context, 0, sizeof *context);
+    context->allocator = *allocator;
+    context->count = &context->own_count;
+    return context;
+}
+
+ith_status ith_context_create(const ith_context_options *options, ith_context **out)
+{
+    *out = NULL;
+    ith_context_options defaults = ITH_CONTEXT_OPTIONS_INIT;
+    if (!options)
+        options = &defaults;
+    if (options->struct_size != sizeof *options)
+        return ITH_ERR_ARGUMENT;
+    ith_context *context = context_new(options->allocator ? options->allocator : &system_allocator);
+    if (!context)
+        return ITH_ERR_MEMORY;
+    context->log = options->log;
+    context->log_user = options->log_user;
+    context->log_level = options->log_level;
+    context->cpu = ith_cpu_detect();
+    if (options->cpu_mask)
+        context->cpu &= options->cpu_mask | ITH_CPU_BASELINE;
+    *out = context;
+    return ITH_OK;
+}
+
+ith_status ith_context_clone(ith_context *parent, ith_context **out)
+{
+    *out = NULL;
+    ith_context *context = context_new(&parent->allocator);
+    if (!context)
+        return ith_fail(parent, ITH_ERR_MEMORY, "out of memory for a rank's context");
+    context->log = parent->log;
+    context->log_user = parent->log_user;
+    context->log_level = parent->log_level;
+    context->cpu = parent->cpu;
+    context->count = parent->count;
+    *out = context;
+    return ITH_OK;
+}
+
+void ith_context_destroy(ith_context **context)
+{
+    if (!context || !*context)
+        return;
+    ith_allocator allocator = (*context)->allocator;
+    allocator.release(allocator.user, *context);
+    *context = NULL;
+}
+
+const char *ith_context_error(const ith_context *context)
+{
+    return context ? context->error : "out of memory for a context";
+}
+
+uint32_t ith_context_cpu(const ith_context *context)
+{
+    return context->cpu;
+}
+
+ith_memory_use ith_context_memory(const ith_context *context)
+{
+    ith_memory_use use = {atomic_load(&context->count->current_bytes), atomic_load(&context->count->peak_bytes)};
+    return use;
+}
+
+ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(context->error, sizeof context->error, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)
+{
+    char reason[ITH_ERROR_BYTES];
+    memcpy(reason, context->error, sizeof reason);
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(context->error, sizeof context->error, format, arguments);
+    va_end(arguments);
+    if (length >= 0 && (size_t)length < sizeof context->error)
+        snprintf(context->error + length, sizeof context->error - (size_t)length, ": %s", reason);
+    return status;
+}
+
+void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
+{
+    if (!context->log || level > context->log_level)
+        return;
+    char line[ITH_ERROR_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    context->log(context->log_user, level, line);
+}
+
+/* ---- Memory: a block is preceded by one aligned header that holds its size ------------------------------------------ */
+
+static void count_add(memory_count *count, int64_t bytes)
+{
+    int_fast64_t now = atomic_fetch_add(&count->current_bytes, bytes) + bytes;
+    int_fast64_t peak = atomic_load(&count->peak_bytes);
+    while (now > peak && !atomic_compare_exchange_weak(&count->peak_bytes, &peak, now))
+        ;
+}
+
+void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const char *what)
+{
+    int64_t bytes = 0, total = 0;
+    if (!ith_size_mul(count, size_bytes, &bytes) || !ith_size_add(bytes, ALIGNMENT, &total)) {
+        ith_fail(context, ITH_ERR_MEMORY, "%s: %lld times %lld bytes is more than a size can hold", what,
+                 (long long)count, (long long)size_bytes);
+        return NULL;
+    }
+    char *block = context->allocator.allocate(context->allocator.user, (size_t)total, ALIGNMENT);
+    if (!block) {
+        ith_fail(context, ITH_ERR_MEMORY, "out of memory for %s: %.1f MiB asked for, %.1f MiB in use", what,
+                 (double)bytes / 1048576.0, (double)atomic_load(&context->count->current_bytes) / 1048576.0);
+        return NULL;
+    }
+    memcpy(block, &total, sizeof total);
+    count_add(context->count, total);
+    return block + ALIGNMENT;
+}
+
+void *ith_alloc_zero(ith_context *context, int64_t count, int64_t size_bytes, const char *what)
+{
+    void *pointer = ith_alloc(context, count, size_bytes, what);
+    if (pointer)
+        memset(pointer, 0, (size_t)(count * size_bytes));
+    return pointer;
+}
+
+void ith_free(ith_context *context, void *pointer)
+{
+    if (!pointer)
+        return;
+    char *block = (char *)pointer - ALIGNMENT;
+    int64_t total = 0;
+    memcpy(&total, block, sizeof total);
+    atomic_fetch_sub(&context->count->current_bytes, total);
+    context->allocator.release(context->allocator.user, block);
+}
+
+char *ith_strdup(ith_context *context, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = ith_alloc(context, (int64_t)bytes, 1, "a string");
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+char *ith_format(ith_context *context, const char *format, ...)
+{
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    char *text = length < 0 ? NULL : ith_alloc(context, length + 1, 1, "a string");
+    if (text)
+        vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    return text;
+}

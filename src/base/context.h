@@ -1,0 +1,35 @@
+/* What the library's own files need of a context. The public half is in ithaca/ithaca.h. */
+#ifndef ITH_BASE_CONTEXT_H
+#define ITH_BASE_CONTEXT_H
+
+#include <ithaca/ithaca.h>
+
+/* Exported for libithaca_wan, which is built with this library; not part of its interface. */
+#define ITH_PRIVATE ITH_API
+
+/* Records the sentence and returns status, so that a failure is one line: return ith_fail(ctx, ITH_ERR_..., "...").
+ * The sentence is cut at ITH_ERROR_BYTES. */
+#define ITH_ERROR_BYTES 1024
+ITH_PRIVATE ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Puts `prefix: ` before the sentence of a failure that is being passed on. Returns status. */
+ITH_PRIVATE ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+ITH_PRIVATE void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* count * size bytes, aligned to 64. NULL with a recorded sentence (ITH_ERR_MEMORY) on failure or overflow; a pointer
+ * that must be freed also for 0 bytes. `what` names the thing in the sentence. */
+ITH_PRIVATE void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const char *what);
+/* The same, zeroed. */
+ITH_PRIVATE void *ith_alloc_zero(ith_context *context, int64_t count, int64_t size_bytes, const char *what);
+/* Frees and accepts NULL. */
+ITH_PRIVATE void ith_free(ith_context *context, void *pointer);
+/* A copy of text, to be freed with ith_free. */
+ITH_PRIVATE char *ith_strdup(ith_context *context, const char *text);
+/* printf into a new string, to be freed with ith_free; NULL as ith_alloc. */
+ITH_PRIVATE char *ith_format(ith_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

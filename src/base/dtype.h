@@ -1,0 +1,44 @@
+/* Conversions between f32 and the 16-bit types, round to nearest even. */
+#ifndef ITH_BASE_DTYPE_H
+#define ITH_BASE_DTYPE_H
+
+#include "context.h"
+
+#include <string.h>
+
+static inline float ith_f32_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t ith_f32_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float ith_f32_from_bf16(uint16_t value)
+{
+    return ith_f32_from_bits((uint32_t)value << 16);
+}
+
+static inline uint16_t ith_bf16_from_f32(float value)
+{
+    uint32_t bits = ith_f32_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) /* NaN: keep it one, whatever its low bits */
+        return (uint16_t)((bits >> 16) | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+ITH_PRIVATE float ith_f32_from_f16(uint16_t value);
+ITH_PRIVATE uint16_t ith_f16_from_f32(float value);
+
+/* y[i] = x[i] as f32. type: F32, BF16, F16 or F64. */
+ITH_PRIVATE void ith_to_f32(float *y, const void *x, ith_dtype type, int64_t count);
+/* y[i] = x[i] rounded to type: F32, BF16 or F16. */
+ITH_PRIVATE void ith_from_f32(void *y, ith_dtype type, const float *x, int64_t count);
+
+#endif

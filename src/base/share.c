@@ -1,0 +1,10 @@
+/* The one rule by which sequences and heads are shared out. */
+#include "context.h"
+#include "size.h"
+
+void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count)
+{
+    int64_t base = length / ranks, longer = length % ranks;
+    *begin = rank * base + ith_min64(rank, longer);
+    *count = base + (rank < longer ? 1 : 0);
+}

@@ -1,0 +1,39 @@
+/* Products and sums of sizes that must not overflow. */
+#ifndef ITH_BASE_SIZE_H
+#define ITH_BASE_SIZE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* *out = a * b; false if that is negative or does not fit. */
+static inline bool ith_size_mul(int64_t a, int64_t b, int64_t *out)
+{
+    return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, out);
+}
+
+static inline bool ith_size_add(int64_t a, int64_t b, int64_t *out)
+{
+    return a >= 0 && b >= 0 && !__builtin_add_overflow(a, b, out);
+}
+
+static inline int64_t ith_min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t ith_max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline int64_t ith_div_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static inline int64_t ith_round_up(int64_t a, int64_t b)
+{
+    return ith_div_up(a, b) * b;
+}
+
+#endif

@@ -1,0 +1,76 @@
+/* The communicator's contract: what a transport must do. Public half: ith_comm in ithaca/ithaca.h.
+ *
+ * Operations are posted and then tested or waited for; a posted buffer is left alone until its request is done.
+ * Requests come from a fixed pool of the communicator (ITH_COMM_REQUESTS in flight): posting allocates nothing.
+ * Operations on one communicator are posted in the same order by every rank.
+ * A wait ends in one of three ways: done, timed out (ITH_ERR_TIMEOUT), or aborted by some rank, with that rank's status
+ * and, in this rank's context, its sentence. After the last two the communicator is dead: everything that is posted or
+ * waited for later fails in the same way at once.
+ */
+#ifndef ITH_COMM_COMM_H
+#define ITH_COMM_COMM_H
+
+#include "../base/context.h"
+
+#define ITH_COMM_REQUESTS 16
+
+/* count[0] x count[1] runs of `bytes` bytes; run (i, j) starts at data + i * stride[0] + j * stride[1] (in bytes). */
+typedef struct ith_block {
+    void *data;
+    int64_t count[2], stride[2], bytes;
+} ith_block;
+
+/* One block on its way to or from a peer (itself included). Within an exchange the i-th block that a sends to b is the
+ * i-th that b receives from a; the two must hold equally many bytes in all, but may be laid out differently. */
+typedef struct ith_transfer {
+    int peer;
+    ith_block block;
+} ith_transfer;
+
+typedef enum ith_reduce { ITH_REDUCE_SUM, ITH_REDUCE_MAX } ith_reduce;
+
+typedef struct ith_request ith_request; /* owned by its communicator */
+typedef struct ith_comm_ops ith_comm_ops;
+
+struct ith_comm {
+    const ith_comm_ops *ops;
+    ith_context *context; /* of this rank: takes its error sentences */
+    int rank, size;
+    double timeout_seconds; /* 0: none */
+};
+
+struct ith_comm_ops {
+    const char *name;
+    /* All-to-all, neighbour shift and everything between. The transfer arrays are read until the request is done. */
+    ith_status (*exchange)(ith_comm *comm, const ith_transfer *sends, int send_count, const ith_transfer *receives,
+                           int receive_count, ith_request **out);
+    /* values[i] over all ranks, in rank order, the same bits on every rank. */
+    ith_status (*allreduce)(ith_comm *comm, float *values, int64_t count, ith_reduce operation, ith_request **out);
+    /* all[r * bytes] = mine of rank r. */
+    ith_status (*allgather)(ith_comm *comm, const void *mine, int64_t bytes, void *all, ith_request **out);
+    ith_status (*broadcast)(ith_comm *comm, void *data, int64_t bytes, int root, ith_request **out);
+    ith_status (*barrier)(ith_comm *comm, ith_request **out);
+    /* Never blocks. *done is true once, and the request is then gone. */
+    ith_status (*test)(ith_comm *comm, ith_request **request, bool *done);
+    /* Until done, at most comm->timeout_seconds. The request is gone whatever happens. */
+    ith_status (*wait)(ith_comm *comm, ith_request **request);
+    void (*abort)(ith_comm *comm, ith_status status, const char *sentence);
+    /* Ranks with the same colour form a new group, ordered by key, then by rank. Collective, and waits. */
+    ith_status (*split)(ith_comm *comm, int colour, int key, ith_comm **out);
+    void (*destroy)(ith_comm **comm);
+};
+
+/* Posted and waited for in one call; comm may be NULL (one rank) in all of these. */
+ITH_PRIVATE ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int send_count,
+                                         const ith_transfer *receives, int receive_count);
+ITH_PRIVATE ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation);
+ITH_PRIVATE ith_status ith_comm_allgather(ith_comm *comm, const void *mine, int64_t bytes, void *all);
+ITH_PRIVATE ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int root);
+ITH_PRIVATE ith_status ith_comm_barrier(ith_comm *comm);
+ITH_PRIVATE ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out);
+
+/* Every rank brings its own status and gets the worst: ranks agree before they act. On a rank that was itself fine,
+ * the context then holds the sentence of the lowest rank that was not. Returns what every rank returns. */
+ITH_PRIVATE ith_status ith_comm_agree(ith_comm *comm, ith_status mine);
+
+#endif

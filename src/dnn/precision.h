@@ -1,0 +1,7 @@
+#ifndef ITH_DNN_PRECISION_H
+#define ITH_DNN_PRECISION_H
+
+/* In what the operands of matrix products and convolutions are held. Sums are f32 always. */
+typedef enum ith_precision { ITH_PRECISION_AUTO = 0, ITH_PRECISION_F32, ITH_PRECISION_BF16 } ith_precision;
+
+#endif

@@ -1,0 +1,31 @@
+/* The tensors of one model component ("transformer", "vae", ...), from one file or from shards with an index. Whoever
+ * loads a component takes every tensor by name and shape; what nobody took is an error that names it, so that another
+ * kind of model is never mistaken for this one. */
+#ifndef ITH_FILES_STORE_H
+#define ITH_FILES_STORE_H
+
+#include <ithaca/files.h>
+
+#include "../base/context.h"
+
+typedef struct ith_store ith_store;
+
+/* folder/stem.safetensors, or the shards that folder/stem.safetensors.index.json names (all inside the folder: no path
+ * separators; each tensor where the index says, and no tensor twice). */
+ITH_PRIVATE ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store **out);
+ITH_PRIVATE void ith_store_close(ith_store **store);
+
+/* Whether a tensor of that name is there; does not take it. */
+ITH_PRIVATE bool ith_store_has(const ith_store *store, const char *name);
+/* Takes a tensor of F32, F16 or BF16 that must have exactly this shape. *out stays the store's. */
+ITH_PRIVATE ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims,
+                                      const int64_t *shape, const ith_tensor **out);
+/* Takes it as new f32 memory (ith_free). */
+ITH_PRIVATE ith_status ith_store_take_f32(ith_context *context, ith_store *store, const char *name, int dims,
+                                          const int64_t *shape, float **out);
+/* Takes without looking, every tensor whose name begins so: known to be unneeded. */
+ITH_PRIVATE void ith_store_skip(ith_store *store, const char *prefix);
+/* ITH_ERR_UNSUPPORTED naming a tensor that was not taken; ITH_OK if there is none. */
+ITH_PRIVATE ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store);
+
+#endif

@@ -1,0 +1,36 @@
+/* What is done to rows of numbers between the matrix products: norms, RoPE, activations. One body in C, compiled for
+ * each instruction set (the folder under cpu/ sets the flags) and chosen at run time. A row's result depends on that
+ * row alone. */
+#ifndef ITH_KERNELS_ROWOPS_H
+#define ITH_KERNELS_ROWOPS_H
+
+#include "../base/context.h"
+
+typedef struct ith_rowops {
+    const char *name;
+    /* y = (x - mean(x)) / sqrt(var(x) + eps) * a + b over n numbers; a and b may be NULL (1 and 0). y may be x. */
+    void (*layer_norm)(float *y, const float *x, const float *a, const float *b, int64_t n, float eps);
+    /* y = x / sqrt(mean(x^2) + eps) * w. y may be x. */
+    void (*rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps);
+    /* Rotates the pairs (x[2i], x[2i+1]) of each of `heads` heads of `head_dim` by the angle whose cosine and sine are
+     * cosines[i], sines[i], i < head_dim/2. In place. */
+    void (*rope)(float *x, const float *cosines, const float *sines, int64_t heads, int64_t head_dim);
+    /* x += gate * y; gate may be NULL (1). */
+    void (*add_gated)(float *x, const float *y, const float *gate, int64_t n);
+    void (*silu)(float *y, const float *x, int64_t n);      /* x / (1 + e^-x) */
+    void (*gelu_tanh)(float *y, const float *x, int64_t n); /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    /* y = gelu_tanh(x) * z */
+    void (*gelu_tanh_mul)(float *y, const float *x, const float *z, int64_t n);
+    /* For each of `pixels` rows of `channels`: y = x / max(|x|, 1e-12) * sqrt(channels) * gamma, then SiLU if asked.
+     * y may be x. */
+    void (*channel_norm)(float *y, const float *x, const float *gamma, int64_t pixels, int64_t channels, bool silu);
+    /* y = e^(x - max x) / sum, in place; all -inf gives 0. */
+    void (*softmax)(float *x, int64_t n);
+    void (*bf16_from_f32)(uint16_t *y, const float *x, int64_t n);
+    void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
+} ith_rowops;
+
+/* The best for ith_cpu_feature bits. Never NULL. */
+ITH_PRIVATE const ith_rowops *ith_rowops_choose(uint32_t cpu);
+
+#endif

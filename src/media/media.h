@@ -1,0 +1,27 @@
+/* Video files out: mp4, GIF or a folder of PNGs, through libav*. Written beside its name and renamed when whole. */
+#ifndef ITH_MEDIA_MEDIA_H
+#define ITH_MEDIA_MEDIA_H
+
+#include <ithaca/ithaca.h>
+
+typedef struct ith_video_writer ith_video_writer;
+
+typedef struct ith_video_options {
+    int64_t width, height; /* pixels */
+    double fps;
+    int crf;             /* H.264 quality, 0 (best) to 51; mp4 only */
+    const char *comment; /* prompt, seed and settings, kept in the file's metadata; NULL: none */
+} ith_video_options;
+
+/* The kind is told from the name: .mp4, .gif, or a trailing '/' (or an existing folder) for PNGs. Fails at once where
+ * nothing could be written later. */
+ith_status ith_video_open(ith_context *context, const char *path, const ith_video_options *options,
+                          ith_video_writer **out);
+/* rgb [height, width, 3]. */
+ith_status ith_video_add(ith_video_writer *writer, const uint8_t *rgb);
+/* Ends the file and gives it its name. The writer is gone whatever happens; on failure so is the unfinished file. */
+ith_status ith_video_finish(ith_video_writer **writer);
+/* Removes what was written. */
+void ith_video_discard(ith_video_writer **writer);
+
+#endif

@@ -1,0 +1,67 @@
+/* The Wan diffusion transformer: one expert's weights, a prompt's keys and values, and one rank's forward pass.
+ *
+ * A latent [C, F, H, W] becomes a sequence of S = F * H/2 * W/2 tokens (patch 1 x 2 x 2), f outermost, then h, w. Each
+ * rank holds its ith_share of the S tokens from the embedding to the head; only self-attention communicates. */
+#ifndef ITH_WAN_DIT_H
+#define ITH_WAN_DIT_H
+
+#include <ithaca/ithaca.h>
+
+#include "../dnn/precision.h"
+
+typedef struct ith_dit_config {
+    int64_t heads, head_dim, dim; /* dim = heads * head_dim */
+    int64_t ffn_dim, layers, text_dim, freq_dim;
+    int64_t in_channels, out_channels;
+    int64_t patch[3];
+    double eps;
+} ith_dit_config;
+
+/* folder/config.json, checked; anything of another architecture is refused by name. */
+ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
+
+/* An expert's weights, packed. Read-only once loaded: shared by all ranks of a process. */
+typedef struct ith_dit ith_dit;
+ith_status ith_dit_load(ith_context *context, const char *folder, ith_precision precision, ith_dit **out);
+void ith_dit_free(ith_context *context, ith_dit **dit);
+const ith_dit_config *ith_dit_config_of(const ith_dit *dit);
+
+/* The keys and values of one or more prompts in every layer of one expert, made once per prompt and expert.
+ * rows[b]: [counts[b], text_dim], the rows of the text encoder without padding; the 512 - counts[b] zero rows that the
+ * reference attends to are one key with log(512 - count) added to its logit. Read-only, shared by the ranks. */
+typedef struct ith_dit_text ith_dit_text;
+ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t batch, const float *const *rows,
+                               const int64_t *counts, ith_dit_text **out);
+void ith_dit_text_free(ith_context *context, ith_dit_text **text);
+
+/* One rank's buffers and plans for latents of one size: batch entries are the guidance branches. */
+typedef struct ith_dit_run ith_dit_run;
+typedef struct ith_dit_shape {
+    int64_t batch, frames, height, width; /* of the latent */
+} ith_dit_shape;
+/* Collective over comm (NULL: one rank). dit and text must outlive the run. */
+ith_status ith_dit_run_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
+                              const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
+                              ith_dit_run **out);
+void ith_dit_run_free(ith_context *context, ith_dit_run **run);
+
+/* Collective. tokens [batch, S share, in_channels * 4] and out [batch, S share, out_channels * 4], a token's numbers in
+ * the order (channel, patch row, patch column) on the way in AND out. t [batch]: the time step each entry is given. */
+ith_status ith_dit_forward(ith_context *context, ith_dit_run *run, const float *tokens, const float *t, float *out);
+
+/* Names a stage's output after it was computed: for tests. rows of [batch, S share, width]. */
+typedef void (*ith_dit_watch_fn)(void *user, const char *stage, const float *rows, int64_t batch, int64_t row_count,
+                                 int64_t width);
+void ith_dit_run_watch(ith_dit_run *run, ith_dit_watch_fn watch, void *user);
+
+/* [channels, frames, height, width] <-> tokens [begin, begin + count) of [S, channels * 4]. */
+void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
+                      float *tokens);
+void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
+                        float *latent);
+
+/* Bytes that weights, text and one rank's run will take; for the prediction before a run. */
+int64_t ith_dit_weight_bytes(const ith_dit_config *config, ith_precision precision);
+int64_t ith_dit_run_bytes(const ith_dit_config *config, const ith_dit_shape *shape, int ranks);
+
+#endif

@@ -1,0 +1,27 @@
+/* The umT5 encoder. */
+#ifndef ITH_WAN_TEXT_ENCODER_H
+#define ITH_WAN_TEXT_ENCODER_H
+
+#include "../base/context.h"
+#include "../dnn/precision.h"
+
+typedef struct ith_text_encoder ith_text_encoder;
+
+typedef struct ith_text_config {
+    int64_t vocab, dim, heads, head_dim, ffn_dim, layers, buckets, max_distance;
+    double eps;
+} ith_text_config;
+/* folder/config.json, checked; anything but a gated-GELU umT5 encoder is refused by name. */
+ith_status ith_text_config_read(ith_context *context, const char *folder, ith_text_config *out);
+
+ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_precision precision,
+                                 ith_text_encoder **out);
+void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder);
+const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
+/* ids [count] -> rows [count, dim], f32. */
+ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
+                           float *rows);
+/* Bytes of weights and of the work for `count` ids. */
+int64_t ith_text_encoder_bytes(const ith_text_config *config, ith_precision precision, int64_t count);
+
+#endif

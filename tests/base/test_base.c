@@ -1,0 +1,169 @@
+/* Status names, contexts, memory accounting, 16-bit conversions, shares. */
+#include "base/clock.h"
+#include "base/context.h"
+#include "base/dtype.h"
+#include "base/size.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void statuses_have_names(void **state)
+{
+    (void)state;
+    assert_string_equal(ith_status_name(ITH_ERR_INTERNAL), "ITH_ERR_INTERNAL");
+    assert_string_equal(ith_status_name((ith_status)12), "unknown status");
+    assert_int_equal(ith_dtype_bytes(ITH_BF16), 2);
+    assert_int_equal(ith_dtype_bytes((ith_dtype)99), 0);
+    assert_string_equal(ith_dtype_name((ith_dtype)-1), "none");
+    assert_string_equal(ith_version(), "0.1.0");
+}
+
+static void failures_keep_their_sentence(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_string_equal(ith_context_error(context), "");
+    assert_int_equal(ith_fail(context, ITH_ERR_IO, "no %s", "disk"), ITH_ERR_IO);
+    assert_int_equal(ith_fail_in(context, ITH_ERR_IO, "writing %d", 7), ITH_ERR_IO);
+    assert_string_equal(ith_context_error(context), "writing 7: no disk");
+    char long_text[3 * ITH_ERROR_BYTES];
+    memset(long_text, 'x', sizeof long_text);
+    long_text[sizeof long_text - 1] = '\0';
+    ith_fail(context, ITH_ERR_IO, "%s", long_text);
+    ith_fail_in(context, ITH_ERR_IO, "%s", long_text);
+    assert_int_equal(strlen(ith_context_error(context)), ITH_ERROR_BYTES - 1);
+    ith_context_destroy(&context);
+    assert_null(context);
+    ith_context_destroy(&context);
+}
+
+static void memory_is_counted_over_clones(void **state)
+{
+    (void)state;
+    ith_context *parent = NULL, *clone = NULL;
+    ith_context_create(NULL, &parent);
+    assert_int_equal(ith_context_clone(parent, &clone), ITH_OK);
+    void *a = ith_alloc(parent, 10, 100, "a"), *b = ith_alloc_zero(clone, 5, 200, "b");
+    assert_int_equal((uintptr_t)a % 64, 0);
+    assert_int_equal(((char *)b)[999], 0);
+    ith_memory_use use = ith_context_memory(parent);
+    assert_true(use.current_bytes >= 2000 && use.peak_bytes == use.current_bytes);
+    ith_free(parent, a);
+    ith_free(clone, b);
+    ith_free(clone, NULL);
+    assert_int_equal(ith_context_memory(parent).current_bytes, 0);
+    assert_int_equal(ith_context_memory(clone).peak_bytes, use.peak_bytes);
+    assert_null(ith_alloc(parent, INT64_MAX / 2, 4, "the moon"));
+    assert_non_null(strstr(ith_context_error(parent), "the moon"));
+    assert_null(ith_alloc(parent, -1, 4, "less"));
+    ith_context_destroy(&clone);
+    ith_context_destroy(&parent);
+}
+
+static void *refuse(void *user, size_t bytes, size_t alignment)
+{
+    (void)user, (void)bytes, (void)alignment;
+    return NULL;
+}
+
+static void release_nothing(void *user, void *pointer)
+{
+    (void)user, (void)pointer;
+}
+
+static void an_allocator_may_refuse(void **state)
+{
+    (void)state;
+    ith_allocator allocator = {refuse, release_nothing, NULL};
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.allocator = &allocator;
+    ith_context *context = (ith_context *)&options;
+    assert_int_equal(ith_context_create(&options, &context), ITH_ERR_MEMORY);
+    assert_null(context);
+}
+
+static void sixteen_bits_round_to_even(void **state)
+{
+    (void)state;
+    for (uint32_t bits = 0; bits < 0x10000; bits++) { /* every value survives the way there and back */
+        float f16 = ith_f32_from_f16((uint16_t)bits), bf16 = ith_f32_from_bf16((uint16_t)bits);
+        if (isnan(f16))
+            assert_true(isnan(ith_f32_from_f16(ith_f16_from_f32(f16))));
+        else
+            assert_int_equal(ith_f16_from_f32(f16), bits);
+        if (isnan(bf16))
+            assert_true(isnan(ith_f32_from_bf16(ith_bf16_from_f32(bf16))));
+        else
+            assert_int_equal(ith_bf16_from_f32(bf16), bits);
+    }
+    for (uint32_t bits = 0; bits < 0x7bff; bits++) { /* halfway between neighbours goes to the even one */
+        float low = ith_f32_from_f16((uint16_t)bits), high = ith_f32_from_f16((uint16_t)(bits + 1));
+        assert_int_equal(ith_f16_from_f32(0.5f * (low + high)), bits % 2 ? bits + 1 : bits);
+    }
+    assert_int_equal(ith_f16_from_f32(65519.9f), 0x7bff);
+    assert_int_equal(ith_f16_from_f32(65520.0f), 0x7c00);
+    assert_int_equal(ith_bf16_from_f32(ith_f32_from_bits(0x3f808000)), 0x3f80);
+    assert_int_equal(ith_bf16_from_f32(ith_f32_from_bits(0x3f818000)), 0x3f82);
+}
+
+static void shares_cover_everything_once(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks < 9; ranks++)
+        for (int64_t length = 0; length < 30; length++) {
+            int64_t next = 0, longest = 0;
+            for (int rank = 0; rank < ranks; rank++) {
+                int64_t begin = -1, count = -1;
+                ith_share(length, ranks, rank, &begin, &count);
+                assert_int_equal(begin, next);
+                assert_true(rank == 0 || count <= longest);
+                longest = rank == 0 ? count : longest;
+                assert_true(count >= longest - 1);
+                next += count;
+            }
+            assert_int_equal(next, length);
+        }
+}
+
+static void sizes_do_not_overflow(void **state)
+{
+    (void)state;
+    int64_t out = 0;
+    assert_true(ith_size_mul(1 << 20, 1 << 20, &out) && out == (int64_t)1 << 40);
+    assert_false(ith_size_mul((int64_t)1 << 40, (int64_t)1 << 40, &out));
+    assert_false(ith_size_mul(-1, 1, &out));
+    assert_false(ith_size_add(INT64_MAX, 1, &out));
+    assert_int_equal(ith_round_up(65, 64), 128);
+}
+
+static void masks_hide_instruction_sets(void **state)
+{
+    (void)state;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.cpu_mask = ITH_CPU_AVX2;
+    ith_context *context = NULL;
+    ith_context_create(&options, &context);
+    assert_false(ith_context_cpu(context) & ITH_CPU_AVX512);
+    assert_true(ith_context_cpu(context) & ITH_CPU_BASELINE);
+    char text[64];
+    assert_string_equal(ith_cpu_describe(ITH_CPU_BASELINE | ITH_CPU_AVX2, text, sizeof text), "baseline avx2");
+    assert_int_equal(strlen(ith_cpu_describe(0x3f, text, 10)), 9);
+    ith_context_destroy(&context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(statuses_have_names),        cmocka_unit_test(failures_keep_their_sentence),
+        cmocka_unit_test(memory_is_counted_over_clones), cmocka_unit_test(an_allocator_may_refuse),
+        cmocka_unit_test(sixteen_bits_round_to_even), cmocka_unit_test(shares_cover_everything_once),
+        cmocka_unit_test(sizes_do_not_overflow),      cmocka_unit_test(masks_hide_instruction_sets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
