@@ -13,12 +13,16 @@
  *     place in the block, on q_rows, or on the thread. (Ulysses gives the bits of a single rank because of this.)
  *   - Every q_rows and keys >= 0, every head_dim that `supports` accepts; nothing outside the arrays is touched.
  *   - A row all of whose keys are masked (bias -inf) has m = -inf, l = 0, o = 0, and when finished o = 0, lse = -inf.
+ *   - A key whose bias is -inf is absent: its k and v are not looked at, so that whatever lies there does no harm.
  *   - NaN in a query stays in its row. Sums in f32 or better.
  */
 #ifndef ITH_KERNELS_KERNEL_H
 #define ITH_KERNELS_KERNEL_H
 
 #include "../base/context.h"
+
+/* The largest head_dim that a kernel need take: keeps products of a few of its sizes far from overflow. */
+#define ITH_ATTN_HEAD_DIM_MAX (1 << 16)
 
 typedef struct ith_attn_pack {
     ith_dtype dtype; /* of k and v: F32, BF16, F16 */
@@ -47,20 +51,20 @@ typedef struct ith_attn_run {
 
 typedef struct ith_attn_kernel {
     const char *name;
-    uint32_t cpu; /* ith_cpu_feature bits that it needs */
-    int64_t q_block; /* queries per call of `run` for which it is at its best; a caller may pass any number */
+    uint32_t cpu;     /* ith_cpu_feature bits that it needs */
+    int64_t q_block;  /* queries per call of `run` for which it is at its best; a caller may pass any number */
     int64_t kv_block; /* keys per run likewise: how a caller cuts a long run of keys to share out packing */
     bool (*supports)(ith_dtype dtype, int64_t head_dim);
-    int64_t (*packed_bytes)(int64_t keys, int64_t head_dim);
+    int64_t (*packed_bytes)(int64_t keys, int64_t head_dim); /* -1 if the number does not fit */
     int64_t (*scratch_bytes)(int64_t head_dim);
     void (*pack)(const ith_attn_pack *pack);
     void (*run)(const ith_attn_run *run);
 } ith_attn_kernel;
 
 /* The kernels built, best first, index 0, 1, ... until NULL. */
-const ith_attn_kernel *ith_attn_kernel_at(int index);
+ITH_PRIVATE const ith_attn_kernel *ith_attn_kernel_at(int index);
 /* The best one that `cpu` runs and that supports the problem; by name if name is not NULL. NULL with a sentence. */
-const ith_attn_kernel *ith_attn_kernel_choose(ith_context *context, const char *name, ith_dtype dtype,
-                                              int64_t head_dim);
+ITH_PRIVATE const ith_attn_kernel *ith_attn_kernel_choose(ith_context *context, const char *name, ith_dtype dtype,
+                                                          int64_t head_dim);
 
 #endif
