@@ -1,0 +1,53 @@
+# A thin front to CMake. `make help` lists what there is.
+.DEFAULT_GOAL := build
+BUILD   ?= build
+PREFIX  ?= /usr/local
+DEMO    ?= demo.mp4
+PROMPT  ?= A red circle moves to the right on a black background.
+CTEST   := ctest --output-on-failure -j1 --no-tests=error
+
+.PHONY: help dependencies build demo check check-sanitizers bench asan tsan install format clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+dependencies: ## install the Debian packages that are missing
+	@tools/install_dependencies.sh
+
+build: dependencies ## the two libraries and the program, in build/
+	@cmake --preset default -B $(BUILD) -DCMAKE_INSTALL_PREFIX=$(PREFIX) >/dev/null
+	@cmake --build $(BUILD)
+
+demo: build ## a video from the small model kept here
+	$(BUILD)/ithaca generate --model models/shapes --prompt "$(PROMPT)" --output $(DEMO)
+	@echo "The video is $(abspath $(DEMO))"
+
+check: dependencies check-sanitizers build ## build and run every test
+	@cd $(BUILD) && $(CTEST)
+
+check-sanitizers: dependencies
+	@$(MAKE) --no-print-directory asan tsan
+
+asan: dependencies ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
+	@cmake --preset asan >/dev/null
+	@cmake --build build-asan
+	@cd build-asan && $(CTEST)
+
+# clang with libomp and Archer: gcc's OpenMP is not instrumented and gives false alarms.
+tsan: dependencies ## the ranks, attention and the engine on ranks under ThreadSanitizer
+	@cmake --preset tsan >/dev/null
+	@cmake --build build-tsan
+	@cd build-tsan && TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -L "tsan"
+
+bench: build ## load, text, per step and decode of the small model; attention kernels
+	@cmake --build $(BUILD) --target bench
+	@for program in $(BUILD)/bench_*; do echo "== $$program"; $$program || exit 1; done
+
+install: build ## into PREFIX (/usr/local): program, libraries, headers, pkg-config and CMake files, man pages
+	@cmake --install $(BUILD)
+
+format: ## clang-format over every C file
+	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
+
+clean: ## remove the build folders
+	rm -rf $(BUILD) build-asan build-tsan

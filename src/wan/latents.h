@@ -1,0 +1,37 @@
+/* Latents in and out of files: the first noise, latents to be decoded, and the dump of a run. */
+#ifndef ITH_WAN_LATENTS_H
+#define ITH_WAN_LATENTS_H
+
+#include <ithaca/files.h>
+
+/* The size of a latent: [channels, frames, height, width]. */
+typedef struct ith_latent_size {
+    int64_t channels, frames, height, width;
+} ith_latent_size;
+
+int64_t ith_latent_count(const ith_latent_size *size);
+
+/* The first tensor of `names` (ended by NULL) that the file has, as F32 of exactly this size. *out: ith_free. */
+ith_status ith_latents_read(ith_context *context, const char *path, const char *const *names,
+                            const ith_latent_size *size, float **out);
+/* The same, of any size with `channels` channels; *size says which. */
+ith_status ith_latents_read_any(ith_context *context, const char *path, const char *const *names, int64_t channels,
+                                ith_latent_size *size, float **out);
+/* One tensor `latents`; keys and values: metadata, pair_count of each. */
+ith_status ith_latents_write(ith_context *context, const char *path, const ith_latent_size *size, const float *latents,
+                             const char *const *keys, const char *const *values, int64_t pair_count);
+
+/* What --dump keeps until the run has ended. NULL members were not asked for or not made. */
+typedef struct ith_dump {
+    ith_latent_size size;
+    int64_t steps, steps_done, frames_done, height, width; /* height, width: of the frames */
+    float *noise, *latents, *final;
+    uint8_t *frames;
+} ith_dump;
+ith_status ith_dump_create(ith_context *context, const ith_latent_size *size, int64_t steps, int64_t frames,
+                           int64_t height, int64_t width, ith_dump **out);
+void ith_dump_free(ith_context *context, ith_dump **dump);
+/* noise, latents [steps done, ...], final and frames, as far as they were made. */
+ith_status ith_dump_write(ith_context *context, const char *path, const ith_dump *dump);
+
+#endif

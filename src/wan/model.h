@@ -1,0 +1,29 @@
+/* What a checkpoint folder says of itself: every configuration file, read and held against the others. */
+#ifndef ITH_WAN_MODEL_H
+#define ITH_WAN_MODEL_H
+
+#include <ithaca/wan.h>
+
+#include "dit.h"
+#include "sampler.h"
+#include "text_encoder.h"
+#include "vae.h"
+
+typedef struct ith_model {
+    char *folder;
+    char kind[64];
+    ith_model_info info;
+    ith_dit_config dit[2]; /* high noise, low noise; one expert: the first */
+    ith_text_config text;
+    ith_vae_config vae;
+    ith_solver solver; /* of the scheduler's own class */
+} ith_model;
+
+/* ITH_ERR_IO or ITH_ERR_FORMAT for a file that is missing or wrong, ITH_ERR_UNSUPPORTED for a model of another kind. */
+ith_status ith_model_read(ith_context *context, const char *folder, ith_model **out);
+void ith_model_free(ith_context *context, ith_model **model);
+
+/* folder/part, to be freed with ith_free. */
+char *ith_model_path(ith_context *context, const ith_model *model, const char *part);
+
+#endif

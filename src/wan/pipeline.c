@@ -1,0 +1,327 @@
+/* Prompt to frames: the main path of the engine.
+ *
+ *   encode the prompts -> make noise -> denoise -> save the latents -> decode
+ *
+ * Each stage loads what it needs and frees it before the next begins. */
+#include "pipeline.h"
+
+#include "../base/clock.h"
+#include "../base/context.h"
+#include "denoise.h"
+#include "noise.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One call of ith_pipeline_generate. */
+typedef struct run {
+    ith_pipeline *pipeline;
+    ith_context *context;
+    ith_generate_options options;
+    ith_generate_report *report;
+    ith_precision precision;
+    ith_latent_size size;
+    float *latents;
+    float *text[2];
+    int64_t text_count[2];
+    ith_dump *dump;
+    uint8_t *rgb; /* one frame */
+} run;
+
+/* ---- Open and close -------------------------------------------------------------------------------------------------- */
+
+static ith_status load_tokenizer(ith_pipeline *pipeline)
+{
+    char *path = ith_model_path(pipeline->context, pipeline->model, "tokenizer");
+    if (!path)
+        return ITH_ERR_MEMORY;
+    ith_status status = ith_tokenizer_load(pipeline->context, path, &pipeline->tokenizer);
+    ith_free(pipeline->context, path);
+    if (status || ith_tokenizer_vocab(pipeline->tokenizer) <= pipeline->model->text.vocab)
+        return status;
+    return ith_fail(pipeline->context, ITH_ERR_FORMAT,
+                    "%s/tokenizer/spiece.model: %lld pieces are more than the text encoder's vocabulary of %lld",
+                    pipeline->model->folder, (long long)ith_tokenizer_vocab(pipeline->tokenizer),
+                    (long long)pipeline->model->text.vocab);
+}
+
+ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out)
+{
+    *out = NULL;
+    ith_pipeline *pipeline = ith_alloc_zero(context, 1, sizeof *pipeline, "a pipeline");
+    if (!pipeline)
+        return ITH_ERR_MEMORY;
+    pipeline->context = context;
+    ith_status status = ith_model_read(context, model_folder, &pipeline->model);
+    if (!status)
+        status = load_tokenizer(pipeline);
+    if (!status)
+        status = ith_model_check_weights(context, pipeline->model);
+    if (status) {
+        ith_pipeline_close(&pipeline);
+        return status;
+    }
+    *out = pipeline;
+    return ITH_OK;
+}
+
+void ith_pipeline_close(ith_pipeline **pipeline)
+{
+    if (!pipeline || !*pipeline)
+        return;
+    ith_context *context = (*pipeline)->context;
+    ith_tokenizer_free(context, &(*pipeline)->tokenizer);
+    ith_model_free(context, &(*pipeline)->model);
+    ith_free(context, *pipeline);
+    *pipeline = NULL;
+}
+
+const ith_model_info *ith_pipeline_info(const ith_pipeline *pipeline)
+{
+    return &pipeline->model->info;
+}
+
+ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32_t *ids, int64_t *count)
+{
+    return ith_tokenizer_encode(pipeline->context, pipeline->tokenizer, text, ids, count);
+}
+
+/* ---- Stages ----------------------------------------------------------------------------------------------------------- */
+
+static void progress(const run *r, ith_stage stage, int64_t done, int64_t total)
+{
+    if (r->options.on_progress)
+        r->options.on_progress(r->options.user, stage, done, total);
+}
+
+static bool should_stop(const run *r)
+{
+    return r->options.should_stop && r->options.should_stop(r->options.user);
+}
+
+static ith_status encode_prompt(run *r, const ith_text_encoder *encoder, const char *text, int which)
+{
+    int32_t ids[ITH_TEXT_LEN];
+    int64_t dim = r->pipeline->model->text.dim;
+    ith_status status = ith_pipeline_tokenize(r->pipeline, text, ids, &r->text_count[which]);
+    if (status)
+        return status;
+    r->text[which] = ith_alloc(r->context, r->text_count[which] * dim, sizeof(float), "an encoded prompt");
+    if (!r->text[which])
+        return ITH_ERR_MEMORY;
+    return ith_text_encode(r->context, encoder, ids, r->text_count[which], r->text[which]);
+}
+
+static ith_status encode_prompts(run *r)
+{
+    ith_text_encoder *encoder = NULL;
+    double start = ith_clock_seconds();
+    char *path = ith_model_path(r->context, r->pipeline->model, "text_encoder");
+    ith_status status = path ? ith_text_encoder_load(r->context, path, r->precision, &encoder) : ITH_ERR_MEMORY;
+    ith_free(r->context, path);
+    r->report->load_seconds += ith_clock_seconds() - start;
+    if (status)
+        return status;
+    int prompts = ith_denoise_is_guided(r->pipeline->model, &r->options) ? 2 : 1;
+    const char *const texts[2] = {r->options.prompt, r->options.negative};
+    start = ith_clock_seconds();
+    for (int i = 0; i < prompts && !status; i++) {
+        status = encode_prompt(r, encoder, texts[i], i);
+        progress(r, ITH_STAGE_TEXT, i + 1, prompts);
+    }
+    r->report->text_seconds += ith_clock_seconds() - start;
+    ith_text_encoder_free(r->context, &encoder);
+    return status;
+}
+
+static ith_status make_noise(run *r)
+{
+    static const char *const names[] = {"noise", NULL};
+    int64_t count = ith_latent_count(&r->size);
+    if (r->options.noise_file) {
+        ith_status status = ith_latents_read(r->context, r->options.noise_file, names, &r->size, &r->latents);
+        if (status)
+            return status;
+    } else {
+        r->latents = ith_alloc(r->context, count, sizeof(float), "latents");
+        if (!r->latents)
+            return ITH_ERR_MEMORY;
+        ith_noise_normal(r->options.seed, 0, count, r->latents);
+    }
+    if (r->dump)
+        memcpy(r->dump->noise, r->latents, (size_t)count * sizeof(float));
+    return ITH_OK;
+}
+
+static ith_status denoise(run *r)
+{
+    ith_denoise_job job = {.model = r->pipeline->model,
+                           .options = &r->options,
+                           .precision = r->precision,
+                           .size = r->size,
+                           .latents = r->latents,
+                           .text = {r->text[0], r->text[1]},
+                           .text_count = {r->text_count[0], r->text_count[1]},
+                           .dump = r->dump,
+                           .report = r->report};
+    ith_status status = ith_denoise(r->context, &job);
+    if (!status && r->dump)
+        memcpy(r->dump->final, r->latents, (size_t)ith_latent_count(&r->size) * sizeof(float));
+    return status;
+}
+
+static ith_status save_latents(run *r)
+{
+    static const char *const keys[] = {"prompt", "negative", "seed", "steps", "shift"};
+    char seed[32], steps[32], shift[32];
+    if (!r->options.latents_file)
+        return ITH_OK;
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)r->options.seed);
+    snprintf(steps, sizeof steps, "%lld", (long long)r->options.steps);
+    snprintf(shift, sizeof shift, "%g", r->options.shift);
+    const char *const values[] = {r->options.prompt, r->options.negative, seed, steps, shift};
+    return ith_latents_write(r->context, r->options.latents_file, &r->size, r->latents, keys, values, 5);
+}
+
+/* [-1, 1] to 0..255, halves to even as torch.round does. */
+static void quantise(uint8_t *rgb, const float *frame, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        rgb[i] = (uint8_t)rintf(fminf(fmaxf(frame[i] * 0.5f + 0.5f, 0.0f), 1.0f) * 255.0f);
+}
+
+static ith_status take_frame(void *user, int64_t index, const float *frame, int64_t height, int64_t width)
+{
+    run *r = user;
+    int64_t count = height * width * 3, total = r->options.frames;
+    if (should_stop(r))
+        return ith_fail(r->context, ITH_ERR_INTERRUPTED, "stopped before frame %lld of %lld", (long long)index + 1,
+                        (long long)total);
+    double start = ith_clock_seconds();
+    quantise(r->rgb, frame, count);
+    ith_status status = r->options.on_frame ? r->options.on_frame(r->options.user, index, r->rgb, height, width) : ITH_OK;
+    r->report->decode_sink_seconds += ith_clock_seconds() - start;
+    if (status)
+        return status;
+    if (r->dump) {
+        memcpy(r->dump->frames + index * count, r->rgb, (size_t)count);
+        r->dump->frames_done = index + 1;
+    }
+    r->report->frames_done = index + 1;
+    progress(r, ITH_STAGE_DECODE, index + 1, total);
+    return ITH_OK;
+}
+
+static ith_status decode(run *r)
+{
+    ith_vae *vae = NULL;
+    double start = ith_clock_seconds();
+    char *path = ith_model_path(r->context, r->pipeline->model, "vae");
+    ith_status status = path ? ith_vae_load(r->context, path, r->precision, &vae) : ITH_ERR_MEMORY;
+    ith_free(r->context, path);
+    r->report->load_seconds += ith_clock_seconds() - start;
+    if (status)
+        return status;
+    start = ith_clock_seconds();
+    r->rgb = ith_alloc(r->context, r->options.height * r->options.width, 3, "a frame");
+    status = r->rgb ? ith_vae_decode(r->context, vae, r->latents, r->size.frames, r->size.height, r->size.width,
+                                     take_frame, r)
+                    : ITH_ERR_MEMORY;
+    r->report->decode_seconds += ith_clock_seconds() - start - r->report->decode_sink_seconds;
+    ith_vae_free(r->context, &vae);
+    return status;
+}
+
+/* ---- The run ------------------------------------------------------------------------------------------------------------ */
+
+static ith_latent_size latent_size(const ith_model_info *info, const ith_generate_options *options)
+{
+    return (ith_latent_size){info->latent_channels, (options->frames - 1) / info->frame_stride + 1,
+                             options->height / info->pixel_stride, options->width / info->pixel_stride};
+}
+
+/* Latents of an earlier run say themselves how large the video is. */
+static ith_status read_saved_latents(run *r)
+{
+    static const char *const names[] = {"final", "latents", NULL};
+    const ith_model_info *info = &r->pipeline->model->info;
+    ith_status status = ith_latents_read_any(r->context, r->options.from_latents, names, info->latent_channels,
+                                             &r->size, &r->latents);
+    if (status)
+        return status;
+    r->options.frames = (r->size.frames - 1) * info->frame_stride + 1;
+    r->options.height = r->size.height * info->pixel_stride;
+    r->options.width = r->size.width * info->pixel_stride;
+    return ITH_OK;
+}
+
+static ith_status make_latents(run *r)
+{
+    ith_status status = ITH_OK;
+    if (r->options.from_latents)
+        return read_saved_latents(r);
+    r->size = latent_size(&r->pipeline->model->info, &r->options);
+    if (r->options.dump_file)
+        status = ith_dump_create(r->context, &r->size, r->options.steps, r->options.frames, r->options.height,
+                                 r->options.width, &r->dump);
+    if (!status)
+        status = encode_prompts(r);
+    if (!status)
+        status = make_noise(r);
+    if (!status)
+        status = denoise(r);
+    if (!status)
+        status = save_latents(r);
+    return status;
+}
+
+static ith_status choose_precision(run *r)
+{
+    if (r->options.precision) {
+        r->precision = r->options.precision == ITH_GENERATE_BF16 ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
+        return ITH_OK;
+    }
+    return ith_precision_measure(r->context, &r->precision);
+}
+
+static ith_status generate(run *r)
+{
+    ith_status status = choose_precision(r);
+    if (!status)
+        status = make_latents(r);
+    if (!status)
+        status = decode(r);
+    if (!status && r->dump)
+        status = ith_dump_write(r->context, r->options.dump_file, r->dump);
+    return status;
+}
+
+ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_options *options,
+                                 ith_generate_report *report)
+{
+    ith_generate_report unused;
+    run r = {.pipeline = pipeline, .context = pipeline->context, .report = report ? report : &unused};
+    memset(r.report, 0, sizeof *r.report);
+    if (options->struct_size != sizeof *options)
+        return ith_fail(r.context, ITH_ERR_ARGUMENT, "options.struct_size is %zu, this library's is %zu",
+                        options->struct_size, sizeof *options);
+    r.options = *options;
+    ith_status status = ith_pipeline_resolve(pipeline, &r.options);
+    if (!status)
+        status = ith_pipeline_predict(pipeline, &r.options, &r.report->predicted_bytes);
+    if (status)
+        return status;
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(r.options.threads);
+    status = generate(&r);
+    omp_set_num_threads(threads);
+    ith_free(r.context, r.latents);
+    ith_free(r.context, r.text[0]);
+    ith_free(r.context, r.text[1]);
+    ith_free(r.context, r.rgb);
+    ith_dump_free(r.context, &r.dump);
+    r.report->peak_bytes = ith_context_memory(r.context).peak_bytes;
+    return status;
+}

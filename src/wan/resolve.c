@@ -1,0 +1,139 @@
+/* What a run is asked for: defaults put in, rules checked, memory predicted. */
+#include "pipeline.h"
+
+#include "../base/context.h"
+#include "../base/size.h"
+#include "denoise.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+/* Positions along an axis: the reference's rotary tables end here (rope_max_seq_len). */
+#define MAX_POSITIONS 1024
+#define MAX_STEPS 10000
+#define MAX_RANKS 1024
+
+static void put_defaults(const ith_model *model, ith_generate_options *options)
+{
+    const ith_model_info *info = &model->info;
+    if (!options->negative)
+        options->negative = info->negative;
+    if (!options->frames)
+        options->frames = info->frames;
+    if (!options->height)
+        options->height = info->height;
+    if (!options->width)
+        options->width = info->width;
+    if (!options->steps)
+        options->steps = info->steps;
+    if (options->shift == 0)
+        options->shift = info->shift;
+    if (isnan(options->guidance[0]))
+        options->guidance[0] = info->guidance[0];
+    if (isnan(options->guidance[1]))
+        options->guidance[1] = info->guidance[1];
+    if (isnan(options->boundary))
+        options->boundary = info->boundary;
+    if (!options->solver)
+        options->solver = model->solver == ITH_SOLVER_EULER ? ITH_GENERATE_EULER : ITH_GENERATE_UNIPC;
+    if (!options->grid)
+        options->grid = ITH_GENERATE_OFFICIAL;
+    if (!options->cfg)
+        options->cfg = ITH_CFG_BATCH;
+    if (!options->ranks)
+        options->ranks = 1;
+    if (!options->threads)
+        options->threads = omp_get_num_procs();
+}
+
+/* `base` more than a multiple: names the nearest legal values of a wrong one. */
+static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t multiple, int64_t base,
+                                 int64_t most)
+{
+    int64_t least = base ? base : multiple;
+    if (value >= least && value <= most && (value - base) % multiple == 0)
+        return ITH_OK;
+    int64_t last = most - (most - base) % multiple;
+    int64_t below = value < least ? least : ith_min64(value - ((value - base) % multiple), last);
+    const char *rule = base ? "one more than a multiple" : "a multiple";
+    if (value < least || value >= last)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld; it must be %s of %lld from %lld to %lld: the nearest is %lld",
+                        name, (long long)value, rule, (long long)multiple, (long long)least, (long long)last,
+                        (long long)below);
+    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld; it must be %s of %lld: the nearest are %lld and %lld", name,
+                    (long long)value, rule, (long long)multiple, (long long)below, (long long)(below + multiple));
+}
+
+static ith_status check_size(ith_context *context, const ith_model *model, const ith_generate_options *options)
+{
+    const ith_model_info *info = &model->info;
+    int64_t most_pixels = MAX_POSITIONS * info->size_multiple;
+    ith_status status = check_multiple(context, "frames", options->frames, info->frame_stride, 1,
+                                       (MAX_POSITIONS - 1) * info->frame_stride + 1);
+    if (!status)
+        status = check_multiple(context, "height", options->height, info->size_multiple, 0, most_pixels);
+    if (!status)
+        status = check_multiple(context, "width", options->width, info->size_multiple, 0, most_pixels);
+    return status;
+}
+
+static ith_status check_range(ith_context *context, const char *name, double value, double least, double most)
+{
+    if (value >= least && value <= most)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %g; it must lie between %g and %g", name, value, least, most);
+}
+
+static ith_status check_numbers(ith_context *context, const ith_model *model, const ith_generate_options *options)
+{
+    ith_status status = check_range(context, "steps", (double)options->steps, 1, MAX_STEPS);
+    if (!status)
+        status = check_range(context, "shift", options->shift, 1e-3, 1e3);
+    if (!status)
+        status = check_range(context, "guidance", options->guidance[0], -100, 100);
+    if (!status && model->info.experts == 2)
+        status = check_range(context, "guidance of the low-noise expert", options->guidance[1], -100, 100);
+    if (!status)
+        status = check_range(context, "boundary", options->boundary, 0, 1);
+    if (!status)
+        status = check_range(context, "ranks", options->ranks, 1, MAX_RANKS);
+    if (!status)
+        status = check_range(context, "threads", options->threads, 1, 1 << 16);
+    return status;
+}
+
+static ith_status check_words(ith_context *context, const ith_generate_options *options)
+{
+    if (!options->prompt && !options->from_latents)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "a prompt is needed");
+    if (options->solver != ITH_GENERATE_UNIPC && options->solver != ITH_GENERATE_EULER)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "solver is %d; 1 (UniPC) and 2 (Euler) are known", options->solver);
+    if (options->grid != ITH_GENERATE_OFFICIAL && options->grid != ITH_GENERATE_DIFFUSERS)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "grid is %d; 1 (official) and 2 (diffusers) are known",
+                        options->grid);
+    if (options->cfg < ITH_CFG_BATCH || options->cfg > ITH_CFG_SEQUENTIAL)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "cfg is %d; 1 (batch), 2 (parallel) and 3 (sequential) are known",
+                        options->cfg);
+    if ((unsigned)options->precision > ITH_GENERATE_BF16)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "precision is %d; 0 (auto), 1 (f32) and 2 (bf16) are known",
+                        options->precision);
+    if (options->cfg == ITH_CFG_PARALLEL && options->ranks % 2)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "cfg parallel runs the two guidance branches on two halves of the ranks, and %d is odd: %d ranks "
+                        "would do, or cfg batch",
+                        options->ranks, options->ranks + 1);
+    return ITH_OK;
+}
+
+ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options)
+{
+    ith_context *context = pipeline->context;
+    put_defaults(pipeline->model, options);
+    ith_status status = check_words(context, options);
+    if (!status)
+        status = check_numbers(context, pipeline->model, options);
+    if (!status && !options->from_latents)
+        status = check_size(context, pipeline->model, options);
+    return status;
+}

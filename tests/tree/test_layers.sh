@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Dependencies point one way: each folder of src includes only what it may. File names are unique, and code for one
+# instruction set lies in its folder alone.
+set -u
+cd "$(dirname "$0")/../.."
+failures=0
+complain() { echo "$*"; failures=$((failures + 1)); }
+
+# folder: the folders of src it may include from, and the public headers it may use
+declare -A may=(
+    [base]="base|ithaca.h"
+    [kernels]="kernels base|ithaca.h"
+    [comm]="comm base|ithaca.h"
+    [attention]="attention kernels comm base|ithaca.h"
+    [plan]="plan attention kernels comm base|ithaca.h"
+    [files]="files base|ithaca.h files.h"
+    [dnn]="dnn kernels base|ithaca.h"
+    [wan]="wan dnn files comm kernels base|ithaca.h files.h wan.h"
+    [media]="media base|ithaca.h"
+    [cli]="cli media|ithaca.h files.h wan.h"
+)
+
+for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc'); do
+    folder=$(echo "$file" | cut -d/ -f2)
+    allowed=${may[$folder]:-}
+    [ -n "$allowed" ] || { complain "$file: the folder $folder has no place in the order of layers"; continue; }
+    for include in $(sed -nE 's/^ *# *include +"([^"]+)".*/\1/p' "$file"); do
+        target=$(realpath -m --relative-to=src "$(dirname "$file")/$include" | cut -d/ -f1)
+        case " ${allowed%%|*} " in *" $target "*) ;; *) complain "$file: may not include \"$include\"" ;; esac
+        [ -e "$(dirname "$file")/$include" ] || complain "$file: \"$include\" is not where it is included from"
+    done
+    for include in $(sed -nE 's/^ *# *include +<ithaca\/([^>]+)>.*/\1/p' "$file"); do
+        case " ${allowed##*|} " in *" $include "*) ;; *) complain "$file: may not include <ithaca/$include>" ;; esac
+    done
+done
+
+for name in $(git ls-files 'src/*' 'include/*' | xargs -n1 basename | grep -v CMakeLists.txt | sort | uniq -d); do
+    complain "more than one file is called $name"
+done
+
+for file in $(grep -lE 'immintrin\.h|arm_neon\.h|_mm(256|512)_' $(git ls-files 'src/*.c' 'src/*.h')); do
+    case "$file" in src/kernels/cpu/*) ;; *) complain "$file: instruction sets belong under src/kernels/cpu" ;; esac
+done
+
+# Only the program speaks to people and ends the process.
+for file in $(git ls-files 'src/*.c' 'src/*.cc' | grep -v '^src/cli/'); do
+    ! grep -nE '\b(exit|abort|_exit|printf|puts|perror) *\(' "$file" || complain "$file: a library does not print or exit"
+done
+
+[ "$failures" = 0 ] && echo "layers are in order" || exit 1

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Installs what building and testing need, on Debian or Ubuntu; does nothing where it is all there.
+set -eu
+packages="build-essential cmake ninja-build pkg-config clang libomp-dev
+          libdnnl-dev libjansson-dev libsentencepiece-dev libutf8proc-dev libcyaml-dev
+          libavformat-dev libavcodec-dev libavfilter-dev libswscale-dev libavutil-dev libcmocka-dev"
+
+missing=""
+for package in $packages; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "ok installed" || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "not a Debian system: please install the equivalents of$missing" >&2
+    exit 1
+fi
+sudo=""
+[ "$(id -u)" = 0 ] || sudo="sudo"
+echo "installing$missing" >&2
+$sudo apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
