@@ -1,6 +1,7 @@
 /* What is done to rows of numbers between the matrix products: norms, RoPE, activations. One body in C, compiled for
  * each instruction set (the folder under cpu/ sets the flags) and chosen at run time. A row's result depends on that
- * row alone. */
+ * row alone, and has the same bits on every instruction set. n may be 0. Sums are taken in double; e^x is good to
+ * 1.1 ulp. */
 #ifndef ITH_KERNELS_ROWOPS_H
 #define ITH_KERNELS_ROWOPS_H
 
@@ -29,6 +30,11 @@ typedef struct ith_rowops {
     void (*bf16_from_f32)(uint16_t *y, const float *x, int64_t n);
     void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
 } ith_rowops;
+
+extern const ith_rowops ith_rowops_ref;
+#if defined(__x86_64__)
+extern const ith_rowops ith_rowops_avx2, ith_rowops_avx512;
+#endif
 
 /* The best for ith_cpu_feature bits. Never NULL. */
 ITH_PRIVATE const ith_rowops *ith_rowops_choose(uint32_t cpu);

@@ -1,0 +1,4 @@
+/* Row operations (rowops.h) compiled for AVX2. */
+#include "../../rowops_body.h"
+
+const ith_rowops ith_rowops_avx2 = ITH_ROWOPS_TABLE("avx2");

@@ -1,0 +1,4 @@
+/* Row operations (rowops.h) compiled for AVX-512. */
+#include "../../rowops_body.h"
+
+const ith_rowops ith_rowops_avx512 = ITH_ROWOPS_TABLE("avx512");

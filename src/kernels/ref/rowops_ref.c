@@ -1,0 +1,4 @@
+/* Row operations (rowops.h) compiled for any processor that the compiler's baseline runs on. */
+#include "../rowops_body.h"
+
+const ith_rowops ith_rowops_ref = ITH_ROWOPS_TABLE("ref");

@@ -1,0 +1,220 @@
+/* The body of rowops.h: plain C, included once by a file of each instruction set, which names the table to define.
+ *
+ * Loops are written so that the compiler vectorises them under the folder's flags. Nothing here depends on how wide the
+ * vectors are: sums run in SUM_LANES partial sums in double, added up in one fixed order, and no product is fused with
+ * a sum. So a row has the same bits on every instruction set. Arrays may be the same (y = x), but may not half overlap.
+ */
+#include "../base/dtype.h"
+#include "rowops.h"
+
+#include <math.h>
+
+#define SUM_LANES 16
+
+/* e^x within 1.1 ulp over the whole range, subnormal results included; NaN stays NaN. x = n ln 2 + r, |r| <= ln 2 / 2,
+ * with ln 2 in two parts, the first so short that n times it is exact; e^r = 1 + r + r^2 q(r), q minimax of degree 4
+ * (error 4e-9). 2^n is applied in two factors, as neither 2^128 nor 2^-150 is a float. Comparisons are on bits: those
+ * of floats may trap, which keeps gcc from vectorising. */
+static inline float exp_f32(float x)
+{
+    const float round_to_integer = 12582912.0f; /* 1.5 * 2^23: adding it leaves an integer in the low bits */
+    const uint32_t most = 0x42d00000u;          /* 104: e^104 is infinite, e^-104 is 0 */
+    uint32_t bits = ith_f32_bits(x), magnitude = bits & 0x7fffffffu;
+    float near = ith_f32_from_bits((magnitude > most ? most : magnitude) | (bits & 0x80000000u));
+    float shifted = near * 0x1.715476p+0f + round_to_integer;
+    int32_t n = (int32_t)(ith_f32_bits(shifted) - ith_f32_bits(round_to_integer));
+    float whole = shifted - round_to_integer;
+    float r = (near - whole * 0x1.63p-1f) - whole * -2.12194440e-4f;
+    float q = 0x1.6a23cep-10f;
+    q = q * r + 0x1.123a2p-7f;
+    q = q * r + 0x1.5558f2p-5f;
+    q = q * r + 0x1.555492p-3f;
+    q = q * r + 0x1.fffffcp-2f;
+    float e = 1.0f + (r + r * r * q);
+    int32_t half = n >> 1;
+    float first = ith_f32_from_bits((uint32_t)(half + 127) << 23);
+    float second = ith_f32_from_bits((uint32_t)(n - half + 127) << 23);
+    float nan_or_zero = ith_f32_from_bits(magnitude > 0x7f800000u ? bits : 0);
+    return e * first * second + nan_or_zero;
+}
+
+static inline float silu_f32(float x)
+{
+    return x / (1.0f + exp_f32(-x));
+}
+
+/* 0.5 x (1 + tanh u) = x / (1 + e^-2u), which loses nothing where tanh u comes near -1. */
+static inline float gelu_tanh_f32(float x)
+{
+    float two_u = 1.5957691216057308f * (x + 0.044715f * (x * x * x));
+    return x / (1.0f + exp_f32(-two_u));
+}
+
+static double lanes_sum(double lanes[SUM_LANES])
+{
+    for (int half = SUM_LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++)
+            lanes[j] += lanes[j + half];
+    return lanes[0];
+}
+
+static double sum(const float *x, int64_t n)
+{
+    double lanes[SUM_LANES] = {0};
+    int64_t i = 0;
+    for (; i + SUM_LANES <= n; i += SUM_LANES)
+        for (int j = 0; j < SUM_LANES; j++)
+            lanes[j] += (double)x[i + j];
+    for (int j = 0; i + j < n; j++)
+        lanes[j] += (double)x[i + j];
+    return lanes_sum(lanes);
+}
+
+/* The sum of (x - centre)^2. */
+static double sum_of_squares(const float *x, double centre, int64_t n)
+{
+    double lanes[SUM_LANES] = {0};
+    int64_t i = 0;
+    for (; i + SUM_LANES <= n; i += SUM_LANES)
+        for (int j = 0; j < SUM_LANES; j++) {
+            double distance = (double)x[i + j] - centre;
+            lanes[j] += distance * distance;
+        }
+    for (int j = 0; i + j < n; j++) {
+        double distance = (double)x[i + j] - centre;
+        lanes[j] += distance * distance;
+    }
+    return lanes_sum(lanes);
+}
+
+/* Two passes: the squares are taken about the mean, and the mean is subtracted in two parts, so that rows far from zero
+ * lose nothing. */
+static void layer_norm(float *y, const float *x, const float *a, const float *b, int64_t n, float eps)
+{
+    if (n <= 0)
+        return;
+    double mean = sum(x, n) / (double)n;
+    float inverse = (float)(1.0 / sqrt(sum_of_squares(x, mean, n) / (double)n + (double)eps));
+    float mean_high = (float)mean, mean_low = (float)(mean - (double)mean_high);
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float normal = (x[i] - mean_high - mean_low) * inverse;
+        y[i] = normal * (a ? a[i] : 1.0f) + (b ? b[i] : 0.0f);
+    }
+}
+
+static void rms_norm(float *y, const float *x, const float *w, int64_t n, float eps)
+{
+    if (n <= 0)
+        return;
+    float inverse = (float)(1.0 / sqrt(sum_of_squares(x, 0, n) / (double)n + (double)eps));
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] * inverse * w[i];
+}
+
+static void rope(float *x, const float *cosines, const float *sines, int64_t heads, int64_t head_dim)
+{
+    for (int64_t h = 0; h < heads; h++, x += head_dim) {
+#pragma omp simd
+        for (int64_t i = 0; i < head_dim / 2; i++) {
+            float even = x[2 * i], odd = x[2 * i + 1];
+            x[2 * i] = even * cosines[i] - odd * sines[i];
+            x[2 * i + 1] = even * sines[i] + odd * cosines[i];
+        }
+    }
+}
+
+static void add_gated(float *x, const float *y, const float *gate, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        x[i] += gate ? gate[i] * y[i] : y[i];
+}
+
+static void silu(float *y, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = silu_f32(x[i]);
+}
+
+static void gelu_tanh(float *y, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = gelu_tanh_f32(x[i]);
+}
+
+static void gelu_tanh_mul(float *y, const float *x, const float *z, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = gelu_tanh_f32(x[i]) * z[i];
+}
+
+static void channel_norm(float *y, const float *x, const float *gamma, int64_t pixels, int64_t channels, bool with_silu)
+{
+    double root = sqrt((double)channels);
+    for (int64_t p = 0; p < pixels; p++, x += channels, y += channels) {
+        float inverse = (float)(root / fmax(sqrt(sum_of_squares(x, 0, channels)), 1e-12));
+#pragma omp simd
+        for (int64_t c = 0; c < channels; c++)
+            y[c] = x[c] * inverse * gamma[c];
+        if (with_silu)
+            silu(y, y, channels);
+    }
+}
+
+/* NaN is never greater: it does not become the maximum, and reaches every element through the sum. */
+static float maximum(const float *x, int64_t n)
+{
+    float lanes[SUM_LANES];
+    for (int j = 0; j < SUM_LANES; j++)
+        lanes[j] = -INFINITY;
+    int64_t i = 0;
+    for (; i + SUM_LANES <= n; i += SUM_LANES)
+        for (int j = 0; j < SUM_LANES; j++)
+            lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+    for (int j = 0; i + j < n; j++)
+        lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+    for (int j = 1; j < SUM_LANES; j++)
+        lanes[0] = lanes[j] > lanes[0] ? lanes[j] : lanes[0];
+    return lanes[0];
+}
+
+static void softmax(float *x, int64_t n)
+{
+    float most = maximum(x, n);
+    if (most == -INFINITY) /* nothing to attend to, unless a NaN hides among the -inf */
+        most = 0;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        x[i] = exp_f32(x[i] - most);
+    double total = sum(x, n);
+    float inverse = total == 0 ? 0.0f : (float)(1.0 / total);
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= inverse;
+}
+
+static void bf16_from_f32(uint16_t *y, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = ith_bf16_from_f32(x[i]);
+}
+
+static void f32_from_bf16(float *y, const uint16_t *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] = ith_f32_from_bf16(x[i]);
+}
+
+#define ITH_ROWOPS_TABLE(isa)                                                                                          \
+    {                                                                                                                  \
+        .name = isa, .layer_norm = layer_norm, .rms_norm = rms_norm, .rope = rope, .add_gated = add_gated,             \
+        .silu = silu, .gelu_tanh = gelu_tanh, .gelu_tanh_mul = gelu_tanh_mul, .channel_norm = channel_norm,            \
+        .softmax = softmax, .bf16_from_f32 = bf16_from_f32, .f32_from_bf16 = f32_from_bf16                             \
+    }

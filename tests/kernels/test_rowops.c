@@ -1,0 +1,402 @@
+/* Row operations of every instruction set against float64, and against one another bit for bit. */
+#include "base/context.h"
+#include "base/dtype.h"
+#include "kernels/rowops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define GUARD 8
+#define MOST 5153
+
+static const int64_t sizes[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 63, 100, 257, 1536, 5120, MOST};
+#define SIZES ((int)(sizeof sizes / sizeof sizes[0]))
+
+/* Arrays with guards behind, remade for every case. */
+static float x[MOST + GUARD], y[MOST + GUARD], a[MOST + GUARD], b[MOST + GUARD];
+static double want[MOST];
+static uint64_t random_state = 1;
+
+static float uniform(void) /* in (-1, 1) */
+{
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (float)((double)(int32_t)(random_state >> 32) / 2147483648.0);
+}
+
+static void fill(float *values, float centre, float width)
+{
+    for (int i = 0; i < MOST + GUARD; i++)
+        values[i] = centre + width * uniform();
+}
+
+static void poison(float *values)
+{
+    for (int i = 0; i < MOST + GUARD; i++)
+        values[i] = 12345.0f;
+}
+
+static void assert_guard(const float *values, int64_t n)
+{
+    for (int64_t i = n; i < n + GUARD; i++)
+        assert_true(values[i] == 12345.0f);
+}
+
+/* |y - want| <= bound * (|want| + scale), everywhere. */
+static void assert_near(const float *got, int64_t n, double bound, double scale)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - want[i]) <= bound * (fabs(want[i]) + scale)))
+            fail_msg("element %d of %d: %.9g, not %.9g", (int)i, (int)n, (double)got[i], want[i]);
+}
+
+/* The tables that this machine can run. */
+static int tables(const ith_rowops *out[3])
+{
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    uint32_t cpu = ith_context_cpu(context);
+    ith_context_destroy(&context);
+    int count = 0;
+    out[count++] = ith_rowops_choose(ITH_CPU_BASELINE);
+    if (cpu & ITH_CPU_AVX2)
+        out[count++] = ith_rowops_choose(ITH_CPU_BASELINE | ITH_CPU_AVX2);
+    if (cpu & ITH_CPU_AVX512)
+        out[count++] = ith_rowops_choose(cpu);
+    return count;
+}
+
+static void choice_follows_the_cpu(void **state)
+{
+    (void)state;
+    assert_string_equal(ith_rowops_choose(0)->name, "ref");
+    assert_string_equal(ith_rowops_choose(ITH_CPU_BASELINE)->name, "ref");
+#if defined(__x86_64__)
+    assert_string_equal(ith_rowops_choose(ITH_CPU_BASELINE | ITH_CPU_AVX2)->name, "avx2");
+    assert_string_equal(ith_rowops_choose(ITH_CPU_AVX2 | ITH_CPU_AVX512)->name, "avx512");
+#endif
+}
+
+static void want_layer_norm(bool has_a, bool has_b, int64_t n, double eps)
+{
+    double mean = 0, variance = 0;
+    for (int64_t i = 0; i < n; i++)
+        mean += (double)x[i] / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        variance += ((double)x[i] - mean) * ((double)x[i] - mean) / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        want[i] =
+            ((double)x[i] - mean) / sqrt(variance + eps) * (has_a ? (double)a[i] : 1) + (has_b ? (double)b[i] : 0);
+}
+
+static void layer_norm_is_right(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    const float centres[] = {0, 3, 1e6f, 0, 0}, widths[] = {1, 0.01f, 100, 1e-12f, 1e25f};
+    for (int t = 0; t < count; t++)
+        for (int s = 0; s < SIZES; s++)
+            for (int c = 0; c < 5; c++)
+                for (int affine = 0; affine < 4; affine++) {
+                    int64_t n = sizes[s];
+                    fill(x, centres[c], widths[c]), fill(a, 1, 1), fill(b, 0, 1), poison(y);
+                    want_layer_norm(affine & 1, affine & 2, n, 1e-6);
+                    ops[t]->layer_norm(y, x, affine & 1 ? a : NULL, affine & 2 ? b : NULL, n, 1e-6f);
+                    assert_near(y, n, 4e-7, 2);
+                    assert_guard(y, n);
+                    ops[t]->layer_norm(x, x, affine & 1 ? a : NULL, affine & 2 ? b : NULL, n, 1e-6f);
+                    assert_memory_equal(x, y, (size_t)n * sizeof *x);
+                }
+}
+
+static void rms_norm_is_right(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    const float widths[] = {1, 1e-4f, 1e-30f, 1e30f};
+    for (int t = 0; t < count; t++)
+        for (int s = 0; s < SIZES; s++)
+            for (int c = 0; c < 4; c++) {
+                int64_t n = sizes[s];
+                fill(x, 0, widths[c]), fill(a, 1, 1), poison(y);
+                double squares = 0;
+                for (int64_t i = 0; i < n; i++)
+                    squares += (double)x[i] * (double)x[i] / (double)n;
+                for (int64_t i = 0; i < n; i++)
+                    want[i] = (double)x[i] / sqrt(squares + (double)1e-6f) * (double)a[i];
+                ops[t]->rms_norm(y, x, a, n, 1e-6f);
+                assert_near(y, n, 3e-7, 1e-37);
+                assert_guard(y, n);
+            }
+}
+
+static void rope_is_right(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    const int64_t dims[] = {2, 6, 24, 32, 64, 72, 128};
+    for (int t = 0; t < count; t++)
+        for (int d = 0; d < 7; d++)
+            for (int64_t heads = 1; heads <= 6; heads++) {
+                int64_t dim = dims[d], n = heads * dim;
+                fill(x, 0, 3), fill(a, 0, 1), fill(b, 0, 1);
+                for (int i = 0; i < GUARD; i++)
+                    x[n + i] = 12345.0f;
+                for (int64_t i = 0; i < n; i += 2) {
+                    double cosine = (double)a[i % dim / 2], sine = (double)b[i % dim / 2];
+                    want[i] = (double)x[i] * cosine - (double)x[i + 1] * sine;
+                    want[i + 1] = (double)x[i] * sine + (double)x[i + 1] * cosine;
+                }
+                ops[t]->rope(x, a, b, heads, dim);
+                assert_near(x, n, 2e-7, 6);
+                assert_guard(x, n);
+            }
+}
+
+static void add_gated_is_right(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    for (int t = 0; t < count; t++)
+        for (int s = 0; s < SIZES; s++)
+            for (int gated = 0; gated < 2; gated++) {
+                int64_t n = sizes[s];
+                fill(x, 0, 3), fill(a, 0, 1), fill(b, 0, 1);
+                for (int i = 0; i < GUARD; i++)
+                    x[n + i] = 12345.0f;
+                for (int64_t i = 0; i < n; i++)
+                    want[i] = (double)x[i] + (gated ? (double)b[i] : 1) * (double)a[i];
+                ops[t]->add_gated(x, a, gated ? b : NULL, n);
+                assert_near(x, n, 2e-7, 1);
+                assert_guard(x, n);
+            }
+}
+
+static double silu(double v)
+{
+    return v / (1 + exp(-v));
+}
+
+static double gelu_tanh(double v)
+{
+    return 0.5 * v * (1 + tanh(sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v)));
+}
+
+static void activations_are_right(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    const float widths[] = {0.01f, 1, 12, 1e5f, 1e30f};
+    for (int t = 0; t < count; t++)
+        for (int s = 0; s < SIZES; s++)
+            for (int c = 0; c < 5; c++) {
+                int64_t n = sizes[s];
+                fill(x, 0, widths[c]), fill(a, 0, 2), poison(y);
+                for (int64_t i = 0; i < n; i++)
+                    want[i] = silu((double)x[i]);
+                ops[t]->silu(y, x, n);
+                assert_near(y, n, 4e-7, 1e-30); /* -0 where e^-x overflows */
+                assert_guard(y, n);
+                for (int64_t i = 0; i < n; i++)
+                    want[i] = gelu_tanh((double)x[i]);
+                poison(y);
+                ops[t]->gelu_tanh(y, x, n);
+                assert_near(y, n, 4e-7, 0.1); /* the tail's argument is rounded: absolute error */
+                assert_guard(y, n);
+                for (int64_t i = 0; i < n; i++)
+                    want[i] = gelu_tanh((double)x[i]) * (double)a[i];
+                poison(y);
+                ops[t]->gelu_tanh_mul(y, x, a, n);
+                assert_near(y, n, 5e-7, 0.2);
+                assert_guard(y, n);
+            }
+}
+
+static void activations_take_extremes(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    for (int t = 0; t < count; t++) {
+        const float extremes[] = {INFINITY, -3e38f, 3e38f, NAN, -0.0f, 0.0f, -88.0f, -104.5f};
+        float got[8];
+        ops[t]->silu(got, extremes, 8);
+        assert_true(got[0] == INFINITY && got[1] == 0 && got[2] == 3e38f && isnan(got[3]));
+        assert_true(got[4] == 0 && got[5] == 0 && fabsf(got[6] + 5.327e-37f) < 1e-39f && got[7] == 0);
+        ops[t]->gelu_tanh(got, extremes, 8);
+        assert_true(got[0] == INFINITY && got[1] == 0 && got[2] == 3e38f && isnan(got[3]));
+        assert_true(got[4] == 0 && got[5] == 0 && got[6] == 0 && got[7] == 0);
+    }
+}
+
+static void channel_norm_is_right(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    const int64_t channels[] = {1, 3, 8, 16, 20, 96, 384};
+    const float widths[] = {1, 1e-5f, 0, 1e30f};
+    for (int t = 0; t < count; t++)
+        for (int c = 0; c < 7; c++)
+            for (int w = 0; w < 4; w++)
+                for (int with_silu = 0; with_silu < 2; with_silu++) {
+                    int64_t n = channels[c], pixels = 5;
+                    fill(x, 0, widths[w]), fill(a, 1, 1), poison(y);
+                    for (int64_t p = 0; p < pixels; p++) {
+                        double squares = 0;
+                        for (int64_t i = 0; i < n; i++)
+                            squares += (double)x[p * n + i] * (double)x[p * n + i];
+                        for (int64_t i = 0; i < n; i++) {
+                            double v =
+                                (double)x[p * n + i] / fmax(sqrt(squares), 1e-12) * sqrt((double)n) * (double)a[i];
+                            want[p * n + i] = with_silu ? silu(v) : v;
+                        }
+                    }
+                    ops[t]->channel_norm(y, x, a, pixels, n, with_silu);
+                    assert_near(y, pixels * n, 6e-7, 1e-6);
+                    assert_guard(y, pixels * n);
+                    ops[t]->channel_norm(x, x, a, pixels, n, with_silu);
+                    assert_memory_equal(x, y, (size_t)(pixels * n) * sizeof *x);
+                }
+}
+
+static void softmax_is_right(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    const float centres[] = {0, 1000, -3e4f}, widths[] = {1, 80, 0.5f};
+    for (int t = 0; t < count; t++)
+        for (int s = 0; s < SIZES; s++)
+            for (int c = 0; c < 3; c++) {
+                int64_t n = sizes[s];
+                fill(x, centres[c], widths[c]);
+                if (n > 3)
+                    x[n / 2] = -INFINITY;
+                double most = -INFINITY, total = 0;
+                for (int64_t i = 0; i < n; i++)
+                    most = fmax(most, (double)x[i]);
+                for (int64_t i = 0; i < n; i++)
+                    total += want[i] = exp((double)x[i] - most);
+                for (int64_t i = 0; i < n; i++)
+                    want[i] /= total;
+                for (int i = 0; i < GUARD; i++)
+                    x[n + i] = 12345.0f;
+                ops[t]->softmax(x, n);
+                assert_near(x, n, 3e-7, 1e-37);
+                assert_guard(x, n);
+            }
+}
+
+/* Every power of two's neighbourhood down to the smallest subnormal: softmax of (0, v) is 1/(1 + e^v), e^v/(1 + e^v).
+ */
+static void softmax_takes_extremes(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    for (int t = 0; t < count; t++) {
+        for (double v = -104; v < 0; v += 0.0137) {
+            float row[2] = {(float)v, 0};
+            double power = exp((double)row[0]);
+            ops[t]->softmax(row, 2);
+            assert_true(fabs((double)row[0] - power / (1 + power)) <= 3e-7 * power + 1.5e-45);
+        }
+        float masked[19], poisoned[3] = {-INFINITY, NAN, -INFINITY};
+        for (int i = 0; i < 19; i++)
+            masked[i] = -INFINITY;
+        ops[t]->softmax(masked, 19);
+        for (int i = 0; i < 19; i++)
+            assert_true(masked[i] == 0);
+        ops[t]->softmax(poisoned, 3);
+        assert_true(isnan(poisoned[0]) && isnan(poisoned[1]) && isnan(poisoned[2]));
+        float one[1] = {-3e38f};
+        ops[t]->softmax(one, 1);
+        assert_true(one[0] == 1);
+    }
+}
+
+static void bf16_goes_both_ways(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    enum { ALL = 65536 };
+    uint16_t *bits = malloc(ALL * sizeof *bits), *back = malloc(ALL * sizeof *back);
+    float *values = malloc(ALL * sizeof *values);
+    assert_true(bits && back && values);
+    for (int t = 0; t < count; t++) {
+        for (uint32_t i = 0; i < ALL; i++)
+            bits[i] = (uint16_t)i;
+        ops[t]->f32_from_bf16(values, bits, ALL);
+        for (uint32_t i = 0; i < ALL; i++)
+            assert_true(ith_f32_bits(values[i]) == i << 16);
+        ops[t]->bf16_from_f32(back, values, ALL);
+        for (uint32_t i = 0; i < ALL; i++)
+            assert_true(isnan(values[i]) ? isnan(ith_f32_from_bf16(back[i])) : back[i] == i);
+        for (uint32_t i = 0; i < ALL; i++) /* between two: ties, NaN with low bits, overflow to infinity */
+            values[i] = ith_f32_from_bits(i << 16 | (i % 3 ? 0x8000u : i % 2 ? 0x7fffu : 0x8001u));
+        ops[t]->bf16_from_f32(back, values, ALL);
+        for (uint32_t i = 0; i < ALL; i++)
+            assert_int_equal(back[i], ith_bf16_from_f32(values[i]));
+    }
+    free(bits), free(back), free(values);
+}
+
+/* The same numbers through one table; results of all operations in turn. */
+static void run_all(const ith_rowops *ops, int64_t n, float *out)
+{
+    random_state = 7;
+    fill(x, 0.1f, 2), fill(a, 1, 1), fill(b, 0, 1);
+    ops->layer_norm(out, x, a, b, n, 1e-6f), out += n;
+    ops->rms_norm(out, x, a, n, 1e-6f), out += n;
+    ops->silu(out, x, n), out += n;
+    ops->gelu_tanh(out, x, n), out += n;
+    ops->gelu_tanh_mul(out, x, b, n), out += n;
+    ops->channel_norm(out, x, a, 1, n, true), out += n;
+    memcpy(out, x, (size_t)n * sizeof *out);
+    ops->softmax(out, n);
+    out += n;
+    memcpy(out, x, (size_t)n * sizeof *out);
+    ops->rope(out, a, b, 1, n - n % 2);
+    ops->add_gated(out, b, a, n);
+}
+
+static void every_instruction_set_gives_the_same_bits(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    int count = tables(ops);
+    float *first = malloc(sizeof(float) * 8 * MOST), *other = malloc(sizeof(float) * 8 * MOST);
+    assert_true(first && other);
+    for (int s = 0; s < SIZES; s++) {
+        run_all(ops[0], sizes[s], first);
+        for (int t = 1; t < count; t++) {
+            run_all(ops[t], sizes[s], other);
+            assert_memory_equal(first, other, sizeof(float) * 8 * (size_t)sizes[s]);
+        }
+    }
+    free(first), free(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(choice_follows_the_cpu),    cmocka_unit_test(layer_norm_is_right),
+        cmocka_unit_test(rms_norm_is_right),         cmocka_unit_test(rope_is_right),
+        cmocka_unit_test(add_gated_is_right),        cmocka_unit_test(activations_are_right),
+        cmocka_unit_test(activations_take_extremes), cmocka_unit_test(channel_norm_is_right),
+        cmocka_unit_test(softmax_is_right),          cmocka_unit_test(softmax_takes_extremes),
+        cmocka_unit_test(bf16_goes_both_ways),       cmocka_unit_test(every_instruction_set_gives_the_same_bits),
+    };
+    return cmocka_run_group_tests_name("rowops", all, NULL, NULL);
+}
