@@ -1,7 +1,11 @@
 /* Safetensors files, read with suspicion and written whole. Part of libithaca_wan.
  *
  * The format: 8 bytes little-endian header length, a JSON object {name: {dtype, shape, data_offsets}}, the data.
- * https://huggingface.co/docs/safetensors */
+ * https://huggingface.co/docs/safetensors
+ *
+ * A file is mapped, not read: opening touches its header only, however large it is, and data comes from the disk when
+ * it is first touched. A file must not be shortened while it is open (the system would answer with SIGBUS); replacing
+ * it by renaming another to its name is safe. */
 #ifndef ITHACA_FILES_H
 #define ITHACA_FILES_H
 
@@ -13,21 +17,29 @@ extern "C" {
 
 #define ITH_MAX_DIMS 8
 
-/* A tensor where it lies, in row-major order; the data belongs to the file it was found in. */
+/* A tensor where it lies, in row-major order; the data belongs to the file it was found in. The format aligns nothing:
+ * data may stand at any address, so copy it (memcpy, ith_tensor_to_f32) unless you looked. */
 typedef struct ith_tensor {
     const char *name;
     ith_dtype dtype;
-    int dims;
-    int64_t shape[ITH_MAX_DIMS];
+    int dims;                    /* 0: a scalar, of one element */
+    int64_t shape[ITH_MAX_DIMS]; /* 0 is a legal size */
     const void *data;
     int64_t bytes;
 } ith_tensor;
 
-/* One file, or a set of shards with their index, mapped into memory. */
+/* The elements of a tensor: the product of its shape. */
+ITH_API int64_t ith_tensor_elements(const ith_tensor *tensor);
+/* All of them as f32, from any address. ITH_ERR_UNSUPPORTED unless the type is F32, BF16, F16 or F64. */
+ITH_API ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *tensor, float *out);
+
+/* One file, mapped into memory. */
 typedef struct ith_tensor_file ith_tensor_file;
 
 /* Opens one .safetensors file. Everything that the header claims is checked: length, JSON, types, shapes against
- * offsets, order, overlap, gaps. ITH_ERR_IO or ITH_ERR_FORMAT with a sentence that names file and tensor. */
+ * offsets, order, overlap, gaps. ITH_ERR_IO if it cannot be read, ITH_ERR_FORMAT if it is wrong, ITH_ERR_UNSUPPORTED
+ * for an element type that is not in ith_dtype or more than ITH_MAX_DIMS dimensions; the sentence names file and
+ * tensor. */
 ITH_API ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tensor_file **out);
 ITH_API void ith_tensor_file_close(ith_tensor_file **file);
 
@@ -40,7 +52,10 @@ ITH_API const ith_tensor *ith_tensor_file_find(const ith_tensor_file *file, cons
 ITH_API const char *ith_tensor_file_metadata(const ith_tensor_file *file, const char *key);
 
 /* Writes tensors to a file beside `path`, and renames it when it is whole: either there is a complete file of that name
- * afterwards, or what was there before. keys and values: metadata, pair_count of each; may be NULL with 0. */
+ * afterwards, or what was there before. A path that names a device or a pipe is written to directly. Data starts at a
+ * multiple of 8 bytes and larger element types come first, so that all data of the file is aligned. keys and values:
+ * metadata, pair_count of each; may be NULL with 0. ITH_ERR_ARGUMENT for tensors that cannot be told apart or whose
+ * bytes disagree with their shape, ITH_ERR_IO where the system refuses. */
 ITH_API ith_status ith_tensor_file_write(ith_context *context, const char *path, const ith_tensor *tensors,
                                          int64_t tensor_count, const char *const *keys, const char *const *values,
                                          int64_t pair_count);

@@ -1,6 +1,6 @@
 /* The tensors of one model component ("transformer", "vae", ...), from one file or from shards with an index. Whoever
  * loads a component takes every tensor by name and shape; what nobody took is an error that names it, so that another
- * kind of model is never mistaken for this one. */
+ * kind of model is never mistaken for this one. Opening and taking read headers only. */
 #ifndef ITH_FILES_STORE_H
 #define ITH_FILES_STORE_H
 
@@ -10,19 +10,24 @@
 
 typedef struct ith_store ith_store;
 
-/* folder/stem.safetensors, or the shards that folder/stem.safetensors.index.json names (all inside the folder: no path
- * separators; each tensor where the index says, and no tensor twice). */
+/* folder/stem.safetensors, or else the shards that folder/stem.safetensors.index.json names (all inside the folder: no
+ * path separators; each tensor where the index says, and nowhere else; no tensor that the index does not name). */
 ITH_PRIVATE ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store **out);
 ITH_PRIVATE void ith_store_close(ith_store **store);
 
 /* Whether a tensor of that name is there; does not take it. */
 ITH_PRIVATE bool ith_store_has(const ith_store *store, const char *name);
-/* Takes a tensor of F32, F16 or BF16 that must have exactly this shape. *out stays the store's. */
+/* Takes a tensor of F32, F16 or BF16 that must have exactly this shape. *out stays the store's, and is valid until it
+ * is released; its data is aligned to its type (copied to where it is, if the file has it elsewhere). May be taken
+ * again. */
 ITH_PRIVATE ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims,
                                       const int64_t *shape, const ith_tensor **out);
 /* Takes it as new f32 memory (ith_free). */
 ITH_PRIVATE ith_status ith_store_take_f32(ith_context *context, ith_store *store, const char *name, int dims,
                                           const int64_t *shape, float **out);
+/* Says that a taken tensor's data has been used: its pages of the file leave this process's memory. NULL is accepted.
+ */
+ITH_PRIVATE void ith_store_release(ith_store *store, const ith_tensor *tensor);
 /* Takes without looking, every tensor whose name begins so: known to be unneeded. */
 ITH_PRIVATE void ith_store_skip(ith_store *store, const char *prefix);
 /* ITH_ERR_UNSUPPORTED naming a tensor that was not taken; ITH_OK if there is none. */

@@ -1,0 +1,265 @@
+/* JSON configuration files, by Jansson. */
+#include "json.h"
+
+#include "mapping.h"
+#include "quote.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+
+#define MOST_BYTES ((int64_t)64 << 20)
+
+struct ith_json {
+    ith_context *context;
+    char *path;
+    json_t *root;
+};
+
+static ith_status parse(ith_context *context, const char *path, const ith_mapping *mapping, json_t **out)
+{
+    if (mapping->bytes > MOST_BYTES)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s has %lld bytes; a configuration may have %lld at most", path,
+                        (long long)mapping->bytes, (long long)MOST_BYTES);
+    json_error_t error;
+    const char *text = mapping->data ? (const char *)mapping->data : "";
+    *out = json_loadb(text, (size_t)mapping->bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!*out && json_error_code(&error) == json_error_out_of_memory)
+        return ith_fail(context, ITH_ERR_MEMORY, "out of memory for the contents of %s", path);
+    if (!*out)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s, line %d, column %d: not valid JSON: %s", path, error.line,
+                        error.column, ith_quote(error.text).text);
+    if (!json_is_object(*out))
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: must hold a JSON object, not an array", path);
+    return ITH_OK;
+}
+
+ith_status ith_json_read(ith_context *context, const char *path, ith_json **out)
+{
+    *out = NULL;
+    ith_mapping mapping = {NULL, 0};
+    ith_status status = ITH_ERR_MEMORY;
+    ith_json *json = ith_alloc_zero(context, 1, sizeof *json, "a JSON document");
+    if (!json)
+        return status;
+    json->context = context;
+    json->path = ith_strdup(context, path);
+    if (!json->path)
+        goto done;
+    status = ith_mapping_open(context, path, &mapping);
+    if (!status)
+        status = parse(context, path, &mapping, &json->root);
+done:
+    ith_mapping_close(&mapping);
+    if (status)
+        ith_json_close(&json);
+    *out = json;
+    return status;
+}
+
+void ith_json_close(ith_json **json)
+{
+    if (!json || !*json)
+        return;
+    ith_context *context = (*json)->context;
+    json_decref((*json)->root);
+    ith_free(context, (*json)->path);
+    ith_free(context, *json);
+    *json = NULL;
+}
+
+const char *ith_json_path(const ith_json *json)
+{
+    return json->path;
+}
+
+/* The value at key; NULL where it is absent or null. */
+static const json_t *value_at(const ith_json *json, const char *key)
+{
+    const json_t *value = json_object_get(json->root, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+bool ith_json_has(const ith_json *json, const char *key)
+{
+    return value_at(json, key) != NULL;
+}
+
+/* What a value is, for a sentence. */
+static ith_quoted describe(const json_t *value)
+{
+    ith_quoted out = {"null"};
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return ith_quote("an object");
+    case JSON_ARRAY: return ith_quote("an array");
+    case JSON_STRING:
+        snprintf(out.text, sizeof out.text, "the string \"%.60s\"", ith_quote(json_string_value(value)).text);
+        return out;
+    case JSON_INTEGER: snprintf(out.text, sizeof out.text, "%lld", (long long)json_integer_value(value)); return out;
+    case JSON_REAL: snprintf(out.text, sizeof out.text, "%g", json_real_value(value)); return out;
+    case JSON_TRUE: return ith_quote("true");
+    case JSON_FALSE: return ith_quote("false");
+    case JSON_NULL: break;
+    }
+    return out;
+}
+
+static ith_status missing(ith_context *context, const ith_json *json, const char *key)
+{
+    return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"%s\" is missing", json->path, key);
+}
+
+static ith_status wrong(ith_context *context, const ith_json *json, const char *key, const char *wanted,
+                        const json_t *value)
+{
+    return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"%s\" must be %s, not %s", json->path, key, wanted,
+                    describe(value).text);
+}
+
+static bool is_int_of(const json_t *value, int64_t least, int64_t most)
+{
+    return json_is_integer(value) && json_integer_value(value) >= least && json_integer_value(value) <= most;
+}
+
+static ith_status wrong_int(ith_context *context, const ith_json *json, const char *key, const char *what,
+                            int64_t least, int64_t most, const json_t *value)
+{
+    char wanted[96];
+    snprintf(wanted, sizeof wanted, "%s from %lld to %lld", what, (long long)least, (long long)most);
+    return wrong(context, json, key, wanted, value);
+}
+
+ith_status ith_json_int(ith_context *context, const ith_json *json, const char *key, int64_t least, int64_t most,
+                        int64_t otherwise, int64_t *out)
+{
+    const json_t *value = value_at(json, key);
+    *out = otherwise;
+    if (!value)
+        return otherwise < least ? missing(context, json, key) : ITH_OK;
+    if (!is_int_of(value, least, most))
+        return wrong_int(context, json, key, "an integer", least, most, value);
+    *out = json_integer_value(value);
+    return ITH_OK;
+}
+
+ith_status ith_json_double(ith_context *context, const ith_json *json, const char *key, double otherwise, double *out)
+{
+    const json_t *value = value_at(json, key);
+    *out = otherwise;
+    if (!value)
+        return isnan(otherwise) ? missing(context, json, key) : ITH_OK;
+    if (!json_is_number(value))
+        return wrong(context, json, key, "a number", value);
+    *out = json_number_value(value);
+    return ITH_OK;
+}
+
+ith_status ith_json_bool(ith_context *context, const ith_json *json, const char *key, bool otherwise, bool *out)
+{
+    const json_t *value = value_at(json, key);
+    *out = otherwise;
+    if (value && !json_is_boolean(value))
+        return wrong(context, json, key, "true or false", value);
+    if (value)
+        *out = json_is_true(value);
+    return ITH_OK;
+}
+
+ith_status ith_json_string(ith_context *context, const ith_json *json, const char *key, bool required, const char **out)
+{
+    const json_t *value = value_at(json, key);
+    *out = json_string_value(value);
+    if (!value)
+        return required ? missing(context, json, key) : ITH_OK;
+    return *out ? ITH_OK : wrong(context, json, key, "a string", value);
+}
+
+/* The array at key, of at most `most` values; *array NULL and *count 0 where absent or null. */
+static ith_status array_at(ith_context *context, const ith_json *json, const char *key, int64_t most,
+                           const json_t **array, int64_t *count)
+{
+    *array = value_at(json, key);
+    *count = (int64_t)json_array_size(*array);
+    if (*array && !json_is_array(*array))
+        return wrong(context, json, key, "an array", *array);
+    if (*count > most)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"%s\" has %lld values; %lld is the most", json->path, key,
+                        (long long)*count, (long long)most);
+    return ITH_OK;
+}
+
+ith_status ith_json_doubles(ith_context *context, const ith_json *json, const char *key, int64_t most, double *out,
+                            int64_t *count)
+{
+    const json_t *array = NULL;
+    ith_status status = array_at(context, json, key, most, &array, count);
+    for (int64_t i = 0; !status && i < *count; i++) {
+        const json_t *value = json_array_get(array, (size_t)i);
+        if (!json_is_number(value))
+            return wrong(context, json, key, "an array of numbers", value);
+        out[i] = json_number_value(value);
+    }
+    return status;
+}
+
+ith_status ith_json_ints(ith_context *context, const ith_json *json, const char *key, int64_t least, int64_t greatest,
+                         int64_t most, int64_t *out, int64_t *count)
+{
+    const json_t *array = NULL;
+    ith_status status = array_at(context, json, key, most, &array, count);
+    for (int64_t i = 0; !status && i < *count; i++) {
+        const json_t *value = json_array_get(array, (size_t)i);
+        if (!is_int_of(value, least, greatest))
+            return wrong_int(context, json, key, "an array of integers", least, greatest, value);
+        out[i] = json_integer_value(value);
+    }
+    return status;
+}
+
+ith_status ith_json_bools(ith_context *context, const ith_json *json, const char *key, int64_t most, bool *out,
+                          int64_t *count)
+{
+    const json_t *array = NULL;
+    ith_status status = array_at(context, json, key, most, &array, count);
+    for (int64_t i = 0; !status && i < *count; i++) {
+        const json_t *value = json_array_get(array, (size_t)i);
+        if (!json_is_boolean(value))
+            return wrong(context, json, key, "an array of true and false", value);
+        out[i] = json_is_true(value);
+    }
+    return status;
+}
+
+const char *ith_json_string_at(const ith_json *json, const char *key, int64_t index)
+{
+    return json_string_value(json_array_get(value_at(json, key), (size_t)index));
+}
+
+ith_status ith_json_map_count(ith_context *context, const ith_json *json, const char *key, int64_t *count)
+{
+    json_t *map = json_object_get(json->root, key), *value = NULL;
+    const char *name = NULL;
+    *count = (int64_t)json_object_size(map);
+    if (!map || json_is_null(map))
+        return missing(context, json, key);
+    if (!json_is_object(map))
+        return wrong(context, json, key, "an object", map);
+    json_object_foreach(map, name, value)
+    {
+        if (!json_is_string(value))
+            return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"%s\": the value of \"%s\" must be a string, not %s",
+                            json->path, key, ith_quote(name).text, describe(value).text);
+    }
+    return ITH_OK;
+}
+
+void ith_json_map(const ith_json *json, const char *key, const char **names, const char **values)
+{
+    json_t *value = NULL;
+    const char *name = NULL;
+    json_object_foreach(json_object_get(json->root, key), name, value)
+    {
+        *names++ = name;
+        *values++ = json_string_value(value);
+    }
+}

@@ -1,0 +1,30 @@
+/* Text from a file made fit for a sentence. */
+#include "quote.h"
+
+#include <string.h>
+
+/* The bytes of the character at p if it is a control character (C0, DEL, or C1 in UTF-8), otherwise 0. */
+static size_t control_bytes(const unsigned char *p)
+{
+    if (p[0] < 0x20 || p[0] == 0x7f)
+        return 1;
+    return p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0 ? 2 : 0;
+}
+
+ith_quoted ith_quote(const char *text)
+{
+    ith_quoted out;
+    size_t length = 0, cut = 0; /* cut: the last place between characters that leaves room for "..." */
+    const unsigned char *p = (const unsigned char *)(text ? text : "");
+    while (*p && length < sizeof out.text - 1) {
+        if ((*p & 0xc0) != 0x80 && length <= sizeof out.text - sizeof "...")
+            cut = length;
+        size_t control = control_bytes(p);
+        out.text[length++] = control ? '?' : (char)*p;
+        p += control ? control : 1;
+    }
+    out.text[length] = '\0';
+    if (*p)
+        memcpy(out.text + cut, "...", sizeof "...");
+    return out;
+}

@@ -1,0 +1,356 @@
+/* A component's tensors over one file or several, and the account of which have been taken. */
+#include "store.h"
+
+#include "json.h"
+#include "mapping.h"
+#include "quote.h"
+#include "tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct store_entry {
+    ith_tensor tensor; /* as in its file, but for data that had to be moved */
+    int64_t shard;
+    bool found; /* in its shard */
+    bool taken;
+    void *copy; /* of data that the file holds out of alignment; NULL: none */
+} store_entry;
+
+typedef struct store_shard {
+    char *path;
+    ith_tensor_file *file;
+} store_shard;
+
+struct ith_store {
+    ith_context *context;
+    char *path; /* of the single file or of the index: where a missing tensor is missing */
+    store_shard *shards;
+    int64_t shard_count;
+    store_entry *entries; /* by name */
+    int64_t entry_count;
+};
+
+static int entry_by_name(const void *a, const void *b)
+{
+    return strcmp(((const store_entry *)a)->tensor.name, ((const store_entry *)b)->tensor.name);
+}
+
+static store_entry *find(const ith_store *store, const char *name)
+{
+    const store_entry key = {.tensor.name = name};
+    return bsearch(&key, store->entries, (size_t)store->entry_count, sizeof key, entry_by_name);
+}
+
+/* ---- One file
+ * -------------------------------------------------------------------------------------------------------- */
+
+static ith_status open_single(ith_store *store)
+{
+    ith_context *context = store->context;
+    store->shards = ith_alloc_zero(context, 1, sizeof *store->shards, "a weight file");
+    if (!store->shards)
+        return ITH_ERR_MEMORY;
+    store->shard_count = 1;
+    store->shards[0].path = ith_strdup(context, store->path);
+    if (!store->shards[0].path)
+        return ITH_ERR_MEMORY;
+    ith_status status = ith_tensor_file_open(context, store->path, &store->shards[0].file);
+    if (status)
+        return status;
+    int64_t count = ith_tensor_file_count(store->shards[0].file);
+    store->entries = ith_alloc_zero(context, count, sizeof *store->entries, "a list of weights");
+    if (!store->entries)
+        return ITH_ERR_MEMORY;
+    store->entry_count = count;
+    for (int64_t i = 0; i < count; i++) {
+        store->entries[i].tensor = *ith_tensor_file_at(store->shards[0].file, i);
+        store->entries[i].found = true;
+    }
+    return ITH_OK;
+}
+
+/* ---- Shards with an index
+ * ---------------------------------------------------------------------------------------------- */
+
+typedef struct index_row {
+    const char *name, *shard;
+} index_row;
+
+static int row_by_shard(const void *a, const void *b)
+{
+    return strcmp(((const index_row *)a)->shard, ((const index_row *)b)->shard);
+}
+
+static bool is_plain_name(const char *name)
+{
+    return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
+}
+
+/* The index's weight map as rows, ordered by shard. *rows is freed with ith_free; its strings are the document's. */
+static ith_status index_rows(ith_store *store, const ith_json *index, index_row **rows, int64_t *count)
+{
+    ith_context *context = store->context;
+    ith_status status = ith_json_map_count(context, index, "weight_map", count);
+    if (status)
+        return status;
+    const char **text = ith_alloc(context, 2 * *count, sizeof *text, "an index of weights");
+    *rows = ith_alloc(context, *count, sizeof **rows, "an index of weights");
+    if (!text || !*rows) {
+        ith_free(context, text);
+        return ITH_ERR_MEMORY;
+    }
+    ith_json_map(index, "weight_map", text, text + *count);
+    for (int64_t i = 0; !status && i < *count; i++) {
+        (*rows)[i] = (index_row){text[i], text[*count + i]};
+        if (!is_plain_name((*rows)[i].shard))
+            status = ith_fail(context, ITH_ERR_FORMAT,
+                              "%s: tensor '%s' is said to be in '%s'; a shard must be a file of the same folder",
+                              store->path, ith_quote((*rows)[i].name).text, ith_quote((*rows)[i].shard).text);
+    }
+    ith_free(context, text);
+    qsort(*rows, (size_t)*count, sizeof **rows, row_by_shard);
+    return status;
+}
+
+/* Makes entries and shards (not yet opened) of the rows. */
+static ith_status index_spread(ith_store *store, const char *folder, const index_row *rows, int64_t count)
+{
+    ith_context *context = store->context;
+    int64_t shards = 0;
+    for (int64_t i = 0; i < count; i++)
+        shards += i == 0 || strcmp(rows[i].shard, rows[i - 1].shard) != 0;
+    store->entries = ith_alloc_zero(context, count, sizeof *store->entries, "a list of weights");
+    store->shards = ith_alloc_zero(context, shards, sizeof *store->shards, "a list of shards");
+    if (!store->entries || !store->shards)
+        return ITH_ERR_MEMORY;
+    store->entry_count = count;
+    for (int64_t i = 0; i < count; i++) {
+        if (i == 0 || strcmp(rows[i].shard, rows[i - 1].shard) != 0) {
+            store->shards[store->shard_count].path = ith_format(context, "%s/%s", folder, rows[i].shard);
+            if (!store->shards[store->shard_count++].path)
+                return ITH_ERR_MEMORY;
+        }
+        store->entries[i].tensor.name = rows[i].name;
+        store->entries[i].shard = store->shard_count - 1;
+    }
+    qsort(store->entries, (size_t)count, sizeof *store->entries, entry_by_name);
+    return ITH_OK;
+}
+
+/* Opens a shard and finds its tensors among the entries. */
+static ith_status shard_open(ith_store *store, int64_t index)
+{
+    store_shard *shard = &store->shards[index];
+    ith_status status = ith_tensor_file_open(store->context, shard->path, &shard->file);
+    if (status)
+        return ith_fail_in(store->context, status, "a shard that %s names", store->path);
+    for (int64_t i = 0; i < ith_tensor_file_count(shard->file); i++) {
+        const ith_tensor *tensor = ith_tensor_file_at(shard->file, i);
+        store_entry *entry = find(store, tensor->name);
+        if (!entry)
+            return ith_fail(store->context, ITH_ERR_FORMAT, "%s: holds tensor '%s', which %s does not name",
+                            shard->path, ith_quote(tensor->name).text, store->path);
+        if (entry->shard != index)
+            return ith_fail(store->context, ITH_ERR_FORMAT, "%s: holds tensor '%s', which %s places in %s", shard->path,
+                            ith_quote(tensor->name).text, store->path, store->shards[entry->shard].path);
+        entry->tensor = *tensor;
+        entry->found = true;
+    }
+    return ITH_OK;
+}
+
+static ith_status open_shards(ith_store *store, const char *folder)
+{
+    ith_json *index = NULL;
+    index_row *rows = NULL;
+    int64_t count = 0;
+    ith_status status = ith_json_read(store->context, store->path, &index);
+    if (!status)
+        status = index_rows(store, index, &rows, &count);
+    if (!status)
+        status = index_spread(store, folder, rows, count);
+    for (int64_t i = 0; !status && i < store->shard_count; i++)
+        status = shard_open(store, i);
+    for (int64_t i = 0; !status && i < store->entry_count; i++)
+        if (!store->entries[i].found)
+            status = ith_fail(store->context, ITH_ERR_FORMAT, "%s: tensor '%s' is missing, which %s places there",
+                              store->shards[store->entries[i].shard].path,
+                              ith_quote(store->entries[i].tensor.name).text, store->path);
+    ith_free(store->context, rows);
+    ith_json_close(&index);
+    return status;
+}
+
+/* ---- The whole
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* Fills store->path with the file to start from; *sharded: whether it is an index. */
+static ith_status choose(ith_store *store, const char *folder, const char *stem, bool *sharded)
+{
+    char *single = ith_format(store->context, "%s/%s.safetensors", folder, stem);
+    char *index = ith_format(store->context, "%s/%s.safetensors.index.json", folder, stem);
+    ith_status status = single && index ? ITH_OK : ITH_ERR_MEMORY;
+    if (!status) {
+        *sharded = access(single, F_OK) != 0;
+        if (*sharded && access(index, F_OK) != 0)
+            status = ith_fail(store->context, ITH_ERR_IO, "no weights: neither %s nor %s.index.json is there", single,
+                              single);
+        store->path = *sharded ? index : single;
+        ith_free(store->context, *sharded ? single : index);
+        return status;
+    }
+    ith_free(store->context, single);
+    ith_free(store->context, index);
+    return status;
+}
+
+ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store **out)
+{
+    *out = NULL;
+    ith_store *store = ith_alloc_zero(context, 1, sizeof *store, "a model component");
+    if (!store)
+        return ITH_ERR_MEMORY;
+    store->context = context;
+    bool sharded = false;
+    ith_status status = choose(store, folder, stem, &sharded);
+    if (!status)
+        status = sharded ? open_shards(store, folder) : open_single(store);
+    if (status)
+        ith_store_close(&store);
+    *out = store;
+    return status;
+}
+
+void ith_store_close(ith_store **store)
+{
+    if (!store || !*store)
+        return;
+    ith_context *context = (*store)->context;
+    for (int64_t i = 0; i < (*store)->entry_count; i++)
+        ith_free(context, (*store)->entries[i].copy);
+    for (int64_t i = 0; i < (*store)->shard_count; i++) {
+        ith_tensor_file_close(&(*store)->shards[i].file);
+        ith_free(context, (*store)->shards[i].path);
+    }
+    ith_free(context, (*store)->entries);
+    ith_free(context, (*store)->shards);
+    ith_free(context, (*store)->path);
+    ith_free(context, *store);
+    *store = NULL;
+}
+
+/* ---- Taking
+ * ------------------------------------------------------------------------------------------------------------- */
+
+bool ith_store_has(const ith_store *store, const char *name)
+{
+    return find(store, name) != NULL;
+}
+
+static bool has_shape(const ith_tensor *tensor, int dims, const int64_t *shape)
+{
+    bool same = tensor->dims == dims;
+    for (int i = 0; same && i < dims; i++)
+        same = tensor->shape[i] == shape[i];
+    return same;
+}
+
+/* The entry of that name, of a type that weights may have, and of that shape. */
+static ith_status look_up(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
+                          store_entry **out)
+{
+    store_entry *entry = find(store, name);
+    if (!entry)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: tensor '%s' is missing", store->path, name);
+    const ith_tensor *tensor = &entry->tensor;
+    const char *path = store->shards[entry->shard].path;
+    if (tensor->dtype != ITH_F32 && tensor->dtype != ITH_F16 && tensor->dtype != ITH_BF16)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: tensor '%s' is of type %s; weights must be F32, F16 or BF16",
+                        path, name, ith_tensor_type_name(tensor->dtype));
+    if (!has_shape(tensor, dims, shape))
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: tensor '%s' has the shape %s; the configuration asks for %s",
+                        path, name, ith_shape_print(tensor->dims, tensor->shape).text,
+                        ith_shape_print(dims, shape).text);
+    *out = entry;
+    return ITH_OK;
+}
+
+ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
+                          const ith_tensor **out)
+{
+    *out = NULL;
+    store_entry *entry = NULL;
+    ith_status status = look_up(context, store, name, dims, shape, &entry);
+    if (status)
+        return status;
+    ith_tensor *tensor = &entry->tensor;
+    if ((uintptr_t)tensor->data % (uintptr_t)ith_dtype_bytes(tensor->dtype) != 0) {
+        entry->copy = ith_alloc(context, tensor->bytes, 1, name);
+        if (!entry->copy)
+            return ITH_ERR_MEMORY;
+        tensor->data = memcpy(entry->copy, tensor->data, (size_t)tensor->bytes);
+    }
+    entry->taken = true;
+    *out = tensor;
+    return ITH_OK;
+}
+
+ith_status ith_store_take_f32(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
+                              float **out)
+{
+    *out = NULL;
+    store_entry *entry = NULL;
+    ith_status status = look_up(context, store, name, dims, shape, &entry);
+    if (status)
+        return status;
+    float *values = ith_alloc(context, ith_tensor_elements(&entry->tensor), sizeof *values, name);
+    if (!values)
+        return ITH_ERR_MEMORY;
+    status = ith_tensor_to_f32(context, &entry->tensor, values);
+    if (status) {
+        ith_free(context, values);
+        return status;
+    }
+    entry->taken = true;
+    ith_store_release(store, &entry->tensor);
+    *out = values;
+    return ITH_OK;
+}
+
+void ith_store_release(ith_store *store, const ith_tensor *tensor)
+{
+    store_entry *entry = tensor ? find(store, tensor->name) : NULL;
+    if (!entry)
+        return;
+    const ith_tensor *origin = ith_tensor_file_find(store->shards[entry->shard].file, tensor->name);
+    ith_mapping_drop(origin->data, origin->bytes);
+    ith_free(store->context, entry->copy);
+    entry->copy = NULL;
+    entry->tensor.data = origin->data;
+}
+
+void ith_store_skip(ith_store *store, const char *prefix)
+{
+    size_t length = strlen(prefix);
+    for (int64_t i = 0; i < store->entry_count; i++)
+        if (!strncmp(store->entries[i].tensor.name, prefix, length))
+            store->entries[i].taken = true;
+}
+
+ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store)
+{
+    const store_entry *first = NULL;
+    int64_t count = 0;
+    for (int64_t i = 0; i < store->entry_count; i++)
+        if (!store->entries[i].taken) {
+            first = first ? first : &store->entries[i];
+            count++;
+        }
+    if (!first)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "%s: tensor '%s' is unknown (%lld such): this is another kind of model than its configuration says",
+                    store->shards[first->shard].path, ith_quote(first->tensor.name).text, (long long)count);
+}

@@ -1,0 +1,332 @@
+/* The reader of safetensors files. Nothing that the header says is believed: each tensor's type, shape and offsets must
+ * agree, and together, in the order of their offsets, the tensors must cover the data exactly once and wholly. */
+#include "../base/size.h"
+#include "mapping.h"
+#include "quote.h"
+#include "tensor.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LENGTH_BYTES 8
+
+typedef struct metadata_pair {
+    const char *key, *value;
+} metadata_pair;
+
+struct ith_tensor_file {
+    ith_context *context;
+    char *path;
+    ith_mapping mapping;
+    const char *data; /* of the first tensor */
+    int64_t data_bytes;
+    ith_tensor *tensors; /* by name */
+    int64_t count;
+    metadata_pair *pairs;
+    int64_t pair_count;
+    char *text; /* all names, keys and values, each with its NUL */
+};
+
+/* ---- The header's length and JSON ----------------------------------------------------------------------------------
+ */
+
+static ith_status header_find(ith_tensor_file *file, const char **header, int64_t *header_bytes)
+{
+    ith_context *context = file->context;
+    if (file->mapping.bytes < LENGTH_BYTES)
+        return ith_fail(context, ITH_ERR_FORMAT,
+                        "%s: %lld bytes are too few for a safetensors file: it is empty or cut", file->path,
+                        (long long)file->mapping.bytes);
+    uint64_t length = 0;
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--)
+        length = length << 8 | file->mapping.data[i];
+    if (length > ITH_TENSOR_HEADER_MOST_BYTES)
+        return ith_fail(
+            context, ITH_ERR_FORMAT,
+            "%s: claims a header of %llu bytes, where %d is the most: not a safetensors file, or a corrupt one",
+            file->path, (unsigned long long)length, ITH_TENSOR_HEADER_MOST_BYTES);
+    if ((int64_t)length > file->mapping.bytes - LENGTH_BYTES)
+        return ith_fail(context, ITH_ERR_FORMAT,
+                        "%s: claims a header of %llu bytes but holds only %lld: the file is cut", file->path,
+                        (unsigned long long)length, (long long)(file->mapping.bytes - LENGTH_BYTES));
+    *header = (const char *)file->mapping.data + LENGTH_BYTES;
+    *header_bytes = (int64_t)length;
+    file->data = *header + length;
+    file->data_bytes = file->mapping.bytes - LENGTH_BYTES - (int64_t)length;
+    return ITH_OK;
+}
+
+static ith_status header_parse(ith_tensor_file *file, json_t **root)
+{
+    const char *header = NULL;
+    int64_t header_bytes = 0;
+    ith_status status = header_find(file, &header, &header_bytes);
+    if (status)
+        return status;
+    if (header_bytes < 2 || header[0] != '{')
+        return ith_fail(file->context, ITH_ERR_FORMAT, "%s: the header is not a JSON object: not a safetensors file",
+                        file->path);
+    json_error_t error;
+    *root = json_loadb(header, (size_t)header_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (*root)
+        return ITH_OK;
+    if (json_error_code(&error) == json_error_out_of_memory)
+        return ith_fail(file->context, ITH_ERR_MEMORY, "%s: out of memory for the header", file->path);
+    return ith_fail(file->context, ITH_ERR_FORMAT, "%s: the header, at byte %d, is not valid JSON: %s", file->path,
+                    error.position, ith_quote(error.text).text);
+}
+
+/* ---- One tensor ----------------------------------------------------------------------------------------------------
+ */
+
+static ith_status type_read(ith_context *context, const json_t *json, ith_dtype *out)
+{
+    const char *name = json_string_value(json_object_get(json, "dtype"));
+    if (!name)
+        return ith_fail(context, ITH_ERR_FORMAT, "has no dtype");
+    *out = ith_tensor_type_parse(name);
+    if (*out == ITH_DTYPE_NONE)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                        "has the unknown dtype '%s'; F32, BF16, F16, F64, BOOL, U8, I8, I16, I32 and I64 are known",
+                        ith_quote(name).text);
+    return ITH_OK;
+}
+
+static ith_status shape_read(ith_context *context, const json_t *json, int *dims, int64_t *shape)
+{
+    const json_t *array = json_object_get(json, "shape");
+    if (!json_is_array(array))
+        return ith_fail(context, ITH_ERR_FORMAT, "has no array as its shape");
+    size_t count = json_array_size(array);
+    if (count > ITH_MAX_DIMS)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "has a shape of %zu sizes; %d is the most", count, ITH_MAX_DIMS);
+    *dims = (int)count;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *size = json_array_get(array, i);
+        if (!json_is_integer(size) || json_integer_value(size) < 0)
+            return ith_fail(context, ITH_ERR_FORMAT, "has a shape whose size %zu is not a number of elements", i);
+        shape[i] = json_integer_value(size);
+    }
+    return ITH_OK;
+}
+
+static ith_status offsets_read(ith_context *context, const json_t *json, int64_t data_bytes, int64_t *begin,
+                               int64_t *end)
+{
+    const json_t *array = json_object_get(json, "data_offsets");
+    const json_t *first = json_array_get(array, 0), *second = json_array_get(array, 1);
+    if (json_array_size(array) != 2 || !json_is_integer(first) || !json_is_integer(second))
+        return ith_fail(context, ITH_ERR_FORMAT, "has no pair of integers as its data_offsets");
+    *begin = json_integer_value(first);
+    *end = json_integer_value(second);
+    if (*begin < 0 || *end < *begin)
+        return ith_fail(context, ITH_ERR_FORMAT, "has data_offsets [%lld, %lld], which are negative or turned round",
+                        (long long)*begin, (long long)*end);
+    if (*end > data_bytes)
+        return ith_fail(context, ITH_ERR_FORMAT,
+                        "ends at byte %lld of the data, of which the file holds %lld: it is cut", (long long)*end,
+                        (long long)data_bytes);
+    return ITH_OK;
+}
+
+static ith_status tensor_read(ith_tensor_file *file, const json_t *json, ith_tensor *out)
+{
+    ith_context *context = file->context;
+    int64_t begin = 0, end = 0;
+    if (!json_is_object(json))
+        return ith_fail(context, ITH_ERR_FORMAT, "is not described by a JSON object");
+    ith_status status = type_read(context, json, &out->dtype);
+    if (!status)
+        status = shape_read(context, json, &out->dims, out->shape);
+    if (!status)
+        status = offsets_read(context, json, file->data_bytes, &begin, &end);
+    if (status)
+        return status;
+    if (!ith_tensor_bytes(out->dtype, out->dims, out->shape, &out->bytes))
+        return ith_fail(context, ITH_ERR_FORMAT, "has the shape %s, which is more than a size can hold",
+                        ith_shape_print(out->dims, out->shape).text);
+    if (out->bytes != end - begin)
+        return ith_fail(context, ITH_ERR_FORMAT, "has data_offsets [%lld, %lld], but %s of %s take %lld bytes",
+                        (long long)begin, (long long)end, ith_shape_print(out->dims, out->shape).text,
+                        ith_tensor_type_name(out->dtype), (long long)out->bytes);
+    out->data = file->data + begin;
+    return ITH_OK;
+}
+
+/* ---- All of them ----------------------------------------------------------------------------------------------------
+ */
+
+static int by_place(const void *a, const void *b)
+{
+    const ith_tensor *x = a, *y = b;
+    uintptr_t x_begin = (uintptr_t)x->data, y_begin = (uintptr_t)y->data;
+    if (x_begin != y_begin)
+        return x_begin < y_begin ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const ith_tensor *)a)->name, ((const ith_tensor *)b)->name);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const metadata_pair *)a)->key, ((const metadata_pair *)b)->key);
+}
+
+/* The tensors, ordered by place, must follow each other without gap or overlap from the first byte to the last. */
+static ith_status check_cover(const ith_tensor_file *file)
+{
+    int64_t next = 0;
+    for (int64_t i = 0; i < file->count; i++) {
+        const ith_tensor *tensor = &file->tensors[i];
+        int64_t begin = (const char *)tensor->data - file->data;
+        if (begin != next)
+            return ith_fail(file->context, ITH_ERR_FORMAT, "%s: tensor '%s' starts at byte %lld of the data, %s",
+                            file->path, ith_quote(tensor->name).text, (long long)begin,
+                            begin < next ? "where it overlaps another tensor" : "and leaves a gap before it");
+        next = begin + tensor->bytes;
+    }
+    if (next != file->data_bytes)
+        return ith_fail(file->context, ITH_ERR_FORMAT, "%s: holds %lld bytes of data, but its tensors take %lld",
+                        file->path, (long long)file->data_bytes, (long long)next);
+    return ITH_OK;
+}
+
+/* Copies text into the file's own, at *end. */
+static const char *keep(char **end, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = memcpy(*end, text, bytes);
+    *end += bytes;
+    return copy;
+}
+
+static ith_status metadata_check(const ith_tensor_file *file, json_t *metadata, int64_t *text_bytes)
+{
+    const char *key = NULL;
+    json_t *value = NULL;
+    if (metadata && !json_is_object(metadata))
+        return ith_fail(file->context, ITH_ERR_FORMAT, "%s: %s is not a JSON object", file->path,
+                        ITH_TENSOR_METADATA_KEY);
+    json_object_foreach(metadata, key, value)
+    {
+        if (!json_is_string(value))
+            return ith_fail(file->context, ITH_ERR_FORMAT, "%s: the value of '%s' in %s is not a string", file->path,
+                            ith_quote(key).text, ITH_TENSOR_METADATA_KEY);
+        *text_bytes += (int64_t)(strlen(key) + strlen(json_string_value(value)) + 2);
+    }
+    return ITH_OK;
+}
+
+/* Room for what root describes. */
+static ith_status allocate(ith_tensor_file *file, json_t *root)
+{
+    const char *name = NULL;
+    json_t *value = NULL, *metadata = json_object_get(root, ITH_TENSOR_METADATA_KEY);
+    int64_t text_bytes = 0;
+    ith_status status = metadata_check(file, metadata, &text_bytes);
+    if (status)
+        return status;
+    json_object_foreach(root, name, value)
+    {
+        text_bytes += (int64_t)strlen(name) + 1;
+    }
+    int64_t count = (int64_t)json_object_size(root) - (metadata ? 1 : 0);
+    file->tensors = ith_alloc_zero(file->context, count, sizeof *file->tensors, "a list of tensors");
+    file->pairs = ith_alloc_zero(file->context, (int64_t)json_object_size(metadata), sizeof *file->pairs, "metadata");
+    file->text = ith_alloc(file->context, text_bytes, 1, "names of tensors");
+    return file->tensors && file->pairs && file->text ? ITH_OK : ITH_ERR_MEMORY;
+}
+
+static ith_status contents_read(ith_tensor_file *file, json_t *root)
+{
+    const char *name = NULL;
+    json_t *value = NULL, *metadata = json_object_get(root, ITH_TENSOR_METADATA_KEY);
+    char *end = file->text;
+    json_object_foreach(metadata, name, value)
+    {
+        metadata_pair *pair = &file->pairs[file->pair_count++];
+        pair->key = keep(&end, name);
+        pair->value = keep(&end, json_string_value(value));
+    }
+    json_object_foreach(root, name, value)
+    {
+        if (value == metadata)
+            continue;
+        ith_tensor *tensor = &file->tensors[file->count++];
+        tensor->name = keep(&end, name);
+        ith_status status = tensor_read(file, value, tensor);
+        if (status)
+            return ith_fail_in(file->context, status, "%s: tensor '%s'", file->path, ith_quote(name).text);
+    }
+    qsort(file->tensors, (size_t)file->count, sizeof *file->tensors, by_place);
+    ith_status status = check_cover(file);
+    qsort(file->tensors, (size_t)file->count, sizeof *file->tensors, by_name);
+    qsort(file->pairs, (size_t)file->pair_count, sizeof *file->pairs, by_key);
+    return status;
+}
+
+ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tensor_file **out)
+{
+    *out = NULL;
+    json_t *root = NULL;
+    ith_status status = ITH_ERR_MEMORY;
+    ith_tensor_file *file = ith_alloc_zero(context, 1, sizeof *file, "a tensor file");
+    if (!file)
+        return status;
+    file->context = context;
+    file->path = ith_strdup(context, path);
+    if (file->path)
+        status = ith_mapping_open(context, path, &file->mapping);
+    if (!status)
+        status = header_parse(file, &root);
+    if (!status)
+        status = allocate(file, root);
+    if (!status)
+        status = contents_read(file, root);
+    json_decref(root);
+    if (status)
+        ith_tensor_file_close(&file);
+    *out = file;
+    return status;
+}
+
+void ith_tensor_file_close(ith_tensor_file **file)
+{
+    if (!file || !*file)
+        return;
+    ith_context *context = (*file)->context;
+    ith_mapping_close(&(*file)->mapping);
+    ith_free(context, (*file)->tensors);
+    ith_free(context, (*file)->pairs);
+    ith_free(context, (*file)->text);
+    ith_free(context, (*file)->path);
+    ith_free(context, *file);
+    *file = NULL;
+}
+
+int64_t ith_tensor_file_count(const ith_tensor_file *file)
+{
+    return file->count;
+}
+
+const ith_tensor *ith_tensor_file_at(const ith_tensor_file *file, int64_t index)
+{
+    return &file->tensors[index];
+}
+
+const ith_tensor *ith_tensor_file_find(const ith_tensor_file *file, const char *name)
+{
+    const ith_tensor key = {.name = name};
+    return bsearch(&key, file->tensors, (size_t)file->count, sizeof *file->tensors, by_name);
+}
+
+const char *ith_tensor_file_metadata(const ith_tensor_file *file, const char *key)
+{
+    const metadata_pair wanted = {.key = key};
+    const metadata_pair *pair = bsearch(&wanted, file->pairs, (size_t)file->pair_count, sizeof *file->pairs, by_key);
+    return pair ? pair->value : NULL;
+}

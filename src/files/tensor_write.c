@@ -1,0 +1,271 @@
+/* The writer of safetensors files: a file beside the wanted one, made whole, then renamed to it. */
+#include "quote.h"
+#include "tensor.h"
+
+#include "../base/size.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DATA_ALIGNMENT 8
+#define MOST_ATTEMPTS 100
+#define MOST_BYTES_AT_ONCE ((size_t)1 << 30)
+
+/* ---- The header
+ * -------------------------------------------------------------------------------------------------------- */
+
+static ith_status check_tensor(ith_context *context, const char *path, const ith_tensor *tensor)
+{
+    int64_t bytes = 0;
+    if (!tensor->name)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: a tensor has no name", path);
+    ith_quoted name = ith_quote(tensor->name);
+    if (!strcmp(tensor->name, ITH_TENSOR_METADATA_KEY))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: no tensor may have the name %s", path, name.text);
+    if (!ith_tensor_type_name(tensor->dtype))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has no element type", path, name.text);
+    if (tensor->dims < 0 || tensor->dims > ITH_MAX_DIMS)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has %d dimensions; 0 to %d are possible", path,
+                        name.text, tensor->dims, ITH_MAX_DIMS);
+    if (!ith_tensor_bytes(tensor->dtype, tensor->dims, tensor->shape, &bytes) || bytes != tensor->bytes)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has %lld bytes, which %s of %s do not take", path,
+                        name.text, (long long)tensor->bytes, ith_shape_print(tensor->dims, tensor->shape).text,
+                        ith_tensor_type_name(tensor->dtype));
+    return ITH_OK;
+}
+
+/* {"dtype": ..., "shape": [...], "data_offsets": [begin, begin + bytes]}; NULL without memory. */
+static json_t *describe(const ith_tensor *tensor, int64_t begin)
+{
+    json_t *shape = json_array();
+    for (int i = 0; i < tensor->dims; i++)
+        if (json_array_append_new(shape, json_integer(tensor->shape[i]))) {
+            json_decref(shape);
+            return NULL;
+        }
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", ith_tensor_type_name(tensor->dtype), "shape", shape,
+                     "data_offsets", (json_int_t)begin, (json_int_t)(begin + tensor->bytes));
+}
+
+/* Adds a member whose name must be new. Takes value, which may be NULL: it could not be made. */
+static ith_status add(ith_context *context, const char *path, json_t *object, const char *name, json_t *value)
+{
+    ith_status status = ITH_OK;
+    if (!value)
+        status = ith_fail(context, ITH_ERR_MEMORY, "%s: out of memory for the header", path);
+    else if (json_object_get(object, name))
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: the name '%s' is there twice", path, ith_quote(name).text);
+    else if (json_object_set(object, name, value))
+        status =
+            ith_fail(context, ITH_ERR_ARGUMENT, "%s: the name '%s' is not valid UTF-8", path, ith_quote(name).text);
+    json_decref(value);
+    return status;
+}
+
+static ith_status add_metadata(ith_context *context, const char *path, json_t *root, const char *const *keys,
+                               const char *const *values, int64_t count)
+{
+    json_t *metadata = json_object();
+    ith_status status = ITH_OK;
+    for (int64_t i = 0; !status && i < count; i++) {
+        json_t *value = json_string(values[i]);
+        if (!value)
+            status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: the value of '%s' in the metadata is not valid UTF-8",
+                              path, ith_quote(keys[i]).text);
+        else
+            status = add(context, path, metadata, keys[i], value);
+    }
+    if (!status && count)
+        status = add(context, path, root, ITH_TENSOR_METADATA_KEY, json_incref(metadata));
+    json_decref(metadata);
+    return status;
+}
+
+/* Length, JSON and the spaces that align the data, in memory to be freed with ith_free. */
+static ith_status header_pack(ith_context *context, const char *path, const json_t *root, char **out, int64_t *bytes)
+{
+    char *text = json_dumps(root, JSON_COMPACT);
+    if (!text)
+        return ith_fail(context, ITH_ERR_MEMORY, "%s: out of memory for the header", path);
+    ith_status status = ITH_OK;
+    int64_t length = (int64_t)strlen(text), padded = ith_round_up(length, DATA_ALIGNMENT);
+    *bytes = DATA_ALIGNMENT + padded; /* the length itself takes 8 */
+    if (padded > ITH_TENSOR_HEADER_MOST_BYTES)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: the header would take %lld bytes, where %d is the most", path,
+                          (long long)padded, ITH_TENSOR_HEADER_MOST_BYTES);
+    else if (!(*out = ith_alloc(context, *bytes, 1, "a header")))
+        status = ITH_ERR_MEMORY;
+    if (!status) {
+        for (int i = 0; i < DATA_ALIGNMENT; i++)
+            (*out)[i] = (char)((uint64_t)padded >> 8 * i & 0xff);
+        memcpy(*out + DATA_ALIGNMENT, text, (size_t)length);
+        memset(*out + DATA_ALIGNMENT + length, ' ', (size_t)(padded - length));
+    }
+    free(text);
+    return status;
+}
+
+/* The tensors, those of larger elements first, as they were given among equals. */
+static void order_by_element(const ith_tensor *tensors, int64_t count, const ith_tensor **order)
+{
+    for (int64_t element_bytes = 8; element_bytes > 0; element_bytes /= 2)
+        for (int64_t i = 0; i < count; i++)
+            if (ith_dtype_bytes(tensors[i].dtype) == element_bytes)
+                *order++ = &tensors[i];
+}
+
+/* *out: the packed header of the tensors in this order. */
+static ith_status header_make(ith_context *context, const char *path, const ith_tensor *const *order, int64_t count,
+                              const char *const *keys, const char *const *values, int64_t pair_count, char **out,
+                              int64_t *bytes)
+{
+    json_t *root = json_object();
+    int64_t begin = 0;
+    ith_status status = add_metadata(context, path, root, keys, values, pair_count);
+    for (int64_t i = 0; !status && i < count; i++) {
+        status = add(context, path, root, order[i]->name, describe(order[i], begin));
+        if (!status && !ith_size_add(begin, order[i]->bytes, &begin))
+            status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: the tensors take more bytes than a size can hold", path);
+    }
+    if (!status)
+        status = header_pack(context, path, root, out, bytes);
+    json_decref(root);
+    return status;
+}
+
+/* ---- The file
+ * ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct target {
+    char *path;      /* what it will be called */
+    char *temporary; /* what it is called until it is whole; NULL: a device or pipe, written to as it stands */
+    int file;        /* -1: not open */
+} target;
+
+static ith_status refused(ith_context *context, const char *path)
+{
+    return ith_fail(context, ITH_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+static ith_status open_temporary(ith_context *context, target *to)
+{
+    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+        to->temporary = ith_format(context, "%s.%ld-%d.tmp", to->path, (long)getpid(), attempt);
+        if (!to->temporary)
+            return ITH_ERR_MEMORY;
+        to->file = open(to->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (to->file >= 0)
+            return ITH_OK;
+        int reason = errno;
+        ith_free(context, to->temporary); /* not ours: must not be removed */
+        to->temporary = NULL;
+        errno = reason;
+        if (reason != EEXIST)
+            break;
+    }
+    return refused(context, to->path);
+}
+
+static ith_status target_open(ith_context *context, const char *path, target *to)
+{
+    struct stat info;
+    char resolved[PATH_MAX]; /* behind symbolic links, so that they stay */
+    bool there = stat(path, &info) == 0;
+    if (there && S_ISDIR(info.st_mode))
+        return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is a folder", path);
+    to->path = ith_strdup(context, there && realpath(path, resolved) ? resolved : path);
+    if (!to->path)
+        return ITH_ERR_MEMORY;
+    if (!there || S_ISREG(info.st_mode))
+        return open_temporary(context, to);
+    to->file = open(path, O_WRONLY | O_CLOEXEC);
+    return to->file < 0 ? refused(context, path) : ITH_OK;
+}
+
+static bool write_all(int file, const void *data, int64_t bytes)
+{
+    const char *at = data;
+    for (size_t left = (size_t)bytes; left > 0;) {
+        ssize_t done = write(file, at, left < MOST_BYTES_AT_ONCE ? left : MOST_BYTES_AT_ONCE);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return false;
+        at += done;
+        left -= (size_t)done;
+    }
+    return true;
+}
+
+static bool close_file(target *to)
+{
+    int file = to->file;
+    to->file = -1;
+    return close(file) == 0;
+}
+
+/* Leaves the whole file under its own name. */
+static bool target_finish(target *to)
+{
+    if (!to->temporary)
+        return close_file(to);
+    return fsync(to->file) == 0 && close_file(to) && rename(to->temporary, to->path) == 0;
+}
+
+/* Leaves nothing of an unfinished file. */
+static void target_close(ith_context *context, target *to, bool whole)
+{
+    if (to->file >= 0)
+        close(to->file);
+    if (to->temporary && !whole)
+        unlink(to->temporary);
+    ith_free(context, to->temporary);
+    ith_free(context, to->path);
+}
+
+static ith_status write_file(ith_context *context, const char *path, const char *header, int64_t header_bytes,
+                             const ith_tensor *const *order, int64_t count)
+{
+    target to = {NULL, NULL, -1};
+    ith_status status = target_open(context, path, &to);
+    if (!status) {
+        bool done = write_all(to.file, header, header_bytes);
+        for (int64_t i = 0; done && i < count; i++)
+            done = write_all(to.file, order[i]->data, order[i]->bytes);
+        if (!done || !target_finish(&to))
+            status = refused(context, path);
+    }
+    target_close(context, &to, !status);
+    return status;
+}
+
+ith_status ith_tensor_file_write(ith_context *context, const char *path, const ith_tensor *tensors,
+                                 int64_t tensor_count, const char *const *keys, const char *const *values,
+                                 int64_t pair_count)
+{
+    for (int64_t i = 0; i < tensor_count; i++) {
+        ith_status status = check_tensor(context, path, &tensors[i]);
+        if (status)
+            return status;
+    }
+    char *header = NULL;
+    int64_t header_bytes = 0;
+    const ith_tensor **order = ith_alloc(context, tensor_count, sizeof *order, "a list of tensors");
+    if (!order)
+        return ITH_ERR_MEMORY;
+    order_by_element(tensors, tensor_count, order);
+    ith_status status =
+        header_make(context, path, order, tensor_count, keys, values, pair_count, &header, &header_bytes);
+    if (!status)
+        status = write_file(context, path, header, header_bytes, order, tensor_count);
+    ith_free(context, header);
+    ith_free(context, order);
+    return status;
+}
