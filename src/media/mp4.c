@@ -1,0 +1,181 @@
+/* mp4 with H.264, 8-bit 4:2:0 in BT.709 limited range, its index in front of its data (faststart).
+ *
+ *   Y  = 16 + 219/255 (0.2126 R + 0.7152 G + 0.0722 B)
+ *   Cb = 128 + 224/255 (B - Y') / 1.8556,   Cr = 128 + 224/255 (R - Y') / 1.5748      (Y' before its range is narrowed)
+ *
+ * libswscale computes it, told to use this matrix (its own default is that of BT.601, which gives wrong colours under
+ * a BT.709 tag), and the same is written into the stream. */
+#include "stream.h"
+
+#include <libavutil/opt.h>
+#include <libswscale/swscale.h>
+#include <math.h>
+
+typedef struct mp4 {
+    ith_stream stream;
+    struct SwsContext *convert;
+    AVFrame *frame;
+} mp4;
+
+/* Encoders differ in how they are told a quality. */
+static void set_quality(AVCodecContext *encoder, int crf)
+{
+    if (av_opt_set_int(encoder->priv_data, "crf", crf, 0) >= 0)
+        return;
+    if (av_opt_set_int(encoder->priv_data, "cq", crf, 0) >= 0)
+        return;
+    if (encoder->codec_id == AV_CODEC_ID_H264) {
+        /* Only a rate: about 0.1 bits a pixel at 23, twice as much for 6 less. */
+        double pixels_per_second = encoder->width * (double)encoder->height * av_q2d(encoder->framerate);
+        encoder->bit_rate = (int64_t)(pixels_per_second * 0.1 * exp2((23 - crf) / 6.0)) + 1000;
+        return;
+    }
+    /* MPEG-4 part 2: its quantiser grows in proportion to the step that H.264 doubles every 6. */
+    double quantiser = fmin(fmax(exp2((crf - 14) / 6.0), 1), 31);
+    encoder->flags |= AV_CODEC_FLAG_QSCALE;
+    encoder->global_quality = (int)(quantiser * FF_QP2LAMBDA);
+}
+
+static bool takes_yuv420p(const AVCodec *codec)
+{
+    for (const enum AVPixelFormat *format = codec->pix_fmts; format && *format != AV_PIX_FMT_NONE; format++)
+        if (*format == AV_PIX_FMT_YUV420P)
+            return true;
+    return false;
+}
+
+/* Tries one encoder: NULL if it cannot be opened here (one for a device that this machine lacks). */
+static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec *codec)
+{
+    AVCodecContext *encoder = ith_stream_encoder(writer, codec);
+    if (!encoder)
+        return NULL;
+    encoder->pix_fmt = AV_PIX_FMT_YUV420P;
+    encoder->color_primaries = AVCOL_PRI_BT709;
+    encoder->color_trc = AVCOL_TRC_BT709;
+    encoder->colorspace = AVCOL_SPC_BT709;
+    encoder->color_range = AVCOL_RANGE_MPEG;
+    encoder->chroma_sample_location = AVCHROMA_LOC_LEFT;
+    encoder->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
+    encoder->thread_count = 0;
+    set_quality(encoder, writer->options.crf);
+    if (avcodec_open2(encoder, codec, NULL) < 0)
+        avcodec_free_context(&encoder);
+    return encoder;
+}
+
+/* libx264 if it is there, then whichever H.264 encoder opens, then MPEG-4 part 2, which every libavcodec has. */
+static ith_status open_encoder(ith_video_writer *writer, mp4 *state)
+{
+    const AVCodec *codec = avcodec_find_encoder_by_name("libx264");
+    AVCodecContext *encoder = codec ? try_encoder(writer, codec) : NULL;
+    void *iterator = NULL;
+    while (!encoder && (codec = av_codec_iterate(&iterator)))
+        if (av_codec_is_encoder(codec) && codec->id == AV_CODEC_ID_H264 && takes_yuv420p(codec))
+            encoder = try_encoder(writer, codec);
+    codec = avcodec_find_encoder(AV_CODEC_ID_MPEG4);
+    if (!encoder && codec) {
+        ith_log(writer->context, ITH_LOG_WARNING,
+                "this FFmpeg has no H.264 encoder: '%s' is written as MPEG-4 part 2, which some players lack",
+                writer->output.path);
+        encoder = try_encoder(writer, codec);
+    }
+    state->stream.encoder = encoder;
+    if (!encoder)
+        return ith_fail(writer->context, ITH_ERR_UNSUPPORTED,
+                        "'%s' cannot be written: this FFmpeg has neither an H.264 nor an MPEG-4 encoder for %d x %d "
+                        "pixels; a .gif or a folder of PNGs (name it with '/' at its end) works",
+                        writer->output.path, (int)writer->options.width, (int)writer->options.height);
+    return ITH_OK;
+}
+
+static int open_conversion(const ith_video_writer *writer, mp4 *state)
+{
+    struct SwsContext *convert = state->convert = sws_alloc_context();
+    if (!convert)
+        return AVERROR(ENOMEM);
+    const struct {
+        const char *name;
+        int64_t value;
+    } settings[] = {
+        {"srcw", writer->options.width},
+        {"srch", writer->options.height},
+        {"src_format", AV_PIX_FMT_RGB24},
+        {"dstw", writer->options.width},
+        {"dsth", writer->options.height},
+        {"dst_format", AV_PIX_FMT_YUV420P},
+        {"sws_flags", SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP},
+        {"dst_h_chr_pos", 0}, /* chroma beside the left pixel, in the middle of the rows: MPEG's place for it */
+        {"dst_v_chr_pos", 128},
+    };
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        int error = av_opt_set_int(convert, settings[i].name, settings[i].value, 0);
+        if (error < 0)
+            return error;
+    }
+    int error = sws_init_context(convert, NULL, NULL);
+    if (error < 0)
+        return error;
+    const int *bt709 = sws_getCoefficients(SWS_CS_ITU709);
+    const int unity = 1 << 16;
+    return sws_setColorspaceDetails(convert, bt709, 1, bt709, 0, 0, unity, unity);
+}
+
+static ith_status mp4_open(ith_video_writer *writer)
+{
+    if (writer->options.width % 2 || writer->options.height % 2)
+        return ith_fail(writer->context, ITH_ERR_ARGUMENT,
+                        "'%s': an mp4 has an even width and height, not %d x %d; a .gif takes any", writer->output.path,
+                        (int)writer->options.width, (int)writer->options.height);
+    mp4 *state = writer->state = ith_alloc_zero(writer->context, 1, sizeof *state, "mp4 writer");
+    if (!state)
+        return ITH_ERR_MEMORY;
+    ith_status status = open_encoder(writer, state);
+    if (status)
+        return status;
+    int error = open_conversion(writer, state);
+    if (error >= 0 && !(state->frame = ith_stream_frame(writer, AV_PIX_FMT_YUV420P)))
+        error = AVERROR(ENOMEM);
+    AVDictionary *settings = NULL;
+    if (error >= 0)
+        error = av_dict_set(&settings, "movflags", "+faststart", 0);
+    status = error < 0 ? ith_video_fail(writer, error, "colours cannot be converted")
+                       : ith_stream_begin(writer, &state->stream, "mp4", &settings);
+    av_dict_free(&settings);
+    return status;
+}
+
+static ith_status mp4_add(ith_video_writer *writer, const uint8_t *rgb)
+{
+    mp4 *state = writer->state;
+    int error = av_frame_make_writable(state->frame);
+    if (error < 0)
+        return ith_video_fail(writer, error, "a frame");
+    const uint8_t *planes[4] = {rgb};
+    const int strides[4] = {(int)(3 * writer->options.width)};
+    error =
+        sws_scale(state->convert, planes, strides, 0, state->frame->height, state->frame->data, state->frame->linesize);
+    if (error < 0)
+        return ith_video_fail(writer, error, "colours cannot be converted");
+    state->frame->pts = writer->frames;
+    return ith_stream_encode(writer, &state->stream, state->frame);
+}
+
+static ith_status mp4_end(ith_video_writer *writer)
+{
+    mp4 *state = writer->state;
+    return ith_stream_end(writer, &state->stream);
+}
+
+static void mp4_close(ith_video_writer *writer)
+{
+    mp4 *state = writer->state;
+    if (!state)
+        return;
+    ith_stream_free(&state->stream);
+    sws_freeContext(state->convert);
+    av_frame_free(&state->frame);
+    ith_free(writer->context, state);
+}
+
+const ith_video_format ith_video_mp4 = {mp4_open, mp4_add, mp4_end, mp4_close};

@@ -1,0 +1,107 @@
+/* A folder of PNGs, frame_0000.png and so on: the frames as they are, tagged sRGB. */
+#include "stream.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+typedef struct png {
+    AVCodecContext *encoder;
+    AVPacket *packet;
+    AVFrame *frame;
+    int folder;
+} png;
+
+static int open_encoder(const ith_video_writer *writer, png *state)
+{
+    const AVCodec *codec = avcodec_find_encoder(AV_CODEC_ID_PNG);
+    if (!codec)
+        return AVERROR_ENCODER_NOT_FOUND;
+    state->encoder = ith_stream_encoder(writer, codec);
+    state->packet = av_packet_alloc();
+    state->frame = ith_stream_frame(writer, AV_PIX_FMT_RGB24);
+    if (!state->encoder || !state->packet || !state->frame)
+        return AVERROR(ENOMEM);
+    state->encoder->pix_fmt = AV_PIX_FMT_RGB24;
+    state->encoder->thread_count = 1; /* a frame in, a packet out */
+    state->frame->color_primaries = AVCOL_PRI_BT709;
+    state->frame->color_trc = AVCOL_TRC_IEC61966_2_1;
+    return avcodec_open2(state->encoder, codec, NULL);
+}
+
+static ith_status png_open(ith_video_writer *writer)
+{
+    png *state = writer->state = ith_alloc_zero(writer->context, 1, sizeof *state, "png writer");
+    if (!state)
+        return ITH_ERR_MEMORY;
+    state->folder = open(writer->output.partial, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (state->folder < 0)
+        return ith_video_fail(writer, AVERROR(errno), "its folder cannot be opened");
+    int error = open_encoder(writer, state);
+    return error < 0 ? ith_video_fail(writer, error, "the PNG encoder cannot be opened") : ITH_OK;
+}
+
+/* Returns an error number. */
+static int write_all(int file, const uint8_t *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t done = write(file, data, bytes);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return errno;
+        data += done;
+        bytes -= (size_t)done;
+    }
+    return 0;
+}
+
+static ith_status write_frame(ith_video_writer *writer, png *state)
+{
+    char name[32];
+    snprintf(name, sizeof name, "frame_%04lld.png", (long long)writer->frames);
+    int file = openat(state->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0)
+        return ith_video_fail(writer, AVERROR(errno), name);
+    int error = write_all(file, state->packet->data, (size_t)state->packet->size);
+    if (close(file) && !error)
+        error = errno;
+    return error ? ith_video_fail(writer, AVERROR(error), name) : ITH_OK;
+}
+
+static ith_status png_add(ith_video_writer *writer, const uint8_t *rgb)
+{
+    png *state = writer->state;
+    int error = ith_stream_fill(writer, state->frame, rgb);
+    if (error >= 0)
+        error = avcodec_send_frame(state->encoder, state->frame);
+    if (error >= 0)
+        error = avcodec_receive_packet(state->encoder, state->packet);
+    if (error < 0)
+        return ith_video_fail(writer, error, "a frame cannot be encoded");
+    ith_status status = write_frame(writer, state);
+    av_packet_unref(state->packet);
+    return status;
+}
+
+static ith_status png_end(ith_video_writer *writer)
+{
+    (void)writer; /* every frame is whole when it is added */
+    return ITH_OK;
+}
+
+static void png_close(ith_video_writer *writer)
+{
+    png *state = writer->state;
+    if (!state)
+        return;
+    if (state->folder >= 0)
+        close(state->folder);
+    avcodec_free_context(&state->encoder);
+    av_packet_free(&state->packet);
+    av_frame_free(&state->frame);
+    ith_free(writer->context, state);
+}
+
+const ith_video_format ith_video_png = {png_open, png_add, png_end, png_close};

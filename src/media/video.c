@@ -1,0 +1,151 @@
+/* Video files out: which kind a name asks for, and the life of a writer. */
+#include "format.h"
+
+#include <libavutil/error.h>
+#include <libavutil/log.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+/* The side of a picture that all three formats can hold. */
+#define MAX_SIDE 16384
+
+ith_status ith_video_fail(ith_video_writer *writer, int av_error, const char *what)
+{
+    char reason[AV_ERROR_MAX_STRING_SIZE];
+    av_make_error_string(reason, sizeof reason, av_error);
+    ith_status status = ITH_ERR_IO;
+    if (av_error == AVERROR(ENOMEM))
+        status = ITH_ERR_MEMORY;
+    else if (-av_error > 4096) /* libav's own errors are far beyond errno's */
+        status = ITH_ERR_INTERNAL;
+    return ith_fail(writer->context, status, "'%s' cannot be written: %s: %s", writer->output.path, what, reason);
+}
+
+static const ith_video_format *find_format(const char *path)
+{
+    size_t length = strlen(path);
+    struct stat info;
+    if (length && (path[length - 1] == '/' || (!stat(path, &info) && S_ISDIR(info.st_mode))))
+        return &ith_video_png;
+    if (length > 4 && path[length - 5] != '/' && !strcasecmp(path + length - 4, ".mp4"))
+        return &ith_video_mp4;
+    if (length > 4 && path[length - 5] != '/' && !strcasecmp(path + length - 4, ".gif"))
+        return &ith_video_gif;
+    return NULL;
+}
+
+static ith_status reserve(ith_context *context, const char *path, const ith_video_format **format, ith_output *output)
+{
+    *format = path ? find_format(path) : NULL;
+    if (!*format)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "output '%s' is of no known kind: its name must end in .mp4, .gif, or '/' (a folder of PNGs)",
+                        path ? path : "");
+    return ith_output_reserve(context, path, *format == &ith_video_png, output);
+}
+
+static ith_status check_options(ith_context *context, const char *path, const ith_video_options *options)
+{
+    if (options->width < 1 || options->width > MAX_SIDE || options->height < 1 || options->height > MAX_SIDE)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "'%s': %lld x %lld pixels is not between 1 x 1 and %d x %d", path,
+                        (long long)options->width, (long long)options->height, MAX_SIDE, MAX_SIDE);
+    if (!(options->fps >= 0.01 && options->fps <= 1000))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "'%s': %g frames a second is not between 0.01 and 1000", path,
+                        options->fps);
+    if (options->crf < 0 || options->crf > 51)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "'%s': quality (crf) %d is not between 0 and 51", path,
+                        options->crf);
+    return ITH_OK;
+}
+
+static ith_status copy_options(ith_video_writer *writer, const ith_video_options *options)
+{
+    writer->options = *options;
+    if (options->title && !(writer->title = ith_strdup(writer->context, options->title)))
+        return ITH_ERR_MEMORY;
+    if (options->comment && !(writer->comment = ith_strdup(writer->context, options->comment)))
+        return ITH_ERR_MEMORY;
+    writer->options.title = writer->title;
+    writer->options.comment = writer->comment;
+    return ITH_OK;
+}
+
+ith_status ith_video_open(ith_context *context, const char *path, const ith_video_options *options,
+                          ith_video_writer **out)
+{
+    *out = NULL;
+    av_log_set_level(AV_LOG_QUIET); /* what goes wrong is said in our sentences */
+    ith_video_writer *writer = ith_alloc_zero(context, 1, sizeof *writer, "video writer");
+    if (!writer)
+        return ITH_ERR_MEMORY;
+    writer->context = context;
+    ith_status status = reserve(context, path, &writer->format, &writer->output);
+    if (!status)
+        status = check_options(context, path, options);
+    if (!status)
+        status = copy_options(writer, options);
+    if (!status)
+        status = writer->format->open(writer);
+    if (status)
+        ith_video_discard(&writer);
+    *out = writer;
+    return status;
+}
+
+ith_status ith_video_add(ith_video_writer *writer, const uint8_t *rgb)
+{
+    ith_status status = writer->format->add(writer, rgb);
+    if (!status)
+        writer->frames++;
+    return status;
+}
+
+ith_status ith_video_finish(ith_video_writer **writer)
+{
+    ith_video_writer *w = *writer;
+    ith_status status = ITH_OK;
+    if (w->frames == 0)
+        status = ith_fail(w->context, ITH_ERR_ARGUMENT, "'%s' cannot be written: there is no frame", w->output.path);
+    if (!status)
+        status = w->format->end(w);
+    if (!status)
+        status = ith_output_commit(w->context, &w->output);
+    ith_video_discard(writer);
+    return status;
+}
+
+void ith_video_discard(ith_video_writer **writer)
+{
+    ith_video_writer *w = writer ? *writer : NULL;
+    if (!w)
+        return;
+    ith_context *context = w->context;
+    if (w->format)
+        w->format->close(w);
+    ith_output_release(context, &w->output);
+    ith_free(context, w->title);
+    ith_free(context, w->comment);
+    ith_free(context, w);
+    *writer = NULL;
+}
+
+ith_status ith_video_check(ith_context *context, const char *path, const ith_video_options *options)
+{
+    ith_video_writer *writer = NULL;
+    ith_status status = ith_video_open(context, path, options, &writer);
+    ith_video_discard(&writer);
+    return status;
+}
+
+ith_status ith_video_check_path(ith_context *context, const char *path)
+{
+    const ith_video_format *format = NULL;
+    ith_output output;
+    ith_status status = reserve(context, path, &format, &output);
+    if (!status)
+        ith_output_release(context, &output);
+    return status;
+}

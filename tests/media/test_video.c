@@ -1,0 +1,486 @@
+/* What the writers make is read back with libav's decoders and held against the frames that went in; the colours
+ * against BT.709 as ITU-R writes it, computed here. */
+#include "decode.h"
+#include "media/media.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define FRAMES 9
+
+typedef struct fixture {
+    ith_context *context;
+    char folder[64], path[160];
+    int64_t width, height;
+    char last_log[256];
+} fixture;
+
+static void keep_log(void *user, ith_log_level level, const char *line)
+{
+    fixture *f = user;
+    (void)level;
+    snprintf(f->last_log, sizeof f->last_log, "%s", line);
+}
+
+static int set_up(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.log = keep_log, options.log_user = f;
+    snprintf(f->folder, sizeof f->folder, "/tmp/ithaca-video-XXXXXX");
+    f->width = 64, f->height = 48;
+    *state = f;
+    return !mkdtemp(f->folder) || ith_context_create(&options, &f->context);
+}
+
+static int remove_all(const char *folder)
+{
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    ith_context_destroy(&f->context);
+    int result = remove_all(f->folder);
+    free(f);
+    return result;
+}
+
+static const char *in_folder(fixture *f, const char *name)
+{
+    snprintf(f->path, sizeof f->path, "%s/%s", f->folder, name);
+    return f->path;
+}
+
+/* Entries of a folder, hidden ones too. */
+static int count_entries(const char *folder)
+{
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    int count = -2;
+    while (readdir(entries))
+        count++;
+    closedir(entries);
+    return count;
+}
+
+/* Four patches above a ramp of greys: red, green, blue and white; a dark square walks over the ramp. */
+static void paint(const fixture *f, int index, uint8_t *rgb)
+{
+    static const uint8_t patches[4][3] = {{255, 0, 0}, {0, 255, 0}, {0, 0, 255}, {255, 255, 255}};
+    for (int64_t y = 0; y < f->height; y++)
+        for (int64_t x = 0; x < f->width; x++) {
+            uint8_t *pixel = rgb + 3 * (y * f->width + x);
+            bool square = y > f->height * 3 / 4 && x / 4 == index;
+            uint8_t grey = square ? 20 : (uint8_t)(255 * x / f->width);
+            for (int c = 0; c < 3; c++)
+                pixel[c] = y < f->height / 2 ? patches[4 * x / f->width][c] : grey;
+        }
+}
+
+static ith_video_options options_for(const fixture *f)
+{
+    return (ith_video_options){f->width, f->height, 12, 4, "A red \"circle\", ünïcode", "seed 42; steps 16"};
+}
+
+/* Writes FRAMES frames; the first failure is returned. */
+static ith_status write_video(fixture *f, const char *path, const ith_video_options *options)
+{
+    ith_video_writer *writer = NULL;
+    ith_status status = ith_video_open(f->context, path, options, &writer);
+    uint8_t *rgb = malloc((size_t)(3 * f->width * f->height));
+    for (int i = 0; !status && i < FRAMES; i++) {
+        paint(f, i, rgb);
+        status = ith_video_add(writer, rgb);
+    }
+    free(rgb);
+    if (!status)
+        return ith_video_finish(&writer);
+    ith_video_discard(&writer);
+    assert_null(writer);
+    return status;
+}
+
+static void assert_written(fixture *f, const char *path, const ith_video_options *options)
+{
+    ith_status status = write_video(f, path, options);
+    if (status)
+        fail_msg("%s", ith_context_error(f->context));
+}
+
+static double bt709(int plane, double r, double g, double b)
+{
+    double y = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    if (plane == 0)
+        return 16 + 219.0 / 255 * y;
+    return 128 + 224.0 / 255 * (plane == 1 ? (b - y) / 1.8556 : (r - y) / 1.5748);
+}
+
+/* Mean square error of a plane against BT.709 of what was painted, chroma averaged over 2 x 2 pixels. */
+static double plane_error(const fixture *f, const AVFrame *frame, int index, int plane)
+{
+    uint8_t *rgb = malloc((size_t)(3 * f->width * f->height));
+    paint(f, index, rgb);
+    int step = plane ? 2 : 1;
+    double sum = 0;
+    for (int64_t y = 0; y < f->height / step; y++)
+        for (int64_t x = 0; x < f->width / step; x++) {
+            double want = 0;
+            for (int i = 0; i < step * step; i++) {
+                const uint8_t *p = rgb + 3 * ((y * step + i / step) * f->width + x * step + i % step);
+                want += bt709(plane, p[0], p[1], p[2]) / (step * step);
+            }
+            double got = frame->data[plane][y * frame->linesize[plane] + x];
+            sum += (got - want) * (got - want);
+        }
+    free(rgb);
+    return sum / (double)(f->width * f->height / (step * step));
+}
+
+static void assert_patches(const fixture *f, const AVFrame *frame)
+{
+    static const uint8_t patches[4][3] = {{255, 0, 0}, {0, 255, 0}, {0, 0, 255}, {255, 255, 255}};
+    for (int i = 0; i < 4; i++)
+        for (int plane = 0; plane < 3; plane++) {
+            int step = plane ? 2 : 1;
+            int64_t x = (2 * i + 1) * f->width / 8 / step, y = f->height / 4 / step;
+            double want = bt709(plane, patches[i][0], patches[i][1], patches[i][2]);
+            assert_true(fabs(frame->data[plane][y * frame->linesize[plane] + x] - want) <= 2);
+        }
+}
+
+static void mp4_holds_the_frames(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    assert_written(f, in_folder(f, "clip.mp4"), &options);
+    assert_int_equal(count_entries(f->folder), 1);
+    decoded video;
+    assert_true(decode_open(&video, f->path));
+    assert_int_equal(video.count, FRAMES);
+    for (int i = 0; i < FRAMES; i++) {
+        assert_int_equal(video.frames[i]->format, AV_PIX_FMT_YUV420P);
+        assert_patches(f, video.frames[i]);
+        assert_true(10 * log10(255 * 255 / plane_error(f, video.frames[i], i, 0)) > 40);
+        assert_true(10 * log10(255 * 255 / plane_error(f, video.frames[i], i, 1)) > 25);
+        assert_true(10 * log10(255 * 255 / plane_error(f, video.frames[i], i, 2)) > 25);
+    }
+    const AVStream *track = video.file->streams[0];
+    assert_true(fabs(av_q2d(track->avg_frame_rate) - 12) < 1e-6);
+    assert_true(fabs((double)video.file->duration / AV_TIME_BASE - FRAMES / 12.0) < 0.01);
+    assert_int_equal(track->codecpar->color_space, AVCOL_SPC_BT709);
+    assert_int_equal(track->codecpar->color_primaries, AVCOL_PRI_BT709);
+    assert_int_equal(track->codecpar->color_trc, AVCOL_TRC_BT709);
+    assert_int_equal(track->codecpar->color_range, AVCOL_RANGE_MPEG);
+    assert_string_equal(av_dict_get(video.file->metadata, "title", NULL, 0)->value, options.title);
+    assert_string_equal(av_dict_get(video.file->metadata, "comment", NULL, 0)->value, options.comment);
+    decode_close(&video);
+}
+
+/* The order of the outer boxes of the file. */
+static void mp4_can_start_before_its_end(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    assert_written(f, in_folder(f, "clip.mp4"), &options);
+    FILE *file = fopen(f->path, "rb");
+    assert_non_null(file);
+    long moov = -1, mdat = -1;
+    uint8_t head[8];
+    for (long at = 0; fread(head, 1, 8, file) == 8;) {
+        long bytes = (long)head[0] << 24 | (long)head[1] << 16 | (long)head[2] << 8 | (long)head[3];
+        if (!memcmp(head + 4, "moov", 4))
+            moov = at;
+        if (!memcmp(head + 4, "mdat", 4))
+            mdat = at;
+        assert_true(bytes >= 8);
+        at += bytes;
+        fseek(file, at, SEEK_SET);
+    }
+    fclose(file);
+    assert_true(moov > 0 && mdat > moov);
+}
+
+static long file_bytes(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) ? -1 : (long)info.st_size;
+}
+
+static void crf_and_fps_are_obeyed(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    options.fps = 24000.0 / 1001;
+    assert_written(f, in_folder(f, "clip.mp4"), &options);
+    long good = file_bytes(f->path);
+    decoded video;
+    assert_true(decode_open(&video, f->path));
+    assert_true(fabs(av_q2d(video.file->streams[0]->avg_frame_rate) - options.fps) < 1e-3);
+    decode_close(&video);
+    options.crf = 45;
+    assert_written(f, f->path, &options); /* and replaces what was there */
+    assert_true(file_bytes(f->path) < good);
+}
+
+static void gif_holds_the_frames(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    assert_written(f, in_folder(f, "CLIP.GIF"), &options);
+    assert_int_equal(count_entries(f->folder), 1);
+    decoded video;
+    assert_true(decode_open(&video, f->path));
+    assert_int_equal(video.count, FRAMES);
+    uint8_t *rgb = malloc((size_t)(3 * f->width * f->height));
+    for (int i = 0; i < FRAMES; i++) {
+        assert_int_equal(video.frames[i]->format, AV_PIX_FMT_BGRA);
+        paint(f, i, rgb);
+        double sum = 0;
+        for (int64_t y = 0; y < f->height; y++)
+            for (int64_t x = 0; x < f->width; x++)
+                for (int c = 0; c < 3; c++) {
+                    const uint8_t *row = video.frames[i]->data[0] + y * video.frames[i]->linesize[0];
+                    sum += pow((double)row[4 * x + 2 - c] - (double)rgb[3 * (y * f->width + x) + c], 2);
+                }
+        assert_true(10 * log10(255 * 255 / (sum / (double)(3 * f->width * f->height))) > 40);
+    }
+    free(rgb);
+    assert_true(fabs((double)video.file->duration / AV_TIME_BASE - FRAMES / 12.0) < 0.03);
+    decode_close(&video);
+}
+
+static void assert_pngs(fixture *f, const char *folder)
+{
+    assert_int_equal(count_entries(folder), FRAMES);
+    uint8_t *rgb = malloc((size_t)(3 * f->width * f->height));
+    for (int i = 0; i < FRAMES; i++) {
+        char path[200];
+        snprintf(path, sizeof path, "%s/frame_%04d.png", folder, i);
+        decoded picture;
+        assert_true(decode_open(&picture, path));
+        assert_int_equal(picture.count, 1);
+        assert_int_equal(picture.frames[0]->format, AV_PIX_FMT_RGB24);
+        assert_int_equal(picture.frames[0]->width, f->width);
+        assert_int_equal(picture.frames[0]->height, f->height);
+        paint(f, i, rgb);
+        for (int64_t y = 0; y < f->height; y++)
+            assert_memory_equal(picture.frames[0]->data[0] + y * picture.frames[0]->linesize[0], rgb + 3 * y * f->width,
+                                (size_t)(3 * f->width));
+        decode_close(&picture);
+    }
+    free(rgb);
+}
+
+static void pngs_are_exact(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    assert_written(f, in_folder(f, "new//"), &options); /* a folder that is not there yet */
+    assert_pngs(f, f->path);
+    assert_int_equal(count_entries(f->folder), 1);
+    assert_int_equal(mkdir(in_folder(f, "old"), 0777), 0);
+    assert_written(f, f->path, &options); /* one that is there, without '/' */
+    assert_pngs(f, f->path);
+    assert_int_equal(count_entries(f->folder), 2);
+}
+
+static void odd_sizes(void **state)
+{
+    fixture *f = *state;
+    f->width = 17, f->height = 15;
+    ith_video_options options = options_for(f);
+    assert_written(f, in_folder(f, "odd/"), &options);
+    assert_pngs(f, f->path);
+    assert_written(f, in_folder(f, "odd.gif"), &options);
+    assert_int_equal(write_video(f, in_folder(f, "odd.mp4"), &options), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(f->context), "even"));
+    f->width = 2, f->height = 2;
+    options = options_for(f);
+    assert_written(f, in_folder(f, "small.mp4"), &options);
+    assert_written(f, in_folder(f, "small.gif"), &options);
+}
+
+/* Fails with a sentence that names the path and has the words in it. */
+static void assert_refused(fixture *f, const char *path, const ith_video_options *options, ith_status status,
+                           const char *words)
+{
+    assert_int_equal(ith_video_check(f->context, path, options), status);
+    assert_non_null(strstr(ith_context_error(f->context), words));
+    assert_non_null(strstr(ith_context_error(f->context), path));
+}
+
+static void names_that_cannot_be_written(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    assert_refused(f, in_folder(f, "clip.avi"), &options, ITH_ERR_ARGUMENT, ".mp4");
+    assert_refused(f, in_folder(f, ".mp4"), &options, ITH_ERR_ARGUMENT, "no known kind");
+    assert_refused(f, "", &options, ITH_ERR_ARGUMENT, "no known kind");
+    assert_refused(f, in_folder(f, "none/clip.mp4"), &options, ITH_ERR_IO, "folder does not exist");
+    assert_refused(f, in_folder(f, "none/frames/"), &options, ITH_ERR_IO, "folder does not exist");
+    assert_refused(f, "/dev/full/clip.mp4", &options, ITH_ERR_IO, "Not a directory");
+    assert_refused(f, "/proc/clip.gif", &options, ITH_ERR_IO, "cannot be written");
+    assert_int_equal(symlink("/dev/full", in_folder(f, "full.mp4")), 0);
+    assert_refused(f, f->path, &options, ITH_ERR_IO, "not an ordinary file");
+    assert_int_equal(unlink(f->path), 0);
+    assert_int_equal(ith_video_check_path(f->context, in_folder(f, "clip.mp4")), ITH_OK);
+    assert_int_equal(ith_video_check_path(f->context, in_folder(f, "frames/")), ITH_OK);
+    assert_int_equal(ith_video_check_path(f->context, in_folder(f, "clip.mpeg")), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_video_check(f->context, in_folder(f, "clip.mp4"), &options), ITH_OK);
+    assert_int_equal(count_entries(f->folder), 0);
+}
+
+static void options_that_make_no_video(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    options.fps = NAN;
+    assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "frames a second");
+    options.fps = 200;
+    assert_refused(f, in_folder(f, "clip.gif"), &options, ITH_ERR_ARGUMENT, "at most 100");
+    options = options_for(f), options.crf = 52;
+    assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "crf");
+    options = options_for(f), options.width = INT64_MAX;
+    assert_refused(f, in_folder(f, "clip.mp4"), &options, ITH_ERR_ARGUMENT, "pixels");
+    options.width = 0;
+    assert_refused(f, in_folder(f, "clip/"), &options, ITH_ERR_ARGUMENT, "pixels");
+    ith_video_writer *writer = NULL;
+    options = options_for(f);
+    assert_int_equal(ith_video_open(f->context, in_folder(f, "clip.mp4"), &options, &writer), ITH_OK);
+    assert_int_equal(ith_video_finish(&writer), ITH_ERR_ARGUMENT); /* no frame */
+    assert_null(writer);
+    ith_video_discard(&writer);
+    ith_video_discard(NULL);
+    assert_int_equal(count_entries(f->folder), 0);
+}
+
+static void frames_of_others_are_kept(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    assert_int_equal(mkdir(in_folder(f, "frames"), 0777), 0);
+    fclose(fopen(in_folder(f, "frames/notes.txt"), "w"));
+    assert_written(f, in_folder(f, "frames/"), &options); /* other files are no obstacle */
+    assert_int_equal(count_entries(f->path), FRAMES + 1);
+    assert_refused(f, f->path, &options, ITH_ERR_IO, "already holds frames");
+    assert_int_equal(count_entries(f->path), FRAMES + 1);
+    assert_refused(f, in_folder(f, "frames/notes.txt/"), &options, ITH_ERR_IO, "a file, not a folder");
+}
+
+/* A limit on the size of files stands for a disk that fills up: as there, write fails in the middle. */
+static void full_disk(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"clip.mp4", "clip.gif", "clip/"};
+    ith_video_options options = options_for(f);
+    struct rlimit limit, old;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        for (rlim_t bytes = 0; bytes < 500; bytes += 100) {
+            limit = (struct rlimit){bytes, old.rlim_max};
+            assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+            ith_status status = write_video(f, in_folder(f, names[i]), &options);
+            assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+            if (i == 2 && !status)
+                break; /* a PNG is as small as that */
+            assert_int_equal(status, ITH_ERR_IO);
+            assert_non_null(strstr(ith_context_error(f->context), strerror(EFBIG)));
+            assert_int_equal(count_entries(f->folder), 0);
+        }
+    }
+}
+
+static void a_failure_keeps_the_old_file(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    assert_written(f, in_folder(f, "clip.mp4"), &options);
+    long before = file_bytes(f->path);
+    assert_int_equal(symlink("clip.mp4", in_folder(f, "link.mp4")), 0);
+    ith_video_writer *writer = NULL;
+    assert_int_equal(ith_video_open(f->context, f->path, &options, &writer), ITH_OK);
+    assert_int_equal(count_entries(f->folder), 3);
+    ith_video_discard(&writer);
+    assert_int_equal(count_entries(f->folder), 2);
+    assert_int_equal(file_bytes(in_folder(f, "clip.mp4")), before);
+    options.crf = 40;
+    assert_written(f, in_folder(f, "link.mp4"), &options); /* through the link, which stays one */
+    assert_true(file_bytes(in_folder(f, "clip.mp4")) < before);
+    assert_int_equal(count_entries(f->folder), 2);
+}
+
+typedef struct failing {
+    int left; /* allocations until one fails */
+} failing;
+
+static void *failing_allocate(void *user, size_t bytes, size_t alignment)
+{
+    failing *f = user;
+    return f->left-- > 0 ? aligned_alloc(alignment, (bytes + alignment) / alignment * alignment) : NULL;
+}
+
+static void failing_release(void *user, void *pointer)
+{
+    (void)user;
+    free(pointer);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    fixture *f = *state;
+    static const char *const names[] = {"clip.mp4", "clip.gif", "clip/"};
+    ith_context *whole = f->context;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        ith_status status = ITH_ERR_MEMORY;
+        for (int count = 1; status; count++) {
+            failing left = {1}; /* the context itself */
+            ith_allocator allocator = {failing_allocate, failing_release, &left};
+            ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+            options.allocator = &allocator;
+            assert_int_equal(ith_context_create(&options, &f->context), ITH_OK);
+            left.left = count - 1;
+            ith_video_options video = options_for(f);
+            status = write_video(f, in_folder(f, names[i]), &video);
+            assert_true(status == ITH_OK || status == ITH_ERR_MEMORY);
+            assert_int_equal(count_entries(f->folder), (int)i + (status ? 0 : 1));
+            assert_int_equal(ith_context_memory(f->context).current_bytes, 0);
+            ith_context_destroy(&f->context);
+            assert_true(count < 100);
+        }
+    }
+    f->context = whole;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(mp4_holds_the_frames, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(mp4_can_start_before_its_end, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(crf_and_fps_are_obeyed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(gif_holds_the_frames, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(pngs_are_exact, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(odd_sizes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(names_that_cannot_be_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(options_that_make_no_video, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(frames_of_others_are_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(full_disk, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_failure_keeps_the_old_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_allocation_may_fail, set_up, tear_down),
+    };
+    return cmocka_run_group_tests_name("video", tests, NULL, NULL);
+}
