@@ -38,12 +38,18 @@ void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 typedef struct ith_dit_run ith_dit_run;
 typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* of the latent */
+    int64_t longest_text;                 /* most rows of any text the run will be given; 0: those of the first */
 } ith_dit_shape;
 /* Collective over comm (NULL: one rank). dit and text must outlive the run. */
 ith_status ith_dit_run_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
                               const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
                               ith_dit_run **out);
 void ith_dit_run_free(ith_context *context, ith_dit_run **run);
+/* Another prompt for the same run: text of the same batch, no longer than the longest that the run was created for
+ * (shape.longest_text). Lets the guidance branches take turns in one run. */
+void ith_dit_run_set_text(ith_dit_run *run, const ith_dit_text *text);
+/* The self-attention's plan. Lives as long as the run. */
+const ith_plan *ith_dit_run_plan(const ith_dit_run *run);
 
 /* Collective. tokens [batch, S share, in_channels * 4] and out [batch, S share, out_channels * 4], a token's numbers in
  * the order (channel, patch row, patch column) on the way in AND out. t [batch]: the time step each entry is given. */

@@ -1,0 +1,85 @@
+/* A golden denoising run: what it was asked for (its file's metadata) as options of the engine, and a generate call
+ * whose dump is read back. */
+#ifndef ITH_TESTS_GOLDEN_RUN_H
+#define ITH_TESTS_GOLDEN_RUN_H
+
+#include <ithaca/files.h>
+#include <ithaca/wan.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static inline double golden_number(const ith_tensor_file *file, const char *key)
+{
+    const char *text = ith_tensor_file_metadata(file, key);
+    assert_non_null(text);
+    return strtod(text, NULL);
+}
+
+/* A JSON string without escapes: its quotes are taken off. */
+static inline void golden_text(const ith_tensor_file *file, const char *key, char *out, size_t out_bytes)
+{
+    const char *text = ith_tensor_file_metadata(file, key);
+    assert_non_null(text);
+    assert_null(strchr(text, '\\'));
+    snprintf(out, out_bytes, "%.*s", (int)strlen(text) - 2, text + 1);
+}
+
+typedef struct golden_run {
+    ith_tensor_file *file;
+    char prompt[256], negative[256];
+    ith_generate_options options;
+} golden_run;
+
+static inline void golden_run_open(ith_context *context, const char *path, golden_run *run)
+{
+    char word[32];
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    assert_int_equal(ith_tensor_file_open(context, path, &run->file), ITH_OK);
+    golden_text(run->file, "prompt", run->prompt, sizeof run->prompt);
+    golden_text(run->file, "negative", run->negative, sizeof run->negative);
+    golden_text(run->file, "solver", word, sizeof word);
+    options.solver = strcmp(word, "euler") ? ITH_GENERATE_UNIPC : ITH_GENERATE_EULER;
+    golden_text(run->file, "grid", word, sizeof word);
+    options.grid = strcmp(word, "official") ? ITH_GENERATE_DIFFUSERS : ITH_GENERATE_OFFICIAL;
+    options.steps = (int64_t)golden_number(run->file, "steps");
+    options.frames = (int64_t)golden_number(run->file, "frames");
+    options.height = (int64_t)golden_number(run->file, "height");
+    options.width = (int64_t)golden_number(run->file, "width");
+    options.shift = golden_number(run->file, "shift");
+    options.guidance[0] = golden_number(run->file, "guidance_high");
+    options.guidance[1] = golden_number(run->file, "guidance_low");
+    options.boundary = golden_number(run->file, "boundary");
+    options.precision = ITH_GENERATE_F32;
+    options.noise_file = path;
+    options.prompt = run->prompt;
+    options.negative = run->negative;
+    run->options = options;
+}
+
+/* Runs it and opens the dump. */
+static inline ith_tensor_file *golden_generate(ith_context *context, ith_pipeline *pipeline,
+                                               const ith_generate_options *asked, ith_generate_report *report)
+{
+    char path[] = "/tmp/ithaca_dump_XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    ith_generate_options options = *asked;
+    options.dump_file = path;
+    ith_status status = ith_pipeline_generate(pipeline, &options, report);
+    if (status)
+        fail_msg("%s: %s", ith_status_name(status), ith_context_error(context));
+    ith_tensor_file *dump = NULL;
+    assert_int_equal(ith_tensor_file_open(context, path, &dump), ITH_OK);
+    unlink(path);
+    return dump;
+}
+
+#endif

@@ -1,0 +1,286 @@
+/* Whole runs against the golden ones: latents after every step, frames, bits from run to run, memory. */
+#include "support/golden.h"
+#include "support/golden_run.h"
+
+#define MODEL "../models/shapes"
+
+static ith_context *context;
+static ith_pipeline *pipeline;
+
+static int open_model(void **state)
+{
+    (void)state;
+    ith_context_create(NULL, &context);
+    if (ith_pipeline_open(context, MODEL, &pipeline))
+        printf("%s\n", ith_context_error(context));
+    return pipeline ? 0 : -1;
+}
+
+static int close_model(void **state)
+{
+    (void)state;
+    ith_pipeline_close(&pipeline);
+    int64_t left = ith_context_memory(context).current_bytes;
+    ith_context_destroy(&context);
+    return left == 0 ? 0 : -1;
+}
+
+static const float *floats(const ith_tensor_file *file, const char *name)
+{
+    const ith_tensor *tensor = ith_tensor_file_find(file, name);
+    assert_non_null(tensor);
+    assert_int_equal(tensor->dtype, ITH_F32);
+    assert_int_equal((uintptr_t)tensor->data % 4, 0);
+    return tensor->data;
+}
+
+/* The largest error of the latents over all steps. */
+static double latents_error(const golden_run *run, const ith_tensor_file *dump)
+{
+    const ith_tensor *golden = ith_tensor_file_find(run->file, "latents");
+    const ith_tensor *ours = ith_tensor_file_find(dump, "latents");
+    assert_int_equal(ours->dims, 5);
+    assert_int_equal(ours->bytes, golden->bytes);
+    int64_t count = golden->bytes / 4 / golden->shape[0];
+    double worst = 0;
+    for (int64_t step = 0; step < golden->shape[0]; step++)
+        worst = fmax(worst, relative_l2((const float *)ours->data + step * count,
+                                        (const float *)golden->data + step * count, count));
+    return worst;
+}
+
+static void follows(const char *path)
+{
+    golden_run run;
+    golden_run_open(context, path, &run);
+    ith_tensor_file *dump = golden_generate(context, pipeline, &run.options, NULL);
+    double error = latents_error(&run, dump);
+    printf("%s: largest error of the latents %.2e\n", path, error);
+    assert_true(error <= 1e-3);
+    ith_tensor_file_close(&dump);
+    ith_tensor_file_close(&run.file);
+}
+
+static void latents_follow_unipc_on_the_diffusers_grid(void **state)
+{
+    (void)state;
+    follows("golden/shapes/denoise_unipc_diffusers.safetensors");
+}
+
+static void latents_follow_unipc_on_the_official_grid(void **state)
+{
+    (void)state;
+    follows("golden/shapes/denoise_unipc_official.safetensors");
+}
+
+static void latents_follow_euler(void **state)
+{
+    (void)state;
+    follows("golden/shapes/denoise_euler_diffusers.safetensors");
+}
+
+/* Frames of a run with this precision beside the golden ones: how many differ by more than 1, and the PSNR. */
+static void compare_frames(ith_generate_precision precision, double *share_off, double *psnr, double *final_error)
+{
+    golden_run run;
+    golden_run_open(context, "golden/shapes/denoise_unipc_diffusers.safetensors", &run);
+    run.options.precision = precision;
+    ith_tensor_file *dump = golden_generate(context, pipeline, &run.options, NULL), *video = NULL;
+    assert_int_equal(ith_tensor_file_open(context, "golden/shapes/video.safetensors", &video), ITH_OK);
+    const ith_tensor *ours = ith_tensor_file_find(dump, "frames"), *golden = ith_tensor_file_find(video, "frames");
+    assert_int_equal(ours->bytes, golden->bytes);
+    int64_t off = 0;
+    double squares = 0;
+    for (int64_t i = 0; i < golden->bytes; i++) {
+        int difference = ((const uint8_t *)ours->data)[i] - ((const uint8_t *)golden->data)[i];
+        off += abs(difference) > 1;
+        squares += difference * difference;
+    }
+    *share_off = (double)off / (double)golden->bytes;
+    *psnr = 10 * log10(255.0 * 255.0 * (double)golden->bytes / squares);
+    *final_error = relative_l2(floats(dump, "final"), floats(video, "latents"),
+                               ith_tensor_file_find(video, "latents")->bytes / 4);
+    ith_tensor_file_close(&dump);
+    ith_tensor_file_close(&video);
+    ith_tensor_file_close(&run.file);
+}
+
+static void frames_are_the_golden_ones(void **state)
+{
+    (void)state;
+    double share_off, psnr, final_error;
+    compare_frames(ITH_GENERATE_F32, &share_off, &psnr, &final_error);
+    printf("f32: %.2e of the values off by more than 1, %.1f dB, last latents %.2e\n", share_off, psnr, final_error);
+    assert_true(share_off <= 1e-4);
+}
+
+/* diffusers itself in bf16 comes within 45.9 dB and 2.5e-2. */
+static void bf16_comes_as_close_as_the_reference_in_bf16(void **state)
+{
+    (void)state;
+    double share_off, psnr, final_error;
+    compare_frames(ITH_GENERATE_BF16, &share_off, &psnr, &final_error);
+    printf("bf16: %.1f dB, last latents %.2e\n", psnr, final_error);
+    assert_true(psnr >= 45.9);
+    assert_true(final_error <= 2.5e-2);
+}
+
+static void the_same_bits_twice(void **state)
+{
+    (void)state;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a purple circle moving downwards, grey background";
+    options.frames = 5, options.height = 48, options.width = 80, options.steps = 3;
+    options.precision = ITH_GENERATE_F32, options.seed = 7;
+    ith_tensor_file *first = golden_generate(context, pipeline, &options, NULL);
+    ith_tensor_file *second = golden_generate(context, pipeline, &options, NULL);
+    for (int64_t i = 0; i < ith_tensor_file_count(first); i++) {
+        const ith_tensor *a = ith_tensor_file_at(first, i), *b = ith_tensor_file_at(second, i);
+        assert_string_equal(a->name, b->name);
+        assert_int_equal(a->bytes, b->bytes);
+        assert_memory_equal(a->data, b->data, (size_t)a->bytes);
+    }
+    ith_tensor_file_close(&second);
+    options.seed = 8;
+    second = golden_generate(context, pipeline, &options, NULL);
+    assert_memory_not_equal(floats(first, "noise"), floats(second, "noise"), 64);
+    ith_tensor_file_close(&first);
+    ith_tensor_file_close(&second);
+}
+
+static void memory_is_predicted(void **state)
+{
+    (void)state;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "A red circle moves to the right on a black background.";
+    options.frames = 17, options.height = 128, options.width = 128, options.steps = 2;
+    options.precision = ITH_GENERATE_F32;
+    ith_context *own = NULL;
+    ith_pipeline *fresh = NULL;
+    ith_generate_report report;
+    ith_context_create(NULL, &own);
+    assert_int_equal(ith_pipeline_open(own, MODEL, &fresh), ITH_OK);
+    assert_int_equal(ith_pipeline_generate(fresh, &options, &report), ITH_OK);
+    printf("predicted %.1f MB, held %.1f MB\n", (double)report.predicted_bytes / 1e6, (double)report.peak_bytes / 1e6);
+    assert_true(report.predicted_bytes >= 0.8 * (double)report.peak_bytes);
+    assert_true(report.predicted_bytes <= 1.25 * (double)report.peak_bytes);
+    ith_pipeline_close(&fresh);
+    assert_int_equal(ith_context_memory(own).current_bytes, 0);
+    ith_context_destroy(&own);
+}
+
+static bool stop_now(void *user)
+{
+    return --*(int *)user < 0;
+}
+
+static ith_status refuse_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    (void)user, (void)rgb, (void)height, (void)width;
+    return index == 3 ? ITH_ERR_IO : ITH_OK;
+}
+
+static void a_run_can_be_stopped(void **state)
+{
+    (void)state;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a", options.frames = 5, options.height = options.width = 32, options.steps = 4;
+    options.precision = ITH_GENERATE_F32;
+    options.should_stop = stop_now;
+    for (int ranks = 1; ranks < 4; ranks++) {
+        int asked = 2;
+        options.user = &asked;
+        options.ranks = ranks;
+        ith_generate_report report;
+        assert_int_equal(ith_pipeline_generate(pipeline, &options, &report), ITH_ERR_INTERRUPTED);
+        assert_int_equal(report.steps_done, 2);
+        assert_non_null(strstr(ith_context_error(context), "step 3 of 4"));
+    }
+    int asked = 4 + 1;
+    options.user = &asked;
+    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_INTERRUPTED);
+    assert_non_null(strstr(ith_context_error(context), "frame 2 of 5"));
+    options.should_stop = NULL;
+    options.on_frame = refuse_frame;
+    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_IO);
+}
+
+static void saved_latents_give_the_same_frames(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/ithaca_latents_XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a", options.frames = 5, options.height = options.width = 32, options.steps = 2;
+    options.precision = ITH_GENERATE_F32, options.latents_file = path;
+    ith_tensor_file *whole = golden_generate(context, pipeline, &options, NULL), *saved = NULL;
+    assert_int_equal(ith_tensor_file_open(context, path, &saved), ITH_OK);
+    assert_memory_equal(floats(saved, "latents"), floats(whole, "final"), 16 * 2 * 4 * 4 * 4);
+    assert_string_equal(ith_tensor_file_metadata(saved, "prompt"), "a");
+    ith_tensor_file_close(&saved);
+    ith_generate_options again = ITH_GENERATE_OPTIONS_INIT;
+    ith_generate_report report;
+    again.from_latents = path, again.precision = ITH_GENERATE_F32;
+    assert_int_equal(ith_pipeline_generate(pipeline, &again, &report), ITH_OK);
+    assert_int_equal(report.frames_done, 5);
+    assert_int_equal(report.steps_done, 0);
+    ith_tensor_file_close(&whole);
+    unlink(path);
+}
+
+typedef struct refusal {
+    const char *words; /* must be in the sentence */
+    int64_t frames, height, width, steps;
+    double shift, guidance, boundary;
+    int ranks;
+    ith_generate_cfg cfg;
+} refusal;
+
+static void wrong_options_are_refused_with_the_nearest(void **state)
+{
+    (void)state;
+    const double n = NAN;
+    const refusal refusals[] = {
+        {"17 and 21", 18, 128, 128, 2, 3, n, n, 1, 0},     {"nearest is 1", -4, 128, 128, 2, 3, n, n, 1, 0},
+        {"112 and 128", 17, 120, 128, 2, 3, n, n, 1, 0},   {"nearest is 16", 17, 128, 7, 2, 3, n, n, 1, 0},
+        {"nearest is 16384", 17, 128, 1 << 20, 2, 3, n, n, 1, 0}, {"steps", 17, 128, 128, -1, 3, n, n, 1, 0},
+        {"shift", 17, 128, 128, 2, -3, n, n, 1, 0},        {"guidance", 17, 128, 128, 2, 3, 1e9, n, 1, 0},
+        {"boundary", 17, 128, 128, 2, 3, n, 2, 1, 0},      {"ranks", 17, 128, 128, 2, 3, n, n, -1, 0},
+        {"4 ranks would do", 17, 128, 128, 2, 3, n, n, 3, ITH_CFG_PARALLEL},
+        {"cfg is 9", 17, 128, 128, 2, 3, n, n, 1, (ith_generate_cfg)9},
+    };
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        const refusal *r = &refusals[i];
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.prompt = "a", options.frames = r->frames, options.height = r->height, options.width = r->width;
+        options.steps = r->steps, options.shift = r->shift, options.guidance[0] = r->guidance;
+        options.boundary = r->boundary, options.ranks = r->ranks, options.cfg = r->cfg;
+        assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_ARGUMENT);
+        if (!strstr(ith_context_error(context), r->words))
+            fail_msg("\"%s\" lacks \"%s\"", ith_context_error(context), r->words);
+    }
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_ARGUMENT);
+    options.prompt = "caf\xe9";
+    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "UTF-8"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(latents_follow_unipc_on_the_diffusers_grid),
+        cmocka_unit_test(latents_follow_unipc_on_the_official_grid),
+        cmocka_unit_test(latents_follow_euler),
+        cmocka_unit_test(frames_are_the_golden_ones),
+        cmocka_unit_test(bf16_comes_as_close_as_the_reference_in_bf16),
+        cmocka_unit_test(the_same_bits_twice),
+        cmocka_unit_test(memory_is_predicted),
+        cmocka_unit_test(a_run_can_be_stopped),
+        cmocka_unit_test(saved_latents_give_the_same_frames),
+        cmocka_unit_test(wrong_options_are_refused_with_the_nearest),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
