@@ -1,0 +1,146 @@
+/* Prompt cleaning against what ftfy and html.unescape of Python gave (golden/prompts.json). */
+#include "support/allocator.h"
+#include "wan/prompt.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static ith_context *context;
+
+static int set_up(void **state)
+{
+    (void)state;
+    return ith_context_create(NULL, &context);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    int64_t left = ith_context_memory(context).current_bytes;
+    ith_context_destroy(&context);
+    return left != 0;
+}
+
+static void expect(const char *text, const char *clean)
+{
+    char *out = NULL;
+    assert_int_equal(ith_prompt_clean(context, text, &out), ITH_OK);
+    assert_string_equal(out, clean);
+    ith_free(context, out);
+}
+
+static void pairs_of_the_reference(void **state)
+{
+    (void)state;
+    json_t *pairs = json_load_file("golden/prompts.json", 0, NULL);
+    assert_true(json_array_size(pairs) >= 400);
+    size_t index;
+    json_t *pair;
+    json_array_foreach(pairs, index, pair)
+        expect(json_string_value(json_array_get(pair, 0)), json_string_value(json_array_get(pair, 1)));
+    json_decref(pairs);
+    pairs = json_load_file("golden/shapes/tokenizer.json", 0, NULL);
+    assert_true(json_array_size(pairs) > 0);
+    json_array_foreach(pairs, index, pair)
+        expect(json_string_value(json_object_get(pair, "text")), json_string_value(json_object_get(pair, "clean")));
+    json_decref(pairs);
+}
+
+static void entities_end_with_the_first_tag(void **state)
+{
+    (void)state;
+    expect("&EACUTE;", "\u00c9");
+    expect("a<\n&EACUTE;", "a< &EACUTE;");           /* also on later lines */
+    expect("&EACUTE;\na<", "\u00c9 a<");             /* not on earlier ones */
+    expect("&lt;&EACUTE;", "<\u00c9");               /* one that came out of an entity is no tag */
+    expect("<&eacute &notit;", "<\u00e9 \u00acit;"); /* html.unescape comes later, tag or not */
+    expect("&amp;amp;amp;amp;amp;lt;", "<");
+    expect("<&amp;amp;amp;amp;lt;", "<&amp;amp;lt;");
+}
+
+static void white_space_is_single(void **state)
+{
+    (void)state;
+    expect("", "");
+    expect(" \t\r\n\u00a0\u3000\u2028 ", "");
+    expect("\u2003a \u00a0\n b\u1680", "a b");
+    expect("a\u200bb\ufeffc", "a\u200bbc"); /* neither is white space; one is dropped as a control */
+}
+
+static void expect_refused(const char *bytes, const char *where)
+{
+    char *out = (char *)bytes;
+    assert_int_equal(ith_prompt_clean(context, bytes, &out), ITH_ERR_ARGUMENT);
+    assert_null(out);
+    assert_non_null(strstr(ith_context_error(context), where));
+}
+
+static void what_is_not_utf8_is_refused(void **state)
+{
+    (void)state;
+    expect_refused("\xff", "0xFF at offset 0");
+    expect_refused("ab\x80", "offset 2");
+    expect_refused("caf\xe9", "offset 3");
+    expect_refused("\u00e9\xc3", "offset 2");          /* cut short */
+    expect_refused("\xc0\xaf", "offset 0");            /* overlong */
+    expect_refused("a\xe0\x80\xaf", "offset 1");       /* overlong */
+    expect_refused("a\xed\xa0\x80", "offset 1");       /* a surrogate */
+    expect_refused("abc\xf4\x90\x80\x80", "offset 3"); /* beyond U+10FFFF */
+    expect_refused("\xf0\x9f\x8e", "offset 0");        /* three bytes of four */
+    expect_refused("\xf0\x9f\x8e x", "offset 0");
+}
+
+static void long_prompts_are_taken(void **state)
+{
+    (void)state;
+    const size_t length = 2500000;
+    char *text = malloc(length + 1), *clean = NULL;
+    assert_non_null(text);
+    memset(text, 'x', length);
+    memcpy(text + 999998, "&lt;",
+           4); /* across the end of the first piece of one million: html.unescape sees it whole */
+    text[length] = '\0';
+    assert_int_equal(ith_prompt_clean(context, text, &clean), ITH_OK);
+    assert_int_equal(strlen(clean), length - 3);
+    assert_int_equal(clean[999998], '<');
+    ith_free(context, clean);
+    free(text);
+}
+
+static void failing_allocations_are_survived(void **state)
+{
+    (void)state;
+    const char *text = "&amp;amp;eacute; \u201cﬁ\u201d e\u0301\r\n\x1b[1m&#x26;lt;";
+    int64_t count = 0;
+    for (;; count++) {
+        limited_allocator limited;
+        ith_context *poor = limited_context(&limited, count);
+        char *clean = NULL;
+        ith_status status = ith_prompt_clean(poor, text, &clean);
+        if (!status)
+            assert_string_equal(clean, "\u00e9 \"fi\" \u00e9 <");
+        else
+            assert_int_equal(status, ITH_ERR_MEMORY);
+        ith_free(poor, clean);
+        assert_int_equal(ith_context_memory(poor).current_bytes, 0);
+        ith_context_destroy(&poor);
+        if (!status)
+            break;
+    }
+    assert_true(count > 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pairs_of_the_reference), cmocka_unit_test(entities_end_with_the_first_tag),
+        cmocka_unit_test(white_space_is_single),  cmocka_unit_test(what_is_not_utf8_is_refused),
+        cmocka_unit_test(long_prompts_are_taken), cmocka_unit_test(failing_allocations_are_survived),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
