@@ -2,8 +2,8 @@
 # Installs what building and testing need, on Debian or Ubuntu; does nothing where it is all there.
 set -eu
 packages="build-essential cmake ninja-build pkg-config clang libomp-dev
-          libdnnl-dev libjansson-dev libsentencepiece-dev libutf8proc-dev libcyaml-dev
-          libavformat-dev libavcodec-dev libavfilter-dev libswscale-dev libavutil-dev libcmocka-dev"
+          libdnnl-dev libjansson-dev libsentencepiece-dev libutf8proc-dev libyaml-dev
+          libavformat-dev libavcodec-dev libavfilter-dev libswscale-dev libavutil-dev libcmocka-dev jq"
 
 missing=""
 for package in $packages; do
