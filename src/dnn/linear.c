@@ -19,8 +19,9 @@
 #include <string.h>
 
 #define TILE_ROWS 64
-#define BLOCK_COLUMNS 128         /* or half of that, */
-#define BLOCK_BYTES (1024 * 1024) /* where that many would take more than half of a second-level cache */
+#define BLOCK_UNIT 64 /* columns that oneDNN packs together */
+#define BLOCK_COLUMNS 1024
+#define BLOCK_BYTES (768 * 1024) /* of packed weights: they stay in a second-level cache */
 #define PANEL_BYTES (8 << 20)
 #define LEAST_PANEL_TILES 8
 #define CACHE_LINE 64
@@ -43,9 +44,12 @@ static int64_t element_bytes(ith_precision precision)
     return precision == ITH_PRECISION_BF16 ? 2 : 4;
 }
 
-static int64_t block_columns(int64_t in, ith_precision precision)
+/* As wide as the cache allows, all of about the same width. */
+static int64_t block_columns(int64_t in, int64_t out, ith_precision precision)
 {
-    return in * BLOCK_COLUMNS * element_bytes(precision) > BLOCK_BYTES ? BLOCK_COLUMNS / 2 : BLOCK_COLUMNS;
+    int64_t widest = ith_min64(BLOCK_BYTES / (in * element_bytes(precision)), BLOCK_COLUMNS);
+    widest = ith_max64(widest / BLOCK_UNIT, 1) * BLOCK_UNIT;
+    return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), BLOCK_UNIT);
 }
 
 static const ith_onednn_op *op_of(const ith_linear *linear, int64_t block)
@@ -101,8 +105,7 @@ static ith_status pack_blocks(ith_context *context, ith_linear *linear, const vo
 
 static ith_status create_ops(ith_context *context, ith_linear *linear)
 {
-    ith_onednn_matmul shape = {TILE_ROWS, linear->in, ith_min64(linear->block, linear->out), linear->out,
-                               linear->precision};
+    ith_onednn_matmul shape = {TILE_ROWS, linear->in, ith_min64(linear->block, linear->out), linear->precision};
     ith_status status = ith_onednn_matmul_create(context, &shape, &linear->whole);
     if (status)
         return status;
@@ -144,7 +147,7 @@ ith_status ith_linear_create(ith_context *context, int64_t in, int64_t out, cons
     if (!l)
         return ITH_ERR_MEMORY;
     l->in = in, l->out = out, l->precision = precision;
-    l->block = block_columns(in, precision);
+    l->block = block_columns(in, out, precision);
     l->blocks = ith_div_up(out, l->block);
     ith_status status = create_ops(context, l);
     if (!status)
@@ -189,7 +192,7 @@ int64_t ith_linear_bytes(int64_t in, int64_t out, ith_precision precision)
 {
     /* oneDNN pads the inputs to 16 or 32, the outputs to 64. */
     int64_t packed = ith_round_up(in, 32) * ith_round_up(out, 64) * element_bytes(precision);
-    return packed + out * 4 + ith_div_up(out, block_columns(in, precision)) * 8 + (int64_t)sizeof(ith_linear);
+    return packed + out * 4 + ith_div_up(out, block_columns(in, out, precision)) * 8 + (int64_t)sizeof(ith_linear);
 }
 
 /* ---- Running -------------------------------------------------------------------------------------------------------
@@ -206,7 +209,7 @@ typedef struct run {
     bool packs;          /* every tile is packed, not only one that the rows do not fill */
     char *panel;         /* [panel_tiles or 1][TILE_ROWS, in] */
     int64_t tile_bytes;  /* of a packed tile */
-    char *private;       /* of each thread: scratch of oneDNN, then a tile of y where rows cannot be written straight */
+    char *private;       /* of each thread: scratch of oneDNN, then a tile of y that cannot be written straight */
     int64_t private_bytes;
 } run;
 
@@ -248,11 +251,11 @@ static ith_status run_unit(const run *r, int64_t block, int64_t tile, ith_onednn
     const void *x = tile_is_packed(r, tile) ? (const void *)tile_slot(r, tile)
                                             : (const void *)(r->x + tile * TILE_ROWS * r->x_stride);
     float *y = r->y + tile * TILE_ROWS * r->y_stride + begin;
-    bool straight = rows == TILE_ROWS && r->y_stride == l->out;
+    bool straight = rows == TILE_ROWS && r->y_stride == count;
     ith_status status =
         ith_onednn_run(&lanes[op_of(l, block) == l->last], x, l->weights[block], l->bias + begin, straight ? y : box);
     for (int64_t i = 0; !status && !straight && i < rows; i++)
-        memcpy(y + i * r->y_stride, box + i * l->out, (size_t)count * sizeof *y);
+        memcpy(y + i * r->y_stride, box + i * count, (size_t)count * sizeof *y);
     return status;
 }
 
@@ -290,8 +293,7 @@ static ith_status plan_run(ith_context *context, int threads, run *r)
     r->tile_bytes = TILE_ROWS * l->in * element_bytes(l->precision);
     r->panel_tiles = ith_min64(tiles, ith_max64(LEAST_PANEL_TILES, PANEL_BYTES / r->tile_bytes));
     r->packs = l->precision == ITH_PRECISION_BF16 || r->x_stride != l->in;
-    bool boxed = r->rows % TILE_ROWS || r->y_stride != l->out;
-    r->private_bytes = l->scratch_bytes + (boxed ? ith_round_up(TILE_ROWS * l->out * 4, CACHE_LINE) : 0);
+    r->private_bytes = l->scratch_bytes + TILE_ROWS * l->block * 4;
     int64_t packed_tiles = r->packs ? r->panel_tiles : 1;
     int64_t panel_bytes = ith_round_up(packed_tiles * r->tile_bytes, CACHE_LINE);
     r->panel = ith_alloc(context, panel_bytes + threads * r->private_bytes, 1, "a product's work space");

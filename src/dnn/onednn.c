@@ -146,7 +146,7 @@ static dnnl_status_t matmul_describe(ith_onednn_op *op, const ith_onednn_matmul 
     dnnl_data_type_t type = shape->precision == ITH_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
     dnnl_dims_t src_size = {shape->rows, shape->in}, weight_size = {shape->in, shape->out};
     dnnl_dims_t dst_size = {shape->rows, shape->out}, bias_size = {1, shape->out};
-    dnnl_dims_t src_strides = {shape->in, 1}, dst_strides = {shape->dst_stride, 1};
+    dnnl_dims_t src_strides = {shape->in, 1}, dst_strides = {shape->out, 1};
     dnnl_dims_t plain_strides = {1, shape->in}, bias_strides = {shape->out, 1};
     layout src = {0}, weights = {0}, bias = {0}, dst = {0};
     dnnl_primitive_attr_t attributes = NULL;

@@ -18,7 +18,7 @@ typedef struct ith_onednn_op ith_onednn_op;
  * and w are of `precision`, dst and bias f32. Runs in the thread that executes it, whatever OpenMP team there is.
  * ITH_ERR_UNSUPPORTED where the machine has no product of that precision. */
 typedef struct ith_onednn_matmul {
-    int64_t rows, in, out, dst_stride;
+    int64_t rows, in, out;
     ith_precision precision;
 } ith_onednn_matmul;
 ITH_PRIVATE ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmul *shape,
