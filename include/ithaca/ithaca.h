@@ -170,18 +170,22 @@ ITH_API int ith_comm_size(const ith_comm *comm); /* 1 for NULL */
  * the longer ones first. Sequences and heads are shared out by this rule everywhere. */
 ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count);
 
-/* What a rank does. Whatever it returns ends the whole group: a failure wakes every rank that waits for this one. */
+/* What a rank does. A failure that it returns ends the whole group, and so does its return while another rank still
+ * waits for it: nobody is left waiting. */
 typedef ith_status (*ith_rank_fn)(ith_context *context, ith_comm *comm, void *user);
 
 /* Runs fn as `ranks` ranks, each in a thread of its own with a context cloned from `context` and an OpenMP team of its
- * share of `threads` (0: all cores; at least one each). Returns when all have ended: ITH_OK if all did, otherwise the
- * status of the rank that failed first, whose sentence is then in `context`. */
+ * share of `threads` (0: as many as OpenMP would use here, which is all cores unless it was told otherwise; at least one
+ * each). Returns when all have ended: ITH_OK if all returned it, otherwise the status of the rank that failed first,
+ * whose sentence is then in `context`. */
 ITH_API ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user);
 
-/* The same group for threads of your own: comms[i] is rank i's, used with contexts[i]. All must live until every rank
- * is done; destroy each with ith_comm_destroy. */
+/* The same group for threads of your own: comms[i] is rank i's, used with contexts[i]. Destroy each with
+ * ith_comm_destroy; the contexts must live until the last of them, and of the plans made with them, is destroyed. On
+ * failure the sentence is in contexts[0]. */
 ITH_API ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms);
-/* Ends every wait on the group, now and later, with `status` and this rank's error sentence. */
+/* Ends every wait on the group, now and later and on every rank, with `status` and the sentence that this rank's context
+ * holds. The first end of a group counts; NULL does nothing. */
 ITH_API void ith_comm_abort(ith_comm *comm, ith_status status);
 /* Seconds that a wait lasts before it fails with ITH_ERR_TIMEOUT; 0 waits for ever. 600 at first. */
 ITH_API void ith_comm_set_timeout(ith_comm *comm, double seconds);

@@ -1,11 +1,15 @@
 /* The communicator's contract: what a transport must do. Public half: ith_comm in ithaca/ithaca.h.
  *
  * Operations are posted and then tested or waited for; a posted buffer is left alone until its request is done.
- * Requests come from a fixed pool of the communicator (ITH_COMM_REQUESTS in flight): posting allocates nothing.
- * Operations on one communicator are posted in the same order by every rank.
+ * Requests come from a fixed pool of the communicator: posting allocates nothing. The oldest request in flight and the
+ * newest may be at most ITH_COMM_REQUESTS operations apart.
+ * Operations on one communicator are posted in the same order by every rank. What both ends have posted gets done
+ * whatever they do afterwards: a wait never depends on a peer's waiting for the same operation.
  * A wait ends in one of three ways: done, timed out (ITH_ERR_TIMEOUT), or aborted by some rank, with that rank's status
- * and, in this rank's context, its sentence. After the last two the communicator is dead: everything that is posted or
- * waited for later fails in the same way at once.
+ * and, in this rank's context, its sentence. After the last two the communicator is dead, with all that it was split
+ * from or into: everything that is posted or waited for later fails in the same way at once. A rank that has seen a
+ * failure may free whatever it had posted. Wrong arguments, blocks that do not fit their counterpart, operations that
+ * differ between ranks, and a rank that leaves while another waits for it are failures of all ranks.
  */
 #ifndef ITH_COMM_COMM_H
 #define ITH_COMM_COMM_H
@@ -55,7 +59,8 @@ struct ith_comm_ops {
     /* Until done, at most comm->timeout_seconds. The request is gone whatever happens. */
     ith_status (*wait)(ith_comm *comm, ith_request **request);
     void (*abort)(ith_comm *comm, ith_status status, const char *sentence);
-    /* Ranks with the same colour form a new group, ordered by key, then by rank. Collective, and waits. */
+    /* Ranks with the same colour form a new group, ordered by key, then by rank, with this one's time limit. Collective,
+     * and waits. */
     ith_status (*split)(ith_comm *comm, int colour, int key, ith_comm **out);
     void (*destroy)(ith_comm **comm);
 };
@@ -69,8 +74,8 @@ ITH_PRIVATE ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t by
 ITH_PRIVATE ith_status ith_comm_barrier(ith_comm *comm);
 ITH_PRIVATE ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out);
 
-/* Every rank brings its own status and gets the worst: ranks agree before they act. On a rank that was itself fine,
- * the context then holds the sentence of the lowest rank that was not. Returns what every rank returns. */
+/* Every rank brings its own status and all get the same: ITH_OK, or that of the lowest rank that failed, with its
+ * sentence. Ranks agree before they act. */
 ITH_PRIVATE ith_status ith_comm_agree(ith_comm *comm, ith_status mine);
 
 #endif

@@ -1,0 +1,140 @@
+/* ith_run_ranks: a thread per rank, all of them started before any begins. */
+#include "comm.h"
+
+#include "../base/size.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef enum gate { GATE_SHUT, GATE_OPEN, GATE_CANCELLED } gate;
+
+/* What the ranks of one run share. */
+typedef struct rank_run {
+    pthread_mutex_t lock;
+    pthread_cond_t moved; /* the gate was */
+    gate gate;
+    ith_status status; /* of the rank that failed first */
+    char sentence[ITH_ERROR_BYTES];
+    ith_rank_fn fn;
+    void *user;
+} rank_run;
+
+typedef struct rank_thread {
+    rank_run *run;
+    pthread_t thread;
+    ith_context *context;
+    ith_comm *comm;
+    int threads;
+} rank_thread;
+
+static gate wait_at_gate(rank_run *run)
+{
+    pthread_mutex_lock(&run->lock);
+    while (run->gate == GATE_SHUT)
+        pthread_cond_wait(&run->moved, &run->lock);
+    gate seen = run->gate;
+    pthread_mutex_unlock(&run->lock);
+    return seen;
+}
+
+static void move_gate(rank_run *run, gate to)
+{
+    pthread_mutex_lock(&run->lock);
+    run->gate = to;
+    pthread_cond_broadcast(&run->moved);
+    pthread_mutex_unlock(&run->lock);
+}
+
+/* Keeps the first failure. It is recorded before the others hear of it, so that it is not one of theirs. */
+static void record_failure(rank_run *run, ith_status status, const ith_context *context)
+{
+    pthread_mutex_lock(&run->lock);
+    if (!run->status) {
+        run->status = status;
+        snprintf(run->sentence, sizeof run->sentence, "%s", ith_context_error(context));
+    }
+    pthread_mutex_unlock(&run->lock);
+}
+
+static void *rank_main(void *argument)
+{
+    rank_thread *self = argument;
+    if (wait_at_gate(self->run) == GATE_CANCELLED)
+        return NULL;
+    omp_set_num_threads(self->threads);
+    ith_status status = self->run->fn(self->context, self->comm, self->run->user);
+    if (status) {
+        record_failure(self->run, status, self->context);
+        ith_comm_abort(self->comm, status);
+    }
+    ith_comm_destroy(&self->comm); /* whoever still waits for this rank learns that it has left */
+    return NULL;
+}
+
+static ith_status create_ranks(ith_context *context, rank_run *run, int ranks, int threads, rank_thread *all,
+                               ith_context **contexts, ith_comm **comms)
+{
+    for (int i = 0; i < ranks; i++) {
+        int64_t begin, share;
+        ith_share(threads, ranks, i, &begin, &share);
+        all[i].run = run;
+        all[i].threads = share > 1 ? (int)share : 1;
+        ith_status status = ith_context_clone(context, &all[i].context);
+        if (status)
+            return status;
+        contexts[i] = all[i].context;
+    }
+    ith_status status = ith_comm_create_local(contexts, ranks, comms);
+    if (status)
+        return ith_fail(context, status, "%s", ith_context_error(contexts[0]));
+    for (int i = 0; i < ranks; i++)
+        all[i].comm = comms[i];
+    return ITH_OK;
+}
+
+/* Starts all threads or lets none begin; waits for those that were started. */
+static ith_status run_threads(ith_context *context, rank_run *run, int ranks, rank_thread *all)
+{
+    int started = 0, failure = 0;
+    while (started < ranks && !failure) {
+        failure = pthread_create(&all[started].thread, NULL, rank_main, &all[started]);
+        started += !failure;
+    }
+    move_gate(run, failure ? GATE_CANCELLED : GATE_OPEN);
+    for (int i = 0; i < started; i++)
+        pthread_join(all[i].thread, NULL);
+    if (failure)
+        return ith_fail(context, ITH_ERR_MEMORY, "rank %d of %d could not be started: %s", started, ranks,
+                        strerror(failure));
+    return run->status ? ith_fail(context, run->status, "%s", run->sentence) : ITH_OK;
+}
+
+ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user)
+{
+    if (!context)
+        return ITH_ERR_ARGUMENT;
+    if (ranks < 1 || threads < 0 || !fn)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "ranks is %d (at least 1), threads is %d (0 or more), fn is %s",
+                        ranks, threads, fn ? "given" : "NULL");
+    rank_run run = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .fn = fn, .user = user};
+    rank_thread *all = ith_alloc_zero(context, ranks, sizeof *all, "the ranks");
+    ith_context **contexts = ith_alloc_zero(context, ranks, sizeof *contexts, "the ranks");
+    ith_comm **comms = ith_alloc_zero(context, ranks, sizeof *comms, "the ranks");
+    ith_status status = ITH_ERR_MEMORY;
+    if (all && contexts && comms)
+        status = create_ranks(context, &run, ranks, threads ? threads : omp_get_max_threads(), all, contexts, comms);
+    if (!status)
+        status = run_threads(context, &run, ranks, all);
+    for (int i = 0; all && i < ranks; i++)
+        ith_comm_destroy(&all[i].comm);
+    for (int i = 0; all && i < ranks; i++)
+        ith_context_destroy(&all[i].context);
+    ith_free(context, comms);
+    ith_free(context, contexts);
+    ith_free(context, all);
+    pthread_cond_destroy(&run.moved);
+    pthread_mutex_destroy(&run.lock);
+    return status;
+}
