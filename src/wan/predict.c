@@ -1,0 +1,74 @@
+/* The memory that a run will hold at its peak: the largest of its stages, each of which frees what it loaded.
+ *
+ *   text      the encoder's weights and work
+ *   denoise   one expert's weights, the prompts' keys and values, and for every rank its run and its share of x
+ *   decode    the autoencoder's weights, caches and layers
+ *
+ * on top of the latents, the encoded prompts and the dump, which stay. */
+#include "pipeline.h"
+
+#include "../base/context.h"
+#include "../base/size.h"
+#include "denoise.h"
+
+/* ids of the prompts, which say how long the text is. */
+static ith_status count_ids(ith_pipeline *pipeline, const ith_generate_options *options, int64_t counts[2])
+{
+    int32_t ids[ITH_TEXT_LEN];
+    const char *const texts[2] = {options->prompt, options->negative};
+    int prompts = ith_denoise_is_guided(pipeline->model, options) ? 2 : 1;
+    ith_status status = ITH_OK;
+    counts[0] = counts[1] = 0;
+    for (int i = 0; i < prompts && !status; i++)
+        status = ith_pipeline_tokenize(pipeline, texts[i], ids, &counts[i]);
+    return status;
+}
+
+static int64_t denoise_bytes(const ith_model *model, const ith_generate_options *options, ith_precision precision,
+                             const ith_latent_size *size, const int64_t counts[2])
+{
+    int ranks = ith_denoise_sequence_ranks(model, options);
+    int groups = options->ranks / ranks;
+    int64_t longest = ith_max64(counts[0], counts[1]), branches = counts[1] ? 2 : 1, most = 0;
+    ith_dit_shape shape = {ith_denoise_batch(model, options), size->frames, size->height, size->width, longest};
+    int64_t tokens = size->frames * (size->height / 2) * (size->width / 2), latent_bytes = ith_latent_count(size) * 4;
+    for (int i = 0; i < model->info.experts; i++) {
+        const ith_dit_config *config = &model->dit[i];
+        int64_t runs = 0;
+        for (int rank = 0; rank < ranks; rank++)
+            runs += groups * ith_dit_run_bytes(config, &shape, ranks, rank);
+        int64_t text = ith_dit_text_bytes(config, branches, longest);
+        most = ith_max64(most, ith_dit_weight_bytes(config, precision) + text + runs);
+    }
+    /* x and the solver's history; tokens in (batch) and velocities of both branches; what rank 0 gathers. */
+    int64_t states = groups * (latent_bytes + ith_sampler_bytes(ith_latent_count(size)));
+    int64_t buffers = groups * (shape.batch + 2) * tokens * size->channels * 16 + latent_bytes;
+    return most + states + buffers;
+}
+
+ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
+{
+    const ith_model *model = pipeline->model;
+    const ith_model_info *info = &model->info;
+    ith_precision precision = options->precision == ITH_GENERATE_BF16 ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
+    ith_latent_size size = {info->latent_channels, (options->frames - 1) / info->frame_stride + 1,
+                            options->height / info->pixel_stride, options->width / info->pixel_stride};
+    int64_t decode = ith_vae_decode_bytes(&model->vae, precision, size.height, size.width);
+    int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3;
+    int64_t kept = latents + frame + ith_tokenizer_bytes(pipeline->tokenizer);
+    *bytes = kept + decode;
+    if (options->from_latents)
+        return ITH_OK;
+    int64_t counts[2];
+    ith_status status = count_ids(pipeline, options, counts);
+    if (status)
+        return status;
+    int64_t longest = ith_max64(counts[0], counts[1]);
+    kept += (counts[0] + counts[1]) * model->text.dim * 4;
+    if (options->dump_file)
+        kept += latents * (options->steps + 2) + frame * options->frames;
+    int64_t text = ith_text_encoder_bytes(&model->text, precision, longest);
+    int64_t denoise = denoise_bytes(model, options, precision, &size, counts);
+    *bytes = kept + ith_max64(ith_max64(text, denoise), decode);
+    return ITH_OK;
+}
