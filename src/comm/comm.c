@@ -4,7 +4,6 @@
 
 #include "block.h"
 
-#include <stdio.h>
 #include <string.h>
 
 int ith_comm_rank(const ith_comm *comm)
@@ -27,13 +26,11 @@ void ith_comm_abort(ith_comm *comm, ith_status status)
 {
     if (!comm)
         return;
-    char sentence[ITH_ERROR_BYTES];
-    const char *reason = ith_context_error(comm->context);
-    if (reason[0])
-        snprintf(sentence, sizeof sentence, "%s", reason);
-    else
-        snprintf(sentence, sizeof sentence, "rank %d ended the group (%s)", comm->rank, ith_status_name(status));
-    comm->ops->abort(comm, status ? status : ITH_ERR_ABORTED, sentence);
+    if (!status)
+        status = ITH_ERR_ABORTED;
+    if (!ith_context_error(comm->context)[0])
+        ith_fail(comm->context, status, "rank %d ended the group (%s)", comm->rank, ith_status_name(status));
+    comm->ops->abort(comm, status, ith_context_error(comm->context));
 }
 
 void ith_comm_destroy(ith_comm **comm)

@@ -59,8 +59,8 @@ struct ith_comm_ops {
     /* Until done, at most comm->timeout_seconds. The request is gone whatever happens. */
     ith_status (*wait)(ith_comm *comm, ith_request **request);
     void (*abort)(ith_comm *comm, ith_status status, const char *sentence);
-    /* Ranks with the same colour form a new group, ordered by key, then by rank, with this one's time limit. Collective,
-     * and waits. */
+    /* Ranks with the same colour form a new group, ordered by key, then by rank, with this one's time limit.
+     * Collective, and waits. */
     ith_status (*split)(ith_comm *comm, int colour, int key, ith_comm **out);
     void (*destroy)(ith_comm **comm);
 };

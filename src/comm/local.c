@@ -168,7 +168,7 @@ static bool all_posted(const local_comm *self, const ith_request *mine)
     bool all = true;
     for (int rank = 0; rank < group->size; rank++) {
         if (group->posted[rank] <= mine->sequence) {
-            if (group->left[rank])
+            if (!group->world->seat_handles[group->seats[rank]])
                 ith_local_end(group->world, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s",
                               group->seats[rank], self->seat, kind_name(mine->kind));
             all = false;
@@ -217,7 +217,7 @@ static bool advance_pair(local_comm *self, ith_request *mine, int peer, bool sen
     local_group *group = self->group;
     int rank = self->base.rank;
     if (group->posted[peer] <= mine->sequence) {
-        if (group->left[peer])
+        if (!group->world->seat_handles[group->seats[peer]])
             ith_local_end(group->world, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s",
                           group->seats[peer], self->seat, kind_name(mine->kind));
         return false;

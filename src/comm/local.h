@@ -32,7 +32,9 @@ struct ith_request {
 typedef struct local_world {
     pthread_mutex_t lock;
     ith_context *owner;
-    int size, handles; /* ranks; communicators not yet destroyed, of all groups */
+    int size;
+    int handles;       /* communicators not yet destroyed, of all groups and ranks */
+    int *seat_handles; /* [size]: the same by rank; one that has none has left */
     int locks_made, wakes_made;
     pthread_cond_t *wake; /* [size]: one per rank's thread, on the monotonic clock */
     int *busy;            /* [size]: copies under way from or to what the rank has posted */
@@ -48,7 +50,6 @@ typedef struct local_group {
     int size, handles;
     int *seats;            /* [size]: the rank's number in the world */
     int64_t *posted;       /* [size]: operations posted so far */
-    bool *left;            /* [size]: has destroyed its communicator */
     ith_request *requests; /* [size][ITH_COMM_REQUESTS]; operation n is in slot n % ITH_COMM_REQUESTS */
     uint8_t *ways;         /* storage of `to` and `from` */
 } local_group;

@@ -15,7 +15,6 @@ static void group_free(local_group *group)
     ith_context *owner = group->owner;
     ith_free(owner, group->seats);
     ith_free(owner, group->posted);
-    ith_free(owner, group->left);
     ith_free(owner, group->requests);
     ith_free(owner, group->ways);
     ith_free(owner, group);
@@ -55,6 +54,7 @@ static void world_free(local_world *world)
     ith_context *owner = world->owner;
     ith_free(owner, world->wake);
     ith_free(owner, world->busy);
+    ith_free(owner, world->seat_handles);
     ith_free(owner, world);
 }
 
@@ -85,8 +85,9 @@ static ith_status world_create(ith_context *context, int ranks, local_world **ou
     world->owner = context;
     world->size = ranks;
     world->busy = ith_alloc_zero(context, ranks, sizeof *world->busy, "a group of ranks");
+    world->seat_handles = ith_alloc_zero(context, ranks, sizeof *world->seat_handles, "a group of ranks");
     world->wake = ith_alloc_zero(context, ranks, sizeof *world->wake, "a group of ranks");
-    if (!world->busy || !world->wake)
+    if (!world->busy || !world->seat_handles || !world->wake)
         goto fail;
     if (!world_init_locks(world)) {
         status = ith_fail(context, ITH_ERR_MEMORY, "the system has no more locks for a group of %d ranks", ranks);
@@ -110,10 +111,9 @@ static ith_status group_create(ith_context *context, local_world *world, int ran
     group->size = group->handles = ranks;
     group->seats = ith_alloc_zero(context, ranks, sizeof *group->seats, "a group of ranks");
     group->posted = ith_alloc_zero(context, ranks, sizeof *group->posted, "a group of ranks");
-    group->left = ith_alloc_zero(context, ranks, sizeof *group->left, "a group of ranks");
     group->requests = ith_alloc_zero(context, slots, sizeof *group->requests, "the requests of a group of ranks");
     group->ways = ith_alloc_zero(context, 2 * slots, ranks, "the requests of a group of ranks");
-    if (!group->seats || !group->posted || !group->left || !group->requests || !group->ways) {
+    if (!group->seats || !group->posted || !group->requests || !group->ways) {
         group_free(group);
         return ITH_ERR_MEMORY;
     }
@@ -137,12 +137,15 @@ static local_comm *comm_new(ith_context *context)
     return comm;
 }
 
+/* Under the lock, once others know of the group. */
 static void comm_join(local_comm *comm, local_group *group, int rank, int seat)
 {
     comm->base.rank = rank;
     comm->base.size = group->size;
     comm->group = group;
     comm->seat = seat;
+    group->world->handles++;
+    group->world->seat_handles[seat]++;
 }
 
 static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_comm **comms)
@@ -185,7 +188,6 @@ ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_co
         group->seats[i] = i;
         comms[i] = &comm->base;
     }
-    world->handles = ranks;
     return ITH_OK;
 fail:
     for (int i = 0; i < ranks; i++) {
@@ -210,9 +212,9 @@ void ith_local_destroy(ith_comm **comm)
         ith_local_end(world, ITH_ERR_ABORTED, "rank %d left with operations under way", self->seat);
         ith_local_drain(world, self->seat);
     }
-    group->left[self->base.rank] = true;
-    for (int rank = 0; rank < group->size; rank++)
-        pthread_cond_signal(&world->wake[group->seats[rank]]);
+    if (--world->seat_handles[self->seat] == 0)
+        for (int seat = 0; seat < world->size; seat++)
+            pthread_cond_signal(&world->wake[seat]);
     bool last_of_group = --group->handles == 0, last_of_world = --world->handles == 0;
     if (last_of_group)
         group_unregister(group);
@@ -292,9 +294,8 @@ ith_status ith_local_split(ith_comm *comm, int colour, int key, ith_comm **out)
     if (status)
         goto done;
     child->base.timeout_seconds = comm->timeout_seconds;
-    comm_join(child, cards[first].group, place, self->seat);
     pthread_mutex_lock(&old->world->lock);
-    old->world->handles++;
+    comm_join(child, cards[first].group, place, self->seat);
     pthread_mutex_unlock(&old->world->lock);
     *out = &child->base;
     child = NULL;

@@ -48,8 +48,10 @@ static void move_gate(rank_run *run, gate to)
 }
 
 /* Keeps the first failure. It is recorded before the others hear of it, so that it is not one of theirs. */
-static void record_failure(rank_run *run, ith_status status, const ith_context *context)
+static void record_failure(rank_run *run, ith_status status, ith_context *context, int rank)
 {
+    if (!ith_context_error(context)[0])
+        ith_fail(context, status, "rank %d returned %s and said nothing", rank, ith_status_name(status));
     pthread_mutex_lock(&run->lock);
     if (!run->status) {
         run->status = status;
@@ -66,7 +68,7 @@ static void *rank_main(void *argument)
     omp_set_num_threads(self->threads);
     ith_status status = self->run->fn(self->context, self->comm, self->run->user);
     if (status) {
-        record_failure(self->run, status, self->context);
+        record_failure(self->run, status, self->context, ith_comm_rank(self->comm));
         ith_comm_abort(self->comm, status);
     }
     ith_comm_destroy(&self->comm); /* whoever still waits for this rank learns that it has left */
