@@ -85,20 +85,24 @@ bool ith_json_has(const ith_json *json, const char *key)
     return value_at(json, key) != NULL;
 }
 
+typedef struct description {
+    char text[sizeof(ith_quoted) + 32];
+} description;
+
 /* What a value is, for a sentence. */
-static ith_quoted describe(const json_t *value)
+static description describe(const json_t *value)
 {
-    ith_quoted out = {"null"};
+    description out = {"null"};
     switch (json_typeof(value)) {
-    case JSON_OBJECT: return ith_quote("an object");
-    case JSON_ARRAY: return ith_quote("an array");
+    case JSON_OBJECT: return (description){"an object"};
+    case JSON_ARRAY: return (description){"an array"};
     case JSON_STRING:
-        snprintf(out.text, sizeof out.text, "the string \"%.60s\"", ith_quote(json_string_value(value)).text);
+        snprintf(out.text, sizeof out.text, "the string \"%s\"", ith_quote(json_string_value(value)).text);
         return out;
     case JSON_INTEGER: snprintf(out.text, sizeof out.text, "%lld", (long long)json_integer_value(value)); return out;
-    case JSON_REAL: snprintf(out.text, sizeof out.text, "%g", json_real_value(value)); return out;
-    case JSON_TRUE: return ith_quote("true");
-    case JSON_FALSE: return ith_quote("false");
+    case JSON_REAL: snprintf(out.text, sizeof out.text, "the real number %g", json_real_value(value)); return out;
+    case JSON_TRUE: return (description){"true"};
+    case JSON_FALSE: return (description){"false"};
     case JSON_NULL: break;
     }
     return out;

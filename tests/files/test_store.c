@@ -1,0 +1,318 @@
+/* A component's tensors: one file or shards, exactly those that the index names, each taken or named as unknown. */
+#include "base/context.h"
+#include "base/dtype.h"
+#include "files/store.h"
+#include "support/temporary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static ith_context *context;
+static char *folder;
+
+/* A folder of its own for every test. */
+static int set_up(void **state)
+{
+    (void)state;
+    folder = temporary_folder();
+    return ith_context_create(NULL, &context);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    temporary_remove(folder);
+    int64_t held = ith_context_memory(context).current_bytes;
+    ith_context_destroy(&context);
+    return held != 0;
+}
+
+/* A shard of the f32 tensors named, separated by spaces, each [2] and holding (first, first + 1). */
+static void write_shard(const char *name, const char *tensors, float first)
+{
+    ith_tensor list[8];
+    float values[] = {first, first + 1};
+    char text[256], *rest = NULL;
+    int count = 0;
+    strcpy(text, tensors);
+    for (char *word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
+        list[count++] =
+            (ith_tensor){.name = word, .dtype = ITH_F32, .dims = 1, .shape = {2}, .data = values, .bytes = 8};
+    assert_int_equal(ith_tensor_file_write(context, temporary_path(folder, name), list, count, NULL, NULL, 0), ITH_OK);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    temporary_write(temporary_path(folder, name), text, strlen(text));
+}
+
+static ith_status open_here(ith_store **out)
+{
+    return ith_store_open(context, folder, "model", out);
+}
+
+static void assert_said(const char *word)
+{
+    if (!strstr(ith_context_error(context), word))
+        fail_msg("'%s' is not in: %s", word, ith_context_error(context));
+}
+
+static void take(ith_store *store, const char *name, float first)
+{
+    const int64_t shape[] = {2};
+    const ith_tensor *tensor = NULL;
+    float *values = NULL;
+    assert_int_equal(ith_store_take(context, store, name, 1, shape, &tensor), ITH_OK);
+    assert_string_equal(tensor->name, name);
+    assert_int_equal((uintptr_t)tensor->data % 4, 0);
+    assert_true(((const float *)tensor->data)[0] == first);
+    ith_store_release(store, tensor);
+    assert_int_equal(ith_store_take_f32(context, store, name, 1, shape, &values), ITH_OK);
+    assert_true(values[0] == first && values[1] == first + 1);
+    ith_free(context, values);
+}
+
+static void one_file_is_taken(void **state)
+{
+    (void)state;
+    ith_store *store = NULL;
+    write_shard("model.safetensors", "b a c.d c.e", 5);
+    assert_int_equal(open_here(&store), ITH_OK);
+    assert_true(ith_store_has(store, "a"));
+    assert_false(ith_store_has(store, "d"));
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_ERR_UNSUPPORTED);
+    assert_said("'a' is unknown (4 such)");
+    take(store, "a", 5);
+    take(store, "a", 5);
+    take(store, "b", 5);
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_ERR_UNSUPPORTED);
+    assert_said("'c.d' is unknown (2 such)");
+    assert_said("model.safetensors");
+    ith_store_skip(store, "c.");
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_OK);
+    ith_store_release(store, NULL);
+    ith_store_close(&store);
+    assert_null(store);
+    ith_store_close(&store);
+}
+
+static const char index_text[] = "{\"metadata\": {\"total_size\": 32}, \"weight_map\": {\"a\": \"one.safetensors\",\n"
+                                 "\"b\": \"two.safetensors\", \"c\": \"one.safetensors\"}}";
+
+static void shards_are_taken(void **state)
+{
+    (void)state;
+    ith_store *store = NULL;
+    write_text("model.safetensors.index.json", index_text);
+    write_shard("one.safetensors", "c a", 1);
+    write_shard("two.safetensors", "b", 2);
+    assert_int_equal(open_here(&store), ITH_OK);
+    take(store, "a", 1);
+    take(store, "b", 2);
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_ERR_UNSUPPORTED);
+    assert_said("one.safetensors: tensor 'c' is unknown");
+    take(store, "c", 1);
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_OK);
+    ith_store_close(&store);
+    write_text("model.safetensors.index.json", "{\"weight_map\": {}}");
+    assert_int_equal(open_here(&store), ITH_OK);
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_OK);
+    ith_store_close(&store);
+}
+
+/* The checkpoint of the tree: every tensor of both shards, found with the shape that its file gives it. */
+static void a_real_component_is_taken(void **state)
+{
+    (void)state;
+    const char *parent = "../models/shapes/transformer", *stem = "diffusion_pytorch_model";
+    ith_store *store = NULL;
+    assert_int_equal(ith_store_open(context, parent, stem, &store), ITH_OK);
+    int64_t elements = 0;
+    for (int shard = 1; shard <= 2; shard++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s-%05d-of-00002.safetensors", parent, stem, shard);
+        ith_tensor_file *file = NULL;
+        assert_int_equal(ith_tensor_file_open(context, path, &file), ITH_OK);
+        assert_int_equal(ith_store_check_all_taken(context, store), ITH_ERR_UNSUPPORTED);
+        for (int64_t i = 0; i < ith_tensor_file_count(file); i++) {
+            const ith_tensor *wanted = ith_tensor_file_at(file, i), *got = NULL;
+            assert_int_equal(ith_store_take(context, store, wanted->name, wanted->dims, wanted->shape, &got), ITH_OK);
+            assert_memory_equal(got->data, wanted->data, (size_t)wanted->bytes);
+            elements += ith_tensor_elements(got);
+            ith_store_release(store, got);
+        }
+        ith_tensor_file_close(&file);
+    }
+    assert_int_equal(2 * elements, 7927040); /* bf16: total_size of the index */
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_OK);
+    ith_store_close(&store);
+}
+
+static void what_was_not_asked_for_is_refused(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {1, 2};
+    const float values[] = {1, 2};
+    const ith_tensor list[] = {
+        {.name = "ids", .dtype = ITH_I32, .dims = 1, .shape = {2}, .data = ids, .bytes = 8},
+        {.name = "wide", .dtype = ITH_F64, .dims = 0, .data = values, .bytes = 8},
+        {.name = "w", .dtype = ITH_F32, .dims = 2, .shape = {1, 2}, .data = values, .bytes = 8},
+    };
+    const char *path = temporary_path(folder, "model.safetensors");
+    assert_int_equal(ith_tensor_file_write(context, path, list, 3, NULL, NULL, 0), ITH_OK);
+    ith_store *store = NULL;
+    assert_int_equal(open_here(&store), ITH_OK);
+    const struct {
+        const char *name, *word;
+        ith_status status;
+        int dims;
+        int64_t shape[3];
+    } cases[] = {
+        {"v", "'v' is missing", ITH_ERR_FORMAT, 1, {2}},
+        {"w", "has the shape [1, 2]", ITH_ERR_FORMAT, 2, {2, 1}},
+        {"w", "asks for [1, 2, 1]", ITH_ERR_FORMAT, 3, {1, 2, 1}},
+        {"w", "asks for [2]", ITH_ERR_FORMAT, 1, {2}},
+        {"w", "asks for []", ITH_ERR_FORMAT, 0, {0}},
+        {"ids", "'ids' is of type I32", ITH_ERR_UNSUPPORTED, 1, {2}},
+        {"wide", "'wide' is of type F64", ITH_ERR_UNSUPPORTED, 0, {0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const ith_tensor *tensor = list;
+        float *numbers = (float *)folder;
+        assert_int_equal(ith_store_take(context, store, cases[i].name, cases[i].dims, cases[i].shape, &tensor),
+                         cases[i].status);
+        assert_null(tensor);
+        assert_int_equal(ith_store_take_f32(context, store, cases[i].name, cases[i].dims, cases[i].shape, &numbers),
+                         cases[i].status);
+        assert_null(numbers);
+        assert_said(cases[i].word);
+        assert_said(path);
+    }
+    assert_int_equal(ith_store_check_all_taken(context, store), ITH_ERR_UNSUPPORTED);
+    assert_said("(3 such)");
+    ith_store_close(&store);
+}
+
+/* A byte in front puts everything out of step; what is handed out is aligned all the same, and goes back. */
+static void unaligned_data_is_taken(void **state)
+{
+    (void)state;
+    char file[512];
+    const char header[] = "{\"byte\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+                          "\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[1,9]},"
+                          "\"h\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[9,13]}}";
+    const float values[] = {7, 8};
+    size_t length = sizeof header - 1;
+    while ((8 + length) % 8) /* so that w stands at an odd address */
+        length++;
+    memset(file, ' ', sizeof file);
+    memcpy(file, &(uint64_t){length}, 8);
+    memcpy(file + 8, header, sizeof header - 1);
+    memcpy(file + 8 + length + 1, values, 8);
+    uint16_t halves[2];
+    ith_from_f32(halves, ITH_BF16, values, 2);
+    memcpy(file + 8 + length + 9, halves, 4);
+    temporary_write(temporary_path(folder, "model.safetensors"), file, 8 + length + 13);
+    ith_store *store = NULL;
+    assert_int_equal(open_here(&store), ITH_OK);
+    int64_t before = ith_context_memory(context).current_bytes;
+    for (int round = 0; round < 2; round++) {
+        take(store, "w", 7);
+        const ith_tensor *tensor = NULL, *again = NULL;
+        assert_int_equal(ith_store_take(context, store, "h", 1, (int64_t[]){2}, &tensor), ITH_OK);
+        assert_int_equal(ith_store_take(context, store, "h", 1, (int64_t[]){2}, &again), ITH_OK);
+        assert_ptr_equal(tensor, again);
+        assert_int_equal((uintptr_t)tensor->data % 2, 0);
+        assert_memory_equal(tensor->data, halves, 4);
+        if (round == 0)
+            ith_store_release(store, tensor);
+        assert_true(round == 1 || ith_context_memory(context).current_bytes == before);
+    }
+    ith_store_close(&store); /* with a tensor that was not released */
+}
+
+static void indexes_that_lie_are_refused(void **state)
+{
+    (void)state;
+    write_shard("one.safetensors", "c a", 1);
+    write_shard("two.safetensors", "b", 2);
+    write_shard("both.safetensors", "b x", 2);
+    write_shard("again.safetensors", "a", 2);
+    write_text("broken.safetensors", "not a tensor file");
+    const struct {
+        const char *map;
+        ith_status status;
+        const char *word, *other;
+    } cases[] = {
+        {"\"a\":\"one.safetensors\"", ITH_ERR_FORMAT, "one.safetensors: holds tensor 'c'", "does not name"},
+        {"\"a\":\"one.safetensors\",\"c\":\"one.safetensors\",\"d\":\"two.safetensors\",\"b\":\"two.safetensors\"",
+         ITH_ERR_FORMAT, "two.safetensors: tensor 'd' is missing", "index.json"},
+        {"\"a\":\"one.safetensors\",\"c\":\"one.safetensors\",\"b\":\"again.safetensors\"", ITH_ERR_FORMAT,
+         "again.safetensors: holds tensor 'a'", "one.safetensors"},
+        {"\"b\":\"both.safetensors\",\"x\":\"two.safetensors\"", ITH_ERR_FORMAT, "both.safetensors: holds tensor 'x'",
+         "places in"},
+        {"\"a\":\"three.safetensors\"", ITH_ERR_IO, "three.safetensors: No such file", "index.json"},
+        {"\"a\":\"broken.safetensors\"", ITH_ERR_FORMAT, "broken.safetensors: claims a header", "index.json"},
+        {"\"a\":\"../one.safetensors\"", ITH_ERR_FORMAT, "'a'", "must be a file of the same folder"},
+        {"\"a\":\"/etc/passwd\"", ITH_ERR_FORMAT, "'/etc/passwd'", "must be a file of the same folder"},
+        {"\"a\":\"sub/one.safetensors\"", ITH_ERR_FORMAT, "sub/one", "must be a file of the same folder"},
+        {"\"a\":\"..\"", ITH_ERR_FORMAT, "'..'", "must be a file of the same folder"},
+        {"\"a\":\".\"", ITH_ERR_FORMAT, "'.'", "must be a file of the same folder"},
+        {"\"a\":\"\"", ITH_ERR_FORMAT, "''", "must be a file of the same folder"},
+        {"\"a\":3", ITH_ERR_FORMAT, "\"a\" must be a string", "weight_map"},
+        {"\"a\":\"one.safetensors\",\"a\":\"one.safetensors\"", ITH_ERR_FORMAT, "duplicate", "index.json"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{\"weight_map\":{%s}}", cases[i].map);
+        write_text("model.safetensors.index.json", text);
+        ith_store *store = (ith_store *)folder;
+        ith_status status = open_here(&store);
+        assert_said(cases[i].word);
+        assert_said(cases[i].other);
+        assert_int_equal(status, cases[i].status);
+        assert_null(store);
+    }
+}
+
+static void folders_that_hold_nothing_are_refused(void **state)
+{
+    (void)state;
+    ith_store *store = NULL;
+    assert_int_equal(open_here(&store), ITH_ERR_IO);
+    assert_said("model.safetensors.index.json");
+    assert_int_equal(ith_store_open(context, temporary_path(folder, "none"), "model", &store), ITH_ERR_IO);
+    assert_said("/none/model.safetensors");
+    const struct {
+        const char *text, *word;
+    } cases[] = {{"{}", "\"weight_map\" is missing"}, {"{\"weight_map\": []}", "an object"}, {"{", "JSON"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_text("model.safetensors.index.json", cases[i].text);
+        assert_int_equal(open_here(&store), ITH_ERR_FORMAT);
+        assert_said(cases[i].word);
+        assert_said("model.safetensors.index.json");
+    }
+    assert_int_equal(mkdir(temporary_path(folder, "model.safetensors"), 0700), 0);
+    assert_int_equal(open_here(&store), ITH_ERR_IO);
+    assert_said("it is a folder");
+    assert_null(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(one_file_is_taken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(shards_are_taken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_real_component_is_taken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_was_not_asked_for_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(unaligned_data_is_taken, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(indexes_that_lie_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(folders_that_hold_nothing_are_refused, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
