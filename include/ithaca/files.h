@@ -32,6 +32,9 @@ typedef struct ith_tensor {
 ITH_API int64_t ith_tensor_elements(const ith_tensor *tensor);
 /* All of them as f32, from any address. ITH_ERR_UNSUPPORTED unless the type is F32, BF16, F16 or F64. */
 ITH_API ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *tensor, float *out);
+/* The other way: `count` values rounded to `type`, halves to even. ITH_ERR_UNSUPPORTED unless F32, BF16 or F16. */
+ITH_API ith_status ith_tensor_from_f32(ith_context *context, const float *values, int64_t count, ith_dtype type,
+                                       void *out);
 
 /* One file, mapped into memory. */
 typedef struct ith_tensor_file ith_tensor_file;

@@ -86,3 +86,13 @@ ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *tensor, flo
     }
     return ITH_OK;
 }
+
+ith_status ith_tensor_from_f32(ith_context *context, const float *values, int64_t count, ith_dtype type, void *out)
+{
+    if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "values cannot be rounded to type %s; F32, BF16 or F16 is needed",
+                        ith_dtype_name(type));
+    if (count)
+        ith_from_f32(out, type, values, count);
+    return ITH_OK;
+}
