@@ -110,7 +110,8 @@ static ith_status index_rows(ith_store *store, const ith_json *index, index_row 
                               store->path, ith_quote((*rows)[i].name).text, ith_quote((*rows)[i].shard).text);
     }
     ith_free(context, text);
-    qsort(*rows, (size_t)*count, sizeof **rows, row_by_shard);
+    if (!status)
+        qsort(*rows, (size_t)*count, sizeof **rows, row_by_shard);
     return status;
 }
 
