@@ -1,0 +1,243 @@
+/* Solvers against diffusers: the grids of its runs, and whole trajectories on an analytic velocity in float64. */
+#include "support/golden.h"
+#include "wan/sampler.h"
+
+#include <ithaca/files.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MOST 24
+
+static ith_context *context;
+
+static int setup(void **state)
+{
+    (void)state;
+    return ith_context_create(NULL, &context);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    int64_t left = ith_context_memory(context).current_bytes;
+    ith_context_destroy(&context);
+    return left != 0;
+}
+
+static ith_tensor_file *open_file(const char *path)
+{
+    ith_tensor_file *file = NULL;
+    if (ith_tensor_file_open(context, path, &file))
+        fail_msg("%s", ith_context_error(context));
+    return file;
+}
+
+static const ith_tensor *find(const ith_tensor_file *file, const char *run, const char *what)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", run, what);
+    const ith_tensor *tensor = ith_tensor_file_find(file, name);
+    assert_non_null(tensor);
+    return tensor;
+}
+
+/* The velocity of tools/make_sampler_golden.py. */
+static void velocity(float *v, const float *x, double t, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double y = (double)x[i];
+        v[i] = (float)(0.8 * y - 0.0005 * t + y / (1 + y * y));
+    }
+}
+
+static void assert_grid(const ith_sampler *sampler, const float *sigmas, const double *timesteps, int64_t steps)
+{
+    for (int64_t i = 0; i <= steps; i++)
+        assert_true(ith_sampler_sigmas(sampler)[i] == (double)sigmas[i]);
+    for (int64_t i = 0; i < steps; i++)
+        assert_true(ith_sampler_timestep(sampler, i) == timesteps[i]);
+}
+
+static void replay(const ith_tensor_file *file, ith_solver solver, ith_sigmas grid, const char *run)
+{
+    const ith_tensor *noise = ith_tensor_file_find(file, "noise"), *trace = find(file, run, "x");
+    int64_t steps = trace->shape[0], count = trace->shape[1];
+    double shift = strtod(strrchr(run, '_') + 1, NULL);
+    assert_true(count <= MOST);
+    ith_sampler *sampler = NULL;
+    assert_int_equal(ith_sampler_create(context, solver, grid, steps, shift, count, &sampler), ITH_OK);
+    assert_grid(sampler, find(file, run, "sigmas")->data, find(file, run, "timesteps")->data, steps);
+    for (int again = 0; again < 2; again++) { /* a sampler may be used again */
+        float x[MOST], v[MOST];
+        memcpy(x, noise->data, (size_t)count * sizeof *x);
+        for (int64_t step = 0; step < steps; step++) {
+            velocity(v, x, ith_sampler_timestep(sampler, step), count);
+            ith_sampler_step(sampler, step, v, x);
+            double error = relative_l2(x, (const float *)trace->data + step * count, count);
+            if (!(error <= 1e-6))
+                fail_msg("%s, step %d: relative error %g", run, (int)step, error);
+        }
+    }
+    ith_sampler_destroy(context, &sampler);
+}
+
+static void trajectories_are_those_of_diffusers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        ith_solver solver;
+        ith_sigmas grid;
+    } kinds[] = {{"unipc_official", ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL},
+                 {"unipc_diffusers", ITH_SOLVER_UNIPC, ITH_SIGMAS_DIFFUSERS},
+                 {"euler_official", ITH_SOLVER_EULER, ITH_SIGMAS_OFFICIAL},
+                 {"euler_diffusers", ITH_SOLVER_EULER, ITH_SIGMAS_DIFFUSERS}};
+    ith_tensor_file *file = open_file("golden/sampler.safetensors");
+    int runs = 0;
+    for (int64_t i = 0; i < ith_tensor_file_count(file); i++) {
+        const char *name = ith_tensor_file_at(file, i)->name, *end = strrchr(name, '.');
+        if (!end || strcmp(end, ".x") != 0)
+            continue;
+        char run[64];
+        snprintf(run, sizeof run, "%.*s", (int)(end - name), name);
+        for (int k = 0; k < 4; k++)
+            if (strncmp(run, kinds[k].name, strlen(kinds[k].name)) == 0)
+                replay(file, kinds[k].solver, kinds[k].grid, run), runs++;
+    }
+    assert_int_equal(runs, 32);
+    ith_tensor_file_close(&file);
+}
+
+static void grids_are_those_of_the_golden_runs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path;
+        ith_solver solver;
+        ith_sigmas grid;
+        int64_t steps;
+        double shift;
+    } runs[] = {
+        {"golden/shapes/denoise_unipc_diffusers.safetensors", ITH_SOLVER_UNIPC, ITH_SIGMAS_DIFFUSERS, 8, 3},
+        {"golden/shapes/denoise_unipc_official.safetensors", ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 12, 12},
+        {"golden/shapes/denoise_euler_diffusers.safetensors", ITH_SOLVER_EULER, ITH_SIGMAS_DIFFUSERS, 6, 5},
+    };
+    for (int r = 0; r < 3; r++) {
+        ith_tensor_file *file = open_file(runs[r].path);
+        ith_sampler *sampler = NULL;
+        assert_int_equal(
+            ith_sampler_create(context, runs[r].solver, runs[r].grid, runs[r].steps, runs[r].shift, 1, &sampler),
+            ITH_OK);
+        const float *timesteps = ith_tensor_file_find(file, "timesteps")->data;
+        double wanted[16];
+        for (int64_t i = 0; i < runs[r].steps; i++)
+            wanted[i] = (double)timesteps[i];
+        assert_grid(sampler, ith_tensor_file_find(file, "sigmas")->data, wanted, runs[r].steps);
+        ith_sampler_destroy(context, &sampler);
+        ith_tensor_file_close(&file);
+    }
+}
+
+/* Two samplers on halves of the elements give the bits of one on all. */
+static void shares_are_stepped_alike(void **state)
+{
+    (void)state;
+    enum { COUNT = 1003, CUT = 517, STEPS = 6 };
+    float whole[COUNT], parts[COUNT], v[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        whole[i] = parts[i] = (float)sin(i);
+    ith_sampler *all = NULL, *first = NULL, *second = NULL;
+    assert_int_equal(ith_sampler_create(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT, &all), 0);
+    assert_int_equal(ith_sampler_create(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, CUT, &first), 0);
+    assert_int_equal(ith_sampler_create(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT - CUT, &second),
+                     0);
+    assert_true(ith_context_memory(context).current_bytes >= 2 * ith_sampler_bytes(COUNT));
+    for (int step = 0; step < STEPS; step++) {
+        velocity(v, whole, 100, COUNT);
+        ith_sampler_step(all, step, v, whole);
+        ith_sampler_step(first, step, v, parts);
+        ith_sampler_step(second, step, v + CUT, parts + CUT);
+        assert_memory_equal(whole, parts, sizeof whole);
+    }
+    ith_sampler_destroy(context, &all);
+    ith_sampler_destroy(context, &first);
+    ith_sampler_destroy(context, &second);
+    assert_null(all);
+    ith_sampler_destroy(context, &all);
+}
+
+static void assert_refused(ith_solver solver, ith_sigmas grid, int64_t steps, double shift, const char *word)
+{
+    ith_sampler *sampler = (ith_sampler *)context;
+    assert_int_equal(ith_sampler_create(context, solver, grid, steps, shift, 4, &sampler), ITH_ERR_ARGUMENT);
+    assert_null(sampler);
+    assert_non_null(strstr(ith_context_error(context), word));
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    assert_refused((ith_solver)3, ITH_SIGMAS_OFFICIAL, 4, 3, "solver number 3");
+    assert_refused(ITH_SOLVER_UNIPC, (ith_sigmas)0, 4, 3, "grid of sigmas number 0");
+    assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 0, 3, "0 steps");
+    assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, -5, 3, "-5 steps");
+    assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, 0, "shift 0");
+    assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, (double)NAN, "shift nan");
+    assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, (double)INFINITY, "shift inf");
+    assert_refused(ITH_SOLVER_EULER, ITH_SIGMAS_OFFICIAL, 50, 1e12, "the same number");
+}
+
+/* Allocations that fail after `left` have succeeded. */
+static void *allocate(void *user, size_t bytes, size_t alignment)
+{
+    int *left = user;
+    void *pointer = NULL;
+    return (*left)-- <= 0 || posix_memalign(&pointer, alignment, bytes) ? NULL : pointer;
+}
+
+static void release(void *user, void *pointer)
+{
+    (void)user;
+    free(pointer);
+}
+
+static void failed_allocations_are_survived(void **state)
+{
+    (void)state;
+    for (int allowed = 0;; allowed++) {
+        int left = allowed + 1; /* and the context */
+        ith_allocator allocator = {allocate, release, &left};
+        ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+        options.allocator = &allocator;
+        ith_context *poor = NULL;
+        assert_int_equal(ith_context_create(&options, &poor), ITH_OK);
+        ith_sampler *sampler = NULL;
+        ith_status status = ith_sampler_create(poor, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, 3, 10, &sampler);
+        assert_true(status == ITH_OK ? sampler != NULL : status == ITH_ERR_MEMORY && !sampler);
+        ith_sampler_destroy(poor, &sampler);
+        assert_int_equal(ith_context_memory(poor).current_bytes, 0);
+        ith_context_destroy(&poor);
+        if (status == ITH_OK) {
+            assert_int_equal(allowed, 6);
+            return;
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(trajectories_are_those_of_diffusers),
+        cmocka_unit_test(grids_are_those_of_the_golden_runs),
+        cmocka_unit_test(shares_are_stepped_alike),
+        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(failed_allocations_are_survived),
+    };
+    return cmocka_run_group_tests_name("sampler", all, setup, teardown);
+}
