@@ -36,8 +36,8 @@ static int64_t denoise_bytes(const ith_model *model, const ith_generate_options 
         const ith_dit_config *config = &model->dit[i];
         int64_t runs = 0;
         for (int rank = 0; rank < ranks; rank++)
-            runs += groups * ith_dit_run_bytes(config, &shape, ranks, rank);
-        int64_t text = ith_dit_text_bytes(config, branches, longest);
+            runs += groups * ith_dit_run_bytes(config, precision, &shape, ranks, rank);
+        int64_t text = ith_dit_text_bytes(config, precision, branches, longest);
         most = ith_max64(most, ith_dit_weight_bytes(config, precision) + text + runs);
     }
     /* x and the solver's history; tokens in (batch) and velocities of both branches; what rank 0 gathers. */
