@@ -1,0 +1,29 @@
+/* What the subcommands share: exit statuses, messages, the context. */
+#ifndef ITH_CLI_CLI_H
+#define ITH_CLI_CLI_H
+
+#include <ithaca/ithaca.h>
+
+enum { ITH_EXIT_DONE = 0, ITH_EXIT_FAILED = 1, ITH_EXIT_USAGE = 2 };
+
+/* One subcommand; argv[0] is "ithaca NAME". Returns an exit status. */
+int ith_cli_generate(int argc, char **argv);
+int ith_cli_attend(int argc, char **argv);
+int ith_cli_info(int argc, char **argv);
+int ith_cli_tokenize(int argc, char **argv);
+
+/* "ithaca: SENTENCE" on standard error; returns ITH_EXIT_FAILED. */
+int ith_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same with a hint at --help; returns ITH_EXIT_USAGE. command: "ithaca generate". */
+int ith_cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+typedef enum ith_cli_talk { ITH_TALK_NORMAL = 0, ITH_TALK_QUIET, ITH_TALK_VERBOSE } ith_cli_talk;
+/* A context whose log goes to standard error. Prints what went wrong and returns an exit status. */
+int ith_cli_context(ith_cli_talk talk, ith_context **out);
+
+/* Seconds on a clock that never goes back. */
+double ith_cli_seconds(void);
+/* The most memory that this process ever held, in bytes. */
+int64_t ith_cli_resident_bytes(void);
+
+#endif

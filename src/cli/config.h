@@ -1,0 +1,12 @@
+/* Options from a YAML file: a mapping of their names to their values. */
+#ifndef ITH_CLI_CONFIG_H
+#define ITH_CLI_CONFIG_H
+
+#include "option.h"
+
+/* Reads a --config file. Prints what is wrong with file and line; returns an exit status. */
+int ith_config_read(const char *path, ith_options *options);
+/* Reads MODEL/ithaca.yaml, if there is one; it may set only what says how the model is run, never a file's name. */
+int ith_config_read_model(const char *model_folder, ith_options *options);
+
+#endif

@@ -1,0 +1,205 @@
+/* ithaca generate: a prompt becomes a video. Everything that can go wrong early is asked for before work begins: names,
+ * sizes, the model's files, the output. */
+#include "generate.h"
+
+#include "interrupt.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- What the library calls
+ * -------------------------------------------------------------------------------------------- */
+
+static void show_progress(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    ith_generation *g = user;
+    ith_progress_show(&g->progress, stage, done, total);
+}
+
+static bool should_stop(void *user)
+{
+    (void)user;
+    return ith_interrupt_came();
+}
+
+static ith_video_options video_options(const ith_generation *g, int64_t width, int64_t height)
+{
+    return (ith_video_options){width, height, g->fps, (int)g->settings.crf, g->title, g->comment};
+}
+
+static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    ith_generation *g = user;
+    ith_status status = ITH_OK;
+    if (index == 0) {
+        ith_video_options options = video_options(g, width, height);
+        g->height = height, g->width = width;
+        status = ith_video_open(g->media_context, g->settings.output, &options, &g->writer);
+    }
+    if (!status)
+        status = ith_video_add(g->writer, rgb);
+    g->media_failed = status != ITH_OK;
+    return status;
+}
+
+/* ---- Before the run
+ * ---------------------------------------------------------------------------------------------------- */
+
+/* A file that is written only at the end is asked for now. */
+static int check_writable(const char *path)
+{
+    struct stat info;
+    if (!stat(path, &info) && S_ISDIR(info.st_mode))
+        return ith_cli_error("'%s' cannot be written: it is a folder", path);
+    char *copy = strdup(path);
+    if (!copy)
+        return ith_cli_error("there is no memory for a name");
+    int error = access(dirname(copy), W_OK | X_OK) ? errno : 0;
+    free(copy);
+    return error ? ith_cli_error("'%s' cannot be written: its folder: %s", path, strerror(error)) : ITH_EXIT_DONE;
+}
+
+static int name_latents(ith_generation *g)
+{
+    if (g->settings.from_latents)
+        return ITH_EXIT_DONE;
+    int length = (int)strlen(g->settings.output);
+    while (length > 1 && g->settings.output[length - 1] == '/')
+        length--;
+    if (asprintf(&g->latents_path, "%.*s.latents.safetensors", length, g->settings.output) < 0) {
+        g->latents_path = NULL;
+        return ith_cli_error("there is no memory for a name");
+    }
+    g->options.latents_file = g->latents_path;
+    return check_writable(g->latents_path);
+}
+
+/* What needs no model. */
+static int check_names(ith_generation *g)
+{
+    if (ith_context_clone(g->context, &g->media_context))
+        return ith_cli_error("%s", ith_context_error(g->context));
+    if (ith_video_check_path(g->media_context, g->settings.output))
+        return ith_cli_error("%s", ith_context_error(g->media_context));
+    return g->settings.dump ? check_writable(g->settings.dump) : ITH_EXIT_DONE;
+}
+
+static int open_model(ith_generation *g)
+{
+    if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
+        ith_pipeline_resolve(g->pipeline, &g->options) ||
+        ith_pipeline_predict(g->pipeline, &g->options, &g->predicted_bytes))
+        return ith_cli_error("%s", ith_context_error(g->context));
+    g->fps = g->settings.fps > 0 ? g->settings.fps : ith_pipeline_info(g->pipeline)->fps;
+    int code = ith_generate_describe(g);
+    ith_video_options options = video_options(g, g->options.width, g->options.height);
+    /* Saved latents tell their size only when they are read. */
+    if (!code && !g->settings.from_latents && ith_video_check(g->media_context, g->settings.output, &options))
+        return ith_cli_error("%s", ith_context_error(g->media_context));
+    return code;
+}
+
+static int prepare(ith_generation *g, const char *command, ith_options *options)
+{
+    int code = ith_generate_translate(g->context, command, &g->settings, &g->options);
+    if (!code)
+        code = check_names(g);
+    if (!code)
+        code = ith_generate_parse_model(&g->settings, options);
+    if (!code)
+        code = ith_generate_translate(g->context, command, &g->settings, &g->options);
+    if (!code)
+        code = name_latents(g);
+    if (!code)
+        code = open_model(g);
+    g->options.on_progress = show_progress;
+    g->options.on_frame = take_frame;
+    g->options.should_stop = should_stop;
+    g->options.user = g;
+    return code;
+}
+
+/* ---- The run
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/* Whether this run wrote the latents: the file is another one than before. */
+static bool is_new(const char *path, const struct stat *before)
+{
+    struct stat now;
+    return path && !stat(path, &now) &&
+           (now.st_ino != before->st_ino || now.st_mtim.tv_sec != before->st_mtim.tv_sec ||
+            now.st_mtim.tv_nsec != before->st_mtim.tv_nsec);
+}
+
+static int explain_failure(const ith_generation *g, bool latents_saved)
+{
+    ith_cli_error("%s", ith_context_error(g->media_failed ? g->media_context : g->context));
+    if (latents_saved)
+        fprintf(stderr,
+                "The latents are saved; to go on from there:\n"
+                "  ithaca generate --model '%s' --from-latents '%s' --output '%s'\n",
+                g->settings.model, g->latents_path, g->settings.output);
+    else if (ith_interrupt_came())
+        fprintf(stderr, "Nothing was written.\n");
+    return ITH_EXIT_FAILED;
+}
+
+static int finish_video(ith_generation *g)
+{
+    double start = ith_cli_seconds();
+    ith_status status = ITH_ERR_INTERNAL;
+    if (g->writer)
+        status = ith_video_finish(&g->writer);
+    g->media_failed = status != ITH_OK;
+    g->finish_seconds = ith_cli_seconds() - start;
+    return status ? ITH_EXIT_FAILED : ITH_EXIT_DONE;
+}
+
+static int run(ith_generation *g)
+{
+    struct stat before = {0};
+    if (g->latents_path && stat(g->latents_path, &before))
+        before = (struct stat){0};
+    if (!g->settings.quiet)
+        ith_generate_announce(g);
+    ith_interrupt_watch();
+    ith_progress_begin(&g->progress, g->settings.quiet);
+    ith_status status = ith_pipeline_generate(g->pipeline, &g->options, &g->report);
+    ith_progress_end(&g->progress);
+    int code = status ? ITH_EXIT_FAILED : finish_video(g);
+    ith_video_discard(&g->writer);
+    bool saved = is_new(g->latents_path, &before);
+    if (code)
+        return explain_failure(g, saved);
+    if (saved && !g->settings.keep_latents)
+        unlink(g->latents_path);
+    g->total_seconds = ith_cli_seconds() - g->start;
+    return ith_generate_summarise(g);
+}
+
+int ith_cli_generate(int argc, char **argv)
+{
+    ith_generation g = {.start = ith_cli_seconds()};
+    ith_options options;
+    int code = ith_generate_parse(argc, argv, &g.settings, &options);
+    ith_cli_talk talk = g.settings.quiet ? ITH_TALK_QUIET : g.settings.verbose ? ITH_TALK_VERBOSE : ITH_TALK_NORMAL;
+    if (!code)
+        code = ith_cli_context(talk, &g.context);
+    if (!code)
+        code = prepare(&g, argv[0], &options);
+    if (!code)
+        code = run(&g);
+    ith_pipeline_close(&g.pipeline);
+    ith_context_destroy(&g.media_context);
+    ith_context_destroy(&g.context);
+    ith_options_free(&options);
+    free(g.latents_path);
+    free(g.title);
+    free(g.comment);
+    return code;
+}

@@ -1,0 +1,54 @@
+/* ithaca generate: what it was asked for, and one run of it. */
+#ifndef ITH_CLI_GENERATE_H
+#define ITH_CLI_GENERATE_H
+
+#include "../media/media.h"
+#include "cli.h"
+#include "option.h"
+#include "progress.h"
+
+#include <ithaca/wan.h>
+
+typedef struct ith_generate_settings {
+    const char *model, *prompt, *negative, *output, *noise, *dump, *from_latents, *strategy, *config;
+    int64_t frames, height, width, steps, ranks, threads, ulysses, ring, crf;
+    uint64_t seed;
+    double shift, guidance[2], boundary, fps;
+    int solver, sigmas, cfg, precision; /* 0, or 1 for the first word of the option */
+    bool keep_latents, json, quiet, verbose;
+} ith_generate_settings;
+
+/* Reads command line and --config. Usage errors on the command line end the process; otherwise an exit status. */
+int ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options);
+/* Reads the model folder's own defaults. */
+int ith_generate_parse_model(ith_generate_settings *settings, ith_options *options);
+/* The library's options for these settings; returns an exit status. */
+int ith_generate_translate(ith_context *context, const char *command, const ith_generate_settings *settings,
+                           ith_generate_options *out);
+
+typedef struct ith_generation {
+    ith_generate_settings settings;
+    ith_context *context;
+    ith_context *media_context; /* frames come from a rank's thread while `context` is in use */
+    ith_pipeline *pipeline;
+    ith_generate_options options; /* resolved */
+    ith_generate_report report;
+    ith_progress progress;
+    ith_video_writer *writer; /* opened by the first frame */
+    bool media_failed;
+    int64_t height, width; /* of the frames that came */
+    double fps;
+    int64_t predicted_bytes;
+    double start, finish_seconds, total_seconds;
+    char *latents_path;    /* where latents are saved before decoding, NULL: nowhere */
+    char *title, *comment; /* of the video's metadata */
+} ith_generation;
+
+/* Fills title and comment: prompt, seed and settings, or those of the latents that are decoded. */
+int ith_generate_describe(ith_generation *g);
+/* What will be done, before it is. */
+void ith_generate_announce(const ith_generation *g);
+/* What was done: the timing summary on standard output, or one JSON object. */
+int ith_generate_summarise(const ith_generation *g);
+
+#endif

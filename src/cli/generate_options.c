@@ -1,0 +1,137 @@
+/* The options of ithaca generate, each declared once for the command line, --config and the model's ithaca.yaml. */
+#include "config.h"
+#include "generate.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LARGEST 1e9
+
+static const char *const solvers[] = {"unipc", "euler", NULL};
+static const char *const grids[] = {"official", "diffusers", NULL};
+static const char *const branches[] = {"batch", "parallel", "sequential", NULL};
+static const char *const precisions[] = {"auto", "bf16", "f32", NULL};
+
+#define AT(member) offsetof(ith_generate_settings, member)
+static const ith_option table[] = {
+    {.help = "What to make:"},
+    {"model", "DIR", "Checkpoint folder in the diffusers layout", ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(model), 0, 0,
+     NULL, 'm'},
+    {"prompt", "TEXT", "What the video shows", ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(prompt), 0, 0, NULL, 'p'},
+    {"negative", "TEXT", "What it should not (the model's own; \"\" for nothing)", ITH_OPTION_TEXT, ITH_FROM_MODEL,
+     AT(negative), 0, 0, NULL, 0},
+    {"output", "FILE", "Video to write: .mp4, .gif, or with '/' at its end a folder of PNGs (clip.mp4)",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(output), 0, 0, NULL, 'o'},
+    {"frames", "N", "Number of frames, one more than a multiple of 4", ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(frames), 1,
+     LARGEST, NULL, 0},
+    {"height", "N", "Pixels, a multiple of 16", ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(height), 1, LARGEST, NULL, 0},
+    {"width", "N", "Pixels, a multiple of 16", ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(width), 1, LARGEST, NULL, 0},
+    {"fps", "X", "Frames a second", ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(fps), 0.01, 1000, NULL, 0},
+    {"crf", "N", "Quality of an mp4, 0 (best) to 51 (18)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(crf), 0, 51, NULL, 0},
+    {"seed", "N", "Which noise to start from (0)", ITH_OPTION_SEED, ITH_FROM_CONFIG, AT(seed), 0, 0, NULL, 0},
+    {.help = "Sampling; what is not given is the model's own:"},
+    {"steps", "N", "Denoising steps", ITH_OPTION_WHOLE, ITH_FROM_MODEL, AT(steps), 1, LARGEST, NULL, 0},
+    {"shift", "X", "Shift of the noise levels", ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(shift), 1e-6, 1e6, NULL, 0},
+    {"guidance", "G[,G2]", "Guidance at high and at low noise; 1 or less leaves out the negative branch",
+     ITH_OPTION_PAIR, ITH_FROM_MODEL, AT(guidance), -1e6, 1e6, NULL, 0},
+    {"boundary", "X", "Noise level, 0 to 1, at which the second expert takes over", ITH_OPTION_NUMBER, ITH_FROM_MODEL,
+     AT(boundary), 0, 1, NULL, 0},
+    {"solver", "unipc|euler", "Sampler", ITH_OPTION_WORD, ITH_FROM_MODEL, AT(solver), 0, 0, solvers, 0},
+    {"sigmas", "official|diffusers", "Whose grid of noise levels", ITH_OPTION_WORD, ITH_FROM_MODEL, AT(sigmas), 0, 0,
+     grids, 0},
+    {"noise", "FILE", "Take the first noise from a .safetensors file: tensor noise [channels, frames, height, width]",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(noise), 0, 0, NULL, 0},
+    {.help = "How to compute:"},
+    {"ranks", "N", "Ranks in this process that share the work (1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ranks), 1,
+     1024, NULL, 0},
+    {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(threads), 1,
+     65536, NULL, 0},
+    {"strategy", "NAME", "How attention is spread: auto, single, ulysses, ring or ulysses_ring", ITH_OPTION_TEXT,
+     ITH_FROM_CONFIG, AT(strategy), 0, 0, NULL, 0},
+    {"ulysses", "N", "Ranks along the ulysses axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ulysses), 1,
+     1024, NULL, 0},
+    {"ring", "N", "Ranks along the ring axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ring), 1, 1024, NULL,
+     0},
+    {"cfg", "batch|parallel|sequential",
+     "Both guidance branches at once (batch), on two halves of the ranks, or one after the other in less memory",
+     ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, branches, 0},
+    {"precision", "auto|bf16|f32", "Of the operands of products and attention; auto measures which is faster",
+     ITH_OPTION_WORD, ITH_FROM_MODEL, AT(precision), 0, 0, precisions, 0},
+    {.help = "Intermediate results:"},
+    {"from-latents", "FILE", "Decode latents that an earlier run saved, and do nothing else", ITH_OPTION_TEXT,
+     ITH_FROM_COMMAND, AT(from_latents), 0, 0, NULL, 0},
+    {"keep-latents", NULL, "Keep OUTPUT.latents.safetensors, which is saved before decoding, after success too",
+     ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_latents), 0, 0, NULL, 0},
+    {"dump", "FILE", "Write noise, latents of every step, final and frames to a .safetensors file", ITH_OPTION_TEXT,
+     ITH_FROM_CONFIG, AT(dump), 0, 0, NULL, 0},
+    {.help = "Talk:"},
+    {"config", "FILE", "Read options from a YAML file; the command line counts more", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
+     AT(config), 0, 0, NULL, 0},
+    {"json", NULL, "Print the summary as one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(json), 0, 0, NULL, 0},
+    {"quiet", NULL, "No progress and no summary", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(quiet), 0, 0, NULL, 'q'},
+    {"verbose", NULL, "More about what is being done", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(verbose), 0, 0, NULL, 'v'},
+};
+#undef AT
+
+static const char doc[] =
+    "Generate a video from a prompt with a Wan 2.1 or 2.2 text-to-video checkpoint."
+    "\v"
+    "A model folder may carry its own defaults in ithaca.yaml. --config takes every option but itself and "
+    "--from-latents, without the dashes: 'steps: 40', 'guidance: [4.0, 3.0]'. The command line counts more than "
+    "--config, --config more than the model folder.\n"
+    "\n"
+    "Ctrl-C stops before the next step or frame and leaves no half file; latents that were saved by then are kept, and "
+    "--from-latents goes on from them.";
+
+static int check(const char *command, const ith_generate_settings *settings, const ith_options *options)
+{
+    if (!settings->model)
+        return ith_cli_usage(command, "--model is needed");
+    if (!settings->prompt && !settings->from_latents)
+        return ith_cli_usage(command, "--prompt is needed");
+    if (settings->from_latents && settings->dump)
+        return ith_cli_usage(command, "--dump needs a run with denoising, which --from-latents leaves out");
+    int seed = ith_option_find(options, "seed");
+    if (settings->noise && options->source[seed] == ITH_FROM_COMMAND)
+        return ith_cli_usage(command, "--seed and --noise exclude each other");
+    if (settings->quiet && settings->verbose)
+        return ith_cli_usage(command, "--quiet and --verbose exclude each other");
+    return ITH_EXIT_DONE;
+}
+
+int ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options)
+{
+    *settings = (ith_generate_settings){.output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN};
+    *options =
+        (ith_options){.table = table, .count = sizeof table / sizeof *table, .settings = settings, .command = argv[0]};
+    ith_options_parse(options, argc, argv, doc, NULL);
+    int code = settings->config ? ith_config_read(settings->config, options) : ITH_EXIT_DONE;
+    return code ? code : check(argv[0], settings, options);
+}
+
+int ith_generate_parse_model(ith_generate_settings *settings, ith_options *options)
+{
+    return ith_config_read_model(settings->model, options);
+}
+
+int ith_generate_translate(ith_context *context, const char *command, const ith_generate_settings *settings,
+                           ith_generate_options *out)
+{
+    static const ith_generate_precision types[] = {0, 0, ITH_GENERATE_BF16, ITH_GENERATE_F32};
+    *out = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
+    out->prompt = settings->prompt, out->negative = settings->negative;
+    out->frames = settings->frames, out->height = settings->height, out->width = settings->width;
+    out->steps = settings->steps, out->shift = settings->shift, out->boundary = settings->boundary;
+    memcpy(out->guidance, settings->guidance, sizeof out->guidance);
+    out->solver = (ith_generate_solver)settings->solver;
+    out->grid = (ith_generate_grid)settings->sigmas;
+    out->cfg = (ith_generate_cfg)settings->cfg;
+    out->precision = types[settings->precision];
+    out->seed = settings->seed, out->noise_file = settings->noise;
+    out->dump_file = settings->dump, out->from_latents = settings->from_latents;
+    out->ranks = (int)settings->ranks, out->threads = (int)settings->threads;
+    out->attention.ulysses = (int)settings->ulysses, out->attention.ring = (int)settings->ring;
+    if (settings->strategy && ith_strategy_parse(context, settings->strategy, &out->attention.strategy))
+        return ith_cli_usage(command, "--strategy: %s", ith_context_error(context));
+    return ITH_EXIT_DONE;
+}

@@ -1,0 +1,205 @@
+/* What ithaca generate tells: before the run, after it, and in the video's metadata. */
+#include "generate.h"
+
+#include <ithaca/files.h>
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *solver_name(ith_generate_solver solver)
+{
+    return solver == ITH_GENERATE_EULER ? "euler" : "unipc";
+}
+
+static const char *grid_name(ith_generate_grid grid)
+{
+    return grid == ITH_GENERATE_DIFFUSERS ? "diffusers" : "official";
+}
+
+static const char *cfg_name(ith_generate_cfg cfg)
+{
+    return cfg == ITH_CFG_PARALLEL ? "parallel" : cfg == ITH_CFG_SEQUENTIAL ? "sequential" : "batch";
+}
+
+static const char *precision_name(ith_generate_precision precision)
+{
+    return precision == ITH_GENERATE_BF16 ? "bf16" : precision == ITH_GENERATE_F32 ? "f32" : "auto";
+}
+
+static double megabytes(int64_t bytes)
+{
+    return (double)bytes / 1e6;
+}
+
+/* The settings that decide what the video shows, in one line. */
+static int sampling_text(const ith_generation *g, char *text, size_t bytes)
+{
+    const ith_generate_options *o = &g->options;
+    char source[512];
+    if (o->noise_file)
+        snprintf(source, sizeof source, "noise %s", o->noise_file);
+    else
+        snprintf(source, sizeof source, "seed %llu", (unsigned long long)o->seed);
+    int length = snprintf(text, bytes, "%s; steps %lld; shift %g; guidance %g", source, (long long)o->steps, o->shift,
+                          o->guidance[0]);
+    if (ith_pipeline_info(g->pipeline)->experts == 2)
+        length += snprintf(text + length, bytes - (size_t)length, ",%g; boundary %g", o->guidance[1], o->boundary);
+    return length + snprintf(text + length, bytes - (size_t)length, "; solver %s; sigmas %s; precision %s",
+                             solver_name(o->solver), grid_name(o->grid), precision_name(o->precision));
+}
+
+static const char *or_empty(const char *text)
+{
+    return text ? text : "";
+}
+
+/* Latents keep what they were made with. */
+static int describe_latents(ith_generation *g)
+{
+    ith_tensor_file *file = NULL;
+    if (ith_tensor_file_open(g->context, g->settings.from_latents, &file))
+        return ith_cli_error("%s", ith_context_error(g->context));
+    const char *prompt = ith_tensor_file_metadata(file, "prompt");
+    if (prompt)
+        g->title = strdup(prompt);
+    int written =
+        asprintf(&g->comment, "ithaca %s; %s; seed %s; steps %s; shift %s; negative: %s", ith_version(),
+                 ith_pipeline_info(g->pipeline)->kind, or_empty(ith_tensor_file_metadata(file, "seed")),
+                 or_empty(ith_tensor_file_metadata(file, "steps")), or_empty(ith_tensor_file_metadata(file, "shift")),
+                 or_empty(ith_tensor_file_metadata(file, "negative")));
+    if (written < 0)
+        g->comment = NULL;
+    bool whole = g->comment && (g->title || !prompt);
+    ith_tensor_file_close(&file);
+    return whole ? ITH_EXIT_DONE : ith_cli_error("there is no memory for the video's metadata");
+}
+
+int ith_generate_describe(ith_generation *g)
+{
+    char sampling[1024];
+    if (g->settings.from_latents)
+        return describe_latents(g);
+    sampling_text(g, sampling, sizeof sampling);
+    g->title = strdup(g->options.prompt);
+    if (asprintf(&g->comment, "ithaca %s; %s; %s; negative: %s", ith_version(), ith_pipeline_info(g->pipeline)->kind,
+                 sampling, or_empty(g->options.negative)) < 0)
+        g->comment = NULL;
+    if (!g->title || !g->comment)
+        return ith_cli_error("there is no memory for the video's metadata");
+    return ITH_EXIT_DONE;
+}
+
+void ith_generate_announce(const ith_generation *g)
+{
+    const ith_generate_options *o = &g->options;
+    char sampling[1024];
+    fprintf(stderr, "%s, %d expert%s, %d rank%s, %d threads\n", ith_pipeline_info(g->pipeline)->kind,
+            ith_pipeline_info(g->pipeline)->experts, ith_pipeline_info(g->pipeline)->experts > 1 ? "s" : "", o->ranks,
+            o->ranks > 1 ? "s" : "", o->threads);
+    if (!o->from_latents) {
+        sampling_text(g, sampling, sizeof sampling);
+        fprintf(stderr, "%lld frames of %lld x %lld; %s\n", (long long)o->frames, (long long)o->width,
+                (long long)o->height, sampling);
+    }
+    fprintf(stderr, "predicted peak memory %.0f MB\n", megabytes(g->predicted_bytes));
+}
+
+static double per_step(const ith_generate_report *r)
+{
+    return r->steps_done ? r->denoise_seconds / (double)r->steps_done : 0;
+}
+
+static double writing_seconds(const ith_generation *g)
+{
+    return g->report.decode_sink_seconds + g->finish_seconds;
+}
+
+static double inference_seconds(const ith_generation *g)
+{
+    return g->report.text_seconds + g->report.denoise_seconds + g->report.decode_seconds + writing_seconds(g);
+}
+
+static void print_text(const ith_generation *g)
+{
+    const ith_generate_report *r = &g->report;
+    char sampling[1024];
+    printf("%s: %lld frames of %lld x %lld at %g frames a second\n", g->settings.output, (long long)r->frames_done,
+           (long long)g->width, (long long)g->height, g->fps);
+    if (!g->settings.from_latents) {
+        sampling_text(g, sampling, sizeof sampling);
+        printf("%s; cfg %s\n", sampling, cfg_name(g->options.cfg));
+    }
+    if (*r->plan)
+        printf("%s%s", r->plan, r->plan[strlen(r->plan) - 1] == '\n' ? "" : "\n");
+    printf("load            %9.3f s\n", r->load_seconds);
+    printf("plan            %9.3f s\n", r->plan_seconds);
+    printf("inference       %9.3f s\n", inference_seconds(g));
+    printf("  conditioning  %9.3f s\n", r->text_seconds);
+    printf("  denoise       %9.3f s  (%lld steps, %.3f s each)\n", r->denoise_seconds, (long long)r->steps_done,
+           per_step(r));
+    printf("  VAE decode    %9.3f s  (compute %.3f s, writing %.3f s)\n", r->decode_seconds + writing_seconds(g),
+           r->decode_seconds, writing_seconds(g));
+    printf("total           %9.3f s\n", g->total_seconds);
+    printf("peak memory     %9.0f MB held (predicted %.0f MB), %.0f MB resident\n", megabytes(r->peak_bytes),
+           megabytes(g->predicted_bytes), megabytes(ith_cli_resident_bytes()));
+}
+
+static json_t *seconds_json(const ith_generation *g)
+{
+    const ith_generate_report *r = &g->report;
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "load", r->load_seconds, "plan",
+                     r->plan_seconds, "inference", inference_seconds(g), "conditioning", r->text_seconds, "denoise",
+                     r->denoise_seconds, "denoise_per_step", per_step(r), "decode",
+                     r->decode_seconds + writing_seconds(g), "decode_compute", r->decode_seconds, "decode_writing",
+                     writing_seconds(g), "total", g->total_seconds);
+}
+
+static json_t *memory_json(const ith_generation *g)
+{
+    return json_pack("{s:I, s:I, s:I}", "predicted_bytes", (json_int_t)g->predicted_bytes, "peak_bytes",
+                     (json_int_t)g->report.peak_bytes, "resident_bytes", (json_int_t)ith_cli_resident_bytes());
+}
+
+static json_t *sampling_json(const ith_generation *g)
+{
+    const ith_generate_options *o = &g->options;
+    json_t *all = json_pack("{s:s, s:s, s:I, s:f, s:[f, f], s:f, s:s, s:s, s:s}", "prompt", o->prompt, "negative",
+                            or_empty(o->negative), "steps", (json_int_t)o->steps, "shift", o->shift, "guidance",
+                            o->guidance[0], o->guidance[1], "boundary", o->boundary, "solver", solver_name(o->solver),
+                            "sigmas", grid_name(o->grid), "cfg", cfg_name(o->cfg));
+    if (o->noise_file)
+        json_object_set_new(all, "noise", json_string(o->noise_file));
+    else if (o->seed <= INT64_MAX)
+        json_object_set_new(all, "seed", json_integer((json_int_t)o->seed));
+    else
+        json_object_set_new(all, "seed", json_sprintf("%llu", (unsigned long long)o->seed));
+    return all;
+}
+
+static int print_json(const ith_generation *g)
+{
+    json_t *all = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:i, s:i, s:s, s:s, s:o, s:o}", "version",
+                            ith_version(), "model", ith_pipeline_info(g->pipeline)->kind, "output", g->settings.output,
+                            "frames", (json_int_t)g->report.frames_done, "height", (json_int_t)g->height, "width",
+                            (json_int_t)g->width, "fps", g->fps, "ranks", g->options.ranks, "threads",
+                            g->options.threads, "precision", precision_name(g->options.precision), "plan",
+                            g->report.plan, "seconds", seconds_json(g), "memory", memory_json(g));
+    if (all && !g->settings.from_latents)
+        json_object_set_new(all, "sampling", sampling_json(g));
+    if (!all || json_dumpf(all, stdout, JSON_INDENT(2)))
+        return ith_cli_error("the summary cannot be written as JSON");
+    putchar('\n');
+    json_decref(all);
+    return ITH_EXIT_DONE;
+}
+
+int ith_generate_summarise(const ith_generation *g)
+{
+    if (g->settings.json)
+        return print_json(g);
+    if (!g->settings.quiet)
+        print_text(g);
+    return ITH_EXIT_DONE;
+}

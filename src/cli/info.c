@@ -1,0 +1,145 @@
+/* ithaca info: the machine, the kernels, the transports and, if asked for, a model. */
+#include "cli.h"
+#include "option.h"
+
+#include <ithaca/wan.h>
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct info_settings {
+    const char *model;
+    bool json;
+} info_settings;
+
+static const ith_option table[] = {
+    {"model", "DIR", "Also describe this checkpoint folder", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
+     offsetof(info_settings, model), 0, 0, NULL, 'm'},
+    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_COMMAND, offsetof(info_settings, json), 0, 0,
+     NULL, 0},
+};
+
+static const char doc[] =
+    "Describe this machine, the kernels that were built and the ways ranks can talk to one another.";
+
+static json_t *describe_machine(ith_context *context)
+{
+    char features[256];
+    return json_pack("{s:I, s:s, s:I}", "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "instruction_sets",
+                     ith_cpu_describe(ith_context_cpu(context), features, sizeof features), "memory_bytes",
+                     (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE));
+}
+
+static json_t *describe_kernels(ith_context *context)
+{
+    json_t *kernels = json_array();
+    bool usable = false;
+    const char *name;
+    for (int i = 0; (name = ith_kernel_list(context, i, &usable)); i++)
+        json_array_append_new(kernels, json_pack("{s:s, s:b}", "name", name, "usable", usable));
+    return kernels;
+}
+
+static json_t *describe_model(const ith_model_info *m)
+{
+    json_t *sizes = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "layers", (json_int_t)m->layers, "heads",
+                              (json_int_t)m->heads, "head_dim", (json_int_t)m->head_dim, "ffn_dim",
+                              (json_int_t)m->ffn_dim, "text_layers", (json_int_t)m->text_layers, "text_dim",
+                              (json_int_t)m->text_dim, "latent_channels", (json_int_t)m->latent_channels);
+    json_t *strides = json_pack("{s:I, s:I, s:I}", "frame_stride", (json_int_t)m->frame_stride, "pixel_stride",
+                                (json_int_t)m->pixel_stride, "size_multiple", (json_int_t)m->size_multiple);
+    json_t *defaults = json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:[f, f], s:s}", "frames", (json_int_t)m->frames,
+                                 "height", (json_int_t)m->height, "width", (json_int_t)m->width, "steps",
+                                 (json_int_t)m->steps, "fps", m->fps, "shift", m->shift, "guidance", m->guidance[0],
+                                 m->guidance[1], "negative", m->negative ? m->negative : "");
+    json_t *model = json_pack("{s:s, s:i, s:f}", "kind", m->kind, "experts", m->experts, "boundary", m->boundary);
+    json_object_update_new(model, sizes);
+    json_object_update_new(model, strides);
+    json_object_set_new(model, "defaults", defaults);
+    return model;
+}
+
+/* name: value, one a line, objects indented below their name. */
+static void print_object(json_t *object, int indent);
+
+static void print_value(const json_t *value)
+{
+    char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    printf(" %s\n", text ? text : json_is_string(value) ? json_string_value(value) : "");
+    free(text);
+}
+
+static void print_list(json_t *list, int indent)
+{
+    size_t index;
+    json_t *item;
+    json_array_foreach(list, index, item)
+    {
+        json_t *usable = json_object_get(item, "usable");
+        const char *note = json_string_value(json_object_get(item, "about"));
+        if (usable)
+            note = json_is_true(usable) ? "usable" : "not on this machine";
+        printf("%*s%-24s %s\n", indent, "", json_string_value(json_object_get(item, "name")), note ? note : "");
+    }
+}
+
+static void print_object(json_t *object, int indent)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        printf("%*s%s", indent, "", key);
+        bool list = json_is_array(value) && json_is_object(json_array_get(value, 0));
+        if (!list && !json_is_object(value)) {
+            printf("%*s", (int)(strlen(key) < 20 - (size_t)indent ? 20 - (size_t)indent - strlen(key) : 0), "");
+            print_value(value);
+            continue;
+        }
+        putchar('\n');
+        if (list)
+            print_list(value, indent + 2);
+        else
+            print_object(value, indent + 2);
+    }
+}
+
+static int print_all(ith_context *context, const ith_pipeline *pipeline, bool as_json)
+{
+    json_t *all = json_pack("{s:s, s:o, s:o, s:[{s:s, s:s}]}", "version", ith_version(), "machine",
+                            describe_machine(context), "kernels", describe_kernels(context), "transports", "name",
+                            "local", "about", "ranks as threads of one process");
+    if (pipeline)
+        json_object_set_new(all, "model", describe_model(ith_pipeline_info(pipeline)));
+    if (!all)
+        return ith_cli_error("there is no memory to describe this machine");
+    if (as_json) {
+        json_dumpf(all, stdout, JSON_INDENT(2));
+        putchar('\n');
+    } else {
+        print_object(all, 0);
+    }
+    json_decref(all);
+    return ITH_EXIT_DONE;
+}
+
+int ith_cli_info(int argc, char **argv)
+{
+    info_settings settings = {0};
+    ith_options options = {
+        .table = table, .count = sizeof table / sizeof *table, .settings = &settings, .command = argv[0]};
+    ith_context *context = NULL;
+    ith_pipeline *pipeline = NULL;
+    ith_options_parse(&options, argc, argv, doc, NULL);
+    int code = ith_cli_context(ITH_TALK_NORMAL, &context);
+    if (!code && settings.model && ith_pipeline_open(context, settings.model, &pipeline))
+        code = ith_cli_error("%s", ith_context_error(context));
+    if (!code)
+        code = print_all(context, pipeline, settings.json);
+    ith_pipeline_close(&pipeline);
+    ith_context_destroy(&context);
+    ith_options_free(&options);
+    return code;
+}

@@ -1,0 +1,149 @@
+/* ithaca: the command line. Finds the subcommand and makes sure that what was printed arrived. */
+#include "cli.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"generate", ith_cli_generate},
+    {"attend", ith_cli_attend},
+    {"info", ith_cli_info},
+    {"tokenize", ith_cli_tokenize},
+};
+
+static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention over several ranks."
+                          "\v"
+                          "Commands:\n"
+                          "  generate   a prompt becomes a video\n"
+                          "  attend     attention on tensors from a .safetensors file\n"
+                          "  info       the machine, the kernels, a model\n"
+                          "  tokenize   the ids that a model's tokenizer gives\n"
+                          "\n"
+                          "'ithaca COMMAND --help' explains each. The exit status is 0 on success, 1 on failure and 2 "
+                          "for a command that makes no sense.";
+
+int ith_cli_error(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("ithaca: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    return ITH_EXIT_FAILED;
+}
+
+int ith_cli_usage(const char *command, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fprintf(stderr, "%s: ", command);
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\nTry '%s --help' for more information.\n", command);
+    va_end(arguments);
+    return ITH_EXIT_USAGE;
+}
+
+static void log_line(void *user, ith_log_level level, const char *line)
+{
+    static const char *const words[] = {"error: ", "warning: ", "", ""};
+    (void)user;
+    /* A progress bar may stand on the line. */
+    fprintf(stderr, "%sithaca: %s%s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", words[level], line);
+}
+
+int ith_cli_context(ith_cli_talk talk, ith_context **out)
+{
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.log = log_line;
+    options.log_level = talk == ITH_TALK_QUIET     ? ITH_LOG_ERROR
+                        : talk == ITH_TALK_VERBOSE ? ITH_LOG_DEBUG
+                                                   : ITH_LOG_WARNING;
+    ith_status status = ith_context_create(&options, out);
+    return status ? ith_cli_error("no context: %s", ith_status_name(status)) : ITH_EXIT_DONE;
+}
+
+double ith_cli_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+int64_t ith_cli_resident_bytes(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) ? 0 : (int64_t)usage.ru_maxrss * 1024;
+}
+
+typedef struct call {
+    int command; /* index into commands */
+    int first;   /* of its arguments in argv */
+} call;
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    call *chosen = state->input;
+    if (key == ARGP_KEY_NO_ARGS)
+        argp_error(state, "a command is needed");
+    if (key != ARGP_KEY_ARG)
+        return ARGP_ERR_UNKNOWN;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(argument, commands[i].name)) {
+            chosen->command = (int)i;
+            chosen->first = state->next;
+            state->next = state->argc; /* the rest is the command's */
+            return 0;
+        }
+    argp_error(state, "there is no command '%s'", argument);
+    return EINVAL;
+}
+
+static void print_version(FILE *stream, struct argp_state *state)
+{
+    (void)state;
+    fprintf(stream, "ithaca %s\n", ith_version());
+}
+
+/* A full disk or a closed pipe shows when the last of the output leaves; a reader that went away is no error to tell.
+ */
+static int close_output(int code)
+{
+    int error = ferror(stdout) ? errno : 0;
+    if (fflush(stdout))
+        error = errno;
+    if (!error && !ferror(stdout))
+        return code;
+    if (error != EPIPE)
+        ith_cli_error("standard output: %s", strerror(error ? error : EIO));
+    return code ? code : ITH_EXIT_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+    static char program[] = "ithaca";
+    char name[64];
+    call chosen = {0};
+    const struct argp top = {.parser = parse, .args_doc = "COMMAND [ARGUMENT...]", .doc = doc};
+    signal(SIGPIPE, SIG_IGN); /* work of hours does not end because nobody reads the progress any more */
+    argp_program_version_hook = print_version;
+    argp_err_exit_status = ITH_EXIT_USAGE;
+    if (argc > 0)
+        argv[0] = program;
+    if (argp_parse(&top, argc, argv, ARGP_IN_ORDER, NULL, &chosen) || argc < 2)
+        return ITH_EXIT_USAGE;
+    snprintf(name, sizeof name, "ithaca %s", commands[chosen.command].name);
+    argv[chosen.first - 1] = name;
+    return close_output(commands[chosen.command].run(argc - chosen.first + 1, argv + chosen.first - 1));
+}

@@ -1,0 +1,225 @@
+/* From text to values, strictly: all of a number must be one, and in range. */
+#include "option.h"
+
+#include "cli.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* No space, sign '+', hexadecimal or name of infinity, all of which the C library would take. */
+static bool has_only(const char *text, const char *allowed)
+{
+    return *text && strspn(text, allowed) == strlen(text);
+}
+
+static bool parse_whole(const char *text, int64_t *value)
+{
+    char *end = NULL;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return has_only(text, "-0123456789") && !*end && !errno;
+}
+
+static bool parse_seed(const char *text, uint64_t *value)
+{
+    char *end = NULL;
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    return has_only(text, "0123456789") && !*end && !errno;
+}
+
+static bool parse_number(const char *text, double *value)
+{
+    char *end = NULL;
+    *value = strtod(text, &end);
+    return has_only(text, "-+.eE0123456789") && *text != '+' && !*end && isfinite(*value);
+}
+
+static bool parse_pair(const char *text, double value[2])
+{
+    char first[64];
+    const char *comma = strchr(text, ',');
+    if (!comma)
+        return parse_number(text, &value[0]) && parse_number(text, &value[1]);
+    int length = (int)(comma - text);
+    if (length >= (int)sizeof first)
+        return false;
+    snprintf(first, sizeof first, "%.*s", length, text);
+    return parse_number(first, &value[0]) && parse_number(comma + 1, &value[1]);
+}
+
+static bool parse_flag(const char *text, bool *value)
+{
+    *value = !strcmp(text, "true");
+    return *value || !strcmp(text, "false");
+}
+
+static bool parse_word(const char *text, const char *const *words, int *value)
+{
+    for (*value = 1; words[*value - 1]; ++*value)
+        if (!strcmp(text, words[*value - 1]))
+            return true;
+    return false;
+}
+
+static bool in_range(const ith_option *option, double value)
+{
+    return value >= option->least && value <= option->most;
+}
+
+static bool set_number(const ith_option *option, const char *text, void *value)
+{
+    int64_t whole;
+    double number[2];
+    if (option->type == ITH_OPTION_WHOLE) {
+        if (!parse_whole(text, &whole) || !in_range(option, (double)whole))
+            return false;
+        *(int64_t *)value = whole;
+        return true;
+    }
+    bool pair = option->type == ITH_OPTION_PAIR;
+    number[1] = option->least;
+    if (!(pair ? parse_pair(text, number) : parse_number(text, number)))
+        return false;
+    if (!in_range(option, number[0]) || !in_range(option, number[1]))
+        return false;
+    memcpy(value, number, (pair ? 2 : 1) * sizeof *number);
+    return true;
+}
+
+static void explain(const ith_option *option, const char *text, char *why, size_t bytes)
+{
+    int length = 0;
+    switch (option->type) {
+    case ITH_OPTION_FLAG: snprintf(why, bytes, "'%s' is neither true nor false", text); return;
+    case ITH_OPTION_TEXT: snprintf(why, bytes, "there is no memory for its text"); return;
+    case ITH_OPTION_SEED:
+        snprintf(why, bytes, "'%s' is not a whole number from 0 to %llu", text, (unsigned long long)UINT64_MAX);
+        return;
+    case ITH_OPTION_WHOLE:
+        snprintf(why, bytes, "'%s' is not a whole number from %.0f to %.0f", text, option->least, option->most);
+        return;
+    case ITH_OPTION_NUMBER:
+        snprintf(why, bytes, "'%s' is not a number from %g to %g", text, option->least, option->most);
+        return;
+    case ITH_OPTION_PAIR:
+        snprintf(why, bytes, "'%s' is not a number, or two with a comma, from %g to %g", text, option->least,
+                 option->most);
+        return;
+    case ITH_OPTION_WORD:
+        length = snprintf(why, bytes, "'%s' is none of", text);
+        for (int i = 0; option->words[i] && length >= 0 && (size_t)length < bytes; i++)
+            length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", option->words[i]);
+        return;
+    }
+}
+
+bool ith_option_set(ith_options *options, int index, const char *text, ith_option_source source, char *why,
+                    size_t why_bytes)
+{
+    const ith_option *option = &options->table[index];
+    void *value = (char *)options->settings + option->offset;
+    double unused[2]; /* a value that does not count is checked all the same */
+    if (source < options->source[index])
+        value = unused;
+    bool good = false;
+    char *copy = NULL;
+    switch (option->type) {
+    case ITH_OPTION_FLAG: good = parse_flag(text, value); break;
+    case ITH_OPTION_SEED: good = parse_seed(text, value); break;
+    case ITH_OPTION_WORD: good = parse_word(text, option->words, value); break;
+    case ITH_OPTION_WHOLE:
+    case ITH_OPTION_NUMBER:
+    case ITH_OPTION_PAIR: good = set_number(option, text, value); break;
+    case ITH_OPTION_TEXT: good = value == (void *)unused || (copy = strdup(text)); break;
+    }
+    if (!good)
+        explain(option, text, why, why_bytes);
+    if (!good || value == (void *)unused)
+        return good;
+    if (copy) {
+        free(options->text[index]);
+        options->text[index] = copy;
+        *(const char **)value = copy;
+    }
+    options->source[index] = source;
+    return true;
+}
+
+int ith_option_find(const ith_options *options, const char *name)
+{
+    for (int i = 0; i < options->count; i++)
+        if (options->table[i].name && !strcmp(options->table[i].name, name))
+            return i;
+    return -1;
+}
+
+bool ith_option_given(const ith_options *options, const char *name)
+{
+    int index = ith_option_find(options, name);
+    return index >= 0 && options->source[index] != ITH_FROM_NOWHERE;
+}
+
+void ith_options_free(ith_options *options)
+{
+    for (int i = 0; i < options->count; i++)
+        free(options->text[i]);
+}
+
+/* ---- argp
+ * ------------------------------------------------------------------------------------------------------------ */
+
+#define FIRST_KEY 0x100 /* beyond every short option */
+
+static int find_key(const ith_options *options, int key)
+{
+    if (key >= FIRST_KEY)
+        return key - FIRST_KEY < options->count ? key - FIRST_KEY : -1;
+    for (int i = 0; i < options->count; i++)
+        if (options->table[i].letter && options->table[i].letter == key)
+            return i;
+    return -1;
+}
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    ith_options *options = state->input;
+    char why[256];
+    if (key == ARGP_KEY_ARG) {
+        if (!options->take_argument)
+            argp_error(state, "'%s' is not an option; text with spaces needs quotes", argument);
+        else if (options->take_argument(options->settings, argument))
+            argp_error(state, "there is no memory for the arguments");
+        return 0;
+    }
+    int index = find_key(options, key);
+    if (index < 0)
+        return ARGP_ERR_UNKNOWN;
+    if (!ith_option_set(options, index, argument ? argument : "true", ITH_FROM_COMMAND, why, sizeof why))
+        argp_error(state, "--%s: %s", options->table[index].name, why);
+    return 0;
+}
+
+void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc)
+{
+    struct argp_option rows[ITH_OPTIONS_MAX + 1] = {{0}};
+    int group = 0;
+    for (int i = 0; i < options->count; i++) {
+        const ith_option *option = &options->table[i];
+        group += !option->name;
+        rows[i] = (struct argp_option){.name = option->name,
+                                       .key = option->letter ? option->letter
+                                              : option->name ? FIRST_KEY + i
+                                                             : 0,
+                                       .arg = option->argument,
+                                       .doc = option->help,
+                                       .group = group};
+    }
+    const struct argp parser = {.options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc};
+    argp_parse(&parser, argc, argv, 0, NULL, options);
+}

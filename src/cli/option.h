@@ -1,0 +1,63 @@
+/* Options: each is declared once, in a table, and read from the command line, from a --config file and from the
+ * ithaca.yaml of a model folder. What stands nearer to the person counts: command line, --config, model folder. */
+#ifndef ITH_CLI_OPTION_H
+#define ITH_CLI_OPTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum ith_option_type {
+    ITH_OPTION_FLAG,   /* bool */
+    ITH_OPTION_TEXT,   /* const char *, NULL if not given */
+    ITH_OPTION_WHOLE,  /* int64_t */
+    ITH_OPTION_SEED,   /* uint64_t */
+    ITH_OPTION_NUMBER, /* double */
+    ITH_OPTION_PAIR,   /* double[2]: "a,b", or one for both */
+    ITH_OPTION_WORD    /* int: 1 for the first of `words` and so on */
+} ith_option_type;
+
+/* Where a value came from; a later one counts more. As `farthest`: the last place where the option is taken from. */
+typedef enum ith_option_source {
+    ITH_FROM_NOWHERE = 0,
+    ITH_FROM_MODEL,
+    ITH_FROM_CONFIG,
+    ITH_FROM_COMMAND
+} ith_option_source;
+
+typedef struct ith_option {
+    const char *name;     /* NULL: `help` is a heading */
+    const char *argument; /* what --help calls its value; NULL for flags */
+    const char *help;
+    ith_option_type type;
+    ith_option_source farthest;
+    size_t offset;      /* of its value in the command's settings */
+    double least, most; /* of WHOLE, NUMBER and PAIR */
+    const char *const *words;
+    char letter; /* of a short option, 0 for none */
+} ith_option;
+
+#define ITH_OPTIONS_MAX 48
+
+typedef struct ith_options {
+    const ith_option *table;
+    int count;
+    void *settings;
+    const char *command;                          /* "ithaca generate", for messages */
+    ith_option_source source[ITH_OPTIONS_MAX];    /* of each value */
+    char *text[ITH_OPTIONS_MAX];                  /* copies that TEXT values point to */
+    int (*take_argument)(void *settings, char *); /* an argument that is no option; NULL: there are none */
+} ith_options;
+
+/* Sets an option from its text unless a nearer source has. False with the reason in `why` if the text is no value of
+ * it. */
+bool ith_option_set(ith_options *options, int index, const char *text, ith_option_source source, char *why,
+                    size_t why_bytes);
+/* -1 if there is none of that name. */
+int ith_option_find(const ith_options *options, const char *name);
+bool ith_option_given(const ith_options *options, const char *name);
+void ith_options_free(ith_options *options);
+
+/* Reads the command line; usage errors end the process with status 2, --help and --version with 0. */
+void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc);
+
+#endif

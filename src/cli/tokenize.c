@@ -1,0 +1,103 @@
+/* ithaca tokenize: text in, the model's ids out; one line each. */
+#include "cli.h"
+#include "option.h"
+
+#include <ithaca/wan.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct tokenize_settings {
+    const char *model;
+    char **texts; /* arguments; the strings are argv's */
+    int text_count;
+} tokenize_settings;
+
+static const ith_option table[] = {
+    {"model", "DIR", "Checkpoint folder in the diffusers layout", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
+     offsetof(tokenize_settings, model), 0, 0, NULL, 'm'},
+};
+
+static const char doc[] =
+    "Print the ids that a model's tokenizer gives for each TEXT, or for each line of standard input."
+    "\v"
+    "A line of ids for a line of text, cleaned as prompts are and ended by </s>, cut at 512 ids.";
+
+static int take_text(void *user, char *text)
+{
+    tokenize_settings *settings = user;
+    char **texts = realloc(settings->texts, ((size_t)settings->text_count + 1) * sizeof *texts);
+    if (!texts)
+        return ENOMEM;
+    settings->texts = texts;
+    texts[settings->text_count++] = text;
+    return 0;
+}
+
+static int print_ids(ith_context *context, ith_pipeline *pipeline, const char *text, int64_t line)
+{
+    int32_t ids[512];
+    int64_t count = 0;
+    if (ith_pipeline_tokenize(pipeline, text, ids, &count))
+        return ith_cli_error("text %lld: %s", (long long)line, ith_context_error(context));
+    for (int64_t i = 0; i < count; i++)
+        printf("%s%d", i ? " " : "", (int)ids[i]);
+    putchar('\n');
+    return ITH_EXIT_DONE;
+}
+
+static int print_lines(ith_context *context, ith_pipeline *pipeline)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int code = ITH_EXIT_DONE;
+    int64_t number = 0;
+    for (ssize_t length; !code && (length = getline(&line, &room, stdin)) >= 0;) {
+        number++;
+        if (length && line[length - 1] == '\n')
+            line[--length] = '\0';
+        if (strlen(line) != (size_t)length)
+            code = ith_cli_error("text %lld: it has a NUL character in it", (long long)number);
+        else
+            code = print_ids(context, pipeline, line, number);
+    }
+    if (!code && ferror(stdin))
+        code = ith_cli_error("standard input: %s", strerror(errno));
+    free(line);
+    return code;
+}
+
+static int run(const tokenize_settings *settings)
+{
+    ith_context *context = NULL;
+    ith_pipeline *pipeline = NULL;
+    int code = ith_cli_context(ITH_TALK_NORMAL, &context);
+    if (code)
+        return code;
+    if (ith_pipeline_open(context, settings->model, &pipeline))
+        code = ith_cli_error("%s", ith_context_error(context));
+    else if (!settings->text_count)
+        code = print_lines(context, pipeline);
+    for (int i = 0; !code && i < settings->text_count; i++)
+        code = print_ids(context, pipeline, settings->texts[i], i + 1);
+    ith_pipeline_close(&pipeline);
+    ith_context_destroy(&context);
+    return code;
+}
+
+int ith_cli_tokenize(int argc, char **argv)
+{
+    tokenize_settings settings = {0};
+    ith_options options = {.table = table,
+                           .count = sizeof table / sizeof *table,
+                           .settings = &settings,
+                           .command = argv[0],
+                           .take_argument = take_text};
+    ith_options_parse(&options, argc, argv, doc, "[TEXT...]");
+    int code = settings.model ? run(&settings) : ith_cli_usage(argv[0], "--model is needed");
+    ith_options_free(&options);
+    free(settings.texts);
+    return code;
+}
