@@ -170,18 +170,21 @@ enum { BLOCK_KEYS = BLOCK_PANELS * PANEL, S_STRIDE = BLOCK_KEYS + ALIGN_FLOATS }
 
 typedef struct pass {
     int64_t rows, D, padded;
-    float *q;     /* [Q_BLOCK / ROWS][D][ROWS], times c */
-    float *o;     /* [Q_BLOCK][padded] */
-    float *s;     /* [Q_BLOCK][S_STRIDE]: logits, then weights, of the block's keys */
-    float *top;   /* [Q_BLOCK][LANES]: maxima of the block's logits, lane by lane */
-    float *l;     /* [Q_BLOCK][LANES]: sums, lane by lane */
-    float *m;     /* [Q_BLOCK] */
-    float *scale; /* [Q_BLOCK]: 2^(m - m'), what the block multiplies older sums by */
+    float *q;                      /* [Q_BLOCK / ROWS][D][ROWS], times c */
+    float *o;                      /* [Q_BLOCK][padded] */
+    float *s;                      /* [Q_BLOCK][S_STRIDE]: logits, then weights, of the block's keys */
+    float *top;                    /* [Q_BLOCK][LANES]: maxima of the block's logits, lane by lane */
+    float *l;                      /* [Q_BLOCK][LANES]: sums, lane by lane */
+    float *m;                      /* [Q_BLOCK] */
+    float *shift;                  /* [Q_BLOCK]: m, or 0 while it is -inf */
+    float *scale;                  /* [Q_BLOCK]: 2^(m - m'), what the block multiplies older sums by */
+    const char *ahead, *ahead_end; /* of the next block, what is still to be fetched */
+    int64_t ahead_lines;           /* by each tile */
 } pass;
 
 static int64_t pass_floats(int64_t D)
 {
-    return Q_BLOCK * (D + padded_dim(D) + S_STRIDE + 2 * LANES + 2);
+    return Q_BLOCK * (D + padded_dim(D) + S_STRIDE + 2 * LANES + 3);
 }
 
 static int64_t scratch_bytes(int64_t head_dim)
@@ -198,7 +201,8 @@ static pass pass_in(float *scratch, int64_t rows, int64_t D)
     t.l = t.top + Q_BLOCK * LANES;
     t.q = t.l + Q_BLOCK * LANES;
     t.m = t.q + Q_BLOCK * D;
-    t.scale = t.m + Q_BLOCK;
+    t.shift = t.m + Q_BLOCK;
+    t.scale = t.shift + Q_BLOCK;
     return t;
 }
 
@@ -262,7 +266,7 @@ static void store_output(pass *t, const ith_attn_run *r, int64_t first)
 /* ---- The three loops --------------------------------------------------------------------------------------------- */
 
 /* s [ROWS][PANEL] (rows S_STRIDE apart) = q k + b, and its maxima into top [ROWS][LANES]. */
-static inline void tile_scores(float *s, float *top, const float *q, const float *panel, int64_t D)
+static __attribute__((noinline)) void tile_scores(float *s, float *top, const float *q, const float *panel, int64_t D)
 {
     const float *k = panel_keys(panel);
     vec sum[ROWS][TILE_VECS];
@@ -305,8 +309,9 @@ static inline void tile_scores(float *s, float *top, const float *q, const float
 }
 
 /* o [ROWS][vecs] (rows `padded` apart) = o scale + p v, over the block's keys. v is the chunk in the first panel. */
-static inline void tile_values(float *o, int64_t padded, const float *scale, const float *p, const float *v,
-                               int64_t keys, int64_t panel_stride, const int vecs)
+static inline __attribute__((always_inline)) void tile_values_of(float *o, int64_t padded, const float *scale,
+                                                                 const float *p, const float *v, int64_t keys,
+                                                                 int64_t panel_stride, const int vecs)
 {
     vec sum[ROWS][TILE_VECS];
 #pragma GCC unroll 16
@@ -342,23 +347,66 @@ static inline void tile_values(float *o, int64_t padded, const float *scale, con
     }
 }
 
-/* The block's weights of one row, and what its older sums are multiplied by. */
-static inline void row_weights(pass *t, int64_t i, int64_t keys)
+/* Not inlined, like tile_scores: the registers are to be given out for the tile alone. */
+static __attribute__((noinline)) void tile_values(float *o, int64_t padded, const float *scale, const float *p,
+                                                  const float *v, int64_t keys, int64_t panel_stride, int64_t vecs)
 {
-    float *s = t->s + i * S_STRIDE;
-    float block_m = vec_hmax(vec_load(t->top + i * LANES));
-    float m = block_m > t->m[i] ? block_m : t->m[i];
-    float shift = m == -INFINITY ? 0.0f : m; /* all absent so far: 2^(-inf - 0) = 0 */
-    vec x = vec_set(shift), sum = vec_set(0.0f);
+    switch (vecs) {
+    case 1: tile_values_of(o, padded, scale, p, v, keys, panel_stride, 1); break;
+    case 2: tile_values_of(o, padded, scale, p, v, keys, panel_stride, 2); break;
+#if TILE_VECS > 2
+    case 3: tile_values_of(o, padded, scale, p, v, keys, panel_stride, 3); break;
+    case 4: tile_values_of(o, padded, scale, p, v, keys, panel_stride, 4); break;
+#endif
+    }
+}
+
+/* The new maximum of every row, and what its older sums are multiplied by. */
+static void block_maxima(pass *t)
+{
+    for (int64_t i = 0; i < t->rows; i++) {
+        float top = vec_hmax(vec_load(t->top + i * LANES)), old = t->m[i];
+        float m = top > old ? top : old;
+        float shift = m == -INFINITY ? 0.0f : m; /* all absent so far: 2^(-inf - 0) = 0 */
+        t->m[i] = m;
+        t->shift[i] = shift;
+        t->scale[i] = vec_first(vec_exp2(vec_set(old - shift)));
+    }
+}
+
+/* p in place of s, and l. */
+static __attribute__((noinline)) void row_weights(float *s, float *l, float scale, float shift, int64_t keys)
+{
+    vec x = vec_set(shift), sum = vec_mul(vec_set(scale), vec_load(l));
     for (int64_t j = 0; j < keys; j += LANES) {
         vec p = vec_exp2(vec_sub(vec_load(s + j), x));
         vec_store(s + j, p);
         sum = vec_add(sum, p);
     }
-    vec rescale = vec_exp2(vec_sub(vec_set(t->m[i]), x));
-    vec_store(t->l + i * LANES, vec_fma(vec_load(t->l + i * LANES), rescale, sum));
-    t->scale[i] = vec_first(rescale);
-    t->m[i] = m;
+    vec_store(l, sum);
+}
+
+static void block_weights(pass *t, int64_t keys)
+{
+    for (int64_t i = 0; i < t->rows; i++)
+        row_weights(t->s + i * S_STRIDE, t->l + i * LANES, t->scale[i], t->shift[i], keys);
+}
+
+/* Brings a share of the next block's keys and values nearer, once for each tile of this block. */
+static inline void fetch_ahead(pass *t)
+{
+    for (int64_t n = 0; n < t->ahead_lines && t->ahead < t->ahead_end; n++, t->ahead += 64)
+        vec_prefetch(t->ahead);
+}
+
+static void plan_fetching(pass *t, const ith_attn_run *r, const float *next)
+{
+    const char *end = (const char *)r->packed + packed_bytes(r->keys, t->D);
+    int64_t bytes = BLOCK_PANELS * panel_floats(t->D) * (int64_t)sizeof(float);
+    t->ahead = (const char *)next;
+    t->ahead_end = end - t->ahead < bytes ? end : t->ahead + bytes;
+    int64_t tiles = t->rows / ROWS * (BLOCK_PANELS + ith_div_up(t->padded, PANEL));
+    t->ahead_lines = ith_div_up(bytes / 64, tiles);
 }
 
 static void block_scores(pass *t, const float *panel, int64_t panels)
@@ -366,8 +414,10 @@ static void block_scores(pass *t, const float *panel, int64_t panels)
     for (int64_t i = 0; i < t->rows; i++)
         vec_store(t->top + i * LANES, vec_set(-INFINITY));
     for (int64_t n = 0; n < panels; n++, panel += panel_floats(t->D))
-        for (int64_t i = 0; i < t->rows; i += ROWS)
+        for (int64_t i = 0; i < t->rows; i += ROWS) {
+            fetch_ahead(t);
             tile_scores(t->s + i * S_STRIDE + n * PANEL, t->top + i * LANES, t->q + i * t->D, panel, t->D);
+        }
 }
 
 static void block_values(pass *t, const float *panel, int64_t keys)
@@ -377,15 +427,9 @@ static void block_values(pass *t, const float *panel, int64_t keys)
     for (int64_t d = 0; d < padded; d += PANEL, v += PANEL * PANEL) {
         int64_t vecs = ith_min64(TILE_VECS, (padded - d) / LANES);
         for (int64_t i = 0; i < t->rows; i += ROWS) {
+            fetch_ahead(t);
             float *o = t->o + i * padded + d, *p = t->s + i * S_STRIDE, *scale = t->scale + i;
-            switch (vecs) {
-            case 1: tile_values(o, padded, scale, p, v, keys, stride, 1); break;
-            case 2: tile_values(o, padded, scale, p, v, keys, stride, 2); break;
-#if TILE_VECS_MAX > 2
-            case 3: tile_values(o, padded, scale, p, v, keys, stride, 3); break;
-            case 4: tile_values(o, padded, scale, p, v, keys, stride, 4); break;
-#endif
-            }
+            tile_values(o, padded, scale, p, v, keys, stride, vecs);
         }
     }
 }
@@ -399,9 +443,10 @@ static void run_pass(const ith_attn_run *r, int64_t first, int64_t rows)
     const float *panel = r->packed;
     for (int64_t j = 0; j < r->keys; j += BLOCK_KEYS, panel += BLOCK_PANELS * panel_floats(t.D)) {
         int64_t keys = ith_min64(BLOCK_KEYS, r->keys - j);
+        plan_fetching(&t, r, panel + BLOCK_PANELS * panel_floats(t.D));
         block_scores(&t, panel, ith_div_up(keys, PANEL));
-        for (int64_t i = 0; i < t.rows; i++)
-            row_weights(&t, i, keys);
+        block_maxima(&t);
+        block_weights(&t, keys);
         block_values(&t, panel, keys);
     }
     t.rows = rows;

@@ -4,8 +4,11 @@
 #include <stdint.h>
 
 typedef __m512 vec;
-enum { LANES = 16, ROWS = 6, TILE_VECS = 4, Q_BLOCK = 192, BLOCK_PANELS = 2 };
-#define TILE_VECS_MAX 4
+#define LANES 16
+#define ROWS 6
+#define TILE_VECS 4 /* 24 sums, 4 vectors of k or v, 1 of q or p */
+#define Q_BLOCK 384
+#define BLOCK_PANELS 2
 
 static inline vec vec_load(const float *x)
 {
@@ -15,6 +18,11 @@ static inline vec vec_load(const float *x)
 static inline void vec_store(float *x, vec a)
 {
     _mm512_storeu_ps(x, a);
+}
+
+static inline void vec_prefetch(const char *x)
+{
+    _mm_prefetch(x, _MM_HINT_T1);
 }
 
 static inline vec vec_set(float x)
