@@ -1,13 +1,12 @@
 /* Damage by chance: files with bytes changed, cut, doubled or swapped are valid or refused, and never read outside. The
  * same numbers every time; run under AddressSanitizer this is a small fuzzer. */
 #include "base/context.h"
-#include "files/json.h"
 #include "files/store.h"
 #include "support/memory_file.h"
 #include "support/probe.h"
+#include "support/probe_json.h"
 #include "support/temporary.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -198,27 +197,6 @@ static void files_with_changed_headers(void **state)
     assert_true(seen.valid > ROUNDS / 100 && seen.refused > ROUNDS / 2);
 }
 
-static void ask_everything(const ith_json *json)
-{
-    static const char *const keys[] = {"layers", "eps", "name", "mean", "up", "weight_map", "class"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        int64_t integer = 0, length = 0, integers[4];
-        double number = 0, numbers[4];
-        bool truth = false, truths[4];
-        const char *text = NULL, *names[16], *values[16];
-        ith_json_int(context, json, keys[i], 1, 100, 0, &integer);
-        ith_json_double(context, json, keys[i], NAN, &number);
-        ith_json_bool(context, json, keys[i], false, &truth);
-        ith_json_string(context, json, keys[i], true, &text);
-        ith_json_doubles(context, json, keys[i], 4, numbers, &length);
-        ith_json_ints(context, json, keys[i], 0, 9, 4, integers, &length);
-        ith_json_bools(context, json, keys[i], 4, truths, &length);
-        ith_json_string_at(json, keys[i], 1);
-        if (!ith_json_map_count(context, json, keys[i], &length) && length <= 16)
-            ith_json_map(json, keys[i], names, values);
-    }
-}
-
 static void configurations_with_changed_bytes(void **state)
 {
     (void)state;
@@ -234,11 +212,7 @@ static void configurations_with_changed_bytes(void **state)
         for (size_t changes = 1 + chance(3); changes > 0; changes--)
             damage(text, 0, &bytes);
         memory_file_fill(&file, text, bytes);
-        ith_json *json = NULL;
-        count(&seen, ith_json_read(context, file.path, &json));
-        if (json)
-            ask_everything(json);
-        ith_json_close(&json);
+        count(&seen, probe_json(context, file.path));
     }
     close(file.file);
     assert_true(seen.valid > ROUNDS / 100 && seen.refused > ROUNDS / 4);

@@ -1,0 +1,27 @@
+/* A libFuzzer target for the reader of safetensors files. From the root of the tree:
+ *
+ *     clang -g -O1 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -Itests tools/fuzz_safetensors.c \
+ *         $(find src/files src/base -name '*.c') -ljansson -lm -o fuzz
+ *     mkdir -p found && ./fuzz found tests/files/corpus/safetensors
+ *
+ * What it finds goes to that corpus, under a name that says what it is: tests/files/test_corpus.c replays all of it. */
+#include "support/memory_file.h"
+#include "support/probe.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    ith_context *context = NULL;
+    if (ith_context_create(NULL, &context))
+        return 0;
+    memory_file file = memory_file_create();
+    memory_file_fill(&file, data, size);
+    probe_file(context, file.path);
+    close(file.file);
+    ith_context_destroy(&context);
+    return 0;
+}
