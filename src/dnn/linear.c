@@ -243,17 +243,17 @@ static void pack_tile(const run *r, int64_t tile)
     memset(slot + rows * row_bytes, 0, (size_t)((TILE_ROWS - rows) * row_bytes));
 }
 
-/* lanes: of the whole blocks and of the last one. */
-static ith_status run_unit(const run *r, int64_t block, int64_t tile, ith_onednn_lane lanes[2], float *box)
+/* lanes: of the whole blocks and of the last one. scratch: this thread's private memory. */
+static ith_status run_unit(const run *r, int64_t block, int64_t tile, ith_onednn_lane lanes[2], char *scratch)
 {
     const ith_linear *l = r->linear;
     int64_t begin = block * l->block, count = ith_min64(l->block, l->out - begin), rows = tile_rows(r, tile);
     const void *x = tile_is_packed(r, tile) ? (const void *)tile_slot(r, tile)
                                             : (const void *)(r->x + tile * TILE_ROWS * r->x_stride);
-    float *y = r->y + tile * TILE_ROWS * r->y_stride + begin;
+    float *y = r->y + tile * TILE_ROWS * r->y_stride + begin, *box = (float *)(scratch + l->scratch_bytes);
     bool straight = rows == TILE_ROWS && r->y_stride == count;
-    ith_status status =
-        ith_onednn_run(&lanes[op_of(l, block) == l->last], x, l->weights[block], l->bias + begin, straight ? y : box);
+    ith_status status = ith_onednn_run(&lanes[op_of(l, block) == l->last], x, l->weights[block], l->bias + begin,
+                                       straight ? y : box, scratch);
     for (int64_t i = 0; !status && !straight && i < rows; i++)
         memcpy(y + i * r->y_stride, box + i * count, (size_t)count * sizeof *y);
     return status;
@@ -264,11 +264,10 @@ static bool run_share(const run *r)
 {
     const ith_linear *l = r->linear;
     char *scratch = r->private + omp_get_thread_num() * r->private_bytes;
-    float *box = (float *)(scratch + l->scratch_bytes);
     ith_onednn_lane lanes[2] = {0};
-    bool failed = ith_onednn_lane_open(l->whole, scratch, &lanes[0]) != ITH_OK;
+    bool failed = ith_onednn_lane_open(l->whole, &lanes[0]) != ITH_OK;
     if (l->last)
-        failed |= ith_onednn_lane_open(l->last, scratch, &lanes[1]) != ITH_OK;
+        failed |= ith_onednn_lane_open(l->last, &lanes[1]) != ITH_OK;
     int64_t tiles = ith_div_up(r->rows, TILE_ROWS);
     for (int64_t first = 0; first < tiles; first += r->panel_tiles) {
         int64_t count = ith_min64(r->panel_tiles, tiles - first);
@@ -279,7 +278,7 @@ static bool run_share(const run *r)
 #pragma omp for schedule(static)
         for (int64_t unit = 0; unit < count * l->blocks; unit++)
             if (!failed)
-                failed = run_unit(r, unit / count, first + unit % count, lanes, box) != ITH_OK;
+                failed = run_unit(r, unit / count, first + unit % count, lanes, scratch) != ITH_OK;
     }
     ith_onednn_lane_close(&lanes[0]);
     ith_onednn_lane_close(&lanes[1]);

@@ -16,9 +16,19 @@
  */
 
 #if DNNL_VERSION_MAJOR >= 3
-
 typedef dnnl_memory_desc_t layout;            /* owned */
 typedef const_dnnl_memory_desc_t layout_view; /* borrowed */
+#else
+typedef dnnl_memory_desc_t layout;
+typedef const dnnl_memory_desc_t *layout_view;
+#endif
+
+/* What a primitive is described by. */
+typedef struct layouts {
+    layout src, weights, bias, dst;
+} layouts;
+
+#if DNNL_VERSION_MAJOR >= 3
 
 static dnnl_status_t layout_strided(layout *out, int dims, const dnnl_dims_t size, dnnl_data_type_t type,
                                     const dnnl_dims_t strides)
@@ -43,17 +53,27 @@ static void layout_free(layout *own)
     *own = NULL;
 }
 
-static dnnl_status_t matmul_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layout *src,
-                                       const layout *weights, const layout *bias, const layout *dst,
+static dnnl_status_t matmul_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layouts *l,
                                        dnnl_primitive_attr_t attributes)
 {
-    return dnnl_matmul_primitive_desc_create(out, engine, *src, *weights, *bias, *dst, attributes);
+    return dnnl_matmul_primitive_desc_create(out, engine, l->src, l->weights, l->bias, l->dst, attributes);
+}
+
+static dnnl_status_t conv_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layouts *l,
+                                     const dnnl_dims_t padding, dnnl_primitive_attr_t attributes)
+{
+    const dnnl_dims_t strides = {1, 1, 1}, dilates = {0, 0, 0};
+    return dnnl_convolution_forward_primitive_desc_create(out, engine, dnnl_forward_inference, dnnl_convolution_direct,
+                                                          l->src, l->weights, l->bias, l->dst, strides, dilates,
+                                                          padding, padding, attributes);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t operations)
+{
+    return dnnl_post_ops_append_sum(operations, 1.0f, 0, dnnl_data_type_undef);
 }
 
 #else
-
-typedef dnnl_memory_desc_t layout;
-typedef const dnnl_memory_desc_t *layout_view;
 
 static dnnl_status_t layout_strided(layout *out, int dims, const dnnl_dims_t size, dnnl_data_type_t type,
                                     const dnnl_dims_t strides)
@@ -76,13 +96,28 @@ static void layout_free(layout *own)
     (void)own;
 }
 
-static dnnl_status_t matmul_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layout *src,
-                                       const layout *weights, const layout *bias, const layout *dst,
+static dnnl_status_t matmul_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layouts *l,
                                        dnnl_primitive_attr_t attributes)
 {
     dnnl_matmul_desc_t description;
-    dnnl_status_t status = dnnl_matmul_desc_init(&description, src, weights, bias, dst);
+    dnnl_status_t status = dnnl_matmul_desc_init(&description, &l->src, &l->weights, &l->bias, &l->dst);
     return status ? status : dnnl_primitive_desc_create(out, &description, attributes, engine, NULL);
+}
+
+static dnnl_status_t conv_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layouts *l,
+                                     const dnnl_dims_t padding, dnnl_primitive_attr_t attributes)
+{
+    const dnnl_dims_t strides = {1, 1, 1};
+    dnnl_convolution_desc_t description;
+    dnnl_status_t status =
+        dnnl_convolution_forward_desc_init(&description, dnnl_forward_inference, dnnl_convolution_direct, &l->src,
+                                           &l->weights, &l->bias, &l->dst, strides, padding, padding);
+    return status ? status : dnnl_primitive_desc_create(out, &description, attributes, engine, NULL);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t operations)
+{
+    return dnnl_post_ops_append_sum(operations, 1.0f);
 }
 
 #endif
@@ -95,7 +130,6 @@ struct ith_onednn_op {
     dnnl_primitive_desc_t descriptor;
     dnnl_primitive_t primitive;
     layout plain_weights; /* as ith_onednn_pack is given them */
-    const char *name;
 };
 
 static layout_view op_layout(const ith_onednn_op *op, dnnl_query_t what)
@@ -134,50 +168,124 @@ void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op)
     *op = NULL;
 }
 
-/* Scratch memory comes from the caller, so that threads can share a primitive. */
-static dnnl_status_t attributes_make(dnnl_primitive_attr_t *out)
+static dnnl_data_type_t operand_type(ith_precision precision)
 {
+    return precision == ITH_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+static void layouts_free(layouts *l)
+{
+    layout_free(&l->src);
+    layout_free(&l->weights);
+    layout_free(&l->bias);
+    layout_free(&l->dst);
+}
+
+/* Scratch memory comes from the caller, so that threads can share a primitive. */
+static dnnl_status_t attributes_make(bool adds, dnnl_primitive_attr_t *out)
+{
+    dnnl_post_ops_t operations = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(out);
-    return status ? status : dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
+    if (!status)
+        status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
+    if (!status && adds) {
+        status = dnnl_post_ops_create(&operations);
+        if (!status)
+            status = append_sum(operations);
+        if (!status)
+            status = dnnl_primitive_attr_set_post_ops(*out, operations);
+    }
+    if (operations)
+        dnnl_post_ops_destroy(operations);
+    return status;
+}
+
+static dnnl_status_t matmul_layouts(const ith_onednn_matmul *shape, layout *plain, layouts *l)
+{
+    dnnl_data_type_t type = operand_type(shape->precision);
+    const dnnl_dims_t weight_size = {shape->in, shape->out}, plain_strides = {1, shape->in};
+    dnnl_status_t status = layout_strided(plain, 2, weight_size, type, plain_strides);
+    if (!status)
+        status = layout_any(&l->weights, 2, weight_size, type);
+    if (!status)
+        status = layout_strided(&l->src, 2, (dnnl_dims_t){shape->rows, shape->in}, type, (dnnl_dims_t){shape->in, 1});
+    if (!status)
+        status = layout_strided(&l->bias, 2, (dnnl_dims_t){1, shape->out}, dnnl_f32, (dnnl_dims_t){shape->out, 1});
+    if (!status)
+        status =
+            layout_strided(&l->dst, 2, (dnnl_dims_t){shape->rows, shape->out}, dnnl_f32, (dnnl_dims_t){shape->out, 1});
+    return status;
 }
 
 static dnnl_status_t matmul_describe(ith_onednn_op *op, const ith_onednn_matmul *shape)
 {
-    dnnl_data_type_t type = shape->precision == ITH_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
-    dnnl_dims_t src_size = {shape->rows, shape->in}, weight_size = {shape->in, shape->out};
-    dnnl_dims_t dst_size = {shape->rows, shape->out}, bias_size = {1, shape->out};
-    dnnl_dims_t src_strides = {shape->in, 1}, dst_strides = {shape->out, 1};
-    dnnl_dims_t plain_strides = {1, shape->in}, bias_strides = {shape->out, 1};
-    layout src = {0}, weights = {0}, bias = {0}, dst = {0};
+    layouts l = {0};
     dnnl_primitive_attr_t attributes = NULL;
-    dnnl_status_t status = attributes_make(&attributes);
+    dnnl_status_t status = attributes_make(false, &attributes);
     if (!status)
-        status = layout_strided(&op->plain_weights, 2, weight_size, type, plain_strides);
+        status = matmul_layouts(shape, &op->plain_weights, &l);
     if (!status)
-        status = layout_strided(&src, 2, src_size, type, src_strides);
-    if (!status)
-        status = layout_any(&weights, 2, weight_size, type);
-    if (!status)
-        status = layout_strided(&bias, 2, bias_size, dnnl_f32, bias_strides);
-    if (!status)
-        status = layout_strided(&dst, 2, dst_size, dnnl_f32, dst_strides);
-    if (!status)
-        status = matmul_descriptor(&op->descriptor, op->engine, &src, &weights, &bias, &dst, attributes);
-    layout_free(&src);
-    layout_free(&weights);
-    layout_free(&bias);
-    layout_free(&dst);
+        status = matmul_descriptor(&op->descriptor, op->engine, &l, attributes);
+    layouts_free(&l);
     if (attributes)
         dnnl_primitive_attr_destroy(attributes);
     return status;
 }
 
-static dnnl_status_t op_finish(ith_onednn_op *op)
+/* [1, channels, frames, height, width] in oneDNN's order, channels innermost in memory. */
+static dnnl_status_t frames_layout(layout *out, int64_t channels, int64_t frames, const ith_onednn_conv *shape,
+                                   dnnl_data_type_t type)
 {
-    dnnl_status_t status = dnnl_primitive_create(&op->primitive, op->descriptor);
+    int64_t row = shape->width * channels, frame = shape->height * row;
+    const dnnl_dims_t size = {1, channels, frames, shape->height, shape->width};
+    const dnnl_dims_t strides = {frames * frame, 1, frame, row, channels};
+    return layout_strided(out, 5, size, type, strides);
+}
+
+static dnnl_status_t conv_layouts(const ith_onednn_conv *shape, layout *plain, layouts *l)
+{
+    dnnl_data_type_t type = operand_type(shape->precision);
+    int64_t kernel = shape->kernel, taps = shape->frames * kernel * kernel;
+    const dnnl_dims_t weight_size = {shape->out, shape->in, shape->frames, kernel, kernel};
+    const dnnl_dims_t plain_strides = {shape->in * taps, taps, kernel * kernel, kernel, 1};
+    dnnl_status_t status = layout_strided(plain, 5, weight_size, type, plain_strides);
     if (!status)
-        status = dnnl_primitive_desc_query(op->descriptor, dnnl_query_impl_info_str, 0, &op->name);
+        status = layout_any(&l->weights, 5, weight_size, type);
+    if (!status)
+        status = frames_layout(&l->src, shape->in, shape->frames, shape, type);
+    if (!status)
+        status = layout_strided(&l->bias, 1, (dnnl_dims_t){shape->out}, dnnl_f32, (dnnl_dims_t){1});
+    if (!status)
+        status = frames_layout(&l->dst, shape->out, 1, shape, dnnl_f32);
     return status;
+}
+
+static dnnl_status_t conv_describe(ith_onednn_op *op, const ith_onednn_conv *shape)
+{
+    layouts l = {0};
+    dnnl_primitive_attr_t attributes = NULL;
+    const dnnl_dims_t padding = {0, shape->kernel / 2, shape->kernel / 2};
+    dnnl_status_t status = attributes_make(shape->adds, &attributes);
+    if (!status)
+        status = conv_layouts(shape, &op->plain_weights, &l);
+    if (!status)
+        status = conv_descriptor(&op->descriptor, op->engine, &l, padding, attributes);
+    layouts_free(&l);
+    if (attributes)
+        dnnl_primitive_attr_destroy(attributes);
+    return status;
+}
+
+/* The sentence for a primitive that could not be made; what: "matrix product", ... */
+static ith_status refuse(ith_context *context, dnnl_status_t status, ith_precision precision, const char *what,
+                         int64_t in, int64_t out)
+{
+    const char *name = precision == ITH_PRECISION_BF16 ? "bf16" : "f32";
+    if (status == dnnl_unimplemented)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "oneDNN has no %s %s for this processor; use f32", name, what);
+    return ith_fail(context, status == dnnl_out_of_memory ? ITH_ERR_MEMORY : ITH_ERR_INTERNAL,
+                    "oneDNN made no %s %s of %lld to %lld channels (its status %d)", name, what, (long long)in,
+                    (long long)out, (int)status);
 }
 
 ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmul *shape, ith_onednn_op **out)
@@ -190,18 +298,26 @@ ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmu
     omp_set_num_threads(1);
     dnnl_status_t status = matmul_describe(*out, shape);
     if (!status)
-        status = op_finish(*out);
+        status = dnnl_primitive_create(&(*out)->primitive, (*out)->descriptor);
     omp_set_num_threads(team);
     if (!status)
         return ITH_OK;
     ith_onednn_op_destroy(context, out);
-    const char *precision = shape->precision == ITH_PRECISION_BF16 ? "bf16" : "f32";
-    if (status == dnnl_unimplemented)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "oneDNN has no %s matrix product for this processor; use f32",
-                        precision);
-    return ith_fail(context, status == dnnl_out_of_memory ? ITH_ERR_MEMORY : ITH_ERR_INTERNAL,
-                    "oneDNN made no %s matrix product of %lld rows, %lld to %lld (its status %d)", precision,
-                    (long long)shape->rows, (long long)shape->in, (long long)shape->out, (int)status);
+    return refuse(context, status, shape->precision, "matrix product", shape->in, shape->out);
+}
+
+ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **out)
+{
+    ith_status result = op_new(context, out);
+    if (result)
+        return result;
+    dnnl_status_t status = conv_describe(*out, shape);
+    if (!status)
+        status = dnnl_primitive_create(&(*out)->primitive, (*out)->descriptor);
+    if (!status)
+        return ITH_OK;
+    ith_onednn_op_destroy(context, out);
+    return refuse(context, status, shape->precision, "convolution", shape->in, shape->out);
 }
 
 int64_t ith_onednn_weight_bytes(const ith_onednn_op *op)
@@ -212,11 +328,6 @@ int64_t ith_onednn_weight_bytes(const ith_onednn_op *op)
 int64_t ith_onednn_scratch_bytes(const ith_onednn_op *op)
 {
     return layout_bytes(op_layout(op, dnnl_query_scratchpad_md));
-}
-
-const char *ith_onednn_name(const ith_onednn_op *op)
-{
-    return op->name;
 }
 
 /* ---- Weights -------------------------------------------------------------------------------------------------------
@@ -274,7 +385,7 @@ void ith_onednn_weights_free(struct dnnl_memory **weights)
 /* ---- Execution -----------------------------------------------------------------------------------------------------
  */
 
-ith_status ith_onednn_lane_open(const ith_onednn_op *op, void *scratch, ith_onednn_lane *lane)
+ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane)
 {
     lane->op = op;
     dnnl_status_t status = dnnl_stream_create(&lane->stream, op->engine, dnnl_stream_default_flags);
@@ -286,7 +397,8 @@ ith_status ith_onednn_lane_open(const ith_onednn_op *op, void *scratch, ith_oned
     if (!status)
         status = dnnl_memory_create(&lane->dst, op_layout(op, dnnl_query_dst_md), op->engine, DNNL_MEMORY_NONE);
     if (!status)
-        status = dnnl_memory_create(&lane->scratch, op_layout(op, dnnl_query_scratchpad_md), op->engine, scratch);
+        status =
+            dnnl_memory_create(&lane->scratch, op_layout(op, dnnl_query_scratchpad_md), op->engine, DNNL_MEMORY_NONE);
     return status ? ITH_ERR_INTERNAL : ITH_OK;
 }
 
@@ -302,13 +414,15 @@ void ith_onednn_lane_close(ith_onednn_lane *lane)
 }
 
 ith_status ith_onednn_run(ith_onednn_lane *lane, const void *src, struct dnnl_memory *weights, const float *bias,
-                          float *dst)
+                          float *dst, void *scratch)
 {
     dnnl_status_t status = dnnl_memory_set_data_handle(lane->src, (void *)src);
     if (!status)
         status = dnnl_memory_set_data_handle(lane->bias, (void *)bias);
     if (!status)
         status = dnnl_memory_set_data_handle(lane->dst, dst);
+    if (!status)
+        status = dnnl_memory_set_data_handle(lane->scratch, scratch);
     dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, lane->src},
                                    {DNNL_ARG_WEIGHTS, weights},
                                    {DNNL_ARG_BIAS, lane->bias},

@@ -1,0 +1,164 @@
+/* Convolutions on a ring of frames, by oneDNN. */
+#include "conv.h"
+
+#include "../base/dtype.h"
+#include "../base/size.h"
+#include "onednn.h"
+
+#include <string.h>
+
+#define MOST_FRAMES 4
+
+struct ith_conv {
+    ith_conv_shape shape;
+    ith_onednn_op *op;
+    ith_onednn_lane lane;
+    char *packed;                             /* [shape.frames] of the packings below */
+    struct dnnl_memory *weights[MOST_FRAMES]; /* by the slot of the newest frame */
+    float *bias;
+};
+
+static int64_t element_bytes(ith_precision precision)
+{
+    return precision == ITH_PRECISION_BF16 ? 2 : 4;
+}
+
+int64_t ith_conv_frame_bytes(const ith_conv_shape *shape)
+{
+    return shape->height * shape->width * shape->in * element_bytes(shape->precision);
+}
+
+/* Taps in the order of the slots: slot newest + 1 holds the oldest frame. One output channel a task. */
+static void turn_taps(const ith_conv *conv, const void *weight, ith_dtype type, int64_t newest, void *turned)
+{
+    const ith_conv_shape *s = &conv->shape;
+    int64_t tap = s->kernel * s->kernel, filter = s->in * s->frames * tap, bytes = ith_dtype_bytes(type);
+    ith_dtype wanted = s->precision == ITH_PRECISION_BF16 ? ITH_BF16 : ITH_F32;
+#pragma omp parallel for schedule(static)
+    for (int64_t o = 0; o < s->out; o++)
+        for (int64_t c = 0; c < s->in; c++)
+            for (int64_t slot = 0; slot < s->frames; slot++) {
+                int64_t t = (slot + s->frames - 1 - newest) % s->frames, row = o * filter + c * s->frames * tap;
+                const char *from = (const char *)weight + (row + t * tap) * bytes;
+                char *to = (char *)turned + (row + slot * tap) * element_bytes(s->precision);
+                if (type == wanted) {
+                    memcpy(to, from, (size_t)(tap * bytes));
+                    continue;
+                }
+                for (int64_t i = 0; i < tap; i++) {
+                    float value;
+                    ith_to_f32(&value, from + i * bytes, type, 1);
+                    ith_from_f32(to + i * ith_dtype_bytes(wanted), wanted, &value, 1);
+                }
+            }
+}
+
+static ith_status pack(ith_context *context, ith_conv *conv, const void *weight, ith_dtype type)
+{
+    const ith_conv_shape *s = &conv->shape;
+    int64_t count = s->out * s->in * s->frames * s->kernel * s->kernel, bytes = ith_onednn_weight_bytes(conv->op);
+    conv->packed = ith_alloc(context, s->frames, bytes, "packed weights");
+    void *turned = conv->packed ? ith_alloc(context, count, element_bytes(s->precision), "weights being packed") : NULL;
+    if (!turned)
+        return ITH_ERR_MEMORY;
+    ith_status status = ITH_OK;
+    for (int64_t newest = 0; newest < s->frames && !status; newest++) {
+        turn_taps(conv, weight, type, newest, turned);
+        status = ith_onednn_pack(conv->op, turned, conv->packed + newest * bytes, &conv->weights[newest]);
+    }
+    ith_free(context, turned);
+    return status
+               ? ith_fail(context, status, "oneDNN did not pack the weights of a convolution of %lld to %lld channels",
+                          (long long)s->in, (long long)s->out)
+               : ITH_OK;
+}
+
+static ith_status check(ith_context *context, const ith_conv_shape *s, ith_dtype weight_type)
+{
+    int64_t largest = ith_max64(ith_max64(s->in, s->out), ith_max64(s->height, s->width));
+    int64_t least = ith_min64(ith_min64(s->in, s->out), ith_min64(s->height, s->width));
+    if (least < 1 || largest > INT32_MAX || s->frames < 1 || s->frames > MOST_FRAMES || s->kernel < 1 ||
+        s->kernel % 2 == 0)
+        return ith_fail(
+            context, ITH_ERR_ARGUMENT,
+            "a convolution of %lld to %lld channels, %lld frames deep, kernel %lld, over %lld x %lld: sizes "
+            "must be positive, the kernel odd, the depth at most %d",
+            (long long)s->in, (long long)s->out, (long long)s->frames, (long long)s->kernel, (long long)s->height,
+            (long long)s->width, MOST_FRAMES);
+    if (s->precision != ITH_PRECISION_F32 && s->precision != ITH_PRECISION_BF16)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "a convolution is of f32 or of bf16, not of precision %d",
+                        (int)s->precision);
+    if (weight_type != ITH_F32 && weight_type != ITH_BF16 && weight_type != ITH_F16)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "weights of a convolution are f32, bf16 or f16, not %s",
+                        ith_dtype_name(weight_type));
+    return ITH_OK;
+}
+
+ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight, ith_dtype weight_type,
+                           const float *bias, ith_conv **conv)
+{
+    *conv = NULL;
+    ith_status status = check(context, shape, weight_type);
+    if (status)
+        return status;
+    ith_conv *c = ith_alloc_zero(context, 1, sizeof *c, "a convolution");
+    if (!c)
+        return ITH_ERR_MEMORY;
+    c->shape = *shape;
+    const ith_onednn_conv description = {shape->in,     shape->out,   shape->frames, shape->kernel,
+                                         shape->height, shape->width, shape->adds,   shape->precision};
+    status = ith_onednn_conv_create(context, &description, &c->op);
+    if (!status)
+        status = pack(context, c, weight, weight_type);
+    if (!status && !(c->bias = ith_alloc(context, shape->out, sizeof *c->bias, "a bias")))
+        status = ITH_ERR_MEMORY;
+    if (!status)
+        memcpy(c->bias, bias, (size_t)shape->out * sizeof *bias);
+    if (!status && ith_onednn_lane_open(c->op, &c->lane))
+        status = ith_fail(context, ITH_ERR_INTERNAL, "oneDNN made no memory objects for a convolution");
+    *conv = c;
+    if (status)
+        ith_conv_destroy(context, conv);
+    return status;
+}
+
+void ith_conv_destroy(ith_context *context, ith_conv **conv)
+{
+    if (!conv || !*conv)
+        return;
+    ith_conv *c = *conv;
+    ith_onednn_lane_close(&c->lane);
+    for (int i = 0; i < MOST_FRAMES; i++)
+        ith_onednn_weights_free(&c->weights[i]);
+    ith_onednn_op_destroy(context, &c->op);
+    ith_free(context, c->packed);
+    ith_free(context, c->bias);
+    ith_free(context, c);
+    *conv = NULL;
+}
+
+int64_t ith_conv_scratch_bytes(const ith_conv *conv)
+{
+    return ith_onednn_scratch_bytes(conv->op);
+}
+
+int64_t ith_conv_bytes(const ith_conv_shape *shape)
+{
+    int64_t taps = shape->frames * shape->kernel * shape->kernel; /* oneDNN pads channels to 16 */
+    int64_t packed =
+        ith_round_up(shape->in, 16) * ith_round_up(shape->out, 16) * taps * element_bytes(shape->precision);
+    return shape->frames * packed + shape->out * 4 + (int64_t)sizeof(ith_conv);
+}
+
+ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
+                        void *scratch)
+{
+    const ith_conv_shape *s = &conv->shape;
+    if (newest < 0 || newest >= s->frames)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "slot %lld of a ring of %lld frames", (long long)newest,
+                        (long long)s->frames);
+    if (ith_onednn_run(&conv->lane, ring, conv->weights[newest], conv->bias, dst, scratch))
+        return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not compute a convolution of %lld to %lld channels",
+                        (long long)s->in, (long long)s->out);
+    return ITH_OK;
+}

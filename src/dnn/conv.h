@@ -1,0 +1,41 @@
+/* A convolution of frames [height, width, channels] that looks back in time: its input is a ring of as many frames as
+ * the kernel is deep, of which the newest may lie in any slot. Nothing is ever moved: there is one packing of the
+ * weights for each place of the newest frame, with the taps turned round as the frames are.
+ *
+ *   dst[y, x, o] (+)= b[o] + sum_{t, i, j, c} w[o, c, t, i, j] frame(t)[y + i - kernel/2, x + j - kernel/2, c]
+ *
+ * where frame(frames - 1) is the newest, and there are zeros around every frame. */
+#ifndef ITH_DNN_CONV_H
+#define ITH_DNN_CONV_H
+
+#include "../base/context.h"
+#include "precision.h"
+
+typedef struct ith_conv_shape {
+    int64_t in, out;         /* channels */
+    int64_t frames;          /* of the kernel in time, and of the ring */
+    int64_t kernel;          /* height and width of it, odd */
+    int64_t height, width;   /* of a frame */
+    bool adds;               /* to what dst holds */
+    ith_precision precision; /* of the ring: f32 or bf16 */
+} ith_conv_shape;
+
+/* Made for the OpenMP team of the calling thread; used by one thread at a time, with a team of that size. */
+typedef struct ith_conv ith_conv;
+
+/* weight [out, in, frames, kernel, kernel] of F32, BF16 or F16; it and bias [out] are copied. */
+ITH_PRIVATE ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight,
+                                       ith_dtype weight_type, const float *bias, ith_conv **conv);
+ITH_PRIVATE void ith_conv_destroy(ith_context *context, ith_conv **conv);
+
+/* Bytes of a frame of the ring, of the scratch memory for a run (aligned to 64), and held by such a convolution. */
+ITH_PRIVATE int64_t ith_conv_frame_bytes(const ith_conv_shape *shape);
+ITH_PRIVATE int64_t ith_conv_scratch_bytes(const ith_conv *conv);
+ITH_PRIVATE int64_t ith_conv_bytes(const ith_conv_shape *shape);
+
+/* ring [frames][height, width, in] in the shape's precision, newest: the slot of the newest frame; dst [height, width,
+ * out]. */
+ITH_PRIVATE ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
+                                    void *scratch);
+
+#endif
