@@ -4,8 +4,8 @@
  *     bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--head-dim N] [--seq N] [--threads N] [--repeat N]
  *
  * Each thread has a head of its own, [S, D] queries, keys and values, and does all that a plan would: it packs k and v,
- * then takes its queries block by block. 4 S^2 D operations a head. Best of the repeats; the spread is (median - best)
- * / best. */
+ * then takes its queries block by block. 4 S^2 D operations a head. The peak is the mean of a measurement before and
+ * one after, so that a clock that changes its pace changes both; medians of the repeats are shown. */
 #include "../src/base/clock.h"
 #include "../src/base/dtype.h"
 #include "../src/base/size.h"
@@ -19,6 +19,7 @@
 #include <string.h>
 
 enum { REPEATS_MAX = 100 };
+static const double PEAK_SECONDS = 0.06;
 
 typedef struct settings {
     const char *kernel;
@@ -100,23 +101,31 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return values[count / 2];
+}
+
 static void measure(ith_context *ctx, const problem *p, const head *heads, int repeats)
 {
-    double seconds[REPEATS_MAX], peak = 0.0;
+    double rates[REPEATS_MAX], peaks[REPEATS_MAX], shares[REPEATS_MAX];
+    double work = 4e-9 * (double)p->S * (double)p->S * (double)p->D * p->threads;
+    double before = ith_peak_measure(ith_context_cpu(ctx), p->threads, PEAK_SECONDS);
     for (int n = 0; n < repeats; n++) {
-        peak = fmax(peak, ith_peak_measure(ith_context_cpu(ctx), p->threads, 0.05));
         double start = ith_clock_seconds();
 #pragma omp parallel num_threads(p->threads)
         attend(p, &heads[omp_get_thread_num()]);
-        seconds[n] = ith_clock_seconds() - start;
+        rates[n] = work / (ith_clock_seconds() - start);
+        double after = ith_peak_measure(ith_context_cpu(ctx), p->threads, PEAK_SECONDS);
+        peaks[n] = 0.5 * (before + after);
+        shares[n] = 100.0 * rates[n] / peaks[n];
+        before = after;
     }
-    peak = fmax(peak, ith_peak_measure(ith_context_cpu(ctx), p->threads, 0.05));
-    qsort(seconds, (size_t)repeats, sizeof *seconds, compare);
-    double work = 4.0 * (double)p->S * (double)p->S * (double)p->D * p->threads;
-    double rate = work / seconds[0] * 1e-9;
-    printf("%-12s %-5s %5lld %7lld %8d %10.1f %10.1f %8.1f%% %8.1f%%\n", p->kernel->name, ith_dtype_name(p->dtype),
-           (long long)p->D, (long long)p->S, p->threads, rate, peak, 100.0 * rate / peak,
-           100.0 * (seconds[repeats / 2] / seconds[0] - 1.0));
+    double share = median(shares, repeats); /* sorts */
+    printf("%-12s %-5s %5lld %7lld %8d %10.1f %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
+           ith_dtype_name(p->dtype), (long long)p->D, (long long)p->S, p->threads, median(rates, repeats),
+           median(peaks, repeats), share, shares[0], shares[repeats - 1]);
     fflush(stdout);
 }
 
@@ -137,8 +146,8 @@ static bool bench(ith_context *ctx, const problem *p, int repeats)
 static bool bench_all(ith_context *ctx, const settings *set)
 {
     static const int64_t dims[] = {128, 64, 32};
-    printf("%-12s %-5s %5s %7s %8s %10s %10s %9s %9s\n", "kernel", "dtype", "D", "S", "threads", "GFLOP/s", "peak",
-           "of peak", "spread");
+    printf("%-12s %-5s %5s %7s %8s %10s %10s %9s %9s %9s\n", "kernel", "dtype", "D", "S", "threads", "GFLOP/s", "peak",
+           "of peak", "least", "most");
     for (int i = 0; ith_attn_kernel_at(i) != NULL; i++) {
         const ith_attn_kernel *kernel = ith_attn_kernel_at(i);
         if ((kernel->cpu & ~ith_context_cpu(ctx)) != 0 || (set->kernel && strcmp(set->kernel, kernel->name) != 0))
@@ -182,7 +191,7 @@ static bool parse(int argc, char **argv, settings *set)
 
 int main(int argc, char **argv)
 {
-    settings set = {.dtype = ITH_BF16, .threads = 1, .repeats = 5};
+    settings set = {.dtype = ITH_BF16, .threads = 1, .repeats = 11};
     if (!parse(argc, argv, &set)) {
         fprintf(stderr, "usage: bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--head-dim N] [--seq N]\n"
                         "                     [--threads N] [--repeat N]\n");

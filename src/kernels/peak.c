@@ -1,4 +1,4 @@
-/* Measures the machine's peak rate: ops of all threads over the time that the slowest took. */
+/* Measures the machine's peak rate: the operations of all threads over the time that the slowest took. */
 #include "peak.h"
 
 #include "../base/clock.h"
@@ -17,12 +17,14 @@ const ith_peak *ith_peak_at(int index)
     return index >= 0 && index < PEAKS ? peaks[index] : NULL;
 }
 
-/* One timed round on every thread. */
-static double rate_of(const ith_peak *peak, int threads, int64_t rounds)
+/* Sustained: everything done over all the time it took. */
+static double rate_of(const ith_peak *peak, int threads, double seconds)
 {
     double operations = 0.0, start = ith_clock_seconds();
 #pragma omp parallel num_threads(threads) reduction(+ : operations)
-    operations += peak->work(rounds);
+    do
+        operations += peak->work(1000);
+    while (ith_clock_seconds() - start < seconds);
     return operations / (ith_clock_seconds() - start) * 1e-9;
 }
 
@@ -35,11 +37,8 @@ double ith_peak_measure(uint32_t cpu, int threads, double seconds)
     for (int i = 0; i < PEAKS; i++) {
         if ((peaks[i]->cpu & ~cpu) != 0)
             continue;
-        double start = ith_clock_seconds();
-        do {
-            double rate = rate_of(peaks[i], threads, 20000);
-            best = rate > best ? rate : best;
-        } while (ith_clock_seconds() - start < seconds / usable);
+        double rate = rate_of(peaks[i], threads, seconds / usable);
+        best = rate > best ? rate : best;
     }
     return best;
 }
