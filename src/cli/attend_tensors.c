@@ -256,14 +256,14 @@ int ith_attend_write(ith_context *context, const char *path, ith_attend_tensors 
     const ith_attn_problem *p = &t->problem;
     ith_tensor o = {.name = "o", .dtype = p->dtype, .dims = 4, .shape = {p->batch, p->q_len, p->heads, p->head_dim}};
     ith_tensor lse = {.name = "lse", .dtype = ITH_F32, .dims = 3, .shape = {p->batch, p->heads, p->q_len}};
-    int64_t count = ith_tensor_elements(&o);
+    int64_t count = p->batch * p->q_batch_stride;
     void *rounded = NULL;
     o.data = t->o;
     o.bytes = count * ith_dtype_bytes(o.dtype);
     int code = t->stored == o.dtype ? ITH_EXIT_DONE : convert(context, &o, t->stored, &rounded);
     if (rounded)
         o.data = rounded, o.dtype = t->stored, o.bytes = count * ith_dtype_bytes(o.dtype);
-    lse.data = t->lse, lse.bytes = ith_tensor_elements(&lse) * 4;
+    lse.data = t->lse, lse.bytes = p->batch * p->heads * p->q_len * 4;
     const ith_tensor both[2] = {o, lse};
     static const char *const keys[] = {"plan"};
     if (!code && ith_tensor_file_write(context, path, both, 2, keys, &plan, 1))

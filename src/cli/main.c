@@ -136,7 +136,9 @@ int main(int argc, char **argv)
     char name[64];
     call chosen = {0};
     const struct argp top = {.parser = parse, .args_doc = "COMMAND [ARGUMENT...]", .doc = doc};
-    signal(SIGPIPE, SIG_IGN); /* work of hours does not end because nobody reads the progress any more */
+    /* Work of hours does not end because nobody reads the progress any more, nor without a word on a file too large. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     argp_program_version_hook = print_version;
     argp_err_exit_status = ITH_EXIT_USAGE;
     if (argc > 0)
