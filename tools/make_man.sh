@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Makes the man pages of the program from what its --help says: tools/make_man.sh BUILD_FOLDER [OUTPUT_FOLDER]
+set -eu
+build=$(realpath "$1")
+output=$(realpath -m "${2:-$(dirname "$0")/../docs/man}")
+mkdir -p "$output"
+cd "$build"
+# The date would make every run differ.
+export SOURCE_DATE_EPOCH=0 LC_ALL=C PATH="$build:$PATH"
+
+page() { # its name, what it does, the command
+    local page=$1 purpose=$2 command=$3
+    help2man --no-info --version-string="$(ithaca --version)" --name="$purpose" "$command" |
+        sed -e '1s/.*/.\\" Made from --help by tools\/make_man.sh: change the program, not this page./' \
+            -e "s/^\.TH ITHACA /.TH ${page^^} /" -e 's/January 1970//' \
+            -e "s/^ithaca \\\\- /${page/-/\\\\-} \\\\- /" >"$output/$page.1"
+}
+
+page ithaca "video with Wan 2.1 and 2.2, and exact attention over several ranks" "ithaca"
+page ithaca-generate "a prompt becomes a video" "ithaca generate"
+page ithaca-attend "attention on tensors from a .safetensors file" "ithaca attend"
+page ithaca-info "describe the machine, the kernels and a model" "ithaca info"
+page ithaca-tokenize "the ids that a model's tokenizer gives" "ithaca tokenize"
