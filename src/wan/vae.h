@@ -8,8 +8,8 @@
 
 typedef struct ith_vae_config {
     int64_t z_dim, decoder_base_dim, levels, dim_mult[8], res_blocks;
-    bool temporal_up[8];                 /* per upsampling, in decoding order */
-    float mean[64], std[64];             /* per latent channel */
+    bool temporal_up[8];               /* per upsampling, in decoding order */
+    float mean[64], std[64];           /* per latent channel */
     int64_t stride_time, stride_space; /* 4 and 8 */
 } ith_vae_config;
 /* folder/config.json, checked; the 2.2 autoencoder (is_residual) is refused by name. */

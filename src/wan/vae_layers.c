@@ -1,0 +1,181 @@
+/* Convolutions, residual blocks, and what happens to the numbers between them. */
+#include "vae_layers.h"
+
+#include "../base/size.h"
+
+#include <omp.h>
+#include <string.h>
+
+#define CHUNK_BYTES 65536 /* of a memory operation given to one thread */
+
+int64_t ith_vae_operand_bytes(ith_precision precision)
+{
+    return precision == ITH_PRECISION_BF16 ? 2 : 4;
+}
+
+/* ---- Numbers between layers -----------------------------------------------------------------------------------------
+ */
+
+void ith_vae_norm_silu(const ith_vae_work *work, void *operand, const float *x, const float *gamma, int64_t pixels,
+                       int64_t channels)
+{
+    int64_t chunk = work->line_floats / channels;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < ith_div_up(pixels, chunk); i++) {
+        int64_t begin = i * chunk * channels, count = ith_min64(chunk, pixels - i * chunk);
+        if (work->precision == ITH_PRECISION_F32) {
+            work->rowops->channel_norm((float *)operand + begin, x + begin, gamma, count, channels, true);
+        } else {
+            float *line = work->lines + omp_get_thread_num() * work->line_floats;
+            work->rowops->channel_norm(line, x + begin, gamma, count, channels, true);
+            work->rowops->bf16_from_f32((uint16_t *)operand + begin, line, count * channels);
+        }
+    }
+}
+
+static void operand_copy(const ith_vae_work *work, char *operand, const float *x, int64_t count)
+{
+    if (work->precision == ITH_PRECISION_F32)
+        memcpy(operand, x, (size_t)count * sizeof *x);
+    else
+        work->rowops->bf16_from_f32((uint16_t *)(void *)operand, x, count);
+}
+
+void ith_vae_operand(const ith_vae_work *work, void *operand, const float *x, int64_t count)
+{
+    int64_t chunk = CHUNK_BYTES / 4, bytes = ith_vae_operand_bytes(work->precision);
+#pragma omp parallel for schedule(static)
+    for (int64_t begin = 0; begin < count; begin += chunk)
+        operand_copy(work, (char *)operand + begin * bytes, x + begin, ith_min64(chunk, count - begin));
+}
+
+void ith_vae_upsample(const ith_vae_work *work, void *operand, const float *x, int64_t stride, int64_t height,
+                      int64_t width, int64_t channels)
+{
+    int64_t pixel_bytes = channels * ith_vae_operand_bytes(work->precision), row_bytes = 2 * width * pixel_bytes;
+#pragma omp parallel for schedule(static)
+    for (int64_t y = 0; y < height; y++) {
+        char *row = (char *)operand + 2 * y * row_bytes;
+        for (int64_t i = 0; i < width; i++) {
+            char *pixel = row + 2 * i * pixel_bytes;
+            operand_copy(work, pixel, x + (y * width + i) * stride, channels);
+            memcpy(pixel + pixel_bytes, pixel, (size_t)pixel_bytes);
+        }
+        memcpy(row + row_bytes, row, (size_t)row_bytes);
+    }
+}
+
+/* ---- Convolutions
+ * ---------------------------------------------------------------------------------------------------- */
+
+static ith_conv_shape shape_of(const ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
+                               bool adds)
+{
+    return (ith_conv_shape){.in = filter->in,
+                            .out = filter->out,
+                            .frames = filter->frames,
+                            .kernel = filter->kernel,
+                            .height = height,
+                            .width = width,
+                            .adds = adds,
+                            .precision = work->precision};
+}
+
+ith_status ith_vae_conv_create(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
+                               bool adds, ith_conv **out)
+{
+    ith_conv_shape shape = shape_of(work, filter, height, width, adds);
+    ith_status status =
+        ith_conv_create(work->context, &shape, filter->weight->data, filter->weight->dtype, filter->bias, out);
+    if (!status)
+        work->conv_scratch_bytes = ith_max64(work->conv_scratch_bytes, ith_conv_scratch_bytes(*out));
+    return status ? ith_fail_in(work->context, status, "%s", filter->weight->name) : ITH_OK;
+}
+
+ith_status ith_vae_linear_create(ith_vae_work *work, const ith_vae_filter *filter, ith_linear **out)
+{
+    ith_status status = ith_linear_create(work->context, filter->in, filter->out, filter->weight->data,
+                                          filter->weight->dtype, filter->bias, work->precision, out);
+    return status ? ith_fail_in(work->context, status, "%s", filter->weight->name) : ITH_OK;
+}
+
+/* By the team, whose threads will use it. */
+static void clear(char *memory, int64_t bytes)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t begin = 0; begin < bytes; begin += CHUNK_BYTES)
+        memset(memory + begin, 0, (size_t)ith_min64(CHUNK_BYTES, bytes - begin));
+}
+
+ith_status ith_vae_causal_create(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
+                                 bool adds, ith_vae_causal *out)
+{
+    out->shape = shape_of(work, filter, height, width, adds);
+    ith_status status = ith_vae_conv_create(work, filter, height, width, adds, &out->conv);
+    if (status)
+        return status;
+    int64_t frame_bytes = ith_conv_frame_bytes(&out->shape);
+    out->ring = ith_alloc(work->context, filter->frames, frame_bytes, "frames that a convolution remembers");
+    if (!out->ring)
+        return ITH_ERR_MEMORY;
+    clear(out->ring, filter->frames * frame_bytes);
+    return ITH_OK;
+}
+
+void ith_vae_causal_free(ith_vae_work *work, ith_vae_causal *causal)
+{
+    ith_conv_destroy(work->context, &causal->conv);
+    ith_free(work->context, causal->ring);
+    causal->ring = NULL;
+}
+
+void *ith_vae_causal_next(ith_vae_causal *causal)
+{
+    causal->newest = (causal->newest + 1) % causal->shape.frames;
+    return causal->ring + causal->newest * ith_conv_frame_bytes(&causal->shape);
+}
+
+ith_status ith_vae_causal_run(ith_vae_work *work, ith_vae_causal *causal, float *dst)
+{
+    return ith_conv_run(work->context, causal->conv, causal->ring, causal->newest, dst, work->conv_scratch);
+}
+
+/* ---- Residual blocks
+ * -------------------------------------------------------------------------------------------------- */
+
+ith_status ith_vae_residual_create(ith_vae_work *work, const ith_vae_residual *weights, int64_t height, int64_t width,
+                                   ith_vae_residual_layer *out)
+{
+    out->weights = weights;
+    ith_status status = ith_vae_causal_create(work, &weights->conv1, height, width, false, &out->conv1);
+    if (!status)
+        status = ith_vae_causal_create(work, &weights->conv2, height, width, true, &out->conv2);
+    if (!status && weights->shortcut.weight)
+        status = ith_vae_linear_create(work, &weights->shortcut, &out->shortcut);
+    return status;
+}
+
+void ith_vae_residual_free(ith_vae_work *work, ith_vae_residual_layer *layer)
+{
+    ith_vae_causal_free(work, &layer->conv1);
+    ith_vae_causal_free(work, &layer->conv2);
+    ith_linear_destroy(work->context, &layer->shortcut);
+}
+
+ith_status ith_vae_residual_run(ith_vae_work *work, ith_vae_residual_layer *layer)
+{
+    const ith_conv_shape *shape = &layer->conv1.shape;
+    int64_t pixels = shape->height * shape->width;
+    float *h = (float *)(void *)work->temp;
+    ith_vae_norm_silu(work, ith_vae_causal_next(&layer->conv1), work->x, layer->weights->norm1, pixels, shape->in);
+    ith_status status = ith_vae_causal_run(work, &layer->conv1, h);
+    if (!status && layer->shortcut) {
+        float *to = work->x == work->main ? work->side : work->main;
+        status = ith_linear_run(work->context, layer->shortcut, pixels, work->x, shape->in, to, shape->out);
+        work->x = to;
+    }
+    if (status)
+        return status;
+    ith_vae_norm_silu(work, ith_vae_causal_next(&layer->conv2), h, layer->weights->norm2, pixels, shape->out);
+    return ith_vae_causal_run(work, &layer->conv2, work->x);
+}
