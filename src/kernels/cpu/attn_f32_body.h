@@ -195,12 +195,12 @@ static int64_t scratch_bytes(int64_t head_dim)
 static pass pass_in(float *scratch, int64_t rows, int64_t D)
 {
     pass t = {.rows = rows, .D = D, .padded = padded_dim(D)};
-    t.o = scratch;
+    t.q = scratch;
+    t.o = t.q + Q_BLOCK * D;
     t.s = t.o + Q_BLOCK * t.padded;
     t.top = t.s + Q_BLOCK * S_STRIDE;
     t.l = t.top + Q_BLOCK * LANES;
-    t.q = t.l + Q_BLOCK * LANES;
-    t.m = t.q + Q_BLOCK * D;
+    t.m = t.l + Q_BLOCK * LANES;
     t.shift = t.m + Q_BLOCK;
     t.scale = t.shift + Q_BLOCK;
     return t;
@@ -269,6 +269,9 @@ static void store_output(pass *t, const ith_attn_run *r, int64_t first)
 static __attribute__((noinline)) void tile_scores(float *s, float *top, const float *q, const float *panel, int64_t D)
 {
     const float *k = panel_keys(panel);
+    for (int r = 0; r < ROWS; r++)
+        for (int n = 0; n < TILE_VECS; n++)
+            __builtin_prefetch(s + (ROWS + r) * S_STRIDE + n * LANES, 1); /* where the next tile goes */
     vec sum[ROWS][TILE_VECS];
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
@@ -276,6 +279,7 @@ static __attribute__((noinline)) void tile_scores(float *s, float *top, const fl
         for (int n = 0; n < TILE_VECS; n++)
             sum[r][n] = vec_set(0.0f);
     for (int64_t d = 0; d < D; d++, q += ROWS, k += PANEL) {
+        __builtin_prefetch(q + ROWS * D); /* the next tile's */
         vec x[TILE_VECS];
 #pragma GCC unroll 16
         for (int n = 0; n < TILE_VECS; n++)

@@ -8,7 +8,7 @@ typedef __m512 vec;
 #define ROWS 6
 #define TILE_VECS 4 /* 24 sums, 4 vectors of k or v, 1 of q or p */
 #define Q_BLOCK 384
-#define BLOCK_PANELS 2
+#define BLOCK_PANELS 4
 
 static inline vec vec_load(const float *x)
 {
