@@ -30,6 +30,8 @@ ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit
 /* An expert's weights, packed. Read-only once loaded: shared by all ranks of a process. precision: F32 or BF16. */
 typedef struct ith_dit ith_dit;
 ith_status ith_dit_load(ith_context *context, const char *folder, ith_precision precision, ith_dit **out);
+/* Whether it would load: every tensor there, by name, type and shape, and no other. Reads headers and vectors only. */
+ith_status ith_dit_check(ith_context *context, const char *folder);
 void ith_dit_free(ith_context *context, ith_dit **dit);
 const ith_dit_config *ith_dit_config_of(const ith_dit *dit);
 

@@ -18,6 +18,7 @@ typedef struct loader {
     ith_store *store;
     const ith_dit *dit;
     char prefix[48]; /* of the names that are being taken: "" or "blocks.N." */
+    bool looks_only; /* names, types and shapes are checked, and nothing is packed */
 } loader;
 
 typedef struct tensor_name {
@@ -51,7 +52,7 @@ static ith_status load_linear_shaped(loader *l, const char *module, int dims, co
     ith_status status = ith_store_take(l->context, l->store, name_of(l, module, ".weight").text, dims, shape, &weight);
     if (!status)
         status = ith_store_take_f32(l->context, l->store, name_of(l, module, ".bias").text, 1, &shape[0], &bias);
-    if (!status)
+    if (!status && !l->looks_only)
         status = ith_linear_create(l->context, in, shape[0], weight->data, weight->dtype, bias, precision, out);
     ith_store_release(l->store, weight);
     ith_free(l->context, bias);
@@ -104,9 +105,9 @@ static ith_status load_stacked(loader *l, const char *const *modules, int count,
         ith_free(l->context, one);
         one = NULL;
     }
-    if (!status)
+    if (!status && !l->looks_only)
         status = stack_weights(l, weights, count, &type, &stack);
-    if (!status)
+    if (!status && !l->looks_only)
         status = ith_linear_create(l->context, dim, count * dim, stack, type, bias, l->dit->precision, out);
     for (int i = 0; i < count; i++)
         ith_store_release(l->store, weights[i]);
@@ -173,7 +174,7 @@ static ith_status load_head(loader *l, ith_dit *dit)
         status = ith_store_take(l->context, l->store, "proj_out.weight", 2, shape, &weight);
     if (!status)
         status = ith_store_take_f32(l->context, l->store, "proj_out.bias", 1, &rows, &bias);
-    if (status)
+    if (status || l->looks_only)
         goto done;
     float *ordered_bias = ordered + rows * dim;
     for (int64_t row = 0; row < rows; row++) {
@@ -215,12 +216,12 @@ static ith_status load_outside(loader *l, ith_dit *dit)
     return status ? status : load_head(l, dit);
 }
 
-static ith_status load_all(ith_context *context, const char *folder, ith_dit *dit)
+static ith_status load_all(ith_context *context, const char *folder, bool looks_only, ith_dit *dit)
 {
     ith_status status = ith_dit_config_read(context, folder, &dit->config);
     if (status)
         return status;
-    loader l = {.context = context, .dit = dit};
+    loader l = {.context = context, .dit = dit, .looks_only = looks_only};
     status = ith_store_open(context, folder, STEM, &l.store);
     if (!status)
         status = load_outside(&l, dit);
@@ -246,10 +247,20 @@ ith_status ith_dit_load(ith_context *context, const char *folder, ith_precision 
     if (!dit)
         return ITH_ERR_MEMORY;
     dit->precision = precision;
-    ith_status status = load_all(context, folder, dit);
+    ith_status status = load_all(context, folder, false, dit);
     if (status)
         ith_dit_free(context, &dit);
     *out = dit;
+    return status;
+}
+
+ith_status ith_dit_check(ith_context *context, const char *folder)
+{
+    ith_dit *dit = ith_alloc_zero(context, 1, sizeof *dit, "a transformer");
+    if (!dit)
+        return ITH_ERR_MEMORY;
+    ith_status status = load_all(context, folder, true, dit);
+    ith_dit_free(context, &dit);
     return status;
 }
 

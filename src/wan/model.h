@@ -21,6 +21,9 @@ typedef struct ith_model {
 
 /* ITH_ERR_IO or ITH_ERR_FORMAT for a file that is missing or wrong, ITH_ERR_UNSUPPORTED for a model of another kind. */
 ith_status ith_model_read(ith_context *context, const char *folder, ith_model **out);
+/* Whether every component's weights are there, by name, type and shape, so that a run does not find out after an hour
+ * that its second expert is cut short. Reads headers and small tensors only. */
+ith_status ith_model_check_weights(ith_context *context, const ith_model *model);
 void ith_model_free(ith_context *context, ith_model **model);
 
 /* folder/part, to be freed with ith_free. */

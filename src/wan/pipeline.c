@@ -7,6 +7,7 @@
 
 #include "../base/clock.h"
 #include "../base/context.h"
+#include "../dnn/linear.h"
 #include "denoise.h"
 #include "noise.h"
 
