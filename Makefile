@@ -6,7 +6,7 @@ DEMO    ?= demo.mp4
 PROMPT  ?= A red circle moves to the right on a black background.
 CTEST   := ctest --output-on-failure -j1 --no-tests=error
 
-.PHONY: help dependencies build demo check check-sanitizers bench asan tsan install format clean
+.PHONY: help dependencies build demo check bench asan tsan install format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -22,11 +22,8 @@ demo: build ## a video from the small model kept here
 	$(BUILD)/ithaca generate --model models/shapes --prompt "$(PROMPT)" --output $(DEMO)
 	@echo "The video is $(abspath $(DEMO))"
 
-check: dependencies check-sanitizers build ## build and run every test
+check: build ## build and run every test
 	@cd $(BUILD) && $(CTEST)
-
-check-sanitizers: dependencies
-	@$(MAKE) --no-print-directory asan tsan
 
 asan: dependencies ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan >/dev/null
