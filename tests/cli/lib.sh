@@ -1,0 +1,34 @@
+# What the tests of the program share. A test is run in tests/ with the build folder as its argument.
+set -u
+build=$(realpath "$1")
+ithaca=$build/ithaca
+model=$(realpath ../models/shapes)
+golden=$(realpath golden)
+root=$(realpath ..)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# expect STATUS WORDS COMMAND...: the exit status, and an extended regular expression on standard error. Standard output
+# is left in $work/out, standard error in $work/err.
+expect() {
+    local want=$1 words=$2 status=0
+    shift 2
+    "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+    [ "$status" = "$want" ] || fail "exit status $status instead of $want: $* ($(head -c 300 "$work/err"))"
+    [ -z "$words" ] || grep -qE -- "$words" "$work/err" || fail "no '$words' on standard error: $* ($(head -c 300 "$work/err"))"
+}
+
+# same FILE FILE
+same() {
+    cmp -s "$1" "$2" || fail "$1 and $2 differ"
+}
+
+finish() {
+    [ "$failures" = 0 ] && echo "$(basename "$0"): all is well" || exit 1
+}

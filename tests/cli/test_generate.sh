@@ -1,0 +1,130 @@
+#!/usr/bin/env bash
+# ithaca generate from end to end on the small checkpoint: kinds of output, ranks, saved latents, interruption, failures.
+. cli/lib.sh
+cd "$work"
+small="--model $model --height 64 --width 64 --frames 5 --steps 3 --threads 2"
+prompt="A red circle moves to the right on a black background."
+
+# generate STATUS WORDS OUTPUT OPTION...
+generate() {
+    local status=$1 words=$2 output=$3
+    shift 3
+    expect "$status" "$words" "$ithaca" generate $small --prompt "$prompt" --output "$output" "$@"
+}
+
+# Nothing but these names is in the folder, beside what the tests keep.
+left() {
+    local there want=$*
+    there=$(echo $(ls -A | grep -vxE 'out|err' | sort))
+    [ "$there" = "$want" ] || fail "left behind: $there instead of $want"
+}
+
+# mp4, with what it was made from in its metadata, and the summary.
+generate 0 "denoise: step 3 of 3" clip.mp4 --seed 7 --precision f32
+grep -q "decode: frame 5 of 5" err || fail "no line about the last frame"
+grep -q "predicted peak memory" err || fail "no predicted memory"
+for words in "clip.mp4: 5 frames of 64 x 64 at 12 frames" "seed 7; steps 3; shift 3; guidance 4,3" load plan inference \
+    conditioning "denoise .*3 steps" "VAE decode .*compute .*writing" "peak memory .*predicted"; do
+    grep -qE "$words" out || fail "the summary lacks '$words': $(cat out)"
+done
+grep -qa ftypisom clip.mp4 || fail "clip.mp4 is no mp4"
+grep -qa "$prompt" clip.mp4 || fail "no prompt in the metadata"
+grep -qa "seed 7; steps 3" clip.mp4 || fail "no seed in the metadata"
+left clip.mp4
+cp clip.mp4 first.mp4
+generate 0 "" clip.mp4 --seed 7 --precision f32 --quiet
+[ -s out ] || [ -s err ] && fail "--quiet talks"
+same clip.mp4 first.mp4
+generate 0 "" clip.mp4 --seed 8 --precision f32
+cmp -s clip.mp4 first.mp4 && fail "another seed gives the same video"
+rm ./*.mp4
+
+generate 0 "" clip.gif --json
+[ "$(head -c 6 clip.gif)" = GIF89a ] || fail "clip.gif is no GIF"
+jq -e '.frames == 5 and .height == 64 and .width == 64 and .fps == 12 and .output == "clip.gif" and
+    .sampling.steps == 3 and .sampling.guidance == [4, 3] and .sampling.seed == 0 and
+    (.seconds | .total >= .inference and .inference >= .denoise and .denoise > 0 and .decode > 0) and
+    (.memory | .predicted_bytes > 0 and .peak_bytes > 0 and .resident_bytes >= .peak_bytes / 4)' out >/dev/null ||
+    fail "the JSON lacks something: $(cat out)"
+rm clip.gif
+
+# PNGs; the same ones on any number of ranks with ulysses.
+generate 0 "" one/ --precision f32
+[ "$(ls one | tr '\n' ' ')" = "frame_0000.png frame_0001.png frame_0002.png frame_0003.png frame_0004.png " ] ||
+    fail "PNGs: $(ls one)"
+generate 0 "" two/ --precision f32 --ranks 2 --strategy ulysses
+diff -r one two || fail "two ranks of ulysses give other bits"
+generate 1 "already holds frames" one/
+generate 0 "" ring/ --ranks 2 --strategy ring --cfg sequential
+rm -r one two ring
+left
+
+# Options in files: the command line counts more than --config, and that more than the model's ithaca.yaml.
+printf 'steps: 2\nguidance: 1\nfps: 24\noutput: from_config.gif\n' >c.yaml
+expect 0 "step 2 of 2" "$ithaca" generate --model "$model" --config c.yaml --prompt x --height 32 --width 32 --frames 1 \
+    --fps 30 --json
+jq -e '.fps == 30 and .sampling.steps == 2 and .sampling.guidance == [1, 1] and .sampling.shift == 3' out >/dev/null ||
+    fail "precedence: $(cat out)"
+left c.yaml from_config.gif
+rm c.yaml from_config.gif
+
+# Latents: kept, gone on from, dumped.
+generate 0 "" whole/ --keep-latents --dump dump.safetensors --precision f32
+left dump.safetensors whole whole.latents.safetensors
+expect 0 "" "$ithaca" generate --model "$model" --from-latents whole.latents.safetensors --output again/ --precision f32
+diff -r whole again || fail "saved latents decode to other frames"
+expect 0 "" "$ithaca" generate --model "$model" --from-latents dump.safetensors --output dumped/ --precision f32
+diff -r whole dumped || fail "dumped latents decode to other frames"
+generate 0 "" noise/ --noise dump.safetensors --precision f32
+diff -r whole noise || fail "dumped noise gives other frames"
+expect 0 "" "$ithaca" generate --model "$model" --from-latents whole.latents.safetensors --output clip.mp4
+grep -qa "$prompt" clip.mp4 || fail "the prompt does not survive in saved latents"
+truncate -s -1 dump.safetensors
+expect 1 "dump.safetensors" "$ithaca" generate --model "$model" --from-latents dump.safetensors --output cut.mp4
+rm -r dumped noise again clip.mp4 whole dump.safetensors
+
+# A disk that is full while the video is written, and while latents are.
+expect 1 "'full.mp4' cannot be written: .*File too large" bash -c 'ulimit -f 1; exec "$@"' - "$ithaca" generate \
+    --model "$model" --from-latents whole.latents.safetensors --output full.mp4 --quiet --crf 0
+expect 1 "full.mp4.latents.safetensors" bash -c 'ulimit -f 4; exec "$@"' - "$ithaca" generate $small --prompt x \
+    --output full.mp4 --quiet --frames 17
+left whole.latents.safetensors
+rm whole.latents.safetensors
+
+generate 1 "frames.*17.*21|frames.*9.*13|nearest" clip.mp4 --frames 18
+generate 1 "height.*96.*112|nearest" clip.mp4 --height 100
+generate 1 "UTF-8" clip.mp4 --prompt $'\xff\xfe'
+generate 1 "none" clip.mp4 --noise none
+generate 1 "ulysses|mesh|ranks" clip.mp4 --ranks 4 --ulysses 3
+left
+
+# interrupt SIGNAL LINE COMMAND...: sends the signal when the line has been printed.
+interrupt() {
+    local signal=$1 line=$2 status=0 process
+    shift 2
+    set -m # so that the process does not inherit an ignored SIGINT
+    "$@" >out 2>err &
+    process=$!
+    set +m
+    for _ in $(seq 600); do
+        grep -q "$line" err && break
+        sleep 0.05
+    done
+    kill -s "$signal" "$process"
+    wait "$process" || status=$?
+    [ "$status" = 1 ] || fail "interrupted with $signal after '$line': exit status $status: $(tail -n 3 err)"
+}
+interrupt INT "denoise: step 2 " "$ithaca" generate $small --prompt x --steps 5000 --output clip.mp4
+grep -q "Nothing was written" err || fail "interrupted: $(tail -n 3 err)"
+left
+interrupt TERM "decode: frame" "$ithaca" generate $small --prompt x --frames 201 --steps 1 --output clip.mp4
+grep -q -- "--from-latents 'clip.mp4.latents.safetensors'" err || fail "not told how to go on: $(tail -n 3 err)"
+left clip.mp4.latents.safetensors
+
+# A bar on a terminal.
+if command -v script >/dev/null; then
+    script -qec "$ithaca generate $small --prompt x --output bar.mp4" /dev/null </dev/null >out 2>&1
+    grep -qE '\[=+> *\] step 1/3, .* left' out || fail "no bar on a terminal"
+    grep -q "step 1 of 3" out && fail "lines on a terminal"
+fi
+finish

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# ithaca tokenize gives the golden ids, for arguments and for lines of standard input.
+. cli/lib.sh
+
+tokens=$golden/shapes/tokenizer.json
+mapfile -d '' -t texts < <(jq -j '.[].text + "\u0000"' "$tokens")
+jq -r '.[].ids | map(tostring) | join(" ")' "$tokens" >"$work/want"
+expect 0 "" "$ithaca" tokenize --model "$model" -- "${texts[@]}"
+same "$work/want" "$work/out"
+
+jq -r '.[] | select(.text | contains("\n") | not) | .text' "$tokens" >"$work/lines"
+jq -r '.[] | select(.text | contains("\n") | not) | .ids | map(tostring) | join(" ")' "$tokens" >"$work/want"
+"$ithaca" tokenize --model "$model" <"$work/lines" >"$work/out" 2>"$work/err" || fail "lines: $(cat "$work/err")"
+same "$work/want" "$work/out"
+printf 'last line without an end' | "$ithaca" tokenize --model "$model" | grep -q ' 1$' || fail "the last line"
+[ -z "$("$ithaca" tokenize --model "$model" </dev/null)" ] || fail "no line in, a line out"
+
+expect 1 "text 2: .*UTF-8" "$ithaca" tokenize --model "$model" fine $'not \xff\xfe fine'
+printf 'a\nb\0c\n' | "$ithaca" tokenize --model "$model" >"$work/out" 2>"$work/err" && fail "NUL is taken"
+grep -q "text 2: .*NUL" "$work/err" || fail "NUL: $(cat "$work/err")"
+finish

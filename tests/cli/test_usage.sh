@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Commands that make no sense, numbers that are none, configuration files, help and man pages: all without a model's
+# weights.
+. cli/lib.sh
+
+expect 2 "a command is needed" "$ithaca"
+expect 2 "no command 'paint'" "$ithaca" paint
+expect 2 "unrecognized option" "$ithaca" --nonsense
+expect 0 "" "$ithaca" --version
+grep -q "^ithaca [0-9.]*$" "$work/out" || fail "--version says $(cat "$work/out")"
+for command in generate attend info tokenize; do
+    expect 0 "" "$ithaca" $command --help
+    grep -q "Usage: ithaca $command" "$work/out" || fail "$command --help does not say how to use it"
+    [ -s "$work/err" ] && fail "$command --help writes on standard error"
+    expect 2 "unrecognized option.*nonsense" "$ithaca" $command --nonsense
+    expect 0 "" "$ithaca" $command --version
+done
+
+expect 2 "--model is needed" "$ithaca" generate --prompt x
+expect 2 "--prompt is needed" "$ithaca" generate --model "$model"
+expect 2 "--input is needed" "$ithaca" attend --output "$work/o"
+expect 2 "--output is needed" "$ithaca" attend --input "$work/i"
+expect 2 "--model is needed" "$ithaca" tokenize x
+expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --seed 1 --noise n
+expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --quiet --verbose
+expect 2 "--dump" "$ithaca" generate --model "$model" --from-latents l --dump d
+expect 2 "not an option" "$ithaca" generate --model "$model" --prompt x a red circle
+
+# Numbers: all of it, in range, finite.
+while read -r option value; do
+    expect 2 "--$option: '${value/+/.}' is no" "$ithaca" generate --model "$model" --prompt x --output "$work/c.mp4" \
+        "--$option=$value"
+done <<'END'
+steps 12x
+steps
+steps 0
+steps -4
+steps +4
+steps 1.5
+steps 0x10
+steps 99999999999999999999
+frames 0
+height 1e3
+width ten
+crf 52
+crf -1
+seed -1
+seed 18446744073709551616
+seed 1e3
+shift nan
+shift inf
+shift 0
+shift 1e999
+shift 3,0
+fps 0
+fps -12
+boundary 1.1
+guidance 1,2,3
+guidance ,1
+guidance 1,
+guidance a
+guidance nan,1
+ranks 0
+threads 0
+ulysses 0
+ring x
+solver dpm
+sigmas UniPC
+cfg both
+precision f64
+END
+expect 2 "--ranks: 'x' is no" "$ithaca" attend --input i --output o --ranks x
+expect 2 "--precision: 'f16' is no" "$ithaca" attend --input i --output o --precision f16
+expect 2 "--strategy: .*spiral" "$ithaca" generate --model "$model" --prompt x --output "$work/c.mp4" --strategy spiral
+
+# The output is looked at before the model.
+expect 1 "no known kind" "$ithaca" generate --model /none --prompt x --output "$work/clip.avi"
+expect 1 "its folder does not exist" "$ithaca" generate --model /none --prompt x --output "$work/none/clip.mp4"
+expect 1 "not an ordinary file|Not a directory" "$ithaca" generate --model /none --prompt x --output /dev/full/clip.mp4
+expect 1 "'$work/none/d'" "$ithaca" generate --model /none --prompt x --output "$work/c.mp4" --dump "$work/none/d"
+expect 1 "/none" "$ithaca" generate --model /none --prompt x --output "$work/c.mp4"
+expect 1 "/none" "$ithaca" info --model /none
+expect 1 "/none" "$ithaca" tokenize --model /none x
+
+# config CONTENT WORDS: the configuration file is refused, with its line.
+config() {
+    printf "$1" >"$work/c.yaml"
+    expect 1 "$2" "$ithaca" generate --model /none --prompt x --output "$work/c.mp4" --config "$work/c.yaml"
+}
+config 'steps: 4\nseeds: 1\n' "c.yaml:2: seeds: there is no such option"
+config '# comment\n\nsteps: 12x\n' "c.yaml:3: steps: '12x' is not a whole number"
+config 'steps: [1, 2]\n' "c.yaml:1: steps: its value is not a single one"
+config 'guidance: [1, 2, 3]\n' "c.yaml:1: guidance: '1,2,3'"
+config 'guidance: {a: 1}\n' "c.yaml:1: guidance"
+config 'steps: 1\nsteps: 2\n' "c.yaml:2: steps: it is set twice"
+config 'steps: [1\n' "c.yaml:2: "
+config '\tsteps: 1\n' "c.yaml:1: "
+config 'just words\n' "c.yaml:1: the file: it is not a mapping"
+config 'config: other.yaml\n' "c.yaml:1: config: only the command line"
+config 'json: maybe\n' "c.yaml:1: json: 'maybe' is neither true nor false"
+config 'prompt: "a\\0b"\n' "c.yaml:1: prompt"
+config '\xff\xfe\n' "c.yaml:"
+config '' "/none"
+config 'guidance: 3\nprompt: |\n  two\n  lines\nnegative:\nshift: 5\n' "/none"
+expect 1 "none.yaml: No such file" "$ithaca" generate --prompt x --config "$work/none.yaml"
+expect 1 "not a file" "$ithaca" generate --prompt x --config /dev/zero
+
+# The defaults of a model folder may not name files.
+mkdir "$work/model"
+echo 'output: /etc/passwd' >"$work/model/ithaca.yaml"
+expect 1 "model/ithaca.yaml:1: output: a model folder may not set it" \
+    "$ithaca" generate --model "$work/model" --prompt x --output "$work/c.mp4"
+
+# The example names every option that a file may set, and is one.
+expect 1 "/none" "$ithaca" generate --config "$root/examples/ithaca.yaml" --model /none --prompt x --output "$work/c.mp4"
+for option in $("$ithaca" generate --help | grep -oE -- '--[a-z-]+' | sort -u | cut -c3-); do
+    case $option in config | from-latents | help | usage | version) continue ;; esac
+    grep -qE "^(# )?$option:" "$root/examples/ithaca.yaml" || fail "examples/ithaca.yaml does not explain $option"
+done
+sed -nE 's/^(# )?([a-z-]+: .*)/\2/p' "$root/examples/ithaca.yaml" >"$work/all.yaml"
+expect 1 "/none" "$ithaca" generate --config "$work/all.yaml" --model /none --prompt x --output "$work/c.mp4" --quiet
+
+# Standard output that is full, or closed.
+"$ithaca" info >/dev/full 2>"$work/err" && fail "info > /dev/full succeeds"
+grep -q "standard output: No space left" "$work/err" || fail "info > /dev/full says: $(cat "$work/err")"
+{ "$ithaca" info 2>"$work/err"; } | true
+[ -s "$work/err" ] && fail "a reader that goes away is complained about: $(cat "$work/err")"
+
+"$ithaca" info --json | jq -e '.version and .machine.processors >= 1 and (.kernels | length) >= 1 and
+    any(.kernels[]; .usable) and .transports[0].name == "local"' >/dev/null || fail "info --json lacks something"
+
+if command -v help2man >/dev/null; then
+    "$root/tools/make_man.sh" "$build" "$work/man"
+    diff -r "$work/man" "$root/docs/man" || fail "docs/man is not what --help says: run tools/make_man.sh"
+fi
+[ -z "$(ls -A "$work" | grep -E 'mp4|partial')" ] || fail "something was left behind: $(ls -A "$work")"
+finish
