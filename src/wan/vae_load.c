@@ -15,7 +15,7 @@ typedef struct tensor_name {
 static tensor_name name_of(const char *module, const char *what)
 {
     tensor_name name;
-    snprintf(name.text, sizeof name.text, "%s.%s", module, what);
+    snprintf(name.text, sizeof name.text, "%.150s.%.32s", module, what);
     return name;
 }
 

@@ -1,0 +1,291 @@
+/* The decoder against golden files: latents to frames. */
+#include "wan/vae.h"
+
+#include <ithaca/files.h>
+
+#include "support/golden.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MODEL "../models/shapes/vae"
+#define GOLDEN "golden/shapes/vae.safetensors"
+#define VIDEO "golden/shapes/video.safetensors"
+
+static ith_context *new_context(void)
+{
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    return context;
+}
+
+/* The frames of a decoding, one after the other. */
+typedef struct frames {
+    float *numbers;
+    int64_t count, most, stop_at; /* stop_at: the frame that is refused; -1: none */
+} frames;
+
+static ith_status keep_frame(void *user, int64_t index, const float *frame, int64_t height, int64_t width)
+{
+    frames *f = user;
+    assert_int_equal(index, f->count);
+    assert_true(index < f->most);
+    if (index == f->stop_at)
+        return ITH_ERR_INTERRUPTED;
+    memcpy(f->numbers + index * height * width * 3, frame, (size_t)(height * width * 3) * sizeof *frame);
+    f->count++;
+    return ITH_OK;
+}
+
+static double decode_error(ith_precision precision, const char *z_name, const char *decoded_name)
+{
+    ith_context *context = new_context();
+    ith_tensor_file *file = NULL;
+    ith_vae *vae = NULL;
+    assert_int_equal(ith_tensor_file_open(context, GOLDEN, &file), ITH_OK);
+    assert_int_equal(ith_vae_load(context, MODEL, precision, &vae), ITH_OK);
+    const ith_tensor *z = ith_tensor_file_find(file, z_name), *decoded = ith_tensor_file_find(file, decoded_name);
+    const int64_t *shape = decoded->shape, positions = shape[1] * shape[2] * shape[3];
+    float *reference = malloc((size_t)decoded->bytes);
+    frames out = {malloc((size_t)decoded->bytes), 0, shape[1], -1};
+    for (int64_t c = 0; c < 3; c++)
+        for (int64_t i = 0; i < positions; i++)
+            reference[i * 3 + c] = ((const float *)decoded->data)[c * positions + i];
+    assert_int_equal(ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], keep_frame, &out),
+                     ITH_OK);
+    assert_int_equal(out.count, shape[1]);
+    double error = relative_l2(out.numbers, reference, positions * 3);
+    free(reference), free(out.numbers);
+    ith_vae_free(context, &vae);
+    ith_tensor_file_close(&file);
+    ith_context_destroy(&context);
+    return error;
+}
+
+static void test_golden(void **state)
+{
+    (void)state;
+    assert_true(decode_error(ITH_PRECISION_F32, "z", "decoded") <= 5e-5);
+    assert_true(decode_error(ITH_PRECISION_F32, "z1", "decoded1") <= 5e-5);
+}
+
+typedef struct comparison {
+    int64_t numbers, by_one, by_more;
+    double psnr;
+    ith_memory_use memory;
+    int64_t predicted_bytes;
+} comparison;
+
+static comparison compare_video(ith_precision precision)
+{
+    ith_context *context = new_context();
+    ith_tensor_file *file = NULL;
+    ith_vae *vae = NULL;
+    assert_int_equal(ith_vae_load(context, MODEL, precision, &vae), ITH_OK);
+    assert_int_equal(ith_tensor_file_open(context, VIDEO, &file), ITH_OK);
+    const ith_tensor *z = ith_tensor_file_find(file, "latents"), *golden = ith_tensor_file_find(file, "frames");
+    const int64_t *s = golden->shape;
+    comparison result = {.numbers = s[0] * s[1] * s[2] * s[3]};
+    frames out = {malloc((size_t)result.numbers * sizeof(float)), 0, s[0], -1};
+    assert_int_equal(ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], keep_frame, &out),
+                     ITH_OK);
+    assert_int_equal(out.count, s[0]);
+    double squares = 0;
+    for (int64_t i = 0; i < result.numbers; i++) {
+        assert_true(out.numbers[i] >= -1 && out.numbers[i] <= 1);
+        long pixel = lrintf((out.numbers[i] / 2 + 0.5f) * 255), off = labs(pixel - ((const uint8_t *)golden->data)[i]);
+        result.by_one += off == 1;
+        result.by_more += off > 1;
+        squares += (double)(off * off);
+    }
+    result.psnr = 10 * log10(255.0 * 255.0 * (double)result.numbers / squares);
+    result.memory = ith_context_memory(context);
+    result.predicted_bytes = ith_vae_decode_bytes(ith_vae_config_of(vae), precision, z->shape[2], z->shape[3]);
+    free(out.numbers);
+    ith_tensor_file_close(&file);
+    ith_vae_free(context, &vae);
+    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    ith_context_destroy(&context);
+    return result;
+}
+
+static void test_video(void **state)
+{
+    (void)state;
+    comparison f32 = compare_video(ITH_PRECISION_F32);
+    assert_int_equal(f32.by_more, 0);
+    assert_true(f32.by_one * 10000 <= f32.numbers);
+    assert_true(f32.memory.peak_bytes < 150 << 20);
+    assert_true(fabs((double)f32.predicted_bytes / (double)f32.memory.peak_bytes - 1) < 0.1);
+}
+
+static void test_video_bf16(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    ith_vae *vae = NULL;
+    float latents[16] = {0};
+    float frame[8 * 8 * 3];
+    frames out = {frame, 0, 1, -1};
+    assert_int_equal(ith_vae_load(context, MODEL, ITH_PRECISION_BF16, &vae), ITH_OK);
+    ith_status status = ith_vae_decode(context, vae, latents, 1, 1, 1, keep_frame, &out);
+    ith_vae_free(context, &vae);
+    ith_context_destroy(&context);
+    if (status == ITH_ERR_UNSUPPORTED)
+        skip();
+    assert_int_equal(status, ITH_OK);
+    comparison bf16 = compare_video(ITH_PRECISION_BF16);
+    assert_true(bf16.psnr > 52);
+    assert_true(fabs((double)bf16.predicted_bytes / (double)bf16.memory.peak_bytes - 1) < 0.1);
+}
+
+/* Frames do not depend on what follows them, nor on the size of the team; memory not on their number. */
+static void test_causal(void **state)
+{
+    (void)state;
+    enum { H = 3, W = 5, FRAMES = 4, POSITIONS = H * W };
+    ith_context *context = new_context();
+    ith_vae *vae = NULL;
+    assert_int_equal(ith_vae_load(context, MODEL, ITH_PRECISION_F32, &vae), ITH_OK);
+    float latents[16 * FRAMES * POSITIONS], shorter[16 * 2 * POSITIONS];
+    for (int64_t i = 0; i < 16 * FRAMES * POSITIONS; i++)
+        latents[i] = sinf((float)(i * i % 1009));
+    for (int64_t c = 0; c < 16; c++)
+        memcpy(shorter + c * 2 * POSITIONS, latents + c * FRAMES * POSITIONS, 2 * POSITIONS * sizeof(float));
+    enum { FRAME = 8 * H * 8 * W * 3 };
+    frames two = {malloc(5 * FRAME * sizeof(float)), 0, 5, -1}, four = {malloc(13 * FRAME * sizeof(float)), 0, 13, -1};
+    assert_int_equal(ith_vae_decode(context, vae, shorter, 2, H, W, keep_frame, &two), ITH_OK);
+    int64_t peak = ith_context_memory(context).peak_bytes;
+    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, keep_frame, &four), ITH_OK);
+    assert_int_equal(two.count, 5);
+    assert_int_equal(four.count, 13);
+    assert_memory_equal(two.numbers, four.numbers, 5 * FRAME * sizeof(float));
+    assert_int_equal(ith_context_memory(context).peak_bytes, peak);
+    frames stopped = {four.numbers, 0, 13, 2};
+    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, keep_frame, &stopped), ITH_ERR_INTERRUPTED);
+    assert_int_equal(stopped.count, 2);
+    assert_int_equal(ith_vae_decode(context, vae, latents, 0, H, W, keep_frame, &four), ITH_ERR_ARGUMENT);
+    free(two.numbers), free(four.numbers);
+    ith_vae_free(context, &vae);
+    ith_context_destroy(&context);
+}
+
+/* ---- Configurations
+ * ---------------------------------------------------------------------------------------------------- */
+
+#define GOOD_LEVELS "\"dim_mult\": [1, 2, 4], \"temperal_downsample\": [false, true], "
+#define GOOD_REST                                                                                                      \
+    "\"base_dim\": 8, \"z_dim\": 2, \"num_res_blocks\": 1, \"latents_mean\": [0, 1], \"latents_std\": [1, 2]}"
+#define KIND "{\"_class_name\": \"AutoencoderKLWan\", "
+
+static ith_status read_config(ith_context *context, const char *text, ith_vae_config *config)
+{
+    char folder[] = "/tmp/ithaca_vae_XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    ith_status status = ith_vae_config_read(context, folder, config);
+    unlink(path);
+    rmdir(folder);
+    return status;
+}
+
+static void test_config(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    ith_vae_config config;
+    assert_int_equal(read_config(context, KIND GOOD_LEVELS GOOD_REST, &config), ITH_OK);
+    assert_int_equal(config.decoder_base_dim, 8);
+    assert_int_equal(config.stride_space, 4);
+    assert_int_equal(config.stride_time, 2);
+    assert_true(config.temporal_up[0] && !config.temporal_up[1]);
+    static const struct {
+        const char *text, *named;
+        ith_status status;
+    } bad[] = {
+        {"{\"_class_name\": \"AutoencoderKL\", " GOOD_LEVELS GOOD_REST, "AutoencoderKL", ITH_ERR_UNSUPPORTED},
+        {KIND "\"is_residual\": true, " GOOD_LEVELS GOOD_REST, "is_residual", ITH_ERR_UNSUPPORTED},
+        {KIND "\"patch_size\": 2, " GOOD_LEVELS GOOD_REST, "patch_size", ITH_ERR_UNSUPPORTED},
+        {KIND "\"out_channels\": 12, " GOOD_LEVELS GOOD_REST, "out_channels", ITH_ERR_UNSUPPORTED},
+        {KIND "\"attn_scales\": [0.5], " GOOD_LEVELS GOOD_REST, "attn_scales", ITH_ERR_UNSUPPORTED},
+        {KIND "\"scale_factor_spatial\": 16, " GOOD_LEVELS GOOD_REST, "scale_factor_spatial", ITH_ERR_FORMAT},
+        {KIND "\"dim_mult\": [1, 2], \"temperal_downsample\": [true, true], " GOOD_REST, "temperal_downsample",
+         ITH_ERR_FORMAT},
+        {KIND "\"dim_mult\": [], " GOOD_REST, "dim_mult", ITH_ERR_FORMAT},
+        {KIND GOOD_LEVELS "\"base_dim\": 7, \"decoder_base_dim\": 7, \"z_dim\": 2, \"num_res_blocks\": 1}",
+         "latents_mean", ITH_ERR_FORMAT},
+        {KIND GOOD_LEVELS "\"base_dim\": 8, \"z_dim\": 3, \"num_res_blocks\": 1, \"latents_mean\": [0, 1]}",
+         "latents_mean", ITH_ERR_FORMAT},
+        {KIND GOOD_LEVELS "\"base_dim\": 8, \"num_res_blocks\": 1}", "z_dim", ITH_ERR_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(read_config(context, bad[i].text, &config), bad[i].status);
+        assert_non_null(strstr(ith_context_error(context), bad[i].named));
+        assert_non_null(strstr(ith_context_error(context), "config.json"));
+    }
+    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+/* ---- Allocations that fail
+ * ---------------------------------------------------------------------------------------------- */
+
+static void *allocate_until(void *user, size_t bytes, size_t alignment)
+{
+    int *left = user;
+    void *pointer = NULL;
+    if ((*left)-- <= 0)
+        return NULL;
+    return posix_memalign(&pointer, alignment, bytes) ? NULL : pointer;
+}
+
+static void release(void *user, void *pointer)
+{
+    (void)user;
+    free(pointer);
+}
+
+static void test_failing_allocations(void **state)
+{
+    (void)state;
+    float latents[16] = {0}, numbers[8 * 8 * 3];
+    ith_status status = ITH_ERR_MEMORY;
+    for (int allowed = 1; status; allowed += allowed < 40 ? 1 : 13) {
+        int left = allowed;
+        ith_allocator allocator = {allocate_until, release, &left};
+        ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+        options.allocator = &allocator;
+        ith_context *context = NULL;
+        ith_vae *vae = NULL;
+        frames out = {numbers, 0, 1, -1};
+        assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+        status = ith_vae_load(context, MODEL, ITH_PRECISION_F32, &vae);
+        if (!status)
+            status = ith_vae_decode(context, vae, latents, 1, 1, 1, keep_frame, &out);
+        assert_true(status == ITH_OK || status == ITH_ERR_MEMORY);
+        ith_vae_free(context, &vae);
+        assert_int_equal(ith_context_memory(context).current_bytes, 0);
+        ith_context_destroy(&context);
+        assert_true(allowed < 10000);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden), cmocka_unit_test(test_video),  cmocka_unit_test(test_video_bf16),
+        cmocka_unit_test(test_causal), cmocka_unit_test(test_config), cmocka_unit_test(test_failing_allocations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
