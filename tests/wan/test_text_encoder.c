@@ -1,0 +1,303 @@
+/* The umT5 encoder against transformers: the shapes checkpoint (golden/shapes/text.safetensors) and one of odd sizes in
+ * f16 (golden/umt5), with any number of threads. */
+#include "dnn/precision.h"
+#include "support/allocator.h"
+#include "support/golden.h"
+#include "support/temporary.h"
+#include "wan/text_encoder.h"
+
+#include <ithaca/files.h>
+#include <jansson.h>
+#include <omp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SHAPES "../models/shapes/text_encoder"
+#define ODD "golden/umt5"
+
+static ith_context *context;
+
+static int set_up(void **state)
+{
+    (void)state;
+    return ith_context_create(NULL, &context);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    int64_t left = ith_context_memory(context).current_bytes;
+    ith_context_destroy(&context);
+    return left != 0;
+}
+
+static ith_text_encoder *load(const char *folder, ith_precision precision)
+{
+    ith_text_encoder *encoder = NULL;
+    if (ith_text_encoder_load(context, folder, precision, &encoder))
+        fail_msg("%s", ith_context_error(context));
+    return encoder;
+}
+
+static float *encode(const ith_text_encoder *encoder, const int32_t *ids, int64_t count)
+{
+    float *rows = malloc((size_t)(count * ith_text_encoder_config(encoder)->dim) * sizeof *rows);
+    assert_non_null(rows);
+    if (ith_text_encode(context, encoder, ids, count, rows))
+        fail_msg("%s", ith_context_error(context));
+    return rows;
+}
+
+/* The largest relative L2 over the prompts of the shapes checkpoint. */
+static double shapes_error(ith_precision precision)
+{
+    ith_text_encoder *encoder = load(SHAPES, precision);
+    ith_tensor_file *golden = NULL;
+    assert_int_equal(ith_tensor_file_open(context, "golden/shapes/text.safetensors", &golden), ITH_OK);
+    json_t *cases = json_load_file("golden/shapes/tokenizer.json", 0, NULL), *one;
+    size_t index, found = 0;
+    double worst = 0;
+    json_array_foreach(cases, index, one)
+    {
+        char name[32];
+        snprintf(name, sizeof name, "prompt_%zu", index);
+        const ith_tensor *wanted = ith_tensor_file_find(golden, name);
+        if (!wanted)
+            continue;
+        int32_t ids[512];
+        json_t *list = json_object_get(one, "ids");
+        int64_t count = (int64_t)json_array_size(list);
+        for (int64_t i = 0; i < count; i++)
+            ids[i] = (int32_t)json_integer_value(json_array_get(list, (size_t)i));
+        assert_int_equal(wanted->shape[0], count);
+        float *rows = encode(encoder, ids, count);
+        worst = fmax(worst, relative_l2(rows, wanted->data, count * wanted->shape[1]));
+        free(rows);
+        found++;
+    }
+    assert_true(found >= 20);
+    json_decref(cases);
+    ith_tensor_file_close(&golden);
+    ith_text_encoder_free(context, &encoder);
+    return worst;
+}
+
+static void shapes_are_the_reference(void **state)
+{
+    (void)state;
+    double f32 = shapes_error(ITH_PRECISION_F32), bf16 = shapes_error(ITH_PRECISION_BF16);
+    print_message("largest relative L2: f32 %.2g, bf16 %.2g\n", f32, bf16);
+    assert_true(f32 <= 1e-5);
+    assert_true(bf16 <= 2e-2);
+}
+
+static void odd_sizes_are_the_reference(void **state)
+{
+    (void)state;
+    ith_text_encoder *encoder = load(ODD, ITH_PRECISION_F32);
+    ith_tensor_file *golden = NULL;
+    assert_int_equal(ith_tensor_file_open(context, ODD "/expected.safetensors", &golden), ITH_OK);
+    const int64_t counts[] = {1, 6, 133};
+    for (int i = 0; i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "ids_%d", (int)counts[i]);
+        const ith_tensor *ids = ith_tensor_file_find(golden, name);
+        snprintf(name, sizeof name, "rows_%d", (int)counts[i]);
+        const ith_tensor *wanted = ith_tensor_file_find(golden, name);
+        float *rows = encode(encoder, ids->data, counts[i]);
+        double error = relative_l2(rows, wanted->data, counts[i] * wanted->shape[1]);
+        free(rows);
+        print_message("%d tokens: %.2g\n", (int)counts[i], error);
+        assert_true(error <= 1e-5);
+    }
+    ith_tensor_file_close(&golden);
+    ith_text_encoder_free(context, &encoder);
+}
+
+static void bits_do_not_depend_on_threads(void **state)
+{
+    (void)state;
+    enum { COUNT = 77 };
+    int32_t ids[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        ids[i] = (i * 37 + 5) % 61;
+    const ith_precision precisions[] = {ITH_PRECISION_F32, ITH_PRECISION_BF16};
+    int before = omp_get_max_threads();
+    for (int p = 0; p < 2; p++) {
+        ith_text_encoder *encoder = load(ODD, precisions[p]);
+        size_t bytes = (size_t)(COUNT * ith_text_encoder_config(encoder)->dim) * sizeof(float);
+        float *first = encode(encoder, ids, COUNT);
+        for (int threads = 1; threads <= 8; threads++) {
+            omp_set_num_threads(threads);
+            float *rows = encode(encoder, ids, COUNT);
+            assert_memory_equal(rows, first, bytes);
+            free(rows);
+        }
+        omp_set_num_threads(before);
+        free(first);
+        ith_text_encoder_free(context, &encoder);
+    }
+}
+
+static void wrong_ids_are_refused(void **state)
+{
+    (void)state;
+    ith_text_encoder *encoder = load(ODD, ITH_PRECISION_F32);
+    float rows[3 * 40];
+    assert_int_equal(ith_text_encode(context, encoder, (int32_t[]){1, 2, 61}, 3, rows), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "token 2"));
+    assert_int_equal(ith_text_encode(context, encoder, (int32_t[]){-1}, 1, rows), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_text_encode(context, encoder, NULL, 0, rows), ITH_ERR_ARGUMENT);
+    ith_text_encoder_free(context, &encoder);
+    assert_null(encoder);
+    ith_text_encoder_free(context, &encoder);
+}
+
+static void memory_is_predicted(void **state)
+{
+    (void)state;
+    const int64_t counts[] = {1, 100, 512};
+    for (int i = 0; i < 3; i++) {
+        ith_context *own = NULL;
+        assert_int_equal(ith_context_create(NULL, &own), ITH_OK);
+        ith_text_encoder *encoder = NULL;
+        assert_int_equal(ith_text_encoder_load(own, SHAPES, ITH_PRECISION_F32, &encoder), ITH_OK);
+        int32_t ids[512] = {0};
+        float *rows = malloc(512 * 128 * sizeof *rows);
+        assert_int_equal(ith_text_encode(own, encoder, ids, counts[i], rows), ITH_OK);
+        int64_t predicted = ith_text_encoder_bytes(ith_text_encoder_config(encoder), ITH_PRECISION_F32, counts[i]);
+        int64_t peak = ith_context_memory(own).peak_bytes, slack = 4 << 20; /* what packing weights takes for a while */
+        print_message("%d tokens: predicted %.2f MiB, peak %.2f MiB\n", (int)counts[i], (double)predicted / 1048576,
+                      (double)peak / 1048576);
+        assert_true(predicted <= peak * 3 / 2 + slack && peak <= predicted * 11 / 10 + slack);
+        free(rows);
+        ith_text_encoder_free(own, &encoder);
+        assert_int_equal(ith_context_memory(own).current_bytes, 0);
+        ith_context_destroy(&own);
+    }
+}
+
+/* ---- Files that are not what they should be ------------------------------------------------------------------------
+ */
+
+/* A copy of the odd checkpoint with config.json changed: `from` becomes `to`. */
+static char *odd_folder(const char *from, const char *to)
+{
+    char text[4096], changed[8192];
+    FILE *file = fopen(ODD "/config.json", "rb");
+    assert_non_null(file);
+    size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    char *at = strstr(text, from);
+    assert_non_null(at);
+    int used = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    char *folder = temporary_folder();
+    temporary_write(temporary_path(folder, "config.json"), changed, (size_t)used);
+    return folder;
+}
+
+/* Rewrites the odd weights: leaves `without` out, if any; adds `with` of [2], if any. */
+static void write_weights(const char *folder, const char *without, const char *with)
+{
+    ith_tensor_file *file = NULL;
+    assert_int_equal(ith_tensor_file_open(context, ODD "/model.safetensors", &file), ITH_OK);
+    ith_tensor tensors[64];
+    int64_t count = 0;
+    for (int64_t i = 0; i < ith_tensor_file_count(file); i++) {
+        const ith_tensor *tensor = ith_tensor_file_at(file, i);
+        if (!without || strcmp(tensor->name, without) != 0)
+            tensors[count++] = *tensor;
+    }
+    const float two[2] = {0};
+    if (with)
+        tensors[count++] =
+            (ith_tensor){.name = with, .dtype = ITH_F32, .dims = 1, .shape = {2}, .data = two, .bytes = sizeof two};
+    assert_int_equal(
+        ith_tensor_file_write(context, temporary_path(folder, "model.safetensors"), tensors, count, NULL, NULL, 0),
+        ITH_OK);
+    ith_tensor_file_close(&file);
+}
+
+static void expect_refused(char *folder, ith_status wanted, const char *words)
+{
+    ith_text_encoder *encoder = (ith_text_encoder *)folder;
+    ith_status status = ith_text_encoder_load(context, folder, ITH_PRECISION_F32, &encoder);
+    if (status != wanted || !strstr(ith_context_error(context), words))
+        fail_msg("wanted %s with '%s', got %s: %s", ith_status_name(wanted), words, ith_status_name(status),
+                 ith_context_error(context));
+    assert_null(encoder);
+    temporary_remove(folder);
+}
+
+static void other_configurations_are_refused(void **state)
+{
+    (void)state;
+    expect_refused(temporary_folder(), ITH_ERR_IO, "config.json");
+    expect_refused(odd_folder("\"umt5\"", "\"t5\""), ITH_ERR_UNSUPPORTED, "model_type");
+    expect_refused(odd_folder("\"gated-gelu\"", "\"relu\""), ITH_ERR_UNSUPPORTED, "feed_forward_proj");
+    expect_refused(odd_folder("\"d_model\": 40,", ""), ITH_ERR_FORMAT, "d_model");
+    expect_refused(odd_folder("\"d_model\": 40", "\"d_model\": 0"), ITH_ERR_FORMAT, "d_model");
+    expect_refused(odd_folder("\"num_heads\": 5", "\"num_heads\": 1000000"), ITH_ERR_FORMAT, "num_heads");
+    expect_refused(odd_folder("_max_distance\": 50", "_max_distance\": 5"), ITH_ERR_FORMAT, "max_distance");
+}
+
+static char *odd_weights(const char *from, const char *to, const char *without, const char *with)
+{
+    char *folder = odd_folder(from, to);
+    write_weights(folder, without, with);
+    return folder;
+}
+
+static void other_weights_are_refused(void **state)
+{
+    (void)state;
+    const char *same = "\"d_model\": 40";
+    expect_refused(odd_folder(same, same), ITH_ERR_IO, "model.safetensors");
+    expect_refused(odd_weights(same, "\"d_model\": 48", NULL, NULL), ITH_ERR_FORMAT, "shared.weight");
+    expect_refused(odd_weights("\"num_layers\": 3", "\"num_layers\": 2", NULL, NULL), ITH_ERR_UNSUPPORTED,
+                   "encoder.block.2");
+    expect_refused(odd_weights(same, same, "shared.weight", NULL), ITH_ERR_FORMAT, "shared.weight");
+    expect_refused(odd_weights(same, same, "encoder.block.1.layer.1.DenseReluDense.wo.weight", NULL), ITH_ERR_FORMAT,
+                   "encoder.block.1.layer.1.DenseReluDense.wo.weight");
+    expect_refused(odd_weights(same, same, NULL, "decoder.final_layer_norm.weight"), ITH_ERR_UNSUPPORTED,
+                   "decoder.final_layer_norm.weight");
+    char *folder = odd_weights(same, same, NULL, "encoder.embed_tokens.weight"); /* known, and not needed */
+    ith_text_encoder *encoder = load(folder, ITH_PRECISION_F32);
+    ith_text_encoder_free(context, &encoder);
+    temporary_remove(folder);
+}
+
+static void failing_allocations_are_survived(void **state)
+{
+    (void)state;
+    ith_status status = ITH_ERR_MEMORY;
+    for (int64_t count = 0; status; count++) {
+        limited_allocator limited;
+        ith_context *poor = limited_context(&limited, count);
+        ith_text_encoder *encoder = NULL;
+        float rows[2 * 40];
+        status = ith_text_encoder_load(poor, ODD, ITH_PRECISION_F32, &encoder);
+        if (!status)
+            status = ith_text_encode(poor, encoder, (int32_t[]){7, 1}, 2, rows);
+        assert_true(!status || status == ITH_ERR_MEMORY);
+        ith_text_encoder_free(poor, &encoder);
+        assert_int_equal(ith_context_memory(poor).current_bytes, 0);
+        ith_context_destroy(&poor);
+        assert_true(count < 10000);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_are_the_reference),      cmocka_unit_test(odd_sizes_are_the_reference),
+        cmocka_unit_test(bits_do_not_depend_on_threads), cmocka_unit_test(wrong_ids_are_refused),
+        cmocka_unit_test(memory_is_predicted),           cmocka_unit_test(other_configurations_are_refused),
+        cmocka_unit_test(other_weights_are_refused),     cmocka_unit_test(failing_allocations_are_survived),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
