@@ -1,11 +1,14 @@
 /* How fast the attention kernels are: every row of the table that this machine runs, as GFLOP/s and as a share of the
- * f32 multiply-add peak that is measured between the same runs on as many threads.
+ * f32 multiply-add peak, which is measured between the same runs on as many threads.
  *
  *     bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--head-dim N] [--seq N] [--threads N] [--repeat N]
  *
  * Each thread has a head of its own, [S, D] queries, keys and values, and does all that a plan would: it packs k and v,
- * then takes its queries block by block. 4 S^2 D operations a head. The peak is the mean of a measurement before and
- * one after, so that a clock that changes its pace changes both; medians of the repeats are shown. */
+ * then takes its queries block by block. 4 S^2 D operations a head. Medians of the repeats.
+ *
+ * peak      sustained for as long as a run takes, in registers alone
+ * at clock  share of the peak in the first two milliseconds after the run: a processor that lowers its clock while
+ *           caches and multipliers are both busy has not yet raised it again */
 #include "../src/base/clock.h"
 #include "../src/base/dtype.h"
 #include "../src/base/size.h"
@@ -19,7 +22,7 @@
 #include <string.h>
 
 enum { REPEATS_MAX = 100 };
-static const double PEAK_SECONDS = 0.06;
+static const double PEAK_SECONDS = 0.06, BURST_SECONDS = 0.002;
 
 typedef struct settings {
     const char *kernel;
@@ -109,23 +112,21 @@ static double median(double *values, int count)
 
 static void measure(ith_context *ctx, const problem *p, const head *heads, int repeats)
 {
-    double rates[REPEATS_MAX], peaks[REPEATS_MAX], shares[REPEATS_MAX];
+    uint32_t cpu = ith_context_cpu(ctx);
+    double rates[REPEATS_MAX], peaks[REPEATS_MAX], at_clock[REPEATS_MAX], shares[REPEATS_MAX];
     double work = 4e-9 * (double)p->S * (double)p->S * (double)p->D * p->threads;
-    double before = ith_peak_measure(ith_context_cpu(ctx), p->threads, PEAK_SECONDS);
     for (int n = 0; n < repeats; n++) {
         double start = ith_clock_seconds();
 #pragma omp parallel num_threads(p->threads)
         attend(p, &heads[omp_get_thread_num()]);
         rates[n] = work / (ith_clock_seconds() - start);
-        double after = ith_peak_measure(ith_context_cpu(ctx), p->threads, PEAK_SECONDS);
-        peaks[n] = 0.5 * (before + after);
+        at_clock[n] = 100.0 * rates[n] / ith_peak_measure(cpu, p->threads, BURST_SECONDS);
+        peaks[n] = ith_peak_measure(cpu, p->threads, PEAK_SECONDS);
         shares[n] = 100.0 * rates[n] / peaks[n];
-        before = after;
     }
-    double share = median(shares, repeats); /* sorts */
-    printf("%-12s %-5s %5lld %7lld %8d %10.1f %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
-           ith_dtype_name(p->dtype), (long long)p->D, (long long)p->S, p->threads, median(rates, repeats),
-           median(peaks, repeats), share, shares[0], shares[repeats - 1]);
+    printf("%-12s %-5s %5lld %7lld %8d %10.1f %10.1f %8.1f%% %8.1f%%\n", p->kernel->name, ith_dtype_name(p->dtype),
+           (long long)p->D, (long long)p->S, p->threads, median(rates, repeats), median(peaks, repeats),
+           median(shares, repeats), median(at_clock, repeats));
     fflush(stdout);
 }
 
@@ -146,8 +147,8 @@ static bool bench(ith_context *ctx, const problem *p, int repeats)
 static bool bench_all(ith_context *ctx, const settings *set)
 {
     static const int64_t dims[] = {128, 64, 32};
-    printf("%-12s %-5s %5s %7s %8s %10s %10s %9s %9s %9s\n", "kernel", "dtype", "D", "S", "threads", "GFLOP/s", "peak",
-           "of peak", "least", "most");
+    printf("%-12s %-5s %5s %7s %8s %10s %10s %9s %9s\n", "kernel", "dtype", "D", "S", "threads", "GFLOP/s", "peak",
+           "of peak", "at clock");
     for (int i = 0; ith_attn_kernel_at(i) != NULL; i++) {
         const ith_attn_kernel *kernel = ith_attn_kernel_at(i);
         if ((kernel->cpu & ~ith_context_cpu(ctx)) != 0 || (set->kernel && strcmp(set->kernel, kernel->name) != 0))

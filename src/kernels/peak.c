@@ -23,7 +23,7 @@ static double rate_of(const ith_peak *peak, int threads, double seconds)
     double operations = 0.0, start = ith_clock_seconds();
 #pragma omp parallel num_threads(threads) reduction(+ : operations)
     do
-        operations += peak->work(1000);
+        operations += peak->work(200);
     while (ith_clock_seconds() - start < seconds);
     return operations / (ith_clock_seconds() - start) * 1e-9;
 }
