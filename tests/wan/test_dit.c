@@ -1,0 +1,499 @@
+/* The transformer against diffusers, on the checkpoint of the demo and on a small one of odd sizes; ranks against one
+ * rank; what is refused; memory. */
+#include "dnn/linear.h"
+#include "support/golden.h"
+#include "wan/dit.h"
+
+#include <ithaca/files.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SMALL "golden/dit_small"
+
+static ith_context *context;
+
+static int setup(void **state)
+{
+    (void)state;
+    return ith_context_create(NULL, &context);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    int64_t left = ith_context_memory(context).current_bytes;
+    ith_context_destroy(&context);
+    return left != 0;
+}
+
+static void check(ith_context *c, ith_status status)
+{
+    if (status)
+        fail_msg("%s: %s", ith_status_name(status), ith_context_error(c));
+}
+
+/* One call of the transformer, read from a golden file, and what it must give. */
+typedef struct call {
+    ith_tensor_file *file;
+    ith_dit *dit;
+    ith_dit_text *text;
+    ith_dit_shape shape;
+    int64_t in, out, tokens; /* channels; S */
+    const float *latents, *want;
+    float t[2];
+    float *result; /* [2, out, frames, height, width] */
+    ith_attn_options options;
+} call;
+
+static const ith_tensor *find(const call *c, const char *name)
+{
+    const ith_tensor *tensor = ith_tensor_file_find(c->file, name);
+    assert_non_null(tensor);
+    return tensor;
+}
+
+static void open_call(call *c, const char *golden, const char *model, ith_precision precision)
+{
+    memset(c, 0, sizeof *c);
+    c->options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+    check(context, ith_tensor_file_open(context, golden, &c->file));
+    check(context, ith_dit_load(context, model, precision, &c->dit));
+    const ith_tensor *latents = find(c, "latents"), *time = find(c, "timestep");
+    c->latents = latents->data;
+    c->want = find(c, "out")->data;
+    c->shape = (ith_dit_shape){2, latents->shape[2], latents->shape[3], latents->shape[4], 0};
+    c->in = latents->shape[1], c->out = find(c, "out")->shape[1];
+    c->tokens = c->shape.frames * (c->shape.height / 2) * (c->shape.width / 2);
+    for (int b = 0; b < 2; b++)
+        c->t[b] = time->dtype == ITH_F32 ? ((const float *)time->data)[b] : (float)((const int64_t *)time->data)[b];
+    c->result = calloc((size_t)(2 * c->out * 4 * c->tokens), sizeof *c->result);
+    assert_non_null(c->result);
+}
+
+/* The golden file's `text` is [2, 40, text_dim], zero behind each prompt. */
+static int64_t rows_of(const ith_tensor *text, int64_t entry)
+{
+    const int64_t dim = text->shape[2];
+    const float *rows = (const float *)text->data + entry * text->shape[1] * dim;
+    int64_t count = text->shape[1];
+    while (count > 0) {
+        double sum = 0;
+        for (int64_t i = 0; i < dim; i++)
+            sum += fabs((double)rows[(count - 1) * dim + i]);
+        if (sum != 0)
+            break;
+        count--;
+    }
+    return count;
+}
+
+static void open_shapes(call *c, bool low, ith_precision precision)
+{
+    open_call(c, low ? "golden/shapes/dit_low.safetensors" : "golden/shapes/dit_high.safetensors",
+              low ? "../models/shapes/transformer_2" : "../models/shapes/transformer", precision);
+    const ith_tensor *text = find(c, "text");
+    const float *first = text->data;
+    const float *rows[2] = {first, first + text->shape[1] * text->shape[2]};
+    const int64_t counts[2] = {rows_of(text, 0), rows_of(text, 1)};
+    check(context, ith_dit_text_create(context, c->dit, 2, rows, counts, &c->text));
+}
+
+static void open_small(call *c, ith_precision precision)
+{
+    open_call(c, SMALL "/run.safetensors", SMALL, precision);
+    const ith_tensor *first = find(c, "text_0"), *second = find(c, "text_1");
+    const float *rows[2] = {first->data, second->data};
+    const int64_t counts[2] = {first->shape[0], second->shape[0]};
+    check(context, ith_dit_text_create(context, c->dit, 2, rows, counts, &c->text));
+}
+
+static void close_call(call *c)
+{
+    ith_dit_text_free(context, &c->text);
+    ith_dit_free(context, &c->dit);
+    ith_tensor_file_close(&c->file);
+    free(c->result);
+}
+
+/* ---- Stages -------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct watcher {
+    const call *call;
+    int seen;
+    double worst;
+} watcher;
+
+/* The golden file holds the first tokens of a stage of every batch entry; patch_embedding as [2, dim, F, H/2, W/2]. */
+static void compare_stage(void *user, const char *stage, const float *rows, int64_t first, int64_t count, int64_t width)
+{
+    watcher *w = user;
+    const ith_tensor *want = ith_tensor_file_find(w->call->file, stage);
+    if (!want)
+        return;
+    assert_int_equal(first, 0);
+    int64_t of_entry = count / 2, compared = want->dims == 3 ? want->shape[1] : of_entry;
+    const float *golden = want->data;
+    double difference = 0, norm = 0;
+    for (int64_t b = 0; b < 2; b++)
+        for (int64_t i = 0; i < compared; i++)
+            for (int64_t j = 0; j < width; j++) {
+                int64_t at = want->dims == 5 ? (b * width + j) * of_entry + i : (b * compared + i) * width + j;
+                double d = (double)rows[(b * of_entry + i) * width + j] - (double)golden[at];
+                difference += d * d;
+                norm += (double)golden[at] * (double)golden[at];
+            }
+    double error = sqrt(difference / norm);
+    if (!(error <= 2e-5))
+        fail_msg("%s: relative error %g", stage, error);
+    w->worst = fmax(w->worst, error);
+    w->seen++;
+}
+
+/* ---- One rank's part of a call, for one rank or many ---------------------------------------------------------------
+ */
+
+typedef struct rank_job {
+    call *call;
+    watcher *watcher;
+    float *out; /* latents [2, ...] */
+} rank_job;
+
+static ith_status run_rank(ith_context *c, ith_comm *comm, void *user)
+{
+    rank_job *job = user;
+    call *k = job->call;
+    ith_dit_run *run = NULL;
+    ith_status status = ith_dit_run_create(c, k->dit, k->text, &k->shape, &k->options, comm, &run);
+    if (status)
+        return status;
+    if (job->watcher)
+        ith_dit_run_watch(run, compare_stage, job->watcher);
+    int64_t begin = 0, count = 0, in = k->in * 4, out = k->out * 4;
+    ith_share(k->tokens, ith_comm_size(comm), ith_comm_rank(comm), &begin, &count);
+    float *tokens = malloc((size_t)(2 * (count + 1) * in) * sizeof *tokens);
+    float *result = malloc((size_t)(2 * (count + 1) * out) * sizeof *result);
+    for (int64_t b = 0; b < 2; b++)
+        ith_dit_patchify(k->latents + b * k->tokens * in, k->in, &k->shape, begin, count, tokens + b * count * in);
+    for (int again = 0; again < 2 && !status; again++)
+        status = ith_dit_forward(c, run, tokens, k->t, result);
+    for (int64_t b = 0; b < 2 && !status; b++)
+        ith_dit_unpatchify(result + b * count * out, k->out, &k->shape, begin, count, job->out + b * k->tokens * out);
+    free(tokens);
+    free(result);
+    ith_dit_run_free(c, &run);
+    return status;
+}
+
+static void golden_shapes(bool low)
+{
+    call c;
+    open_shapes(&c, low, ITH_PRECISION_F32);
+    watcher w = {.call = &c};
+    rank_job job = {&c, &w, c.result};
+    check(context, run_rank(context, NULL, &job));
+    double error = relative_l2(c.result, c.want, 2 * c.out * 4 * c.tokens);
+    print_message("relative error %.2e, worst stage %.2e\n", error, w.worst);
+    assert_true(error <= 2e-5);
+    assert_int_equal(w.seen, 2 * 8); /* all but the text embedding, twice */
+    close_call(&c);
+}
+
+static void stages_and_output_are_those_of_diffusers(void **state)
+{
+    (void)state;
+    golden_shapes(false);
+    golden_shapes(true);
+}
+
+static void odd_sizes_are_right(void **state)
+{
+    (void)state;
+    call c;
+    open_small(&c, ITH_PRECISION_F32);
+    rank_job job = {&c, NULL, c.result};
+    check(context, run_rank(context, NULL, &job));
+    double error = relative_l2(c.result, c.want, 2 * c.out * 4 * c.tokens);
+    print_message("relative error %.2e\n", error);
+    assert_true(error <= 2e-6);
+    close_call(&c);
+}
+
+static void bf16_is_close(void **state)
+{
+    (void)state;
+    call c;
+    open_shapes(&c, false, ITH_PRECISION_BF16);
+    rank_job job = {&c, NULL, c.result};
+    check(context, run_rank(context, NULL, &job));
+    double error = relative_l2(c.result, c.want, 2 * c.out * 4 * c.tokens);
+    print_message("relative error %.2e\n", error);
+    assert_true(error > 1e-6 && error <= 2e-2);
+    close_call(&c);
+}
+
+/* The branches one after the other, the shorter text padded by the run, give the bits of the batch. */
+static void branches_in_turn_are_the_batch(void **state)
+{
+    (void)state;
+    call c;
+    open_small(&c, ITH_PRECISION_F32);
+    rank_job job = {&c, NULL, c.result};
+    check(context, run_rank(context, NULL, &job));
+    ith_dit_text *texts[2] = {NULL};
+    for (int b = 0; b < 2; b++) {
+        const ith_tensor *rows = find(&c, b ? "text_1" : "text_0");
+        const float *data = rows->data;
+        check(context, ith_dit_text_create(context, c.dit, 1, &data, &rows->shape[0], &texts[b]));
+    }
+    ith_dit_shape shape = c.shape;
+    shape.batch = 1, shape.longest_text = 512;
+    ith_dit_run *run = NULL;
+    check(context, ith_dit_run_create(context, c.dit, texts[0], &shape, NULL, NULL, &run));
+    float *tokens = malloc((size_t)(c.tokens * c.in * 4) * sizeof *tokens);
+    float *out = malloc((size_t)(c.tokens * c.out * 4) * sizeof *out);
+    float *latent = malloc((size_t)(c.tokens * c.out * 4) * sizeof *latent);
+    for (int turn = 0; turn < 3; turn++) {
+        int64_t b = turn % 2, numbers = c.tokens * c.out * 4;
+        ith_dit_run_set_text(run, texts[b]);
+        ith_dit_patchify(c.latents + b * c.tokens * c.in * 4, c.in, &shape, 0, c.tokens, tokens);
+        check(context, ith_dit_forward(context, run, tokens, &c.t[b], out));
+        ith_dit_unpatchify(out, c.out, &shape, 0, c.tokens, latent);
+        assert_memory_equal(latent, c.result + b * numbers, (size_t)numbers * sizeof *latent);
+    }
+    free(tokens), free(out), free(latent);
+    ith_dit_run_free(context, &run);
+    ith_dit_text_free(context, &texts[0]);
+    ith_dit_text_free(context, &texts[1]);
+    close_call(&c);
+}
+
+/* ---- Ranks --------------------------------------------------------------------------------------------------------
+ */
+
+static void ranks_agree(call *c)
+{
+    static const struct {
+        int ranks, ulysses, ring;
+        ith_strategy strategy;
+    } meshes[] = {
+        {2, 0, 0, ITH_STRATEGY_ULYSSES},      {3, 0, 0, ITH_STRATEGY_ULYSSES},
+        {4, 0, 0, ITH_STRATEGY_ULYSSES},      {6, 0, 0, ITH_STRATEGY_ULYSSES},
+        {2, 0, 0, ITH_STRATEGY_RING},         {3, 0, 0, ITH_STRATEGY_RING},
+        {6, 0, 0, ITH_STRATEGY_RING},         {4, 2, 2, ITH_STRATEGY_ULYSSES_RING},
+        {6, 3, 2, ITH_STRATEGY_ULYSSES_RING}, {6, 2, 3, ITH_STRATEGY_ULYSSES_RING},
+    };
+    int64_t numbers = 2 * c->out * 4 * c->tokens;
+    rank_job job = {c, NULL, c->result};
+    check(context, run_rank(context, NULL, &job));
+    job.out = calloc((size_t)numbers, sizeof(float));
+    assert_non_null(job.out);
+    for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++) {
+        c->options.strategy = meshes[i].strategy;
+        c->options.ulysses = meshes[i].ulysses, c->options.ring = meshes[i].ring;
+        check(context, ith_run_ranks(context, meshes[i].ranks, 0, run_rank, &job));
+        if (meshes[i].strategy == ITH_STRATEGY_ULYSSES)
+            assert_memory_equal(job.out, c->result, (size_t)numbers * sizeof(float));
+        else
+            assert_true(relative_l2(job.out, c->result, numbers) <= 1e-5);
+    }
+    free(job.out);
+}
+
+static void ranks_give_the_answer_of_one(void **state)
+{
+    (void)state;
+    call c;
+    open_shapes(&c, false, ITH_PRECISION_F32);
+    ranks_agree(&c);
+    close_call(&c);
+    open_small(&c, ITH_PRECISION_F32); /* 5 heads, 45 tokens */
+    ranks_agree(&c);
+    close_call(&c);
+}
+
+/* ---- Refusals -----------------------------------------------------------------------------------------------------
+ */
+
+static void config_with(const char *line, ith_status status, const char *word)
+{
+    char folder[] = "/tmp/ithaca_dit_XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file,
+            "{\"num_attention_heads\": 2, \"attention_head_dim\": 16, \"in_channels\": 4, \"ffn_dim\": 8, "
+            "\"num_layers\": 1, \"text_dim\": 8%s}",
+            line);
+    fclose(file);
+    ith_dit_config config;
+    assert_int_equal(ith_dit_config_read(context, folder, &config), status);
+    if (status)
+        assert_non_null(strstr(ith_context_error(context), word));
+    else
+        assert_true(config.dim == 32 && config.out_channels == 4 && config.freq_dim == 256 && config.patch[2] == 2);
+    unlink(path);
+    rmdir(folder);
+}
+
+static void other_models_are_refused_by_name(void **state)
+{
+    (void)state;
+#define CLASS ", \"_class_name\": \"WanTransformer3DModel\""
+    config_with(CLASS, ITH_OK, "");
+    config_with(CLASS ", \"image_dim\": null", ITH_OK, "");
+    config_with(", \"_class_name\": \"WanVACETransformer3DModel\"", ITH_ERR_UNSUPPORTED, "WanVACE");
+    config_with("", ITH_ERR_FORMAT, "_class_name");
+    config_with(CLASS ", \"image_dim\": 1280", ITH_ERR_UNSUPPORTED, "image_dim");
+    config_with(CLASS ", \"added_kv_proj_dim\": 5120", ITH_ERR_UNSUPPORTED, "added_kv_proj_dim");
+    config_with(CLASS ", \"pos_embed_seq_len\": 514", ITH_ERR_UNSUPPORTED, "pos_embed_seq_len");
+    config_with(CLASS ", \"qk_norm\": \"layer_norm\"", ITH_ERR_UNSUPPORTED, "qk_norm");
+    config_with(CLASS ", \"cross_attn_norm\": false", ITH_ERR_UNSUPPORTED, "cross_attn_norm");
+    config_with(CLASS ", \"patch_size\": [1, 1, 1]", ITH_ERR_UNSUPPORTED, "patch_size");
+    config_with(CLASS ", \"patch_size\": [1, 2]", ITH_ERR_UNSUPPORTED, "patch_size");
+    config_with(CLASS ", \"freq_dim\": 255", ITH_ERR_FORMAT, "freq_dim");
+    config_with(CLASS ", \"out_channels\": -1", ITH_ERR_FORMAT, "out_channels");
+    config_with(CLASS ", \"eps\": 2", ITH_ERR_FORMAT, "eps");
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    call c;
+    open_small(&c, ITH_PRECISION_F32);
+    ith_dit *dit = NULL;
+    assert_int_equal(ith_dit_load(context, SMALL, ITH_PRECISION_AUTO, &dit), ITH_ERR_ARGUMENT);
+    ith_dit_text *text = NULL;
+    const float *rows = c.want;
+    int64_t count = 513;
+    assert_int_equal(ith_dit_text_create(context, c.dit, 1, &rows, &count, &text), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_dit_text_create(context, c.dit, 0, &rows, &count, &text), ITH_ERR_ARGUMENT);
+    const ith_dit_shape shapes[] = {
+        {1, 1, 4, 4, 0}, {2, 0, 4, 4, 0}, {2, 1, 3, 4, 0}, {2, 1, 4, 0, 0}, {2, 1, 4, 4, 513}};
+    for (int i = 0; i < 5; i++) {
+        ith_dit_run *run = NULL;
+        assert_int_equal(ith_dit_run_create(context, c.dit, c.text, &shapes[i], NULL, NULL, &run), ITH_ERR_ARGUMENT);
+        assert_null(run);
+    }
+    close_call(&c);
+}
+
+/* ---- Memory -------------------------------------------------------------------------------------------------------
+ */
+
+static void memory_is_as_predicted(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ith_precision precision = i ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
+        call c;
+        int64_t before = ith_context_memory(context).current_bytes;
+        open_shapes(&c, false, precision);
+        const ith_dit_config *config = ith_dit_config_of(c.dit);
+        ith_dit_text_free(context, &c.text);
+        ith_tensor_file_close(&c.file);
+        double weights = (double)(ith_context_memory(context).current_bytes - before);
+        double predicted = (double)ith_dit_weight_bytes(config, precision);
+        print_message("weights: %.0f, predicted %.0f\n", weights, predicted);
+        assert_true(fabs(predicted / weights - 1) <= 0.03);
+        float *rows = calloc((size_t)(300 * config->text_dim), sizeof *rows);
+        const float *both[2] = {rows, rows};
+        const int64_t counts[2] = {300, 2};
+        before = ith_context_memory(context).current_bytes;
+        check(context, ith_dit_text_create(context, c.dit, 2, both, counts, &c.text));
+        double text = (double)(ith_context_memory(context).current_bytes - before);
+        assert_true(fabs((double)ith_dit_text_bytes(config, precision, 2, 300) / text - 1) <= 0.03);
+        ith_dit_shape shape = {2, 5, 32, 32, 300};
+        ith_dit_run *run = NULL;
+        before = ith_context_memory(context).current_bytes;
+        check(context, ith_dit_run_create(context, c.dit, c.text, &shape, NULL, NULL, &run));
+        double held = (double)(ith_context_memory(context).current_bytes - before);
+        double run_bytes = (double)ith_dit_run_bytes(config, precision, &shape, 1, 0);
+        print_message("run: %.0f, predicted %.0f\n", held, run_bytes);
+        assert_true(run_bytes >= 0.97 * held && run_bytes <= 1.5 * held);
+        ith_dit_run_free(context, &run);
+        free(rows);
+        close_call(&c);
+    }
+}
+
+/* Allocations that fail after `left` have succeeded. */
+static void *allocate(void *user, size_t bytes, size_t alignment)
+{
+    int *left = user;
+    void *pointer = NULL;
+    return (*left)-- <= 0 || posix_memalign(&pointer, alignment, bytes) ? NULL : pointer;
+}
+
+static void release(void *user, void *pointer)
+{
+    (void)user;
+    free(pointer);
+}
+
+static ith_status whole_call(ith_context *poor)
+{
+    ith_dit *dit = NULL;
+    ith_dit_text *text = NULL;
+    ith_dit_run *run = NULL;
+    const ith_dit_shape shape = {1, 1, 4, 4, 0};
+    float rows[2 * 10] = {0}, tokens[4 * 12] = {0}, out[4 * 20], t = 5;
+    const float *const prompt = rows;
+    const int64_t count = 2;
+    ith_status status = ith_dit_load(poor, SMALL, ITH_PRECISION_F32, &dit);
+    if (!status)
+        status = ith_dit_text_create(poor, dit, 1, &prompt, &count, &text);
+    if (!status)
+        status = ith_dit_run_create(poor, dit, text, &shape, NULL, NULL, &run);
+    if (!status)
+        status = ith_dit_forward(poor, run, tokens, &t, out);
+    ith_dit_run_free(poor, &run);
+    ith_dit_text_free(poor, &text);
+    ith_dit_free(poor, &dit);
+    return status;
+}
+
+static void failed_allocations_are_survived(void **state)
+{
+    (void)state;
+    ith_status status = ITH_ERR_MEMORY;
+    int allowed = 0;
+    for (; status; allowed += 3) {
+        int left = allowed + 1; /* and the context */
+        ith_allocator allocator = {allocate, release, &left};
+        ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+        options.allocator = &allocator;
+        ith_context *poor = NULL;
+        check(context, ith_context_create(&options, &poor));
+        status = whole_call(poor);
+        assert_true(status == ITH_OK || status == ITH_ERR_MEMORY);
+        assert_int_equal(ith_context_memory(poor).current_bytes, 0);
+        ith_context_destroy(&poor);
+    }
+    assert_true(allowed > 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest all[] = {
+        cmocka_unit_test(stages_and_output_are_those_of_diffusers),
+        cmocka_unit_test(odd_sizes_are_right),
+        cmocka_unit_test(bf16_is_close),
+        cmocka_unit_test(branches_in_turn_are_the_batch),
+        cmocka_unit_test(ranks_give_the_answer_of_one),
+        cmocka_unit_test(other_models_are_refused_by_name),
+        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(memory_is_as_predicted),
+        cmocka_unit_test(failed_allocations_are_survived),
+    };
+    return cmocka_run_group_tests_name("dit", all, setup, teardown);
+}
