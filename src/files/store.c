@@ -140,13 +140,18 @@ static ith_status index_spread(ith_store *store, const char *folder, const index
     return ITH_OK;
 }
 
-/* Opens a shard and finds its tensors among the entries. */
-static ith_status shard_open(ith_store *store, int64_t index)
+static ith_status shards_map(ith_store *store)
 {
-    store_shard *shard = &store->shards[index];
-    ith_status status = ith_tensor_file_open(store->context, shard->path, &shard->file);
-    if (status)
-        return ith_fail_in(store->context, status, "a shard that %s names", store->path);
+    ith_status status = ITH_OK;
+    for (int64_t i = 0; i < store->shard_count && !status; i++)
+        status = ith_tensor_file_open(store->context, store->shards[i].path, &store->shards[i].file);
+    return status ? ith_fail_in(store->context, status, "a shard that %s names", store->path) : ITH_OK;
+}
+
+/* Finds a shard's tensors among the entries. */
+static ith_status shard_match(ith_store *store, int64_t index)
+{
+    const store_shard *shard = &store->shards[index];
     for (int64_t i = 0; i < ith_tensor_file_count(shard->file); i++) {
         const ith_tensor *tensor = ith_tensor_file_at(shard->file, i);
         store_entry *entry = find(store, tensor->name);
@@ -172,8 +177,10 @@ static ith_status open_shards(ith_store *store, const char *folder)
         status = index_rows(store, index, &rows, &count);
     if (!status)
         status = index_spread(store, folder, rows, count);
+    if (!status)
+        status = shards_map(store);
     for (int64_t i = 0; !status && i < store->shard_count; i++)
-        status = shard_open(store, i);
+        status = shard_match(store, i);
     for (int64_t i = 0; !status && i < store->entry_count; i++)
         if (!store->entries[i].found)
             status = ith_fail(store->context, ITH_ERR_FORMAT, "%s: tensor '%s' is missing, which %s places there",
