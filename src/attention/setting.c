@@ -1,0 +1,215 @@
+/* Problems and tensors: checked, completed, addressed. */
+#include "setting.h"
+
+#include "../base/size.h"
+
+#include <math.h>
+
+static const char *const tensor_names[] = {"q", "k", "v", "o"};
+
+static int64_t *row_stride(ith_attn_problem *p, int which)
+{
+    int64_t *const strides[] = {&p->q_row_stride, &p->k_row_stride, &p->v_row_stride, &p->o_row_stride};
+    return strides[which];
+}
+
+static int64_t *batch_stride(ith_attn_problem *p, int which)
+{
+    int64_t *const strides[] = {&p->q_batch_stride, &p->k_batch_stride, &p->v_batch_stride, &p->o_batch_stride};
+    return strides[which];
+}
+
+static bool is_keys(int which)
+{
+    return which == ITH_TENSOR_K || which == ITH_TENSOR_V;
+}
+
+static int64_t heads_of(const ith_attn_setting *s, int which)
+{
+    return is_keys(which) ? s->problem.kv_heads : s->problem.heads;
+}
+
+static int64_t rows_of(const ith_attn_setting *s, int which)
+{
+    return is_keys(which) ? s->kv_rows : s->q_rows;
+}
+
+void ith_stretch(int64_t length, int ranks, int first, int count, int64_t *begin, int64_t *rows)
+{
+    int64_t last_begin, last_rows;
+    ith_share(length, ranks, first, begin, rows);
+    ith_share(length, ranks, first + count - 1, &last_begin, &last_rows);
+    *rows = last_begin + last_rows - *begin;
+}
+
+ith_rows ith_rows_of(const ith_attn_setting *setting, ith_attn_tensor which, const ith_attn_tensors *tensors)
+{
+    const void *const data[] = {tensors->q, tensors->k, tensors->v, tensors->o};
+    ith_attn_problem problem = setting->problem;
+    return (ith_rows){.data = (void *)data[which],
+                      .heads = heads_of(setting, which),
+                      .row_stride = *row_stride(&problem, which),
+                      .batch_stride = *batch_stride(&problem, which)};
+}
+
+ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t problems)
+{
+    return (ith_rows){.data = data,
+                      .heads = ith_max64(problems, 1),
+                      .row_stride = problems * setting->problem.head_dim,
+                      .batch_stride = 0};
+}
+
+/* ---- The problem ----------------------------------------------------------------------------------------------------
+ */
+
+static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
+{
+    const struct {
+        const char *name;
+        int64_t value, least;
+    } sizes[] = {{"batch", p->batch, 1},       {"heads", p->heads, 1}, {"kv_heads", p->kv_heads, 1},
+                 {"head_dim", p->head_dim, 1}, {"q_len", p->q_len, 0}, {"kv_len", p->kv_len, 0}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].value < sizes[i].least)
+            return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld, and must be at least %lld", sizes[i].name,
+                            (long long)sizes[i].value, (long long)sizes[i].least);
+    if (p->heads % p->kv_heads)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "kv_heads is %lld, and must be a divisor of heads, which is %lld",
+                        (long long)p->kv_heads, (long long)p->heads);
+    if (p->dtype != ITH_F32 && p->dtype != ITH_BF16 && p->dtype != ITH_F16)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "dtype is %s, and must be f32, bf16 or f16",
+                        ith_dtype_name(p->dtype));
+    if (!isfinite(p->scale))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "scale is %g, and must be finite", (double)p->scale);
+    /* With room for the sums and products of a few such sizes. */
+    int64_t product = 64;
+    const int64_t factors[] = {p->batch, p->heads, p->head_dim, ith_max64(ith_max64(p->q_len, p->kv_len), 1)};
+    for (int i = 0; i < 4; i++)
+        if (!ith_size_mul(product, factors[i], &product))
+            return ith_fail(context, ITH_ERR_ARGUMENT,
+                            "batch, heads, head_dim and q_len or kv_len multiply to more than a size can hold");
+    return ITH_OK;
+}
+
+/* Fills in the strides of one tensor. Its rows must not overlap, in either order of batch and sequence. */
+static ith_status resolve_strides(ith_attn_setting *s, int which)
+{
+    int64_t *row = row_stride(&s->problem, which), *entry = batch_stride(&s->problem, which);
+    int64_t width = heads_of(s, which) * s->problem.head_dim, rows = rows_of(s, which), batch = s->problem.batch;
+    const char *name = tensor_names[which];
+    if (*row == 0)
+        *row = width;
+    if (*row < width)
+        return ith_fail(s->context, ITH_ERR_ARGUMENT,
+                        "%s_row_stride is %lld, and must be 0 or at least the %lld elements of a row", name,
+                        (long long)*row, (long long)width);
+    if (*entry < 0)
+        return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s_batch_stride is %lld, and must not be negative", name,
+                        (long long)*entry);
+    int64_t rows_span = 0, batch_span = 0, span = 0;
+    bool fits = ith_size_mul(rows, *row, &rows_span);
+    if (fits && *entry == 0)
+        *entry = rows_span;
+    fits = fits && ith_size_mul(batch, *entry, &batch_span) && ith_size_add(rows_span, batch_span, &span) &&
+           ith_size_mul(span, s->element_bytes, &span);
+    if (!fits)
+        return ith_fail(s->context, ITH_ERR_ARGUMENT,
+                        "%s_row_stride and %s_batch_stride span more memory than a size can hold", name, name);
+    if (rows == 0 || batch == 1)
+        return ITH_OK;
+    bool rows_inside = *entry >= rows_span - *row + width;
+    bool batch_inside = *entry >= width && *row >= batch_span - *entry + width;
+    if (!rows_inside && !batch_inside)
+        return ith_fail(s->context, ITH_ERR_ARGUMENT,
+                        "%s_batch_stride is %lld, so that batch entries overlap; contiguous ones are %lld apart", name,
+                        (long long)*entry, (long long)rows_span);
+    return ITH_OK;
+}
+
+ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *problem, int ranks, int rank,
+                                 ith_attn_setting *out)
+{
+    if (!problem)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "problem is NULL");
+    if (problem->struct_size != sizeof *problem)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "problem.struct_size is %zu, not %zu: use ITH_ATTN_PROBLEM_INIT",
+                        problem->struct_size, sizeof *problem);
+    *out = (ith_attn_setting){.context = context, .problem = *problem};
+    ith_attn_problem *p = &out->problem;
+    p->kv_heads = p->kv_heads ? p->kv_heads : p->heads;
+    ith_status status = check_sizes(context, p);
+    if (status)
+        return status;
+    if (p->scale == 0)
+        p->scale = 1.0f / sqrtf((float)p->head_dim);
+    out->element_bytes = ith_dtype_bytes(p->dtype);
+    int64_t begin;
+    ith_share(p->q_len, ranks, rank, &begin, &out->q_rows);
+    ith_share(p->kv_len, ranks, rank, &begin, &out->kv_rows);
+    if (p->replicated_kv)
+        out->kv_rows = p->kv_len;
+    for (int which = ITH_TENSOR_Q; !status && which <= ITH_TENSOR_O; which++)
+        status = resolve_strides(out, which);
+    return status;
+}
+
+/* ---- Tensors --------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct extent {
+    const char *name;
+    uintptr_t begin, bytes;
+} extent;
+
+static extent tensor_extent(const ith_attn_setting *s, int which, const ith_attn_tensors *tensors)
+{
+    ith_rows rows = ith_rows_of(s, (ith_attn_tensor)which, tensors);
+    int64_t elements = 0;
+    if (rows_of(s, which) > 0)
+        elements = (s->problem.batch - 1) * rows.batch_stride + (rows_of(s, which) - 1) * rows.row_stride +
+                   rows.heads * s->problem.head_dim;
+    return (extent){tensor_names[which], (uintptr_t)rows.data, (uintptr_t)(elements * s->element_bytes)};
+}
+
+static ith_status check_extent(const ith_attn_setting *s, const extent *e, int64_t alignment)
+{
+    if (e->bytes && !e->begin)
+        return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s is NULL", e->name);
+    if (e->begin % (uintptr_t)alignment)
+        return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s is not aligned to its elements of %lld bytes", e->name,
+                        (long long)alignment);
+    return ITH_OK;
+}
+
+static bool overlap(const extent *a, const extent *b)
+{
+    return a->bytes && b->bytes && a->begin < b->begin + b->bytes && b->begin < a->begin + a->bytes;
+}
+
+ith_status ith_attn_tensors_check(const ith_attn_setting *s, const ith_attn_tensors *tensors)
+{
+    if (!tensors)
+        return ith_fail(s->context, ITH_ERR_ARGUMENT, "tensors is NULL");
+    if (!s->problem.has_key_bias && tensors->key_bias)
+        return ith_fail(s->context, ITH_ERR_ARGUMENT, "key_bias is given, but the problem has has_key_bias = false");
+    int64_t batch = s->problem.batch;
+    int64_t bias_bytes = s->problem.has_key_bias ? batch * s->problem.kv_len * (int64_t)sizeof(float) : 0;
+    int64_t lse_bytes = tensors->lse ? batch * s->problem.heads * s->q_rows * (int64_t)sizeof(float) : 0;
+    extent all[6];
+    for (int which = ITH_TENSOR_Q; which <= ITH_TENSOR_O; which++)
+        all[which] = tensor_extent(s, which, tensors);
+    all[4] = (extent){"lse", (uintptr_t)tensors->lse, (uintptr_t)lse_bytes};
+    all[5] = (extent){"key_bias", (uintptr_t)tensors->key_bias, (uintptr_t)bias_bytes};
+    for (int i = 0; i < 6; i++) {
+        ith_status status = check_extent(s, &all[i], i < 4 ? s->element_bytes : (int64_t)sizeof(float));
+        if (status)
+            return status;
+    }
+    for (int written = ITH_TENSOR_O; written <= 4; written++)
+        for (int i = 0; i < 6; i++)
+            if (i != written && overlap(&all[written], &all[i]))
+                return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s overlaps %s in memory", all[written].name,
+                                all[i].name);
+    return ITH_OK;
+}
