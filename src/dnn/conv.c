@@ -18,14 +18,9 @@ struct ith_conv {
     float *bias;
 };
 
-static int64_t element_bytes(ith_precision precision)
-{
-    return precision == ITH_PRECISION_BF16 ? 2 : 4;
-}
-
 int64_t ith_conv_frame_bytes(const ith_conv_shape *shape)
 {
-    return shape->height * shape->width * shape->in * element_bytes(shape->precision);
+    return shape->height * shape->width * shape->in * ith_precision_bytes(shape->precision);
 }
 
 /* Taps in the order of the slots: slot newest + 1 holds the oldest frame. One output channel a task. */
@@ -40,7 +35,7 @@ static void turn_taps(const ith_conv *conv, const void *weight, ith_dtype type, 
             for (int64_t slot = 0; slot < s->frames; slot++) {
                 int64_t t = (slot + s->frames - 1 - newest) % s->frames, row = o * filter + c * s->frames * tap;
                 const char *from = (const char *)weight + (row + t * tap) * bytes;
-                char *to = (char *)turned + (row + slot * tap) * element_bytes(s->precision);
+                char *to = (char *)turned + (row + slot * tap) * ith_precision_bytes(s->precision);
                 if (type == wanted) {
                     memcpy(to, from, (size_t)(tap * bytes));
                     continue;
@@ -58,7 +53,8 @@ static ith_status pack(ith_context *context, ith_conv *conv, const void *weight,
     const ith_conv_shape *s = &conv->shape;
     int64_t count = s->out * s->in * s->frames * s->kernel * s->kernel, bytes = ith_onednn_weight_bytes(conv->op);
     conv->packed = ith_alloc(context, s->frames, bytes, "packed weights");
-    void *turned = conv->packed ? ith_alloc(context, count, element_bytes(s->precision), "weights being packed") : NULL;
+    void *turned =
+        conv->packed ? ith_alloc(context, count, ith_precision_bytes(s->precision), "weights being packed") : NULL;
     if (!turned)
         return ITH_ERR_MEMORY;
     ith_status status = ITH_OK;
@@ -146,7 +142,7 @@ int64_t ith_conv_bytes(const ith_conv_shape *shape)
 {
     int64_t taps = shape->frames * shape->kernel * shape->kernel; /* oneDNN pads channels to 16 */
     int64_t packed =
-        ith_round_up(shape->in, 16) * ith_round_up(shape->out, 16) * taps * element_bytes(shape->precision);
+        ith_round_up(shape->in, 16) * ith_round_up(shape->out, 16) * taps * ith_precision_bytes(shape->precision);
     return shape->frames * packed + shape->out * 4 + (int64_t)sizeof(ith_conv);
 }
 

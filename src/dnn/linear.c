@@ -39,15 +39,10 @@ struct ith_linear {
     float *bias;                  /* [out], zero where there is none */
 };
 
-static int64_t element_bytes(ith_precision precision)
-{
-    return precision == ITH_PRECISION_BF16 ? 2 : 4;
-}
-
 /* As wide as the cache allows, all of about the same width. */
 static int64_t block_columns(int64_t in, int64_t out, ith_precision precision)
 {
-    int64_t widest = ith_min64(BLOCK_BYTES / (in * element_bytes(precision)), BLOCK_COLUMNS);
+    int64_t widest = ith_min64(BLOCK_BYTES / (in * ith_precision_bytes(precision)), BLOCK_COLUMNS);
     widest = ith_max64(widest / BLOCK_UNIT, 1) * BLOCK_UNIT;
     return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), BLOCK_UNIT);
 }
@@ -191,7 +186,7 @@ int64_t ith_linear_out(const ith_linear *linear)
 int64_t ith_linear_bytes(int64_t in, int64_t out, ith_precision precision)
 {
     /* oneDNN pads the inputs to 16 or 32, the outputs to 64. */
-    int64_t packed = ith_round_up(in, 32) * ith_round_up(out, 64) * element_bytes(precision);
+    int64_t packed = ith_round_up(in, 32) * ith_round_up(out, 64) * ith_precision_bytes(precision);
     return packed + out * 4 + ith_div_up(out, block_columns(in, out, precision)) * 8 + (int64_t)sizeof(ith_linear);
 }
 
@@ -231,7 +226,7 @@ static char *tile_slot(const run *r, int64_t tile)
 static void pack_tile(const run *r, int64_t tile)
 {
     const ith_linear *l = r->linear;
-    int64_t rows = tile_rows(r, tile), row_bytes = l->in * element_bytes(l->precision);
+    int64_t rows = tile_rows(r, tile), row_bytes = l->in * ith_precision_bytes(l->precision);
     char *slot = tile_slot(r, tile);
     for (int64_t i = 0; i < rows; i++) {
         const float *x = r->x + (tile * TILE_ROWS + i) * r->x_stride;
@@ -289,7 +284,7 @@ static ith_status plan_run(ith_context *context, int threads, run *r)
 {
     const ith_linear *l = r->linear;
     int64_t tiles = ith_div_up(r->rows, TILE_ROWS);
-    r->tile_bytes = TILE_ROWS * l->in * element_bytes(l->precision);
+    r->tile_bytes = TILE_ROWS * l->in * ith_precision_bytes(l->precision);
     r->panel_tiles = ith_min64(tiles, ith_max64(LEAST_PANEL_TILES, PANEL_BYTES / r->tile_bytes));
     r->packs = l->precision == ITH_PRECISION_BF16 || r->x_stride != l->in;
     r->private_bytes = l->scratch_bytes + TILE_ROWS * l->block * 4;

@@ -39,14 +39,19 @@ ith_status ith_vae_attention_run(ith_vae_work *work, ith_vae_attention_layer *la
 {
     int64_t c = layer->channels, count = layer->pixels * c;
     float *normal = (float *)(void *)work->temp, *o = normal + count, *qkv = o + count;
-    work->rowops->channel_norm(normal, work->x, layer->norm, layer->pixels, c, false);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < layer->pixels; i++)
+        work->rowops->channel_norm(normal + i * c, work->x + i * c, layer->norm, 1, c, false);
     ith_status status = ith_linear_run(work->context, layer->qkv, layer->pixels, normal, c, qkv, 3 * c);
     const ith_attn_tensors tensors = {.q = qkv, .k = qkv + c, .v = qkv + 2 * c, .o = o};
     if (!status)
         status = ith_plan_execute(layer->plan, &tensors);
     if (!status)
         status = ith_linear_run(work->context, layer->proj, layer->pixels, o, c, normal, c);
-    if (!status)
-        work->rowops->add_gated(work->x, normal, NULL, count);
-    return status;
+    if (status)
+        return status;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < layer->pixels; i++)
+        work->rowops->add_gated(work->x + i * c, normal + i * c, NULL, c);
+    return ITH_OK;
 }

@@ -60,7 +60,7 @@ static buffer_sizes size_buffers(const ith_vae_config *config, ith_precision pre
             sizes.side_floats = ith_max64(sizes.side_floats, pixels * out);
         sizes.temp_bytes = ith_max64(sizes.temp_bytes, pixels * out * 4);
         if (i < config->levels - 1)
-            sizes.temp_bytes = ith_max64(sizes.temp_bytes, 4 * pixels * out * ith_vae_operand_bytes(precision));
+            sizes.temp_bytes = ith_max64(sizes.temp_bytes, 4 * pixels * out * ith_precision_bytes(precision));
         sizes.line_floats = ith_max64(sizes.line_floats, ith_max64(in, out));
     }
     return sizes;

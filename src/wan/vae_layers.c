@@ -8,11 +8,6 @@
 
 #define CHUNK_BYTES 65536 /* of a memory operation given to one thread */
 
-int64_t ith_vae_operand_bytes(ith_precision precision)
-{
-    return precision == ITH_PRECISION_BF16 ? 2 : 4;
-}
-
 /* ---- Numbers between layers -----------------------------------------------------------------------------------------
  */
 
@@ -43,7 +38,7 @@ static void operand_copy(const ith_vae_work *work, char *operand, const float *x
 
 void ith_vae_operand(const ith_vae_work *work, void *operand, const float *x, int64_t count)
 {
-    int64_t chunk = CHUNK_BYTES / 4, bytes = ith_vae_operand_bytes(work->precision);
+    int64_t chunk = CHUNK_BYTES / 4, bytes = ith_precision_bytes(work->precision);
 #pragma omp parallel for schedule(static)
     for (int64_t begin = 0; begin < count; begin += chunk)
         operand_copy(work, (char *)operand + begin * bytes, x + begin, ith_min64(chunk, count - begin));
@@ -52,7 +47,7 @@ void ith_vae_operand(const ith_vae_work *work, void *operand, const float *x, in
 void ith_vae_upsample(const ith_vae_work *work, void *operand, const float *x, int64_t stride, int64_t height,
                       int64_t width, int64_t channels)
 {
-    int64_t pixel_bytes = channels * ith_vae_operand_bytes(work->precision), row_bytes = 2 * width * pixel_bytes;
+    int64_t pixel_bytes = channels * ith_precision_bytes(work->precision), row_bytes = 2 * width * pixel_bytes;
 #pragma omp parallel for schedule(static)
     for (int64_t y = 0; y < height; y++) {
         char *row = (char *)operand + 2 * y * row_bytes;

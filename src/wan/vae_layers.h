@@ -77,6 +77,5 @@ void ith_vae_operand(const ith_vae_work *work, void *operand, const float *x, in
 /* Every pixel four times, in a 2 x 2 square; pixels of x lie `stride` numbers apart. */
 void ith_vae_upsample(const ith_vae_work *work, void *operand, const float *x, int64_t stride, int64_t height,
                       int64_t width, int64_t channels);
-int64_t ith_vae_operand_bytes(ith_precision precision);
 
 #endif
