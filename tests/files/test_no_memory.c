@@ -2,7 +2,7 @@
 #include "base/context.h"
 #include "files/json.h"
 #include "files/store.h"
-#include "support/failing_alloc.h"
+#include "support/failing.h"
 #include "support/temporary.h"
 
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-static failing_alloc memory;
+static failing_allocator memory;
 static ith_context *context;
 static char *folder;
 
@@ -23,7 +23,7 @@ static int set_up(void **state)
 {
     (void)state;
     folder = temporary_folder();
-    context = failing_context(&memory);
+    context = failing_context(&memory, -1);
     return context == NULL;
 }
 
@@ -32,21 +32,31 @@ static int tear_down(void **state)
     (void)state;
     temporary_remove(folder);
     ith_context_destroy(&context);
-    return memory.held != 0;
+    return atomic_load(&memory.held) != 0;
 }
 
-/* act must make at least `least` allocations, and survive the failure of each. */
-static void fail_each(ith_status (*act)(ith_context *, void *), int64_t least)
+/* Calls act with none and then with each of its allocations failing, and once more with none: it must make at least
+ * `least` of them, fail with a sentence when one is refused, and hold no more memory afterwards than before. */
+static void fail_each(ith_status (*act)(ith_context *), long least)
 {
-    int64_t allocations = 0;
-    assert_int_equal(failing_each(context, &memory, act, NULL, &allocations), 0);
+    const long held = atomic_load(&memory.held), before = atomic_load(&memory.calls);
+    memory.refuse = -1;
+    assert_int_equal(act(context), ITH_OK);
+    const long allocations = atomic_load(&memory.calls) - before;
     assert_true(allocations >= least);
-    assert_non_null(strstr(ith_context_error(context), "out of memory for"));
+    for (long i = 0; i < allocations; i++) {
+        memory.refuse = atomic_load(&memory.calls) + i;
+        assert_int_equal(act(context), ITH_ERR_MEMORY);
+        assert_non_null(strstr(ith_context_error(context), "out of memory for"));
+        assert_int_equal(atomic_load(&memory.held), held);
+    }
+    memory.refuse = -1;
+    assert_int_equal(act(context), ITH_OK);
+    assert_int_equal(atomic_load(&memory.held), held);
 }
 
-static ith_status read_file(ith_context *ctx, void *user)
+static ith_status read_file(ith_context *ctx)
 {
-    (void)user;
     ith_tensor_file *file = NULL;
     ith_status status = ith_tensor_file_open(ctx, "golden/shapes/text.safetensors", &file);
     ith_tensor_file_close(&file);
@@ -59,9 +69,8 @@ static void reading_a_file(void **state)
     fail_each(read_file, 5);
 }
 
-static ith_status read_json(ith_context *ctx, void *user)
+static ith_status read_json(ith_context *ctx)
 {
-    (void)user;
     ith_json *json = NULL;
     ith_status status = ith_json_read(ctx, "../models/shapes/vae/config.json", &json);
     ith_json_close(&json);
@@ -74,9 +83,8 @@ static void reading_json(void **state)
     fail_each(read_json, 2);
 }
 
-static ith_status take_all(ith_context *ctx, void *user)
+static ith_status take_all(ith_context *ctx)
 {
-    (void)user;
     ith_store *store = NULL;
     float *bias = NULL;
     const ith_tensor *weight = NULL;
@@ -96,9 +104,8 @@ static void taking_weights(void **state)
     fail_each(take_all, 20);
 }
 
-static ith_status write_over(ith_context *ctx, void *user)
+static ith_status write_over(ith_context *ctx)
 {
-    (void)user;
     static const float values[] = {1, 2};
     const ith_tensor tensor = {.name = "x", .dtype = ITH_F32, .dims = 1, .shape = {2}, .data = values, .bytes = 8};
     return ith_tensor_file_write(ctx, temporary_path(folder, "x.safetensors"), &tensor, 1, NULL, NULL, 0);
