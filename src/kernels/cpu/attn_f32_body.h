@@ -312,58 +312,83 @@ static __attribute__((noinline)) void tile_scores(float *s, float *top, const fl
     }
 }
 
-/* o [ROWS][vecs] (rows `padded` apart) = o scale + p v, over the block's keys. v is the chunk in the first panel. */
-static inline __attribute__((always_inline)) void tile_values_of(float *o, int64_t padded, const float *scale,
-                                                                 const float *p, const float *v, int64_t keys,
-                                                                 int64_t panel_stride, const int vecs)
+/* A tile of o [ROWS][vecs], rows `padded` apart, and what goes into it. */
+typedef struct value_tile {
+    float *o;
+    int64_t padded;
+    const float *scale, *p; /* [ROWS]; [ROWS][S_STRIDE] */
+    const float *v;         /* the chunk in the block's first panel; the next panel's is `panel_stride` further on */
+    int64_t panel_stride, keys;
+} value_tile;
+
+/* o = o scale + p v, over the block's keys. (Both bounds of the inner loops: clang unrolls by the one that it sees
+ * before it inlines, and without it keeps the sums in memory.) */
+static inline __attribute__((always_inline)) void tile_values_of(const value_tile *t, const int vecs)
 {
+    const float *p = t->p, *v = t->v;
     vec sum[ROWS][TILE_VECS];
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 16
-        for (int n = 0; n < vecs; n++)
+        for (int n = 0; n < TILE_VECS && n < vecs; n++)
             sum[r][n] = vec_set(0.0f);
-    for (; keys > 0; keys -= PANEL, v += panel_stride, p += PANEL) {
+    for (int64_t keys = t->keys; keys > 0; keys -= PANEL, v += t->panel_stride, p += PANEL) {
         const float *x = v;
         int64_t here = ith_min64(keys, PANEL);
         for (int64_t j = 0; j < here; j++, x += vecs * LANES) {
             vec value[TILE_VECS];
 #pragma GCC unroll 16
-            for (int n = 0; n < vecs; n++)
+            for (int n = 0; n < TILE_VECS && n < vecs; n++)
                 value[n] = vec_load(x + n * LANES);
 #pragma GCC unroll 16
             for (int r = 0; r < ROWS; r++) {
                 vec weight = vec_set(p[r * S_STRIDE + j]);
 #pragma GCC unroll 16
-                for (int n = 0; n < vecs; n++)
+                for (int n = 0; n < TILE_VECS && n < vecs; n++)
                     sum[r][n] = vec_fma(value[n], weight, sum[r][n]);
             }
         }
     }
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
-        vec rescale = vec_set(scale[r]);
+        vec rescale = vec_set(t->scale[r]);
 #pragma GCC unroll 16
-        for (int n = 0; n < vecs; n++) {
-            float *at = o + r * padded + n * LANES;
+        for (int n = 0; n < TILE_VECS && n < vecs; n++) {
+            float *at = t->o + r * t->padded + n * LANES;
             vec_store(at, vec_fma(vec_load(at), rescale, sum[r][n]));
         }
     }
 }
 
-/* Not inlined, like tile_scores: the registers are to be given out for the tile alone. */
-static __attribute__((noinline)) void tile_values(float *o, int64_t padded, const float *scale, const float *p,
-                                                  const float *v, int64_t keys, int64_t panel_stride, int64_t vecs)
+/* One function for each width, not inlined, like tile_scores: the registers are given out for the tile alone. */
+static __attribute__((noinline)) void tile_values_1(const value_tile *t)
 {
-    switch (vecs) {
-    case 1: tile_values_of(o, padded, scale, p, v, keys, panel_stride, 1); break;
-    case 2: tile_values_of(o, padded, scale, p, v, keys, panel_stride, 2); break;
-#if TILE_VECS > 2
-    case 3: tile_values_of(o, padded, scale, p, v, keys, panel_stride, 3); break;
-    case 4: tile_values_of(o, padded, scale, p, v, keys, panel_stride, 4); break;
-#endif
-    }
+    tile_values_of(t, 1);
 }
+
+static __attribute__((noinline)) void tile_values_2(const value_tile *t)
+{
+    tile_values_of(t, 2);
+}
+
+#if TILE_VECS > 2
+static __attribute__((noinline)) void tile_values_3(const value_tile *t)
+{
+    tile_values_of(t, 3);
+}
+
+static __attribute__((noinline)) void tile_values_4(const value_tile *t)
+{
+    tile_values_of(t, 4);
+}
+#endif
+
+static void (*const tile_values[TILE_VECS + 1])(const value_tile *t) = {
+    NULL,          tile_values_1, tile_values_2,
+#if TILE_VECS > 2
+    tile_values_3, tile_values_4,
+#endif
+};
 
 /* The new maximum of every row, and what its older sums are multiplied by. */
 static void block_maxima(pass *t)
@@ -426,14 +451,16 @@ static void block_scores(pass *t, const float *panel, int64_t panels)
 
 static void block_values(pass *t, const float *panel, int64_t keys)
 {
-    int64_t stride = panel_floats(t->D), padded = t->padded;
-    const float *v = panel_values(panel, t->D);
-    for (int64_t d = 0; d < padded; d += PANEL, v += PANEL * PANEL) {
-        int64_t vecs = ith_min64(TILE_VECS, (padded - d) / LANES);
+    value_tile tile = {.padded = t->padded, .panel_stride = panel_floats(t->D), .keys = keys};
+    tile.v = panel_values(panel, t->D);
+    for (int64_t d = 0; d < t->padded; d += PANEL, tile.v += PANEL * PANEL) {
+        int64_t vecs = ith_min64(TILE_VECS, (t->padded - d) / LANES);
         for (int64_t i = 0; i < t->rows; i += ROWS) {
             fetch_ahead(t);
-            float *o = t->o + i * padded + d, *p = t->s + i * S_STRIDE, *scale = t->scale + i;
-            tile_values(o, padded, scale, p, v, keys, stride, vecs);
+            tile.o = t->o + i * t->padded + d;
+            tile.p = t->s + i * S_STRIDE;
+            tile.scale = t->scale + i;
+            tile_values[vecs](&tile);
         }
     }
 }
