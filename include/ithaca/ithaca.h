@@ -226,8 +226,9 @@ typedef enum ith_strategy {
 } ith_strategy;
 /* "ulysses", ...; "unknown". */
 ITH_API const char *ith_strategy_name(ith_strategy strategy);
-/* Also takes the reference's names (dot_product, flash, ulysses_custom, tokamax_ring, ...) that ask for nothing this
- * build lacks. ITH_ERR_ARGUMENT with a sentence otherwise. */
+/* Takes "auto", the names above, and those of maxdiffusion (dot_product, flash, ulysses_custom, tokamax_ring, ...).
+ * ITH_ERR_UNSUPPORTED for one that asks for what this build lacks (..._bidir, ..._fixed_m), ITH_ERR_ARGUMENT for any
+ * other, each with a sentence. */
 ITH_API ith_status ith_strategy_parse(ith_context *context, const char *name, ith_strategy *out);
 
 typedef struct ith_attn_options {
@@ -248,16 +249,18 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
                                    const ith_attn_options *options, ith_comm *comm, ith_plan **out);
 
 /* This rank's tensors: q [B, Sq share, H, D], k and v [B, Skv share, Hkv, D] (all of Skv if replicated_kv), o as q.
- * o may not overlap the others. */
+ * Neither o nor lse may overlap another, from its first element to its last; all are aligned to their elements. */
 typedef struct ith_attn_tensors {
     const void *q, *k, *v;
     void *o;
-    float *lse;            /* [B, H, Sq share], natural logarithm of the sum of exponentials; NULL: not wanted */
+    float *lse;            /* [B, H, Sq share], natural logarithm of the sum of exponentials; NULL: not wanted. On every
+                            * rank or on none */
     const float *key_bias; /* [B, Skv], of the whole sequence and the same on every rank: added to the scaled logits
                             * of a key; -INFINITY masks the key. Only with has_key_bias */
 } ith_attn_tensors;
 
-/* Collective. Allocates nothing. A row with no key to attend to gives o = 0 and lse = -INFINITY. The same inputs give
+/* Collective. Allocates nothing. Wrong tensors are an error that names the one, and nothing is written; on one of
+ * several ranks they end the group, so that nobody waits for that rank. A row with no key to attend to gives o = 0 and lse = -INFINITY. The same inputs give
  * the same bits on every run, and ulysses the same bits as single. */
 ITH_API ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors);
 

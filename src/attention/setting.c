@@ -46,10 +46,11 @@ ith_rows ith_rows_of(const ith_attn_setting *setting, ith_attn_tensor which, con
 {
     const void *const data[] = {tensors->q, tensors->k, tensors->v, tensors->o};
     ith_attn_problem problem = setting->problem;
-    return (ith_rows){.data = (void *)data[which],
-                      .heads = heads_of(setting, which),
-                      .row_stride = *row_stride(&problem, which),
-                      .batch_stride = *batch_stride(&problem, which)};
+    int index = (int)which;
+    return (ith_rows){.data = (void *)data[index],
+                      .heads = heads_of(setting, index),
+                      .row_stride = *row_stride(&problem, index),
+                      .batch_stride = *batch_stride(&problem, index)};
 }
 
 ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t problems)
@@ -60,8 +61,7 @@ ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t
                       .batch_stride = 0};
 }
 
-/* ---- The problem ----------------------------------------------------------------------------------------------------
- */
+/* ---- The problem ------------------------------------------------------------------------------------------------- */
 
 static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
 {
@@ -154,8 +154,7 @@ ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *p
     return status;
 }
 
-/* ---- Tensors --------------------------------------------------------------------------------------------------------
- */
+/* ---- Tensors ----------------------------------------------------------------------------------------------------- */
 
 typedef struct extent {
     const char *name;

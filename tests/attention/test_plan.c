@@ -1,0 +1,512 @@
+/* Plans: what is chosen, what is refused and how, ranks that disagree, memory that is not to be had. */
+#include "support/attention_case.h"
+#include "support/failing.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define MOST_RANKS 6
+
+typedef struct trial {
+    ith_attn_problem problem;
+    ith_attn_options options;
+    int odd_rank; /* does as `spoil` says; -1: all do */
+    void (*spoil)(ith_attn_problem *problem, ith_attn_options *options);
+    void (*spoil_tensors)(ith_attn_tensors *tensors);
+    bool execute, may_write; /* may_write: o also by a call that fails, once the exchange of results has begun */
+    char plan[512];
+    ith_status seen[MOST_RANKS];
+    char sentences[MOST_RANKS][ITH_ERROR_BYTES];
+} trial;
+
+static trial new_trial(void)
+{
+    trial t = {.problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT, .odd_rank = -1, .execute = true};
+    t.problem.batch = 2, t.problem.heads = 3, t.problem.head_dim = 8;
+    t.problem.q_len = t.problem.kv_len = 10;
+    return t;
+}
+
+#define NUMBERS 2000
+
+/* Plans, and executes on tensors of ones; `written` is what o held before. */
+static ith_status attempt(ith_context *context, ith_comm *comm, void *user)
+{
+    trial *t = user;
+    int rank = ith_comm_rank(comm);
+    ith_attn_problem problem = t->problem;
+    ith_attn_options options = t->options;
+    bool odd = t->odd_rank < 0 || t->odd_rank == rank;
+    static const float untouched = -77;
+    float q[NUMBERS], k[NUMBERS], v[NUMBERS], o[NUMBERS];
+    for (int i = 0; i < NUMBERS; i++)
+        q[i] = k[i] = v[i] = 1, o[i] = untouched;
+    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o};
+    if (odd && t->spoil)
+        t->spoil(&problem, &options);
+    ith_plan *plan = NULL;
+    ith_status status = ith_plan_create(context, &problem, &options, comm, &plan);
+    RANK_CHECK(context, !status == (plan != NULL));
+    if (plan && rank == 0)
+        ith_plan_print(plan, t->plan, sizeof t->plan);
+    if (odd && t->spoil_tensors)
+        t->spoil_tensors(&tensors);
+    if (plan && t->execute)
+        status = ith_plan_execute(plan, &tensors);
+    ith_plan_destroy(&plan);
+    RANK_CHECK(context, !status || t->may_write || o[0] == untouched);
+    t->seen[rank] = status;
+    snprintf(t->sentences[rank], ITH_ERROR_BYTES, "%s", ith_context_error(context));
+    return status;
+}
+
+/* The status of all ranks, which get the same one and the same sentence. */
+static ith_status run_trial(trial *t, int ranks)
+{
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    ith_status status = ith_run_ranks(context, ranks, ranks, attempt, t);
+    for (int rank = 0; rank < ranks; rank++) {
+        assert_int_equal(t->seen[rank], status);
+        if (status)
+            assert_string_equal(t->sentences[rank], ith_context_error(context));
+    }
+    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    ith_context_destroy(&context);
+    return status;
+}
+
+static void expect_refusal(trial *t, int ranks, ith_status status, const char *word)
+{
+    ith_status seen = run_trial(t, ranks);
+    if (seen != status || !strstr(t->sentences[0], word))
+        print_error("expected '%s': %s\n", word, t->sentences[0]);
+    assert_int_equal(seen, status);
+    assert_non_null(strstr(t->sentences[0], word));
+}
+
+/* ---- Choices ----------------------------------------------------------------------------------------------------- */
+
+static void choices_are_made(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks, heads;
+        ith_strategy strategy;
+        int ulysses, ring;
+        const char *chosen;
+    } rows[] = {
+        {1, 3, ITH_STRATEGY_AUTO, 0, 0, "single over 1 rank, ulysses 1 x ring 1"},
+        {1, 3, ITH_STRATEGY_ULYSSES_RING, 1, 1, "single over 1 rank, ulysses 1 x ring 1"},
+        {4, 3, ITH_STRATEGY_AUTO, 0, 0, "ulysses over 4 ranks, ulysses 4 x ring 1"}, /* 6 problems */
+        {4, 1, ITH_STRATEGY_AUTO, 0, 0, "ulysses_ring over 4 ranks, ulysses 2 x ring 2"},
+        {3, 1, ITH_STRATEGY_AUTO, 0, 0, "ring over 3 ranks, ulysses 1 x ring 3"},
+        {4, 1, ITH_STRATEGY_AUTO, 4, 0, "ulysses over 4 ranks, ulysses 4 x ring 1"},
+        {6, 3, ITH_STRATEGY_AUTO, 0, 3, "ulysses_ring over 6 ranks, ulysses 2 x ring 3"},
+        {6, 3, ITH_STRATEGY_ULYSSES_RING, 0, 0, "ulysses_ring over 6 ranks, ulysses 3 x ring 2"},
+        {4, 3, ITH_STRATEGY_ULYSSES_RING, 0, 0, "ulysses_ring over 4 ranks, ulysses 2 x ring 2"},
+        {6, 3, ITH_STRATEGY_ULYSSES_RING, 2, 0, "ulysses_ring over 6 ranks, ulysses 2 x ring 3"},
+        {5, 3, ITH_STRATEGY_RING, 0, 0, "ring over 5 ranks, ulysses 1 x ring 5"},
+        {6, 1, ITH_STRATEGY_ULYSSES, 0, 0, "ulysses over 6 ranks, ulysses 6 x ring 1"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        trial t = new_trial();
+        t.problem.heads = rows[i].heads;
+        t.options.strategy = rows[i].strategy;
+        t.options.ulysses = rows[i].ulysses;
+        t.options.ring = rows[i].ring;
+        assert_int_equal(run_trial(&t, rows[i].ranks), ITH_OK);
+        if (strncmp(t.plan, rows[i].chosen, strlen(rows[i].chosen)))
+            print_error("row %zu: %s\n", i, t.plan);
+        assert_memory_equal(t.plan, rows[i].chosen, strlen(rows[i].chosen));
+    }
+    trial t = new_trial();
+    t.problem.replicated_kv = true;
+    t.options.strategy = ITH_STRATEGY_RING;
+    assert_int_equal(run_trial(&t, 3), ITH_OK);
+    assert_non_null(strstr(t.plan, "single over 3 ranks (keys replicated)"));
+    assert_non_null(strstr(t.plan, "sends 0.000 MiB"));
+}
+
+static void illegal_choices_name_the_nearest_legal(void **state)
+{
+    (void)state;
+    static const struct {
+        int ranks;
+        ith_strategy strategy;
+        int ulysses, ring;
+        const char *word;
+    } rows[] = {
+        {4, ITH_STRATEGY_SINGLE, 0, 0, "ulysses, ring and ulysses_ring spread"},
+        {4, ITH_STRATEGY_ULYSSES, 2, 2, "ulysses must be 4"},
+        {4, ITH_STRATEGY_RING, 2, 0, "ring must be 4"},
+        {6, ITH_STRATEGY_ULYSSES_RING, 4, 0, "the nearest that does is 3"},
+        {6, ITH_STRATEGY_AUTO, 0, 5, "the nearest that does is 3"},
+        {6, ITH_STRATEGY_AUTO, 2, 2, "ulysses 2 x ring 3"},
+        {2, ITH_STRATEGY_AUTO, 9, 9, "ulysses 2 x ring 1"},
+        {2, ITH_STRATEGY_AUTO, INT32_MAX, INT32_MAX, "ulysses 2 x ring 1"},
+        {2, ITH_STRATEGY_AUTO, -1, 0, "ulysses is -1"},
+        {2, ITH_STRATEGY_AUTO, 0, -3, "ring is -3"},
+        {2, (ith_strategy)77, 0, 0, "strategy is 77"},
+        {1, ITH_STRATEGY_RING, 0, 2, "ring is 2"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        trial t = new_trial();
+        t.options.strategy = rows[i].strategy;
+        t.options.ulysses = rows[i].ulysses;
+        t.options.ring = rows[i].ring;
+        expect_refusal(&t, rows[i].ranks, ITH_ERR_ARGUMENT, rows[i].word);
+    }
+}
+
+/* ---- Bad problems, on all ranks, on one -------------------------------------------------------------------------- */
+
+#define SPOIL(name, change)                                                                                            \
+    static void name(ith_attn_problem *p, ith_attn_options *o)                                                         \
+    {                                                                                                                  \
+        (void)p, (void)o;                                                                                              \
+        change;                                                                                                        \
+    }
+SPOIL(no_batch, p->batch = 0)
+SPOIL(negative_heads, p->heads = -1)
+SPOIL(uneven_groups, p->kv_heads = 2)
+SPOIL(negative_groups, p->kv_heads = -3)
+SPOIL(no_head_dim, p->head_dim = 0)
+SPOIL(negative_queries, p->q_len = -5)
+SPOIL(negative_keys, p->kv_len = -5)
+SPOIL(endless_keys, p->kv_len = INT64_MAX / 8)
+SPOIL(wrong_type, p->dtype = ITH_I32)
+SPOIL(unknown_type, p->dtype = (ith_dtype)1234)
+SPOIL(no_scale, p->scale = NAN)
+SPOIL(narrow_rows, p->q_row_stride = 23)
+SPOIL(backward_rows, p->k_row_stride = -24)
+SPOIL(overlapping_batch, p->o_batch_stride = 25)
+SPOIL(backward_batch, p->v_batch_stride = -1)
+SPOIL(endless_batch, p->v_batch_stride = INT64_MAX / 2)
+SPOIL(endless_rows, p->q_row_stride = INT64_MAX / 2)
+SPOIL(old_problem, p->struct_size = 8)
+SPOIL(old_options, o->struct_size = 8)
+SPOIL(unknown_kernel, o->kernel = "abacus")
+SPOIL(large_head, p->head_dim = 1 << 20)
+
+static void bad_problems_name_the_parameter(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*spoil)(ith_attn_problem *, ith_attn_options *);
+        const char *word;
+    } rows[] = {
+        {no_batch, "batch"},
+        {negative_heads, "heads"},
+        {uneven_groups, "kv_heads"},
+        {negative_groups, "kv_heads"},
+        {no_head_dim, "head_dim"},
+        {negative_queries, "q_len"},
+        {negative_keys, "kv_len"},
+        {endless_keys, "kv_len"},
+        {wrong_type, "dtype"},
+        {unknown_type, "dtype"},
+        {no_scale, "scale"},
+        {narrow_rows, "q_row_stride"},
+        {backward_rows, "k_row_stride"},
+        {overlapping_batch, "o_batch_stride"},
+        {backward_batch, "v_batch_stride"},
+        {endless_batch, "v_batch_stride"},
+        {endless_rows, "q_row_stride"},
+        {old_problem, "problem.struct_size"},
+        {old_options, "options.struct_size"},
+        {unknown_kernel, "abacus"},
+        {large_head, "head_dim"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int ranks = 1; ranks <= 3; ranks++)
+            for (int odd = -1; odd < ranks; odd++) {
+                trial t = new_trial();
+                t.odd_rank = odd;
+                t.spoil = rows[i].spoil;
+                expect_refusal(&t, ranks, ITH_ERR_ARGUMENT, rows[i].word);
+            }
+    ith_context *context = NULL;
+    ith_plan *plan = NULL;
+    trial t = new_trial();
+    ith_context_create(NULL, &context);
+    assert_int_equal(ith_plan_create(context, NULL, NULL, NULL, &plan), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_plan_create(NULL, &t.problem, NULL, NULL, &plan), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_plan_create(context, &t.problem, NULL, NULL, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_plan_create(context, &t.problem, NULL, NULL, &plan), ITH_OK);
+    char text[8];
+    assert_int_equal(strlen(ith_plan_print(plan, text, sizeof text)), 7);
+    ith_plan_destroy(&plan);
+    ith_plan_destroy(&plan);
+    ith_plan_destroy(NULL);
+    assert_int_equal(ith_plan_execute(NULL, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
+SPOIL(other_batch, p->batch = 1)
+SPOIL(other_heads, p->heads = p->kv_heads = 5)
+SPOIL(other_groups, p->kv_heads = 1)
+SPOIL(other_queries, p->q_len = 11)
+SPOIL(other_keys, p->kv_len = 11)
+SPOIL(other_type, p->dtype = ITH_BF16)
+SPOIL(other_scale, p->scale = 0.5f)
+SPOIL(other_bias, p->has_key_bias = true)
+SPOIL(other_copies, p->replicated_kv = true)
+SPOIL(other_strategy, o->strategy = ITH_STRATEGY_RING)
+SPOIL(other_ulysses, o->ulysses = 1)
+SPOIL(other_ring, o->ring = 1)
+SPOIL(other_kernel, o->kernel = "f32_ref")
+
+static void ranks_that_disagree_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*spoil)(ith_attn_problem *, ith_attn_options *);
+        const char *word;
+    } rows[] = {
+        {other_batch, "batch is"},       {other_heads, "heads is 5"},     {other_groups, "kv_heads is"},
+        {other_queries, "q_len is"},     {other_keys, "kv_len is"},       {other_type, "dtype is"},
+        {other_scale, "scale is"},       {other_bias, "has_key_bias is"}, {other_copies, "replicated_kv is"},
+        {other_strategy, "strategy is"}, {other_ulysses, "ulysses is"},   {other_ring, "ring is"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int odd = 1; odd < 3; odd++) {
+            trial t = new_trial();
+            t.odd_rank = odd;
+            t.spoil = rows[i].spoil;
+            expect_refusal(&t, 3, ITH_ERR_ARGUMENT, rows[i].word);
+        }
+    trial t = new_trial();
+    t.odd_rank = 1;
+    t.spoil = other_kernel;
+    const char *fastest = NULL;
+    ith_context *context = NULL;
+    bool usable = false;
+    ith_context_create(NULL, &context);
+    for (int i = 0; !usable && (fastest = ith_kernel_list(context, i, &usable)); i++)
+        ;
+    ith_context_destroy(&context);
+    if (strcmp(fastest, "f32_ref")) /* otherwise it is no other kernel */
+        expect_refusal(&t, 3, ITH_ERR_ARGUMENT, "kernel is f32_ref on rank 1");
+}
+
+/* ---- Bad tensors ------------------------------------------------------------------------------------------------- */
+
+static void no_q(ith_attn_tensors *t)
+{
+    t->q = NULL;
+}
+static void no_v(ith_attn_tensors *t)
+{
+    t->v = NULL;
+}
+static void no_o(ith_attn_tensors *t)
+{
+    t->o = NULL;
+}
+static void crooked_k(ith_attn_tensors *t)
+{
+    t->k = (const char *)t->k + 2;
+}
+static void crooked_lse(ith_attn_tensors *t)
+{
+    t->lse = (float *)(void *)((char *)t->o + 4001);
+}
+static void o_in_q(ith_attn_tensors *t)
+{
+    t->o = (float *)t->q + 3;
+}
+static void lse_in_o(ith_attn_tensors *t)
+{
+    t->lse = (float *)t->o + 5;
+}
+static void unexpected_bias(ith_attn_tensors *t)
+{
+    t->key_bias = (const float *)t->q;
+}
+
+static void bad_tensors_name_the_parameter(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*spoil)(ith_attn_tensors *);
+        const char *word;
+    } rows[] = {
+        {no_q, "q is NULL"},          {no_v, "v is NULL"},           {no_o, "o is NULL"},
+        {crooked_k, "k is not"},      {crooked_lse, "lse is not"},   {o_in_q, "o overlaps q"},
+        {lse_in_o, "o overlaps lse"}, {unexpected_bias, "key_bias"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int ranks = 1; ranks <= 4; ranks++)
+            for (int odd = -1; odd < ranks; odd++)
+                for (int strategy = ITH_STRATEGY_AUTO; strategy <= ITH_STRATEGY_ULYSSES_RING; strategy++) {
+                    if (strategy == ITH_STRATEGY_SINGLE)
+                        continue;
+                    trial t = new_trial();
+                    t.odd_rank = odd;
+                    t.spoil_tensors = rows[i].spoil;
+                    t.options.strategy = (ith_strategy)strategy;
+                    if (odd < 0) { /* all fail alike */
+                        assert_int_equal(run_trial(&t, ranks), ITH_ERR_ARGUMENT);
+                        assert_non_null(strstr(t.sentences[0], rows[i].word));
+                        continue;
+                    }
+                    expect_refusal(&t, ranks, ITH_ERR_ARGUMENT, rows[i].word);
+                }
+    trial t = new_trial();
+    t.problem.has_key_bias = true;
+    expect_refusal(&t, 2, ITH_ERR_ARGUMENT, "key_bias is NULL");
+}
+
+static void wants_lse(ith_attn_tensors *t)
+{
+    static float lse[NUMBERS];
+    t->lse = lse;
+}
+
+static void lse_is_for_all_or_none(void **state)
+{
+    (void)state;
+    for (int odd = 0; odd < 3; odd++) {
+        trial t = new_trial();
+        t.odd_rank = odd;
+        t.spoil_tensors = wants_lse;
+        t.may_write = true;
+        t.options.strategy = ITH_STRATEGY_ULYSSES;
+        ith_context *context = NULL;
+        ith_context_create(NULL, &context);
+        assert_int_equal(ith_run_ranks(context, 3, 3, attempt, &t), ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(context), "lse must be given on every rank or on none"));
+        ith_context_destroy(&context);
+    }
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+typedef struct meter {
+    failing_allocator *allocator;
+    attention_case *test;
+} meter;
+
+/* Counts what execution allocates, between two barriers so that no other rank is still planning. */
+static ith_status meter_execution(ith_context *context, ith_comm *comm, void *user)
+{
+    const meter *m = user;
+    float q[NUMBERS] = {0}, k[NUMBERS] = {0}, v[NUMBERS] = {0}, o[NUMBERS], lse[NUMBERS];
+    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o, .lse = lse};
+    ith_plan *plan = NULL;
+    RANK_TRY(ith_plan_create(context, &m->test->problem, &m->test->options, comm, &plan));
+    RANK_TRY(ith_comm_barrier(comm));
+    long before = atomic_load(&m->allocator->calls);
+    RANK_TRY(ith_plan_execute(plan, &tensors));
+    RANK_TRY(ith_plan_execute(plan, &tensors));
+    RANK_CHECK(context, atomic_load(&m->allocator->calls) == before);
+    RANK_TRY(ith_comm_barrier(comm));
+    ith_plan_destroy(&plan);
+    return ITH_OK;
+}
+
+static void execution_allocates_nothing(void **state)
+{
+    (void)state;
+    static const ith_strategy strategies[] = {ITH_STRATEGY_ULYSSES, ITH_STRATEGY_RING, ITH_STRATEGY_ULYSSES_RING};
+    for (int i = 0; i < 3; i++) {
+        trial t = new_trial();
+        attention_case c = {.problem = t.problem, .options = t.options};
+        c.options.strategy = strategies[i];
+        failing_allocator allocator;
+        meter m = {&allocator, &c};
+        ith_context *context = failing_context(&allocator, -1);
+        assert_int_equal(ith_run_ranks(context, 4, 0, meter_execution, &m), ITH_OK);
+        ith_context_destroy(&context);
+        assert_int_equal(atomic_load(&allocator.held), 0);
+    }
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const ith_strategy strategies[] = {ITH_STRATEGY_SINGLE, ITH_STRATEGY_ULYSSES, ITH_STRATEGY_RING,
+                                              ITH_STRATEGY_ULYSSES_RING};
+    for (int i = 0; i < 4; i++) {
+        bool passed = false;
+        for (long refuse = 1; !passed; refuse++) {
+            assert_true(refuse < 1000);
+            trial t = new_trial();
+            t.options.strategy = strategies[i];
+            failing_allocator allocator;
+            ith_context *context = failing_context(&allocator, refuse);
+            ith_status status = ith_run_ranks(context, i ? 4 : 1, 0, attempt, &t);
+            passed = atomic_load(&allocator.calls) <= refuse;
+            assert_int_equal(status, passed ? ITH_OK : ITH_ERR_MEMORY);
+            ith_context_destroy(&context);
+            assert_int_equal(atomic_load(&allocator.held), 0);
+        }
+    }
+}
+
+/* ---- Names ------------------------------------------------------------------------------------------------------- */
+
+static void names_are_understood(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        ith_status status;
+        ith_strategy strategy;
+        const char *word;
+    } rows[] = {
+        {"auto", ITH_OK, ITH_STRATEGY_AUTO, ""},
+        {"single", ITH_OK, ITH_STRATEGY_SINGLE, ""},
+        {"dot_product", ITH_OK, ITH_STRATEGY_SINGLE, ""},
+        {"flash", ITH_OK, ITH_STRATEGY_SINGLE, ""},
+        {"ulysses", ITH_OK, ITH_STRATEGY_ULYSSES, ""},
+        {"ulysses_custom", ITH_OK, ITH_STRATEGY_ULYSSES, ""},
+        {"ring", ITH_OK, ITH_STRATEGY_RING, ""},
+        {"tokamax_ring_custom", ITH_OK, ITH_STRATEGY_RING, ""},
+        {"ulysses_ring_custom", ITH_OK, ITH_STRATEGY_ULYSSES_RING, ""},
+        {"ulysses_ring_custom_bidir", ITH_ERR_UNSUPPORTED, ITH_STRATEGY_AUTO, "both directions"},
+        {"ulysses_custom_fixed_m", ITH_ERR_UNSUPPORTED, ITH_STRATEGY_AUTO, "fixed-m"},
+        {"Ulysses", ITH_ERR_ARGUMENT, ITH_STRATEGY_AUTO, "none of auto, single"},
+        {"", ITH_ERR_ARGUMENT, ITH_STRATEGY_AUTO, "none of auto, single"},
+        {NULL, ITH_ERR_ARGUMENT, ITH_STRATEGY_AUTO, "name is NULL"},
+    };
+    ith_context *context = NULL;
+    ith_context_create(NULL, &context);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ith_strategy strategy = ITH_STRATEGY_AUTO;
+        assert_int_equal(ith_strategy_parse(context, rows[i].name, &strategy), rows[i].status);
+        assert_int_equal(strategy, rows[i].strategy);
+        if (rows[i].status)
+            assert_non_null(strstr(ith_context_error(context), rows[i].word));
+    }
+    assert_string_equal(ith_strategy_name(ITH_STRATEGY_ULYSSES_RING), "ulysses_ring");
+    assert_string_equal(ith_strategy_name((ith_strategy)50), "unknown");
+    bool usable = false;
+    int kernels = 0;
+    while (ith_kernel_list(context, kernels, &usable))
+        kernels++;
+    assert_true(kernels > 0 && usable); /* the last is plain C */
+    assert_null(ith_kernel_list(context, -1, NULL));
+    ith_context_destroy(&context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(choices_are_made),
+        cmocka_unit_test(illegal_choices_name_the_nearest_legal),
+        cmocka_unit_test(bad_problems_name_the_parameter),
+        cmocka_unit_test(ranks_that_disagree_are_told),
+        cmocka_unit_test(bad_tensors_name_the_parameter),
+        cmocka_unit_test(lse_is_for_all_or_none),
+        cmocka_unit_test(execution_allocates_nothing),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(names_are_understood),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
