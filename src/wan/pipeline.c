@@ -7,7 +7,6 @@
 
 #include "../base/clock.h"
 #include "../base/context.h"
-#include "../dnn/linear.h"
 #include "denoise.h"
 #include "noise.h"
 
@@ -278,20 +277,9 @@ static ith_status make_latents(run *r)
     return status;
 }
 
-static ith_status choose_precision(run *r)
-{
-    if (r->options.precision) {
-        r->precision = r->options.precision == ITH_GENERATE_BF16 ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
-        return ITH_OK;
-    }
-    return ith_precision_measure(r->context, &r->precision);
-}
-
 static ith_status generate(run *r)
 {
-    ith_status status = choose_precision(r);
-    if (!status)
-        status = make_latents(r);
+    ith_status status = make_latents(r);
     if (!status)
         status = decode(r);
     if (!status && r->dump)
@@ -314,6 +302,7 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_opti
         status = ith_pipeline_predict(pipeline, &r.options, &r.report->predicted_bytes);
     if (status)
         return status;
+    r.precision = r.options.precision == ITH_GENERATE_BF16 ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
     int threads = omp_get_max_threads();
     omp_set_num_threads(r.options.threads);
     status = generate(&r);

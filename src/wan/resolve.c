@@ -3,6 +3,7 @@
 
 #include "../base/context.h"
 #include "../base/size.h"
+#include "../dnn/linear.h"
 #include "denoise.h"
 
 #include <math.h>
@@ -126,6 +127,16 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
     return ITH_OK;
 }
 
+static ith_status choose_precision(ith_context *context, ith_generate_options *options)
+{
+    ith_precision fastest = ITH_PRECISION_F32;
+    if (options->precision)
+        return ITH_OK;
+    ith_status status = ith_precision_measure(context, &fastest);
+    options->precision = fastest == ITH_PRECISION_BF16 ? ITH_GENERATE_BF16 : ITH_GENERATE_F32;
+    return status;
+}
+
 ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options)
 {
     ith_context *context = pipeline->context;
@@ -135,5 +146,7 @@ ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *op
         status = check_numbers(context, pipeline->model, options);
     if (!status && !options->from_latents)
         status = check_size(context, pipeline->model, options);
+    if (!status)
+        status = choose_precision(context, options);
     return status;
 }
