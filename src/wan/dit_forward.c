@@ -324,6 +324,11 @@ ith_status ith_dit_forward(ith_context *context, ith_dit_run *run, const float *
 {
     const ith_dit *dit = run->dit;
     const int64_t width = dit->config.in_channels * PATCH;
+    if (run->text->keys > run->keys || run->text->batch != run->shape.batch)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "a text of %lld prompts with %lld keys for a run made for %lld prompts with at most %lld",
+                        (long long)run->text->batch, (long long)run->text->keys, (long long)run->shape.batch,
+                        (long long)run->keys);
     pass p = {.context = context, .run = run, .dim = dit->config.dim, .eps = (float)dit->config.eps};
     ith_status status = embed_time(&p, t);
     if (!status)

@@ -179,7 +179,7 @@ void ith_dit_run_free(ith_context *context, ith_dit_run **run)
 void ith_dit_run_set_text(ith_dit_run *run, const ith_dit_text *text)
 {
     run->text = text;
-    for (int64_t b = 0; b < run->shape.batch; b++)
+    for (int64_t b = 0; b < ith_min64(run->shape.batch, text->batch); b++)
         for (int64_t key = 0; key < run->keys; key++)
             run->padded_bias[b * run->keys + key] = key < text->keys ? text->key_bias[b * text->keys + key] : -INFINITY;
 }

@@ -384,6 +384,18 @@ static void nonsense_is_refused(void **state)
         assert_int_equal(ith_dit_run_create(context, c.dit, c.text, &shapes[i], NULL, NULL, &run), ITH_ERR_ARGUMENT);
         assert_null(run);
     }
+    /* a text that the run was not made for */
+    ith_dit_shape shape = {1, 1, 4, 4, 0};
+    ith_dit_run *run = NULL;
+    count = 2;
+    check(context, ith_dit_text_create(context, c.dit, 1, &rows, &count, &text));
+    check(context, ith_dit_run_create(context, c.dit, text, &shape, NULL, NULL, &run));
+    ith_dit_run_set_text(run, c.text);
+    assert_int_equal(ith_dit_forward(context, run, c.latents, c.t, c.result), ITH_ERR_ARGUMENT);
+    ith_dit_run_set_text(run, text);
+    check(context, ith_dit_forward(context, run, c.latents, c.t, c.result));
+    ith_dit_run_free(context, &run);
+    ith_dit_text_free(context, &text);
     close_call(&c);
 }
 
