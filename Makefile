@@ -19,7 +19,7 @@ build: dependencies ## the two libraries and the program, in build/
 	@cmake --build $(BUILD)
 
 demo: build ## a video from the small model kept here
-	$(BUILD)/ithaca generate --model models/shapes --prompt "$(PROMPT)" --output $(DEMO)
+	$(BUILD)/ithaca generate --model models/shapes --prompt "$(PROMPT)" --seed 6 --output $(DEMO)
 	@echo "The video is $(abspath $(DEMO))"
 
 check: build ## build and run every test
