@@ -114,7 +114,7 @@ static void random_problems_meet_the_oracle(void **state)
     }
 }
 
-/* Longer than the kernels' runs of keys and blocks of queries. */
+/* Longer than any kernel's runs of keys (4096) and blocks of queries (384), also after a cut in two. */
 static void long_problems_meet_the_oracle(void **state)
 {
     (void)state;
@@ -123,13 +123,13 @@ static void long_problems_meet_the_oracle(void **state)
         c.problem.heads = seed == 1 ? 4 : 3;
         c.problem.kv_heads = seed == 1 ? 2 : 1;
         c.problem.batch = seed == 2 ? 2 : 1;
-        c.problem.head_dim = 32;
-        c.problem.q_len = 131 * seed;
-        c.problem.kv_len = 3100 - 700 * (int64_t)(seed - 1);
+        c.problem.head_dim = 16;
+        c.problem.q_len = seed == 1 ? 801 : 31 * seed;
+        c.problem.kv_len = 9001 - 100 * (int64_t)seed;
         c.problem.dtype = seed == 3 ? ITH_BF16 : ITH_F32;
         c.problem.has_key_bias = seed == 2;
         case_fill(&c, seed, 1);
-        check_all_plans(&c, 3, 4);
+        check_all_plans(&c, 2, seed == 3 ? 4 : 2);
         case_free(&c);
     }
 }
