@@ -38,8 +38,17 @@ int64_t ith_dit_text_bytes(const ith_dit_config *config, ith_precision precision
            (int64_t)sizeof(ith_dit_text);
 }
 
-/* Buffers of this file's layer, and what a plan keeps at most: q, k, v and o once more on their way between ranks, and
- * keys and values packed in f32. */
+/* What a product of `rows` rows works with: one tile of 64 rows for every thread and, in bf16, its operand rounded,
+ * some megabytes at a time. */
+static int64_t product_bytes(const ith_dit_config *c, ith_precision precision, int64_t rows)
+{
+    int64_t in = ith_max64(c->dim, c->ffn_dim), tile = 64 * in * 4;
+    int64_t rounded = ith_min64(ith_round_up(rows, 64) * in * 2, ith_max64(8 << 20, 4 * tile));
+    return 2 * tile + (precision == ITH_PRECISION_BF16 ? rounded : 0);
+}
+
+/* The run's own buffers, what a product works with, and what a plan keeps at most: q, k, v and o once more on their way
+ * between ranks, and keys and values packed in f32. */
 int64_t ith_dit_run_bytes(const ith_dit_config *config, ith_precision precision, const ith_dit_shape *shape, int ranks,
                           int rank)
 {
@@ -54,5 +63,5 @@ int64_t ith_dit_run_bytes(const ith_dit_config *config, ith_precision precision,
                      shape->batch * (config->freq_dim + 14 * dim) * 4;
     int64_t exchange = ranks > 1 ? 4 * rows * dim * element : 0;
     int64_t packed = 2 * rows * dim * 4 + 2 * keys * dim * 4;
-    return state + tables + exchange + packed;
+    return state + tables + exchange + packed + product_bytes(config, precision, chunk);
 }
