@@ -34,7 +34,8 @@ asan: dependencies ## every test under AddressSanitizer and UndefinedBehaviorSan
 tsan: dependencies ## the ranks, attention and the engine on ranks under ThreadSanitizer
 	@cmake --preset tsan >/dev/null
 	@cmake --build build-tsan
-	@cd build-tsan && TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -L "tsan"
+	@cd build-tsan && OMP_TOOL_LIBRARIES=libarcher.so \
+	TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -L "tsan"
 
 bench: build ## load, text, per step and decode of the small model; attention kernels
 	@cmake --build $(BUILD) --target bench
