@@ -85,7 +85,7 @@ static void paint(const fixture *f, int index, uint8_t *rgb)
         for (int64_t x = 0; x < f->width; x++) {
             uint8_t *pixel = rgb + 3 * (y * f->width + x);
             bool square = y > f->height * 3 / 4 && x / 4 == index;
-            uint8_t grey = square ? 20 : (uint8_t)(255 * x / f->width);
+            uint8_t grey = (uint8_t)(square ? 20 : (uint8_t)(255 * x / f->width));
             for (int c = 0; c < 3; c++)
                 pixel[c] = y < f->height / 2 ? patches[4 * x / f->width][c] : grey;
         }

@@ -471,7 +471,7 @@ static void configurations_with_changed_bytes(void **state)
             seed = seed * 1664525u + 1013904223u;
             size_t at = (seed >> 8) % bytes;
             char kept = whole[at];
-            whole[at] = round % 2 ? (char)('0' + (seed >> 24) % 10) : (char)(kept ^ (1 << (seed >> 29)));
+            whole[at] = (char)(round % 2 ? (char)('0' + (char)((seed >> 24) % 10)) : (char)(kept ^ (char)(1 << (seed >> 29))));
             replace_part(files[i], whole, bytes);
             ith_pipeline *pipeline = NULL;
             if (ith_pipeline_open(context, folder, &pipeline))

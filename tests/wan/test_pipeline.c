@@ -162,8 +162,8 @@ static void memory_is_predicted(void **state)
     assert_int_equal(ith_pipeline_open(own, MODEL, &fresh), ITH_OK);
     assert_int_equal(ith_pipeline_generate(fresh, &options, &report), ITH_OK);
     printf("predicted %.1f MB, held %.1f MB\n", (double)report.predicted_bytes / 1e6, (double)report.peak_bytes / 1e6);
-    assert_true(report.predicted_bytes >= 0.8 * (double)report.peak_bytes);
-    assert_true(report.predicted_bytes <= 1.25 * (double)report.peak_bytes);
+    assert_true((double)report.predicted_bytes >= 0.8 * (double)report.peak_bytes);
+    assert_true((double)report.predicted_bytes <= 1.25 * (double)report.peak_bytes);
     ith_pipeline_close(&fresh);
     assert_int_equal(ith_context_memory(own).current_bytes, 0);
     ith_context_destroy(&own);
