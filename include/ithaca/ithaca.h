@@ -150,7 +150,8 @@ typedef enum ith_cpu_feature {
     ITH_CPU_AVX512 = 1u << 2,      /* AVX-512 F, BW, DQ, VL */
     ITH_CPU_AVX512_BF16 = 1u << 3, /* VDPBF16PS */
     ITH_CPU_AVX512_FP16 = 1u << 4,
-    ITH_CPU_NEON = 1u << 5
+    ITH_CPU_NEON = 1u << 5,
+    ITH_CPU_AMX_BF16 = 1u << 6 /* TDPBF16PS, and leave from the kernel to use its tiles */
 } ith_cpu_feature;
 /* What this machine and the context's mask both allow. */
 ITH_API uint32_t ith_context_cpu(const ith_context *context);
@@ -193,6 +194,13 @@ ITH_API void ith_comm_destroy(ith_comm **comm);
 
 /* ---- Attention ------------------------------------------------------------------------------------------------------ */
 
+/* A mask that differs between queries. */
+typedef enum ith_mask {
+    ITH_MASK_NONE = 0,
+    ITH_MASK_BOOL,    /* uint8_t: not 0 where the query attends to the key */
+    ITH_MASK_ADDITIVE /* float, added to the scaled logits; -INFINITY hides the key from the query */
+} ith_mask;
+
 /* What is to be computed. Sizes are those of the whole problem; a rank holds its ith_share of q_len and kv_len. */
 typedef struct ith_attn_problem {
     size_t struct_size;
@@ -204,7 +212,11 @@ typedef struct ith_attn_problem {
     int64_t kv_len;   /* Skv */
     ith_dtype dtype;  /* of q, k, v and o */
     float scale;      /* 0: 1/sqrt(D) */
-    bool has_key_bias;  /* ith_attn_tensors.key_bias will be given */
+    bool has_kv_lengths; /* ith_attn_tensors.kv_lengths will be given */
+    bool has_key_bias;   /* ith_attn_tensors.key_bias will be given */
+    ith_mask mask;       /* ith_attn_tensors.mask will be given, of this kind */
+    int64_t mask_batch;  /* 1 or B; 0: 1 */
+    int64_t mask_heads;  /* 1 or H; 0: 1 */
     bool replicated_kv; /* every rank holds all of k and v (cross attention): only queries are split, nothing is sent */
     /* Elements from one row of the sequence to the next, and from one batch entry to the next; 0: contiguous
      * [B, S, H, D]. Heads are always contiguous, [H, D]. */
@@ -226,19 +238,62 @@ typedef enum ith_strategy {
 } ith_strategy;
 /* "ulysses", ...; "unknown". */
 ITH_API const char *ith_strategy_name(ith_strategy strategy);
-/* Takes "auto", the names above, and those of maxdiffusion (dot_product, flash, ulysses_custom, tokamax_ring, ...).
- * ITH_ERR_UNSUPPORTED for one that asks for what this build lacks (..._bidir, ..._fixed_m), ITH_ERR_ARGUMENT for any
- * other, each with a sentence. */
-ITH_API ith_status ith_strategy_parse(ith_context *context, const char *name, ith_strategy *out);
+
+typedef enum ith_softmax {
+    ITH_SOFTMAX_AUTO = 0,
+    ITH_SOFTMAX_ONLINE, /* running maximum (arXiv:1805.02867) */
+    ITH_SOFTMAX_FIXED_M /* an offset per row instead, from norms of q and k (maxdiffusion #436); head problems whose
+                         * norms are too large for it, and those with an additive bias or mask, go online in the same
+                         * call */
+} ith_softmax;
+ITH_API const char *ith_softmax_name(ith_softmax softmax);
+
+/* The way of keys and values along a ring. */
+typedef enum ith_direction {
+    ITH_DIRECTION_AUTO = 0,
+    ITH_DIRECTION_UNI,  /* round: every shard passes every rank, the last rank sends to the first */
+    ITH_DIRECTION_BIDIR /* both ways along a line, no hop from its end to its beginning (maxdiffusion #430) */
+} ith_direction;
+ITH_API const char *ith_direction_name(ith_direction direction);
+
+/* How a rank gets what others hold. */
+typedef enum ith_exchange_mode {
+    ITH_EXCHANGE_AUTO = 0,
+    ITH_EXCHANGE_IN_PLACE, /* ranks of one process read and write one another's tensors where they lie */
+    ITH_EXCHANGE_COPY      /* by messages into buffers of the plan */
+} ith_exchange_mode;
+ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
+
+/* Sizes of the loops, from the outermost memory level to registers; each 0: choose for me. */
+typedef struct ith_attn_tiles {
+    int64_t block_q;             /* queries that pass over the keys together */
+    int64_t block_kv;            /* keys that they pass over before the next block of queries */
+    int64_t block_kv_compute;    /* keys whose logits are held at a time */
+    int64_t block_kv_compute_in; /* keys of a tile in registers */
+} ith_attn_tiles;
 
 typedef struct ith_attn_options {
     size_t struct_size;
     ith_strategy strategy;
-    int ulysses, ring; /* the mesh, ulysses * ring = ranks; rank = ring index * ulysses + ulysses index */
-    const char *kernel; /* a name from ith_kernel_list; NULL: the fastest that the machine runs */
+    int ulysses, ring;      /* the mesh, ulysses * ring = ranks; rank = ring index * ulysses + ulysses index */
+    ith_direction direction;
+    int chunks;             /* groups of heads exchanged one after the other, so that the exchange of one hides behind the
+                             * computing of another (maxdiffusion #428); 0: choose for me; lowered to what there is */
+    bool unfolded;          /* batch entries are exchanged one by one instead of batch * heads as one list */
+    ith_softmax softmax;
+    bool unsmoothed;        /* fixed_m without taking the mean key away: cheaper offsets, a stricter gate */
+    ith_exchange_mode exchange;
+    const char *kernel;     /* a name from ith_kernel_list; NULL: the fastest, by measurement (see Wisdom) */
+    ith_attn_tiles tiles;
 } ith_attn_options;
 #define ITH_ATTN_OPTIONS_INIT \
     { .struct_size = sizeof(ith_attn_options) }
+
+/* Sets strategy, and where the name says so direction and softmax, from a name: "auto", "single", "ulysses", "ring",
+ * "ulysses_ring", or one of maxdiffusion's (dot_product, flash, ulysses_custom_fixed_m, ulysses_ring_custom_bidir,
+ * tokamax_ring_custom, ...). What the name does not speak of is left alone. ITH_ERR_ARGUMENT with a sentence for any
+ * other name. */
+ITH_API ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_options *options);
 
 typedef struct ith_plan ith_plan;
 
@@ -255,8 +310,12 @@ typedef struct ith_attn_tensors {
     void *o;
     float *lse;            /* [B, H, Sq share], natural logarithm of the sum of exponentials; NULL: not wanted. On every
                             * rank or on none */
-    const float *key_bias; /* [B, Skv], of the whole sequence and the same on every rank: added to the scaled logits
-                            * of a key; -INFINITY masks the key. Only with has_key_bias */
+    /* Each of the whole sequence, and the same on every rank. */
+    const int32_t *kv_lengths; /* [B], 0..Skv: keys from there on are masked. Only with has_kv_lengths */
+    const float *key_bias;     /* [B, Skv]: added to the scaled logits of a key; -INFINITY masks the key, whose k and v are
+                                * then not looked at. Only with has_key_bias */
+    const void *mask;          /* [mask_batch, mask_heads, Sq, Skv]. Only with a mask kind. Keys that it hides must be
+                                * finite all the same */
 } ith_attn_tensors;
 
 /* Collective. Allocates nothing. Wrong tensors are an error that names the one, and nothing is written; on one of
@@ -264,13 +323,76 @@ typedef struct ith_attn_tensors {
  * the same bits on every run, and ulysses the same bits as single. */
 ITH_API ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors);
 
+/* What was chosen, and what it is predicted to cost this rank. */
+typedef struct ith_plan_info {
+    ith_strategy strategy;
+    int ranks, ulysses, ring;
+    ith_direction direction;
+    int chunks; /* over the whole batch */
+    bool unfolded;
+    ith_softmax softmax;
+    bool unsmoothed;
+    ith_exchange_mode exchange; /* IN_PLACE or COPY; AUTO where nothing is exchanged */
+    const char *kernel;         /* valid as long as the plan */
+    ith_attn_tiles tiles;
+    int threads;
+    int64_t sent_bytes;   /* to other ranks in one execution, without lse and the small exchange of fixed_m */
+    int64_t memory_bytes; /* held by the plan from its creation on; docs/architecture.md has the formula */
+} ith_plan_info;
+ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
+
+/* What ith_plan_create would choose for one of `ranks` ranks that share memory or do not, without making it: nothing is
+ * sent, and nothing is measured that wisdom does not know. info->kernel points to static storage. */
+ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
+                                    const ith_attn_options *options, int ranks, int rank, bool shared_memory,
+                                    ith_plan_info *info);
+
+/* What happened since the plan was created, on this rank. */
+typedef struct ith_plan_counters {
+    int64_t executions;
+    int64_t sent_bytes;        /* to other ranks (in place: read by them from this rank's tensors, written into theirs),
+                                * without lse and the small exchange of fixed_m */
+    int64_t fixed_m_problems, online_problems; /* head problems by the softmax that they took */
+    double seconds;            /* in ith_plan_execute */
+    double exchange_seconds;   /* during which some exchange of keys, values, queries or outputs was under way */
+    double waiting_seconds;    /* of those, not hidden behind computing */
+} ith_plan_counters;
+ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters);
+
 /* What was chosen, as lines of text; cut to fit, returns text. */
 ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes);
 ITH_API void ith_plan_destroy(ith_plan **plan);
 
-/* The kernels that were built, best first: index 0, 1, ... until it returns NULL. `usable`: whether this context's
+/* The kernels that there are: index 0, 1, ... until it returns NULL. `usable`: whether this context's
  * machine runs it. */
 ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool *usable);
+
+/* ---- Wisdom ----------------------------------------------------------------------------------------------------- */
+
+/* Which kernel is fastest is measured, not read from the processor's flags: once per context (clones share it), type and
+ * head size, in milliseconds. Wisdom is what was measured, as text that can be kept; the bits of a result are a function
+ * of the printed plan, so a run that must give the same bits later keeps its wisdom or names its kernel. */
+
+/* Adds the wisdom of a file. A file that is not wisdom, or of another machine's instruction sets, changes nothing:
+ * ITH_ERR_FORMAT with the line, ITH_ERR_IO if it cannot be read. */
+ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
+/* Writes all wisdom, beside the file and then renamed. */
+ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
+
+/* 10^9 operations a second of the index-th instruction set that this machine has, measured now for about `seconds` on
+ * `threads` threads at once; *name is static. *counts: whether it counts for the machine's peak, which is the larger of
+ * its f32 multiply-adds and bf16 dot products. False when there are no more. */
+ITH_API bool ith_peak_rate(const ith_context *context, int index, int threads, double seconds, const char **name,
+                           bool *counts, double *rate);
+
+/* ---- Trace ------------------------------------------------------------------------------------------------------- */
+
+/* Keeps up to `events` spans (computing, exchanges, waits) of everything that is done with this context and its clones
+ * from now on; later ones are counted but lost. Recording allocates nothing. */
+ITH_API ith_status ith_trace_start(ith_context *context, int64_t events);
+/* Writes them as a Chrome / Perfetto trace (JSON), a row for each rank, with a counter of the share of the exchanges that
+ * was hidden behind computing; beside the file and then renamed. No rank may be computing. */
+ITH_API ith_status ith_trace_save(ith_context *context, const char *path);
 
 #ifdef __cplusplus
 }

@@ -1,20 +1,28 @@
 /* The contract of attention kernels. The rows are in kernels.inc; plain C in ref/ defines what each means.
  *
- * A kernel's unit of work is a partial attention of one head: some queries against a run of packed keys and values.
+ * A kernel's unit of work is a partial attention of one head: some queries against a run of packed keys and values. With
+ * logits in base 2,
  *
- *     s_j = scale * q . k_j + bias_j,   m = max_j s_j,   l = sum_j e^(s_j - m),   o = sum_j e^(s_j - m) v_j
+ *     s_ij = log2(e) (scale q_i . k_j + bias_j + mask_ij),   p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,
+ *     o_i = sum_j p_ij v_j
  *
- * First `pack` lays a run of keys and values out as the kernel likes to read them (any type becomes what the kernel
- * multiplies in); then `run` is called for every block of queries. Several runs continue one another through the state
- * (o_sum, m, l), which lies in memory between them; the last divides and writes o and lse.
+ * where m_i is the row's running maximum (online softmax, arXiv:1805.02867) or an offset that the caller gives and that
+ * stays (fixed_m: no s_ij - m_i exceeds 88). First `pack` lays keys and values out as the kernel likes to read them;
+ * then `run` is called for every block of queries. Several runs continue one another through the state (o_sum, m, l),
+ * which lies in memory between them; the last divides by l and writes o and lse.
  *
  * What a kernel owes
- *   - A row's result depends on that row's query, on the keys in their order and on where runs end; not on the row's
- *     place in the block, on q_rows, or on the thread. (Ulysses gives the bits of a single rank because of this.)
- *   - Every q_rows and keys >= 0, every head_dim that `supports` accepts; nothing outside the arrays is touched.
- *   - A row all of whose keys are masked (bias -inf) has m = -inf, l = 0, o = 0, and when finished o = 0, lse = -inf.
- *   - A key whose bias is -inf is absent: its k and v are not looked at, so that whatever lies there does no harm.
- *   - NaN in a query stays in its row. Sums in f32 or better.
+ *   - A row's result depends on that row's query, on the keys in their order, on where runs end and on the tiles of keys;
+ *     not on the row's place in the block, on q_rows, on how packing was cut into calls, or on the thread. (Ulysses gives
+ *     the bits of a single rank because of this.)
+ *   - Every q_rows from 0 to block_q, every number of keys >= 0, every head_dim that `supports` accepts; nothing outside
+ *     the arrays is touched.
+ *   - A row all of whose keys are masked has m = -inf (online), l = 0, o = 0; when finished o = 0, lse = -inf. Never NaN.
+ *   - An absent key (NULL, or a bias of -inf) is not looked at. A key that only `mask` hides may be, and must be finite.
+ *   - NaN in a query stays in its row. Sums in f32 or better, but for short runs where the kernel's file says so.
+ *   - log2(e) * scale is never rounded to less than f32, nor multiplied into a q of less.
+ *   - Against float64 on the same inputs the error is at most twice that of the plain implementation in the same type
+ *     (f32 logits, p rounded to the type of v, sums in f32), whatever the logits.
  */
 #ifndef ITH_KERNELS_KERNEL_H
 #define ITH_KERNELS_KERNEL_H
@@ -24,47 +32,54 @@
 /* The largest head_dim that a kernel need take: keeps products of a few of its sizes far from overflow. */
 #define ITH_ATTN_HEAD_DIM_MAX (1 << 16)
 
+/* Packs keys [first, first + keys) of a run. A run is packed by any number of calls, from any threads, each of which
+ * begins at a multiple of block_kv_compute_in and ends at one or at the end of the run; what fills up the last tile is
+ * written by the call that ends the run. */
 typedef struct ith_attn_pack {
     ith_dtype dtype; /* of k and v: F32, BF16, F16 */
-    int64_t keys, head_dim;
-    const void *k, *v;
-    int64_t k_stride, v_stride; /* elements from one key to the next */
-    const float *key_bias;      /* [keys], added to the scaled logits; NULL: none */
-    void *packed;               /* packed_bytes(keys, head_dim), aligned to 64 */
+    int64_t head_dim, first, keys;
+    const void *const *k, *const *v; /* [keys] pointers to rows [head_dim]; NULL (in both): the key is absent */
+    const float *key_bias;           /* [keys], natural units, added to the scaled logits; NULL: none */
+    void *packed;                    /* of the run's first key; packed_bytes(keys of the run, head_dim), aligned to 64 */
 } ith_attn_pack;
 
 typedef struct ith_attn_run {
     ith_dtype dtype; /* of q and o */
     int64_t q_rows, keys, head_dim;
-    const void *q;
-    int64_t q_stride; /* elements from one query to the next */
+    ith_attn_tiles tiles;   /* as the kernel's limits allow */
+    const void *const *q;   /* [q_rows] pointers to rows [head_dim] */
     const void *packed;
     float scale;
-    bool first, last; /* first: start from nothing, o_sum, m and l are not read. last: write o and lse */
-    float *o_sum;     /* [q_rows, head_dim] unnormalised; NULL if first and last */
-    float *m, *l;     /* [q_rows]; m in units of the kernel's own (base e or base 2); NULL if first and last */
-    void *o;
-    int64_t o_stride;
-    float *lse;    /* [q_rows], natural logarithm; NULL: not wanted */
-    void *scratch; /* scratch_bytes(head_dim), aligned to 64, this thread's own */
+    ith_softmax softmax;    /* ONLINE or FIXED_M */
+    ith_mask mask_kind;
+    const void *const *mask; /* [q_rows] pointers to rows [keys]: uint8_t (BOOL, 0 hides) or float (ADDITIVE) */
+    bool first, last;        /* first: start from nothing, o_sum, l (and m, if online) are not read. last: write o, lse */
+    float *o_sum;            /* [q_rows, head_dim] unnormalised; NULL if first and last */
+    float *m, *l;            /* [q_rows]; m in base 2. NULL if first and last, but m is always there if fixed_m */
+    void *const *o;          /* [q_rows] pointers to rows [head_dim]; used if last */
+    float *lse;              /* [q_rows], natural logarithm, written if last; NULL: not wanted */
+    void *scratch;           /* scratch_bytes(head_dim, tiles), aligned to 64, this thread's own */
 } ith_attn_run;
+
+/* Which tiles a kernel takes: multiples of `step` from `step` to `most`; `best` where the caller has no wish. */
+typedef struct ith_attn_tile_limits {
+    ith_attn_tiles best, step, most;
+} ith_attn_tile_limits;
 
 typedef struct ith_attn_kernel {
     const char *name;
-    uint32_t cpu;     /* ith_cpu_feature bits that it needs */
-    int64_t q_block;  /* queries per call of `run` for which it is at its best; a caller may pass any number */
-    int64_t kv_block; /* keys per run likewise: how a caller cuts a long run of keys to share out packing */
-    bool (*supports)(ith_dtype dtype, int64_t head_dim);
+    uint32_t cpu; /* ith_cpu_feature bits that it needs */
+    bool (*supports)(ith_dtype dtype, int64_t head_dim, ith_softmax softmax);
+    ith_attn_tile_limits (*tiles)(int64_t head_dim);
     int64_t (*packed_bytes)(int64_t keys, int64_t head_dim); /* -1 if the number does not fit */
-    int64_t (*scratch_bytes)(int64_t head_dim);
+    int64_t (*scratch_bytes)(int64_t head_dim, const ith_attn_tiles *tiles);
     void (*pack)(const ith_attn_pack *pack);
     void (*run)(const ith_attn_run *run);
 } ith_attn_kernel;
 
-/* The kernels built, best first, index 0, 1, ... until NULL. */
+/* The kernels built, index 0, 1, ... until NULL; those that are usually faster first. */
 ITH_PRIVATE const ith_attn_kernel *ith_attn_kernel_at(int index);
-/* The best one that `cpu` runs and that supports the problem; by name if name is not NULL. NULL with a sentence. */
-ITH_PRIVATE const ith_attn_kernel *ith_attn_kernel_choose(ith_context *context, const char *name, ith_dtype dtype,
-                                                          int64_t head_dim);
+/* The kernel of that name; NULL if there is none. */
+ITH_PRIVATE const ith_attn_kernel *ith_attn_kernel_named(const char *name);
 
 #endif
