@@ -12,36 +12,52 @@
 
 typedef struct ith_attn_setting {
     ith_context *context;
-    ith_attn_problem problem; /* resolved: kv_heads, scale and all strides are what they stand for */
+    ith_attn_problem problem; /* resolved: kv_heads, scale, mask sizes and all strides are what they stand for */
     int64_t element_bytes;
     int64_t q_rows, kv_rows; /* this rank's share; kv_rows is all of them if replicated_kv */
     const ith_attn_kernel *kernel;
+    ith_attn_tiles tiles;
     int threads;
     ith_strategy strategy;
-    int ulysses, ring;                  /* the mesh */
-    int ulysses_index, ring_index;      /* this rank's place in it */
-    ith_comm *ulysses_comm, *ring_comm; /* the two axes; NULL: of length 1 */
+    ith_softmax softmax;
+    bool unsmoothed, unfolded;
+    ith_direction direction;
+    ith_exchange_mode exchange; /* IN_PLACE or COPY; AUTO where nothing is exchanged */
+    int chunks;                 /* asked for, of a batch entry if unfolded */
+    int ulysses, ring;                         /* the mesh */
+    int ulysses_index, ring_index;             /* this rank's place in it */
+    ith_comm *comm, *ulysses_comm, *ring_comm; /* all ranks and the two axes; NULL: of length 1 */
 } ith_attn_setting;
 
-/* Problems laid out in memory: row s of problem n is at
- * data + (n / heads) * batch_stride + s * row_stride + (n % heads) * head_dim, in elements. */
+/* Some rows of head problems in memory: row s of problem n is, in elements, at
+ * data + (n - first) / heads * batch_stride + s * row_stride + (n - first) % heads * head_dim. */
 typedef struct ith_rows {
     void *data;
-    int64_t heads, row_stride, batch_stride;
+    int64_t first, heads, row_stride, batch_stride;
 } ith_rows;
+
+static inline void *ith_rows_at(const ith_attn_setting *setting, const ith_rows *rows, int64_t problem, int64_t row)
+{
+    int64_t n = problem - rows->first;
+    int64_t element =
+        n / rows->heads * rows->batch_stride + row * rows->row_stride + n % rows->heads * setting->problem.head_dim;
+    return (char *)rows->data + element * setting->element_bytes;
+}
 
 typedef enum ith_attn_tensor { ITH_TENSOR_Q, ITH_TENSOR_K, ITH_TENSOR_V, ITH_TENSOR_O } ith_attn_tensor;
 
 /* A tensor of the caller's. */
 ith_rows ith_rows_of(const ith_attn_setting *setting, ith_attn_tensor which, const ith_attn_tensors *tensors);
-/* `rows` rows of `problems` problems in a buffer, [rows, problems, head_dim]. */
-ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t problems);
+/* Problems [first, first + count) in a buffer, [rows, count, head_dim]. */
+ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t first, int64_t count);
 
-/* Address of element `element` of an array of this setting's type; NULL for NULL. */
-static inline void *ith_element_at(const ith_attn_setting *setting, const void *data, int64_t element)
-{
-    return data ? (char *)data + element * setting->element_bytes : NULL;
-}
+/* Some query problems and the key problems that they attend to. */
+typedef struct ith_heads {
+    int64_t first, count;           /* of the list of query problems */
+    int64_t first_keys, keys_count; /* of the list of key problems */
+} ith_heads;
+
+ith_heads ith_heads_of(const ith_attn_problem *problem, int64_t first, int64_t count);
 
 /* What ranks [first, first + count) of `ranks` hold together of a sequence. */
 void ith_stretch(int64_t length, int ranks, int first, int count, int64_t *begin, int64_t *rows);

@@ -41,6 +41,7 @@ struct ith_comm {
     ith_context *context; /* of this rank: takes its error sentences */
     int rank, size;
     double timeout_seconds; /* 0: none */
+    int64_t exchanged_bytes; /* posted so far by `exchange` from this rank to others */
 };
 
 struct ith_comm_ops {
@@ -58,6 +59,14 @@ struct ith_comm_ops {
     ith_status (*test)(ith_comm *comm, ith_request **request, bool *done);
     /* Until done, at most comm->timeout_seconds. The request is gone whatever happens. */
     ith_status (*wait)(ith_comm *comm, ith_request **request);
+    /* Ranks that lie in one process look at one another's memory; both NULL where they cannot.
+     * share: collective, waits until all ranks have come. cards + r * bytes becomes what rank r brought as `mine`; from
+     * then on, until this rank's unshare, it may read and write what the cards point at, as the ranks have agreed. Other
+     * operations may be posted and waited for meanwhile.
+     * unshare: collective, once after each share that succeeded. Returns when no rank looks at this rank's memory any
+     * more, also when it fails or is late: only then may that memory be freed. */
+    ith_status (*share)(ith_comm *comm, const void *mine, int64_t bytes, void *cards);
+    ith_status (*unshare)(ith_comm *comm);
     void (*abort)(ith_comm *comm, ith_status status, const char *sentence);
     /* Ranks with the same colour form a new group, ordered by key, then by rank, with this one's time limit.
      * Collective, and waits. */
