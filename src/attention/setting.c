@@ -53,12 +53,17 @@ ith_rows ith_rows_of(const ith_attn_setting *setting, ith_attn_tensor which, con
                       .batch_stride = *batch_stride(&problem, index)};
 }
 
-ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t problems)
+ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t first, int64_t count)
 {
-    return (ith_rows){.data = data,
-                      .heads = ith_max64(problems, 1),
-                      .row_stride = problems * setting->problem.head_dim,
-                      .batch_stride = 0};
+    return (ith_rows){
+        .data = data, .first = first, .heads = ith_max64(count, 1), .row_stride = count * setting->problem.head_dim};
+}
+
+ith_heads ith_heads_of(const ith_attn_problem *problem, int64_t first, int64_t count)
+{
+    int64_t per_key = problem->heads / problem->kv_heads, first_keys = first / per_key;
+    int64_t keys_count = count ? (first + count - 1) / per_key + 1 - first_keys : 0;
+    return (ith_heads){first, count, first_keys, keys_count};
 }
 
 /* ---- The problem ------------------------------------------------------------------------------------------------- */
@@ -89,6 +94,23 @@ static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
         if (!ith_size_mul(product, factors[i], &product))
             return ith_fail(context, ITH_ERR_ARGUMENT,
                             "batch, heads, head_dim and q_len or kv_len multiply to more than a size can hold");
+    return ITH_OK;
+}
+
+static ith_status check_mask(ith_context *context, const ith_attn_problem *p)
+{
+    if (p->mask < ITH_MASK_NONE || p->mask > ITH_MASK_ADDITIVE)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "mask is %d, which is none of ith_mask", (int)p->mask);
+    if (p->mask_batch != 1 && p->mask_batch != p->batch)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "mask_batch is %lld, and must be 1 or batch, which is %lld",
+                        (long long)p->mask_batch, (long long)p->batch);
+    if (p->mask_heads != 1 && p->mask_heads != p->heads)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "mask_heads is %lld, and must be 1 or heads, which is %lld",
+                        (long long)p->mask_heads, (long long)p->heads);
+    int64_t bytes = 0;
+    if (p->mask && (!ith_size_mul(p->mask_batch * p->mask_heads, p->q_len, &bytes) ||
+                    !ith_size_mul(bytes, p->kv_len, &bytes) || !ith_size_mul(bytes, sizeof(float), &bytes)))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "mask has more elements than a size can hold");
     return ITH_OK;
 }
 
@@ -138,7 +160,11 @@ ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *p
     *out = (ith_attn_setting){.context = context, .problem = *problem};
     ith_attn_problem *p = &out->problem;
     p->kv_heads = p->kv_heads ? p->kv_heads : p->heads;
+    p->mask_batch = p->mask_batch ? p->mask_batch : 1;
+    p->mask_heads = p->mask_heads ? p->mask_heads : 1;
     ith_status status = check_sizes(context, p);
+    if (!status)
+        status = check_mask(context, p);
     if (status)
         return status;
     if (p->scale == 0)
@@ -186,29 +212,75 @@ static bool overlap(const extent *a, const extent *b)
     return a->bytes && b->bytes && a->begin < b->begin + b->bytes && b->begin < a->begin + a->bytes;
 }
 
+/* What the problem announces is there, and nothing else. */
+static ith_status check_announced(const ith_attn_setting *s, const ith_attn_tensors *tensors)
+{
+    const ith_attn_problem *p = &s->problem;
+    const struct {
+        const char *name, *field;
+        bool announced, given;
+    } extras[] = {{"kv_lengths", "has_kv_lengths = false", p->has_kv_lengths, tensors->kv_lengths != NULL},
+                  {"key_bias", "has_key_bias = false", p->has_key_bias, tensors->key_bias != NULL},
+                  {"mask", "no mask", p->mask != ITH_MASK_NONE, tensors->mask != NULL}};
+    for (int i = 0; i < 3; i++)
+        if (extras[i].given && !extras[i].announced)
+            return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s is given, but the problem has %s", extras[i].name,
+                            extras[i].field);
+    return ITH_OK;
+}
+
+static ith_status check_lengths(const ith_attn_setting *s, const ith_attn_tensors *tensors)
+{
+    const ith_attn_problem *p = &s->problem;
+    for (int64_t b = 0; p->has_kv_lengths && b < p->batch; b++)
+        if (tensors->kv_lengths[b] < 0 || tensors->kv_lengths[b] > p->kv_len)
+            return ith_fail(s->context, ITH_ERR_ARGUMENT, "kv_lengths[%lld] is %d, and must be from 0 to kv_len, %lld",
+                            (long long)b, (int)tensors->kv_lengths[b], (long long)p->kv_len);
+    return ITH_OK;
+}
+
+/* Everything that execution reads or writes. */
+enum { EXTENT_LSE = ITH_TENSOR_O + 1, EXTENT_BIAS, EXTENT_MASK, EXTENT_LENGTHS, EXTENTS };
+
+static void list_extents(const ith_attn_setting *s, const ith_attn_tensors *tensors, extent all[EXTENTS])
+{
+    const ith_attn_problem *p = &s->problem;
+    int64_t size = sizeof(float);
+    int64_t mask_elements = p->mask_batch * p->mask_heads * p->q_len * p->kv_len;
+    for (int which = ITH_TENSOR_Q; which <= ITH_TENSOR_O; which++)
+        all[which] = tensor_extent(s, which, tensors);
+    int64_t bytes[EXTENTS] = {
+        [EXTENT_LSE] = tensors->lse ? p->batch * p->heads * s->q_rows * size : 0,
+        [EXTENT_BIAS] = p->has_key_bias ? p->batch * p->kv_len * size : 0,
+        [EXTENT_MASK] = p->mask == ITH_MASK_NONE ? 0 : mask_elements * (p->mask == ITH_MASK_BOOL ? 1 : size),
+        [EXTENT_LENGTHS] = p->has_kv_lengths ? p->batch * (int64_t)sizeof(int32_t) : 0,
+    };
+    all[EXTENT_LSE] = (extent){"lse", (uintptr_t)tensors->lse, (uintptr_t)bytes[EXTENT_LSE]};
+    all[EXTENT_BIAS] = (extent){"key_bias", (uintptr_t)tensors->key_bias, (uintptr_t)bytes[EXTENT_BIAS]};
+    all[EXTENT_MASK] = (extent){"mask", (uintptr_t)tensors->mask, (uintptr_t)bytes[EXTENT_MASK]};
+    all[EXTENT_LENGTHS] = (extent){"kv_lengths", (uintptr_t)tensors->kv_lengths, (uintptr_t)bytes[EXTENT_LENGTHS]};
+}
+
 ith_status ith_attn_tensors_check(const ith_attn_setting *s, const ith_attn_tensors *tensors)
 {
     if (!tensors)
         return ith_fail(s->context, ITH_ERR_ARGUMENT, "tensors is NULL");
-    if (!s->problem.has_key_bias && tensors->key_bias)
-        return ith_fail(s->context, ITH_ERR_ARGUMENT, "key_bias is given, but the problem has has_key_bias = false");
-    int64_t batch = s->problem.batch;
-    int64_t bias_bytes = s->problem.has_key_bias ? batch * s->problem.kv_len * (int64_t)sizeof(float) : 0;
-    int64_t lse_bytes = tensors->lse ? batch * s->problem.heads * s->q_rows * (int64_t)sizeof(float) : 0;
-    extent all[6];
-    for (int which = ITH_TENSOR_Q; which <= ITH_TENSOR_O; which++)
-        all[which] = tensor_extent(s, which, tensors);
-    all[4] = (extent){"lse", (uintptr_t)tensors->lse, (uintptr_t)lse_bytes};
-    all[5] = (extent){"key_bias", (uintptr_t)tensors->key_bias, (uintptr_t)bias_bytes};
-    for (int i = 0; i < 6; i++) {
-        ith_status status = check_extent(s, &all[i], i < 4 ? s->element_bytes : (int64_t)sizeof(float));
-        if (status)
-            return status;
+    ith_status status = check_announced(s, tensors);
+    extent all[EXTENTS];
+    if (!status)
+        list_extents(s, tensors, all);
+    for (int i = 0; !status && i < EXTENTS; i++) {
+        int64_t alignment = i <= ITH_TENSOR_O ? s->element_bytes : (int64_t)sizeof(float);
+        if (i == EXTENT_MASK && s->problem.mask == ITH_MASK_BOOL)
+            alignment = 1;
+        status = check_extent(s, &all[i], alignment);
     }
-    for (int written = ITH_TENSOR_O; written <= 4; written++)
-        for (int i = 0; i < 6; i++)
+    if (!status)
+        status = check_lengths(s, tensors);
+    for (int written = ITH_TENSOR_O; !status && written <= EXTENT_LSE; written++)
+        for (int i = 0; i < EXTENTS; i++)
             if (i != written && overlap(&all[written], &all[i]))
                 return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s overlaps %s in memory", all[written].name,
                                 all[i].name);
-    return ITH_OK;
+    return status;
 }

@@ -1,0 +1,83 @@
+/* Rows of segments, as pointers. */
+#include "source.h"
+
+#include "../base/size.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The segment that holds row *row; *row becomes the number within it. A row must be there. */
+static const ith_q_segment *q_segment_of(const ith_queries *queries, int64_t *row)
+{
+    const ith_q_segment *segment = queries->segments;
+    while (*row >= segment->rows)
+        *row -= (segment++)->rows;
+    return segment;
+}
+
+static const ith_kv_segment *kv_segment_of(const ith_shard *shard, int64_t *row)
+{
+    const ith_kv_segment *segment = shard->segments;
+    while (*row >= segment->rows)
+        *row -= (segment++)->rows;
+    return segment;
+}
+
+int64_t ith_query_rows(const ith_attn_setting *setting, const ith_queries *queries, int64_t problem, int64_t row,
+                       int64_t count, const void **q, void **o)
+{
+    int64_t number = queries->count > 0 ? queries->segments[0].begin + row : 0;
+    for (int64_t done = 0; done < count;) {
+        int64_t local = row + done;
+        const ith_q_segment *segment = q_segment_of(queries, &local);
+        for (; done < count && local < segment->rows; local++, done++) {
+            if (q)
+                q[done] = ith_rows_at(setting, &segment->q, problem, local);
+            if (o)
+                o[done] = ith_rows_at(setting, &segment->o, problem, local);
+        }
+    }
+    return number;
+}
+
+void ith_query_lse(const ith_queries *queries, int64_t problem, int64_t row, int64_t count, const float *lse)
+{
+    for (int64_t done = 0; done < count;) {
+        int64_t local = row + done;
+        const ith_q_segment *segment = q_segment_of(queries, &local);
+        int64_t here = ith_min64(count - done, segment->rows - local);
+        if (segment->lse)
+            memcpy(segment->lse + (problem - segment->lse_first) * segment->rows + local, lse + done,
+                   (size_t)here * sizeof *lse);
+        done += here;
+    }
+}
+
+int64_t ith_shard_keys(const ith_attn_setting *setting, const ith_shard *shard, const ith_attn_tensors *tensors,
+                       int64_t key_problem)
+{
+    if (!setting->problem.has_kv_lengths)
+        return shard->rows;
+    int64_t length = tensors->kv_lengths[key_problem / setting->problem.kv_heads];
+    return ith_max64(ith_min64(length - shard->begin, shard->rows), 0);
+}
+
+const float *ith_key_rows(const ith_attn_setting *setting, const ith_shard *shard, const ith_attn_tensors *tensors,
+                          int64_t key_problem, int64_t row, int64_t count, const void **k, const void **v)
+{
+    const ith_attn_problem *p = &setting->problem;
+    const float *bias = NULL;
+    if (p->has_key_bias)
+        bias = tensors->key_bias + key_problem / p->kv_heads * p->kv_len + shard->begin + row;
+    for (int64_t done = 0; done < count;) {
+        int64_t local = row + done;
+        const ith_kv_segment *segment = kv_segment_of(shard, &local);
+        for (; done < count && local < segment->rows; local++, done++) {
+            bool absent = bias && bias[done] == -INFINITY;
+            k[done] = absent ? NULL : ith_rows_at(setting, &segment->k, key_problem, local);
+            if (v)
+                v[done] = absent ? NULL : ith_rows_at(setting, &segment->v, key_problem, local);
+        }
+    }
+    return bias;
+}
