@@ -1,142 +1,197 @@
-/* Partial attention in plain C: what every kernel means (kernel.h), for any machine.
+/* Partial attention in plain C: what every kernel means (kernel.h), for any machine. Logits are in base 2:
  *
- *     s_j = scale * q . k_j + bias_j,   m = max_j s_j,   l = sum_j e^(s_j - m),   o = sum_j e^(s_j - m) v_j
+ *     s_j = c q . k_j + (bias_j + mask_j) log2(e),   c = scale log2(e)
+ *     p_j = 2^(s_j - m),   l = sum_j p_j,   o = sum_j p_j v_j
  *
- * One query at a time, BLOCK keys at a time: when a block raises the maximum from m to m', what was summed before is
- * multiplied by e^(m - m'). m is in base e. Everything is f32.
+ * One query at a time, block_kv_compute keys at a time. Online, when a block raises the maximum from m to m', what was
+ * summed before is multiplied by 2^(m - m'). Everything is f32.
  *
- * Packed: bias [keys], k [keys, D], v [keys, D], all f32. Scratch: q [D], o [D], s [BLOCK]. */
+ * Packed: for each key bias, k [D], v [D], all f32. Scratch: q [D], o [D], s [block_kv_compute]. */
 #include "../../base/dtype.h"
 #include "../../base/size.h"
 #include "../kernel.h"
 
+#include <float.h>
 #include <math.h>
 
-enum { BLOCK = 128 };
+static const float LOG2_E = (float)M_LOG2E;
 
-static bool supports(ith_dtype dtype, int64_t head_dim)
+static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
     return head_dim >= 1 && head_dim <= ITH_ATTN_HEAD_DIM_MAX &&
-           (dtype == ITH_F32 || dtype == ITH_BF16 || dtype == ITH_F16);
+           (dtype == ITH_F32 || dtype == ITH_BF16 || dtype == ITH_F16) &&
+           (softmax == ITH_SOFTMAX_ONLINE || softmax == ITH_SOFTMAX_FIXED_M);
+}
+
+static ith_attn_tile_limits tiles(int64_t head_dim)
+{
+    (void)head_dim;
+    return (ith_attn_tile_limits){.best = {16, 1024, 128, 1}, .step = {1, 1, 1, 1}, .most = {4096, 1 << 20, 4096, 1}};
+}
+
+static int64_t key_floats(int64_t D)
+{
+    return 1 + 2 * D;
 }
 
 static int64_t packed_bytes(int64_t keys, int64_t head_dim)
 {
     int64_t bytes;
-    if (!ith_size_mul(keys, (2 * head_dim + 1) * (int64_t)sizeof(float), &bytes))
+    if (!ith_size_mul(keys, key_floats(head_dim) * (int64_t)sizeof(float), &bytes))
         return -1;
     return bytes;
 }
 
-static int64_t scratch_bytes(int64_t head_dim)
+static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
 {
-    return (2 * head_dim + BLOCK) * (int64_t)sizeof(float);
+    return (2 * head_dim + tiles->block_kv_compute) * (int64_t)sizeof(float);
 }
 
-/* Row j of an array whose rows are `stride` elements apart. */
-static const void *row_of(const void *base, ith_dtype dtype, int64_t stride, int64_t j)
+/* A bias or mask in base 2; what is finite stays so. */
+static float to_base2(float x)
 {
-    return (const char *)base + j * stride * ith_dtype_bytes(dtype);
+    float y = x * LOG2_E;
+    return isinf(y) && !isinf(x) ? copysignf(FLT_MAX, x) : y;
 }
 
 static void pack(const ith_attn_pack *p)
 {
     int64_t D = p->head_dim;
-    float *bias = p->packed, *k = bias + p->keys, *v = k + p->keys * D;
-    for (int64_t j = 0; j < p->keys; j++, k += D, v += D) {
-        bias[j] = p->key_bias != NULL ? p->key_bias[j] : 0.0f;
-        if (bias[j] == -INFINITY) {
-            memset(k, 0, (size_t)D * sizeof *k);
-            memset(v, 0, (size_t)D * sizeof *v);
+    float *key = (float *)p->packed + p->first * key_floats(D);
+    for (int64_t j = 0; j < p->keys; j++, key += key_floats(D)) {
+        key[0] = p->k[j] == NULL ? -INFINITY : p->key_bias != NULL ? to_base2(p->key_bias[j]) : 0.0f;
+        if (key[0] == -INFINITY) {
+            memset(key + 1, 0, (size_t)(2 * D) * sizeof *key);
             continue;
         }
-        ith_to_f32(k, row_of(p->k, p->dtype, p->k_stride, j), p->dtype, D);
-        ith_to_f32(v, row_of(p->v, p->dtype, p->v_stride, j), p->dtype, D);
+        ith_to_f32(key + 1, p->k[j], p->dtype, D);
+        ith_to_f32(key + 1 + D, p->v[j], p->dtype, D);
     }
 }
 
-/* The sum over the keys seen so far of one query. */
+/* The sum over the keys seen so far of query i of a run. */
 typedef struct row_state {
+    int64_t i;
     float m, l;
     float *o; /* [D] */
 } row_state;
 
-/* s_j of `keys` keys, and their maximum. */
-static float scores(float *s, const float *q, const float *k, const float *bias, int64_t keys, int64_t D, float scale)
+/* What the mask makes of the logit of query i and key j of the run. Hidden is hidden, whatever the logit; finite stays
+ * finite. */
+static float masked(const ith_attn_run *r, int64_t i, int64_t j, float s)
 {
-    float m = -INFINITY;
-    for (int64_t j = 0; j < keys; j++) {
+    if (r->mask_kind == ITH_MASK_NONE || s == -INFINITY)
+        return s;
+    if (r->mask_kind == ITH_MASK_BOOL)
+        return ((const uint8_t *)r->mask[i])[j] != 0 ? s : -INFINITY;
+    float mask = ((const float *)r->mask[i])[j], sum = s + to_base2(mask);
+    if (mask == -INFINITY)
+        return -INFINITY;
+    return sum < -FLT_MAX ? -FLT_MAX : sum;
+}
+
+/* s_j of keys [first, first + keys) of the run, and their maximum. */
+static float scores(float *s, const ith_attn_run *r, int64_t i, const float *q, int64_t first, int64_t keys)
+{
+    float m = -INFINITY, c = r->scale * LOG2_E;
+    const float *key = (const float *)r->packed + first * key_floats(r->head_dim);
+    for (int64_t j = 0; j < keys; j++, key += key_floats(r->head_dim)) {
         float dot = 0.0f;
-        for (int64_t d = 0; d < D; d++)
-            dot += q[d] * k[j * D + d];
-        s[j] = dot * scale + bias[j];
+        for (int64_t d = 0; d < r->head_dim; d++)
+            dot += q[d] * key[1 + d];
+        s[j] = masked(r, i, first + j, key[0] == -INFINITY ? -INFINITY : dot * c + key[0]);
         m = s[j] > m ? s[j] : m;
     }
     return m;
 }
 
-/* Takes the scores s of `keys` keys and their values into the sum; m is their maximum. */
-static void accumulate(row_state *row, const float *s, float m, const float *v, int64_t keys, int64_t D)
+/* 0 instead of what no logit can be measured from: a maximum of nothing (2^(-inf - 0) = 0), the offset of a NaN row. */
+static float shift_of(float m)
+{
+    return isfinite(m) ? m : 0.0f;
+}
+
+/* What was summed up so far, measured from a maximum that is at least m. */
+static void raise_maximum(row_state *row, float m, int64_t D)
 {
     m = m > row->m ? m : row->m;
-    float shift = m == -INFINITY ? 0.0f : m; /* all masked so far: e^(-inf - 0) = 0 */
-    float rescale = expf(row->m - shift);
+    float rescale = exp2f(row->m - shift_of(m));
     row->m = m;
     row->l *= rescale;
     for (int64_t d = 0; d < D; d++)
         row->o[d] *= rescale;
-    for (int64_t j = 0; j < keys; j++) {
-        float p = expf(s[j] - shift);
+}
+
+/* Takes the logits s of `keys` keys from `first` on, and their values, into the sum. */
+static void accumulate(row_state *row, const ith_attn_run *r, const float *s, int64_t first, int64_t keys)
+{
+    int64_t D = r->head_dim;
+    float shift = shift_of(row->m);
+    const float *v = (const float *)r->packed + first * key_floats(D) + 1 + D;
+    for (int64_t j = 0; j < keys; j++, v += key_floats(D)) {
+        float p = exp2f(s[j] - shift);
         row->l += p;
         for (int64_t d = 0; d < D; d++)
-            row->o[d] += p * v[j * D + d];
+            row->o[d] += p * v[d];
     }
 }
 
-static void finish(const ith_attn_run *r, int64_t i, row_state *row)
+static void load_state(row_state *row, const ith_attn_run *r)
 {
-    int64_t D = r->head_dim;
-    bool empty = row->l == 0.0f; /* no key but masked ones */
-    for (int64_t d = 0; d < D; d++)
+    bool fixed = r->softmax == ITH_SOFTMAX_FIXED_M;
+    size_t o_bytes = (size_t)r->head_dim * sizeof *row->o;
+    row->m = fixed || !r->first ? r->m[row->i] : -INFINITY;
+    row->l = r->first ? 0.0f : r->l[row->i];
+    if (r->first)
+        memset(row->o, 0, o_bytes);
+    else
+        memcpy(row->o, r->o_sum + row->i * r->head_dim, o_bytes);
+}
+
+static void store_state(const row_state *row, const ith_attn_run *r)
+{
+    if (r->softmax == ITH_SOFTMAX_ONLINE)
+        r->m[row->i] = row->m;
+    r->l[row->i] = row->l;
+    memcpy(r->o_sum + row->i * r->head_dim, row->o, (size_t)r->head_dim * sizeof *row->o);
+}
+
+static void store_output(row_state *row, const ith_attn_run *r)
+{
+    bool empty = row->l == 0.0f; /* no key but hidden ones */
+    for (int64_t d = 0; d < r->head_dim; d++)
         row->o[d] = empty ? 0.0f : row->o[d] / row->l;
-    ith_from_f32((char *)r->o + i * r->o_stride * ith_dtype_bytes(r->dtype), r->dtype, row->o, D);
+    ith_from_f32(r->o[row->i], r->dtype, row->o, r->head_dim);
     if (r->lse != NULL)
-        r->lse[i] = empty ? -INFINITY : row->m + logf(row->l);
+        r->lse[row->i] = empty ? -INFINITY : (row->m + log2f(row->l)) * (float)M_LN2;
 }
 
 static void run(const ith_attn_run *r)
 {
-    int64_t D = r->head_dim;
-    const float *bias = r->packed, *k = bias + r->keys, *v = k + r->keys * D;
+    int64_t D = r->head_dim, block = r->tiles.block_kv_compute;
     float *q = r->scratch, *s = q + 2 * D;
     for (int64_t i = 0; i < r->q_rows; i++) {
-        ith_to_f32(q, row_of(r->q, r->dtype, r->q_stride, i), r->dtype, D);
-        row_state row = {.m = -INFINITY, .l = 0.0f, .o = q + D};
-        if (r->first) {
-            memset(row.o, 0, (size_t)D * sizeof *row.o);
-        } else {
-            row.m = r->m[i], row.l = r->l[i];
-            memcpy(row.o, r->o_sum + i * D, (size_t)D * sizeof *row.o);
+        ith_to_f32(q, r->q[i], r->dtype, D);
+        row_state row = {.i = i, .o = q + D};
+        load_state(&row, r);
+        for (int64_t j = 0; j < r->keys; j += block) {
+            int64_t keys = ith_min64(block, r->keys - j);
+            float m = scores(s, r, i, q, j, keys);
+            if (r->softmax == ITH_SOFTMAX_ONLINE)
+                raise_maximum(&row, m, D);
+            accumulate(&row, r, s, j, keys);
         }
-        for (int64_t j = 0; j < r->keys; j += BLOCK) {
-            int64_t keys = ith_min64(BLOCK, r->keys - j);
-            float m = scores(s, q, k + j * D, bias + j, keys, D, r->scale);
-            accumulate(&row, s, m, v + j * D, keys, D);
-        }
-        if (r->last) {
-            finish(r, i, &row);
-        } else {
-            r->m[i] = row.m, r->l[i] = row.l;
-            memcpy(r->o_sum + i * D, row.o, (size_t)D * sizeof *row.o);
-        }
+        if (r->last)
+            store_output(&row, r);
+        else
+            store_state(&row, r);
     }
 }
 
 const ith_attn_kernel ith_k_attn_f32_ref = {.name = "f32_ref",
                                             .cpu = ITH_CPU_BASELINE,
-                                            .q_block = 16,
-                                            .kv_block = 1024,
                                             .supports = supports,
+                                            .tiles = tiles,
                                             .packed_bytes = packed_bytes,
                                             .scratch_bytes = scratch_bytes,
                                             .pack = pack,

@@ -1,131 +1,16 @@
-/* Partial attention in f32 with AVX-512: the vector type for attn_f32_body.h. */
-#include <float.h>
-#include <immintrin.h>
-#include <stdint.h>
+/* Partial attention in f32 with AVX-512: the tile for attn_f32_body.h. */
+#include "vec_avx512.h"
 
-typedef __m512 vec;
-#define LANES 16
 #define ROWS 6
 #define TILE_VECS 4 /* 24 sums, 4 vectors of k or v, 1 of q or p */
-#define Q_BLOCK 384
-#define BLOCK_PANELS 4
-
-static inline vec vec_load(const float *x)
-{
-    return _mm512_loadu_ps(x);
-}
-
-static inline void vec_store(float *x, vec a)
-{
-    _mm512_storeu_ps(x, a);
-}
-
-static inline void vec_prefetch(const char *x)
-{
-    _mm_prefetch(x, _MM_HINT_T1);
-}
-
-static inline vec vec_set(float x)
-{
-    return _mm512_set1_ps(x);
-}
-
-static inline vec vec_fma(vec a, vec b, vec c)
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-
-static inline vec vec_add(vec a, vec b)
-{
-    return _mm512_add_ps(a, b);
-}
-
-static inline vec vec_sub(vec a, vec b)
-{
-    return _mm512_sub_ps(a, b);
-}
-
-static inline vec vec_mul(vec a, vec b)
-{
-    return _mm512_mul_ps(a, b);
-}
-
-static inline vec vec_max(vec a, vec b)
-{
-    return _mm512_max_ps(a, b);
-}
-
-static inline float vec_hmax(vec a)
-{
-    return _mm512_reduce_max_ps(a);
-}
-
-static inline float vec_hsum(vec a)
-{
-    return _mm512_reduce_add_ps(a);
-}
-
-static inline float vec_first(vec a)
-{
-    return _mm512_cvtss_f32(a);
-}
-
-static inline vec vec_load_bf16(const uint16_t *x)
-{
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)x));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
-
-static inline vec vec_load_f16(const uint16_t *x)
-{
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)x));
-}
-
-/* 2^x = 2^floor(x) 2^f, f in [0, 1): a polynomial of degree 5 with P(0) = 1, minimax in relative error (8e-8). */
-static inline vec vec_exp2(vec x)
-{
-    vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    vec p = vec_fma(f, vec_set(1.8671316793e-3f), vec_set(9.0170269832e-3f));
-    p = vec_fma(p, f, vec_set(5.5799916387e-2f));
-    p = vec_fma(p, f, vec_set(2.4016444385e-1f));
-    p = vec_fma(p, f, vec_set(6.9315129519e-1f));
-    p = vec_fma(p, f, vec_set(1.0f));
-    return _mm512_scalef_ps(p, x);
-}
-
-/* Pairs of rows 1, 2, 4, 8 apart exchange halves. */
-static inline void vec_transpose(vec x[LANES])
-{
-    vec y[LANES];
-    for (int i = 0; i < 16; i += 2) {
-        y[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4)
-        for (int j = 0; j < 2; j++) {
-            __m512d a = _mm512_castps_pd(y[i + j]), b = _mm512_castps_pd(y[i + j + 2]);
-            x[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
-            x[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
-        }
-    for (int i = 0; i < 4; i++) { /* now 4 x 4 transposed within each 128 bits; then the 128-bit blocks */
-        vec a = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88), b = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
-        vec c = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88), d = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xdd);
-        y[i] = _mm512_shuffle_f32x4(a, c, 0x88);
-        y[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
-        y[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
-        y[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
-    }
-    for (int i = 0; i < 16; i++)
-        x[i] = y[i];
-}
+enum { BLOCK_Q = 384, BLOCK_KEYS = 256 };
 
 #include "../attn_f32_body.h"
 
 const ith_attn_kernel ith_k_attn_f32_avx512_6x64 = {.name = "f32_avx512",
                                                     .cpu = ITH_CPU_AVX512,
-                                                    .q_block = Q_BLOCK,
-                                                    .kv_block = 4096,
-                                                    .supports = supports,
+                                                    .supports = attn_takes,
+                                                    .tiles = tiles,
                                                     .packed_bytes = packed_bytes,
                                                     .scratch_bytes = scratch_bytes,
                                                     .pack = pack,

@@ -1,0 +1,125 @@
+/* Vectors of eight floats, AVX2 and FMA. What each vec_<isa>.h offers is said in ../attn_pass.h. */
+#ifndef ITH_KERNELS_VEC_AVX2_H
+#define ITH_KERNELS_VEC_AVX2_H
+
+#include <float.h>
+#include <immintrin.h>
+#include <stdint.h>
+
+typedef __m256 vec;
+enum { LANES = 8 };
+
+static inline vec vec_load(const float *x)
+{
+    return _mm256_loadu_ps(x);
+}
+
+static inline void vec_store(float *x, vec a)
+{
+    _mm256_storeu_ps(x, a);
+}
+
+static inline void vec_prefetch(const char *x)
+{
+    _mm_prefetch(x, _MM_HINT_T1);
+}
+
+static inline vec vec_set(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+static inline vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+static inline vec vec_add(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+static inline vec vec_sub(vec a, vec b)
+{
+    return _mm256_sub_ps(a, b);
+}
+
+static inline vec vec_mul(vec a, vec b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+static inline vec vec_max(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+}
+
+static inline float vec_hmax(vec a)
+{
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+}
+
+static inline float vec_hsum(vec a)
+{
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+}
+
+static inline float vec_first(vec a)
+{
+    return _mm256_cvtss_f32(a);
+}
+
+static inline vec vec_load_bf16(const uint16_t *x)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)x));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+static inline vec vec_load_f16(const uint16_t *x)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)x));
+}
+
+/* 2^x = 2^n 2^f, n = round(x), f in [-1/2, 1/2]: a polynomial of degree 5 with P(0) = 1, minimax in relative error
+ * (9e-8), whose exponent n is then added to. Below 2^-126 it is 0. */
+static inline vec vec_exp2(vec x)
+{
+    vec lowest = vec_set(-126.0f);
+    vec clamped = _mm256_max_ps(lowest, x); /* x where it is NaN */
+    vec shifter = vec_set(0x1.8p23f);       /* x + shifter has n in its low bits */
+    vec shifted = vec_add(clamped, shifter);
+    vec f = vec_sub(clamped, vec_sub(shifted, shifter));
+    vec p = vec_fma(f, vec_set(1.3264728477e-3f), vec_set(9.6715129912e-3f));
+    p = vec_fma(p, f, vec_set(5.5507335812e-2f));
+    p = vec_fma(p, f, vec_set(2.4022242427e-1f));
+    p = vec_fma(p, f, vec_set(6.9314700365e-1f));
+    p = vec_fma(p, f, vec_set(1.0f));
+    __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+    vec y = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
+    vec nan_or_y = _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_andnot_ps(_mm256_cmp_ps(x, lowest, _CMP_LT_OQ), nan_or_y);
+}
+
+/* Within 128 bits first, then the two halves. */
+static inline void vec_transpose(vec x[LANES])
+{
+    vec y[LANES];
+    for (int i = 0; i < 8; i += 4) {
+        vec a = _mm256_unpacklo_ps(x[i], x[i + 1]), b = _mm256_unpackhi_ps(x[i], x[i + 1]);
+        vec c = _mm256_unpacklo_ps(x[i + 2], x[i + 3]), d = _mm256_unpackhi_ps(x[i + 2], x[i + 3]);
+        y[i] = _mm256_shuffle_ps(a, c, 0x44);
+        y[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+        y[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+        y[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        x[i] = _mm256_permute2f128_ps(y[i], y[i + 4], 0x20);
+        x[i + 4] = _mm256_permute2f128_ps(y[i], y[i + 4], 0x31);
+    }
+}
+
+#endif
