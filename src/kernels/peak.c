@@ -1,4 +1,4 @@
-/* Measures the machine's peak rate: the operations of all threads over the time that the slowest took. */
+/* Measures peak rates: the operations of all threads over the time that the slowest took. */
 #include "peak.h"
 
 #include "../base/clock.h"
@@ -17,6 +17,11 @@ const ith_peak *ith_peak_at(int index)
     return index >= 0 && index < PEAKS ? peaks[index] : NULL;
 }
 
+static bool usable(const ith_peak *peak, uint32_t cpu)
+{
+    return (peak->cpu & ~cpu) == 0;
+}
+
 /* Sustained: everything done over all the time it took. */
 static double rate_of(const ith_peak *peak, int threads, double seconds)
 {
@@ -31,14 +36,31 @@ static double rate_of(const ith_peak *peak, int threads, double seconds)
 double ith_peak_measure(uint32_t cpu, int threads, double seconds)
 {
     double best = 0.0;
-    int usable = 0;
+    int candidates = 0;
     for (int i = 0; i < PEAKS; i++)
-        usable += (peaks[i]->cpu & ~cpu) == 0;
+        candidates += peaks[i]->counts && usable(peaks[i], cpu);
     for (int i = 0; i < PEAKS; i++) {
-        if ((peaks[i]->cpu & ~cpu) != 0)
+        if (!peaks[i]->counts || !usable(peaks[i], cpu))
             continue;
-        double rate = rate_of(peaks[i], threads, seconds / usable);
+        double rate = rate_of(peaks[i], threads, seconds / candidates);
         best = rate > best ? rate : best;
     }
     return best;
+}
+
+bool ith_peak_rate(const ith_context *context, int index, int threads, double seconds, const char **name, bool *counts,
+                   double *rate)
+{
+    uint32_t cpu = ith_context_cpu(context);
+    for (int i = 0; i < PEAKS && index >= 0; i++) {
+        if (!usable(peaks[i], cpu))
+            continue;
+        if (index-- > 0)
+            continue;
+        *name = peaks[i]->name;
+        *counts = peaks[i]->counts;
+        *rate = rate_of(peaks[i], threads > 0 ? threads : 1, seconds);
+        return true;
+    }
+    return false;
 }

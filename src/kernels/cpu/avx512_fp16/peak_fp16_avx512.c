@@ -1,0 +1,28 @@
+/* The fp16 multiply-add rate of AVX-512: twelve chains, more than two units times their latency. It does not count for
+ * the machine's peak: sums in fp16 are right over short runs only. */
+#include "../../peak.h"
+
+#include <immintrin.h>
+
+enum { CHAINS = 12, STEPS = 64 };
+
+static double work(int64_t rounds)
+{
+    __m512h sum[CHAINS], a = _mm512_set1_ph((_Float16)0.5f), b = _mm512_set1_ph((_Float16)1.0f);
+    for (int c = 0; c < CHAINS; c++)
+        sum[c] = _mm512_set1_ph((_Float16)c);
+    for (int64_t i = 0; i < rounds; i++)
+        for (int step = 0; step < STEPS; step++) {
+#pragma GCC unroll 12
+            for (int c = 0; c < CHAINS; c++)
+                sum[c] = _mm512_fmadd_ph(sum[c], a, b);
+        }
+    float total = 0.0f;
+    for (int c = 0; c < CHAINS; c++)
+        total += (float)_mm512_reduce_add_ph(sum[c]);
+    /* The sums converge to 2: the comparison is never true, but the compiler cannot know. */
+    return total < 0.0f ? 0.0 : 2.0 * 32 * CHAINS * STEPS * (double)rounds;
+}
+
+const ith_peak ith_k_peak_fp16_avx512 = {
+    .name = "fp16_avx512", .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_FP16, .counts = false, .work = work};
