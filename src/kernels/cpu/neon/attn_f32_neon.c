@@ -1,0 +1,17 @@
+/* Partial attention in f32 with NEON: the tile for attn_f32_body.h. */
+#include "vec_neon.h"
+
+#define ROWS 6
+#define TILE_VECS 4 /* 24 sums, 4 vectors of k or v, 1 of q or p */
+enum { BLOCK_Q = 192, BLOCK_KEYS = 256 };
+
+#include "../attn_f32_body.h"
+
+const ith_attn_kernel ith_k_attn_f32_neon_6x16 = {.name = "f32_neon",
+                                                  .cpu = ITH_CPU_NEON,
+                                                  .supports = attn_takes,
+                                                  .tiles = tiles,
+                                                  .packed_bytes = packed_bytes,
+                                                  .scratch_bytes = scratch_bytes,
+                                                  .pack = pack,
+                                                  .run = run};
