@@ -10,9 +10,15 @@ static int64_t group_of(const ith_attn_setting *s, int64_t problems)
     return problems >= s->ulysses * per_key ? s->ulysses * per_key : s->ulysses;
 }
 
+/* Without an exchange of heads there is one list and one chunk. */
+static bool by_entry(const ith_attn_setting *s)
+{
+    return s->unfolded && s->ulysses > 1;
+}
+
 static int64_t list_length(const ith_attn_setting *s)
 {
-    return s->unfolded ? s->problem.heads : s->problem.batch * s->problem.heads;
+    return by_entry(s) ? s->problem.heads : s->problem.batch * s->problem.heads;
 }
 
 static int64_t chunks_of_list(const ith_attn_setting *s)
@@ -24,7 +30,7 @@ static int64_t chunks_of_list(const ith_attn_setting *s)
 
 int ith_chunk_count(const ith_attn_setting *s)
 {
-    return (int)(chunks_of_list(s) * (s->unfolded ? s->problem.batch : 1));
+    return (int)(chunks_of_list(s) * (by_entry(s) ? s->problem.batch : 1));
 }
 
 ith_heads ith_chunk_heads(const ith_attn_setting *s, int chunk, int ulysses_index)

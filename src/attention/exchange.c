@@ -1,239 +1,241 @@
-/* Lists of blocks for the two exchanges; the memory between them. */
+/* Lists of blocks for the two exchanges, and the pipeline of chunks. */
 #include "exchange.h"
 
 #include "../base/size.h"
-#include "sweep.h"
 
-/* A rank of the ulysses axis: which rows it has, which problems it gets. */
-typedef struct member {
-    int64_t q_begin, q_rows, kv_begin, kv_rows; /* begin: within what the axis holds together */
-    int64_t first[2], count[2];                 /* query problems, key problems */
-} member;
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-struct ith_exchange {
-    const ith_attn_setting *setting;
-    int ranks, rank;
-    member *members;
-    ith_exchanged result;
-    ith_transfer *sends, *receives;
-    int send_count, receive_count;
-};
-
-static void describe_members(ith_exchange *e)
+static int buffer_count(const ith_attn_setting *s)
 {
-    const ith_attn_setting *s = e->setting;
-    const ith_attn_problem *p = &s->problem;
-    int all = s->ulysses * s->ring, first_rank = s->ring_index * s->ulysses;
-    int64_t q_origin, kv_origin, rows;
-    ith_share(p->q_len, all, first_rank, &q_origin, &rows);
-    ith_share(p->kv_len, all, first_rank, &kv_origin, &rows);
-    for (int u = 0; u < e->ranks; u++) {
-        member *m = &e->members[u];
-        ith_share(p->q_len, all, first_rank + u, &m->q_begin, &m->q_rows);
-        ith_share(p->kv_len, all, first_rank + u, &m->kv_begin, &m->kv_rows);
-        m->q_begin -= q_origin;
-        m->kv_begin -= kv_origin;
-        ith_share(p->batch * p->heads, e->ranks, u, &m->first[0], &m->count[0]);
-        ith_key_problems(p, m->first[0], m->count[0], &m->first[1], &m->count[1]);
+    int chunks = ith_chunk_count(s);
+    return chunks < ITH_EXCHANGE_BUFFERS ? chunks : ITH_EXCHANGE_BUFFERS;
+}
+
+static void measure_axis(const ith_attn_setting *s, ith_exchange *e)
+{
+    int all = s->ulysses * s->ring, first = s->ring_index * s->ulysses;
+    ith_stretch(s->problem.q_len, all, first, s->ulysses, &e->q_first, &e->q_rows);
+    ith_stretch(s->problem.kv_len, all, first, s->ulysses, &e->kv_first, &e->kv_rows);
+}
+
+/* The most heads that one of the chunks which take turns in a buffer brings. */
+static ith_heads most_heads(const ith_attn_setting *s, int buffer)
+{
+    ith_heads most = {0};
+    for (int chunk = buffer; chunk < ith_chunk_count(s); chunk += buffer_count(s)) {
+        ith_heads heads = ith_chunk_heads(s, chunk, s->ulysses_index);
+        most.count = ith_max64(most.count, heads.count);
+        most.keys_count = ith_max64(most.keys_count, heads.keys_count);
+    }
+    return most;
+}
+
+void ith_exchange_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_exchange *out)
+{
+    int64_t head_bytes = s->problem.head_dim * s->element_bytes;
+    /* Tensors go to each rank in at most a block per batch entry; on the way back lse takes a tensor's place. */
+    int64_t blocks = s->problem.batch * 3 * s->ulysses;
+    int64_t kv_rows = ith_div_up(s->problem.kv_len, s->ring) + s->ulysses; /* room for any shard of the ring */
+    *out = (ith_exchange){.setting = s};
+    arena->overflow |= blocks > INT32_MAX;
+    measure_axis(s, out);
+    kv_rows = ith_max64(s->ring > 1 ? kv_rows : 0, out->kv_rows);
+    out->members = ith_arena_take(arena, s->ulysses, sizeof *out->members);
+    for (int i = 0; i < buffer_count(s); i++) {
+        ith_exchanged *b = &out->buffers[i];
+        ith_heads most = most_heads(s, i);
+        out->problems = ith_max64(out->problems, most.count);
+        out->keys_count = ith_max64(out->keys_count, most.keys_count);
+        b->q_segment.q.data = ith_arena_take(arena, out->q_rows * most.count, head_bytes);
+        b->kv_segment.k.data = ith_arena_take(arena, kv_rows * most.keys_count, head_bytes);
+        b->kv_segment.v.data = ith_arena_take(arena, kv_rows * most.keys_count, head_bytes);
+        b->q_segment.o.data = ith_arena_take(arena, out->q_rows * most.count, head_bytes);
+        out->lse[i] = ith_arena_take(arena, out->q_rows * most.count, sizeof(float));
+        b->sends = ith_arena_take(arena, blocks, sizeof *b->sends);
+        b->receives = ith_arena_take(arena, blocks, sizeof *b->receives);
     }
 }
 
-/* rows x problems heads, as a buffer of the exchange's own. */
-static bool make_buffer(const ith_attn_setting *s, int64_t rows, int64_t problems, const char *what, ith_rows *out)
-{
-    *out = ith_rows_in_buffer(s, ith_alloc(s->context, rows * problems, s->problem.head_dim * s->element_bytes, what),
-                              problems);
-    return out->data != NULL;
-}
-
-static ith_status make_buffers(ith_exchange *e)
+void ith_exchange_init(ith_exchange *e)
 {
     const ith_attn_setting *s = e->setting;
-    const member *own = &e->members[e->rank];
-    ith_exchanged *r = &e->result;
-    int64_t begin, blocks = 0;
-    int all = s->ulysses * s->ring;
-    *r = (ith_exchanged){.first_problem = own->first[0],
-                         .problems = own->count[0],
-                         .first_keys = own->first[1],
-                         .keys_count = own->count[1]};
-    ith_stretch(s->problem.q_len, all, s->ring_index * s->ulysses, s->ulysses, &begin, &r->q_rows);
-    ith_stretch(s->problem.kv_len, all, s->ring_index * s->ulysses, s->ulysses, &begin, &r->kv_rows);
-    if (!make_buffer(s, r->q_rows, r->problems, "exchanged queries", &r->q) ||
-        !make_buffer(s, r->kv_rows, r->keys_count, "exchanged keys", &r->k) ||
-        !make_buffer(s, r->kv_rows, r->keys_count, "exchanged values", &r->v) ||
-        !make_buffer(s, r->q_rows, r->problems, "exchanged outputs", &r->o))
-        return ITH_ERR_MEMORY;
-    r->lse = ith_alloc(s->context, r->q_rows * r->problems, sizeof *r->lse, "exchanged lse");
-    /* Each of three tensors goes to each rank in at most a block per batch entry; on the way back lse takes a tensor's
-     * place. */
-    if (!ith_size_mul(s->problem.batch, 3 * (int64_t)e->ranks, &blocks) || blocks > INT32_MAX)
-        return ith_fail(s->context, ITH_ERR_ARGUMENT, "batch is %lld: more than can be exchanged between %d ranks",
-                        (long long)s->problem.batch, e->ranks);
-    e->sends = ith_alloc(s->context, blocks, sizeof *e->sends, "the blocks of an exchange");
-    e->receives = ith_alloc(s->context, blocks, sizeof *e->receives, "the blocks of an exchange");
-    return r->lse && e->sends && e->receives ? ITH_OK : ITH_ERR_MEMORY;
-}
-
-ith_status ith_exchange_create(const ith_attn_setting *setting, ith_exchange **out)
-{
-    *out = NULL;
-    ith_exchange *e = ith_alloc_zero(setting->context, 1, sizeof *e, "an exchange");
-    if (!e)
-        return ITH_ERR_MEMORY;
-    ith_status status = ITH_ERR_MEMORY;
-    e->setting = setting;
-    e->ranks = setting->ulysses;
-    e->rank = setting->ulysses_index;
-    e->members = ith_alloc_zero(setting->context, e->ranks, sizeof *e->members, "an exchange");
-    if (e->members) {
-        describe_members(e);
-        status = make_buffers(e);
+    int all = s->ulysses * s->ring, first = s->ring_index * s->ulysses;
+    for (int u = 0; u < s->ulysses; u++) {
+        ith_member *m = &e->members[u];
+        ith_share(s->problem.q_len, all, first + u, &m->q_begin, &m->q_rows);
+        ith_share(s->problem.kv_len, all, first + u, &m->kv_begin, &m->kv_rows);
+        m->q_begin -= e->q_first;
+        m->kv_begin -= e->kv_first;
     }
-    if (status)
-        ith_exchange_destroy(&e);
-    *out = e;
-    return status;
 }
 
-void ith_exchange_destroy(ith_exchange **exchange)
-{
-    ith_exchange *e = *exchange;
-    if (!e)
-        return;
-    ith_context *context = e->setting->context;
-    ith_free(context, e->result.q.data);
-    ith_free(context, e->result.k.data);
-    ith_free(context, e->result.v.data);
-    ith_free(context, e->result.o.data);
-    ith_free(context, e->result.lse);
-    ith_free(context, e->sends);
-    ith_free(context, e->receives);
-    ith_free(context, e->members);
-    ith_free(context, e);
-    *exchange = NULL;
-}
+/* ---- Blocks ------------------------------------------------------------------------------------------------------ */
 
-const ith_exchanged *ith_exchange_result(const ith_exchange *exchange)
-{
-    return &exchange->result;
-}
-
-/* Some rows of problems [first, first + count). */
+/* Some rows of problems [first, first + count), of which a batch entry has per_entry. */
 typedef struct range {
     ith_rows rows;
-    int64_t base;                    /* the number of the problem that `rows` calls 0 */
-    int64_t row, row_count;          /* which rows */
-    int64_t first, count, per_entry; /* per_entry: problems of a batch entry */
+    int64_t row, row_count, first, count, per_entry;
 } range;
 
 /* Lists a range: a block for every batch entry that it touches, so that both ends cut it alike. */
-static void list_blocks(const ith_exchange *e, ith_transfer *list, int *listed, int peer, const range *r)
+static void list_blocks(const ith_attn_setting *s, ith_transfer *list, int *listed, int peer, const range *r)
 {
-    const ith_attn_setting *s = e->setting;
-    int64_t end = r->first + r->count, dim = s->problem.head_dim;
-    for (int64_t n = r->first; n < end;) {
-        int64_t next = ith_min64((n / r->per_entry + 1) * r->per_entry, end), local = n - r->base;
-        int64_t element =
-            local / r->rows.heads * r->rows.batch_stride + r->row * r->rows.row_stride + local % r->rows.heads * dim;
+    int64_t end = r->first + r->count;
+    for (int64_t n = r->first; n < end && r->row_count > 0;) {
+        int64_t next = ith_min64((n / r->per_entry + 1) * r->per_entry, end);
         list[(*listed)++] = (ith_transfer){
             .peer = peer,
-            .block = {.data = ith_element_at(s, r->rows.data, element),
+            .block = {.data = ith_rows_at(s, &r->rows, n, r->row),
                       .count = {r->row_count, 1},
                       .stride = {r->rows.row_stride * s->element_bytes, 0},
-                      .bytes = (next - n) * dim * s->element_bytes},
+                      .bytes = (next - n) * s->problem.head_dim * s->element_bytes},
         };
         n = next;
     }
 }
 
-/* Rank `peer`'s rows of this rank's problems, in this rank's buffer. */
-static range buffered(const ith_exchange *e, int peer, ith_rows buffer, bool keys)
+/* Rank `peer`'s rows of this rank's heads, in the chunk's buffer. */
+static range buffered(const ith_exchange *e, const ith_exchanged *chunk, int peer, ith_rows buffer, bool keys)
 {
     const ith_attn_problem *p = &e->setting->problem;
-    const member *own = &e->members[e->rank], *other = &e->members[peer];
-    return (range){.rows = buffer,
-                   .base = own->first[keys],
-                   .row = keys ? other->kv_begin : other->q_begin,
-                   .row_count = keys ? other->kv_rows : other->q_rows,
-                   .first = own->first[keys],
-                   .count = own->count[keys],
-                   .per_entry = keys ? p->kv_heads : p->heads};
+    const ith_member *m = &e->members[peer];
+    if (keys)
+        return (range){buffer, m->kv_begin, m->kv_rows, chunk->heads.first_keys, chunk->heads.keys_count, p->kv_heads};
+    return (range){buffer, m->q_begin, m->q_rows, chunk->heads.first, chunk->heads.count, p->heads};
 }
 
-/* This rank's rows of rank `peer`'s problems, in the caller's tensor. */
-static range callers(const ith_exchange *e, int peer, ith_rows tensor, bool keys)
+/* This rank's rows of rank `peer`'s heads, in the caller's tensor. */
+static range callers(const ith_exchange *e, const ith_exchanged *chunk, int peer, ith_rows tensor, bool keys)
 {
-    const member *own = &e->members[e->rank], *other = &e->members[peer];
-    return (range){.rows = tensor,
-                   .row_count = keys ? own->kv_rows : own->q_rows,
-                   .first = other->first[keys],
-                   .count = other->count[keys],
-                   .per_entry = tensor.heads};
+    const ith_attn_problem *p = &e->setting->problem;
+    const ith_member *own = &e->members[e->setting->ulysses_index];
+    ith_heads theirs = ith_chunk_heads(e->setting, chunk->chunk, peer);
+    if (keys)
+        return (range){tensor, 0, own->kv_rows, theirs.first_keys, theirs.keys_count, p->kv_heads};
+    return (range){tensor, 0, own->q_rows, theirs.first, theirs.count, p->heads};
 }
 
-ith_status ith_exchange_in(ith_exchange *e, const ith_attn_tensors *tensors)
+/* The lse of a peer's rows goes there; this rank's rows of the peer's heads come back as one block, since [B, H, rows]
+ * is the list of problems. */
+static void list_lse(const ith_exchange *e, ith_exchanged *chunk, int peer, float *lse)
 {
-    const ith_rows buffers[] = {e->result.q, e->result.k, e->result.v};
-    e->send_count = e->receive_count = 0;
-    for (int which = ITH_TENSOR_Q; which <= ITH_TENSOR_V; which++) {
-        ith_rows tensor = ith_rows_of(e->setting, (ith_attn_tensor)which, tensors);
-        for (int peer = 0; peer < e->ranks; peer++) {
-            range out = callers(e, peer, tensor, which != ITH_TENSOR_Q);
-            range in = buffered(e, peer, buffers[which], which != ITH_TENSOR_Q);
-            list_blocks(e, e->sends, &e->send_count, peer, &out);
-            list_blocks(e, e->receives, &e->receive_count, peer, &in);
-        }
-    }
-    return ith_comm_exchange(e->setting->ulysses_comm, e->sends, e->send_count, e->receives, e->receive_count);
-}
-
-/* The lse of rank `peer`'s rows goes there; this rank's rows of the peer's problems come back as one block, since
- * [B, H, rows] is the list of problems. */
-static void list_lse(ith_exchange *e, int peer, float *lse)
-{
-    const member *own = &e->members[e->rank], *other = &e->members[peer];
+    const ith_member *own = &e->members[e->setting->ulysses_index], *other = &e->members[peer];
+    ith_heads theirs = ith_chunk_heads(e->setting, chunk->chunk, peer);
     int64_t size = sizeof *lse;
-    e->sends[e->send_count++] = (ith_transfer){
+    chunk->sends[chunk->send_count++] = (ith_transfer){
         .peer = peer,
-        .block = {.data = e->result.lse + other->q_begin,
-                  .count = {own->count[0], 1},
-                  .stride = {e->result.q_rows * size, 0},
+        .block = {.data = chunk->q_segment.lse + other->q_begin,
+                  .count = {chunk->heads.count, 1},
+                  .stride = {e->q_rows * size, 0},
                   .bytes = other->q_rows * size},
     };
-    e->receives[e->receive_count++] = (ith_transfer){
+    chunk->receives[chunk->receive_count++] = (ith_transfer){
         .peer = peer,
-        .block = {.data = lse + other->first[0] * own->q_rows,
+        .block = {.data = lse + theirs.first * own->q_rows,
                   .count = {1, 1},
-                  .bytes = other->count[0] * own->q_rows * size},
+                  .bytes = theirs.count * own->q_rows * size},
     };
 }
 
-ith_status ith_exchange_out(ith_exchange *e, const ith_attn_tensors *tensors)
+/* ---- Chunks ------------------------------------------------------------------------------------------------------ */
+
+/* Says what a buffer holds from now on. */
+static void describe_chunk(const ith_exchange *e, int index, bool wants_lse, float *lse, ith_exchanged *chunk)
 {
-    ith_rows tensor = ith_rows_of(e->setting, ITH_TENSOR_O, tensors);
-    e->send_count = e->receive_count = 0;
-    for (int peer = 0; peer < e->ranks; peer++) {
-        range out = buffered(e, peer, e->result.o, false), in = callers(e, peer, tensor, false);
-        list_blocks(e, e->sends, &e->send_count, peer, &out);
-        list_blocks(e, e->receives, &e->receive_count, peer, &in);
-        if (tensors->lse)
-            list_lse(e, peer, tensors->lse);
-    }
-    ith_status status =
-        ith_comm_exchange(e->setting->ulysses_comm, e->sends, e->send_count, e->receives, e->receive_count);
-    if (status == ITH_ERR_ARGUMENT && e->setting->ulysses_comm)
-        ith_fail_in(e->setting->ulysses_comm->context, status, "lse must be given on every rank or on none");
-    return status;
+    const ith_attn_setting *s = e->setting;
+    ith_heads heads = ith_chunk_heads(s, index, s->ulysses_index);
+    ith_q_segment *q = &chunk->q_segment;
+    ith_kv_segment *kv = &chunk->kv_segment;
+    chunk->chunk = index;
+    chunk->heads = heads;
+    q->q = ith_rows_in_buffer(s, q->q.data, heads.first, heads.count);
+    q->o = ith_rows_in_buffer(s, q->o.data, heads.first, heads.count);
+    q->lse = wants_lse ? lse : NULL;
+    q->lse_first = heads.first;
+    q->begin = e->q_first;
+    q->rows = e->q_rows;
+    kv->k = ith_rows_in_buffer(s, kv->k.data, heads.first_keys, heads.keys_count);
+    kv->v = ith_rows_in_buffer(s, kv->v.data, heads.first_keys, heads.keys_count);
+    kv->begin = e->kv_first;
+    kv->rows = e->kv_rows;
+    chunk->queries = (ith_queries){q, 1, q->rows};
+    chunk->own = (ith_shard){kv, 1, kv->begin, kv->rows};
 }
 
-int64_t ith_exchange_sent_bytes(const ith_exchange *e)
+static ith_status post_inputs(ith_exchange *e, ith_exchanged *chunk, const ith_attn_tensors *tensors)
 {
-    const member *own = &e->members[e->rank];
-    int64_t heads = 0;
-    for (int peer = 0; peer < e->ranks; peer++)
-        if (peer != e->rank)
-            heads += own->q_rows * e->members[peer].count[0] + 2 * own->kv_rows * e->members[peer].count[1] +
-                     e->members[peer].q_rows * own->count[0];
-    return heads * e->setting->problem.head_dim * e->setting->element_bytes;
+    const ith_rows buffers[] = {chunk->q_segment.q, chunk->kv_segment.k, chunk->kv_segment.v};
+    chunk->send_count = chunk->receive_count = 0;
+    for (int which = ITH_TENSOR_Q; which <= ITH_TENSOR_V; which++) {
+        ith_rows tensor = ith_rows_of(e->setting, (ith_attn_tensor)which, tensors);
+        for (int peer = 0; peer < e->setting->ulysses; peer++) {
+            range out = callers(e, chunk, peer, tensor, which != ITH_TENSOR_Q);
+            range in = buffered(e, chunk, peer, buffers[which], which != ITH_TENSOR_Q);
+            list_blocks(e->setting, chunk->sends, &chunk->send_count, peer, &out);
+            list_blocks(e->setting, chunk->receives, &chunk->receive_count, peer, &in);
+        }
+    }
+    return ith_transit_post(e->transit, e->setting->ulysses_comm, chunk->sends, chunk->send_count, chunk->send_count,
+                            chunk->receives, chunk->receive_count, &chunk->request);
+}
+
+static ith_status post_outputs(ith_exchange *e, ith_exchanged *chunk, const ith_attn_tensors *tensors)
+{
+    ith_rows tensor = ith_rows_of(e->setting, ITH_TENSOR_O, tensors);
+    chunk->send_count = chunk->receive_count = 0;
+    for (int peer = 0; peer < e->setting->ulysses; peer++) {
+        range out = buffered(e, chunk, peer, chunk->q_segment.o, false);
+        range in = callers(e, chunk, peer, tensor, false);
+        list_blocks(e->setting, chunk->sends, &chunk->send_count, peer, &out);
+        list_blocks(e->setting, chunk->receives, &chunk->receive_count, peer, &in);
+    }
+    int counted = chunk->send_count;
+    for (int peer = 0; tensors->lse && peer < e->setting->ulysses; peer++)
+        list_lse(e, chunk, peer, tensors->lse);
+    return ith_transit_post(e->transit, e->setting->ulysses_comm, chunk->sends, chunk->send_count, counted,
+                            chunk->receives, chunk->receive_count, &chunk->request);
+}
+
+void ith_exchange_progress(void *user)
+{
+    ith_exchange *e = user;
+    for (int i = 0; i < ITH_EXCHANGE_BUFFERS; i++)
+        ith_transit_test(e->transit, e->setting->ulysses_comm, &e->buffers[i].request);
+}
+
+/* Waits until a buffer is free, then has it take the inputs of a chunk. */
+static ith_status begin_chunk(ith_exchange *e, int index, const ith_attn_tensors *tensors)
+{
+    int buffer = index % buffer_count(e->setting);
+    ith_exchanged *chunk = &e->buffers[buffer];
+    ith_status status = ith_transit_wait(e->transit, e->setting->ulysses_comm, &chunk->request);
+    if (status)
+        return status;
+    describe_chunk(e, index, tensors->lse != NULL, e->lse[buffer], chunk);
+    return post_inputs(e, chunk, tensors);
+}
+
+ith_status ith_exchange_run(ith_exchange *e, const ith_attn_tensors *tensors, ith_chunk_fn compute, void *user,
+                            ith_transit *transit)
+{
+    int chunks = ith_chunk_count(e->setting), buffers = buffer_count(e->setting);
+    e->transit = transit;
+    for (int i = 0; i < ITH_EXCHANGE_BUFFERS; i++)
+        e->buffers[i].request = NULL;
+    ith_status status = begin_chunk(e, 0, tensors);
+    for (int i = 0; !status && i < chunks; i++) {
+        ith_exchanged *chunk = &e->buffers[i % buffers];
+        status = ith_transit_wait(e->transit, e->setting->ulysses_comm, &chunk->request);
+        if (!status && i + 1 < chunks)
+            status = begin_chunk(e, i + 1, tensors);
+        if (!status)
+            status = compute(user, chunk, tensors);
+        if (!status)
+            status = post_outputs(e, chunk, tensors);
+    }
+    for (int i = 0; !status && i < buffers; i++)
+        status = ith_transit_wait(e->transit, e->setting->ulysses_comm, &e->buffers[i].request);
+    if (status == ITH_ERR_ARGUMENT) /* sizes have been agreed on: what is left to differ is lse */
+        ith_fail_in(e->setting->ulysses_comm->context, status, "lse must be given on every rank or on none");
+    return status;
 }

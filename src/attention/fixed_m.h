@@ -12,8 +12,8 @@
  * finite key_bias other than 0, or an additive mask, is never let through. Heads that fail take the online softmax.
  * Source: maxdiffusion #436; the gate is stricter than theirs (docs/architecture.md).
  *
- * Sums over keys run in pieces of fixed length from the beginning of each shard, so that a result does not depend on who
- * holds which segment: ulysses has the bits of a single rank. */
+ * Sums over keys run in pieces of fixed length from the beginning of each shard, so that a result does not depend on
+ * who holds which segment: ulysses has the bits of a single rank. */
 #ifndef ITH_ATTENTION_FIXED_M_H
 #define ITH_ATTENTION_FIXED_M_H
 
@@ -37,9 +37,9 @@ typedef struct ith_fixed_m_shape {
 void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shape *shape, ith_arena *arena,
                          ith_fixed_m *out);
 
-/* Reads all queries and keys of `heads` once or twice, on all of the setting's threads; `own` is this rank's shard of its
- * ring. Collective over ring_comm: one all-gather, after which every rank of a ring has the same offsets and takes the
- * same branch. */
+/* Reads all queries and keys of `heads` once or twice, on all of the setting's threads; `own` is this rank's shard of
+ * its ring. Collective over ring_comm: one all-gather, after which every rank of a ring has the same offsets and takes
+ * the same branch. */
 ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const ith_queries *queries,
                                const ith_shard *own, const ith_attn_tensors *tensors);
 

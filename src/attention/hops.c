@@ -1,135 +1,189 @@
-/* Ring attention (arXiv:2310.01889), in one direction. */
+/* Ring attention (arXiv:2310.01889), in one direction or two (maxdiffusion #430). */
 #include "hops.h"
 
 #include "../base/size.h"
 
-struct ith_hops {
-    const ith_attn_setting *setting;
-    int ranks, rank;
-    int64_t keys_count, heads; /* heads: key problems side by side in a row of a travelling shard */
-    int64_t *begins, *rows;    /* of every rank's shard */
-    int64_t most_keys;
-    void *buffers[2][2]; /* shards on their way: [hop parity][k, v] */
-    ith_transfer sends[2], receives[2];
-};
+enum { FROM_LEFT, FROM_RIGHT };
 
-ith_status ith_hops_create(const ith_attn_setting *setting, int64_t keys_count, int64_t heads, ith_hops **out)
+/* ---- Shards ------------------------------------------------------------------------------------------------------ */
+
+/* The rows of ring index `index`. */
+static void shard_share(const ith_attn_setting *s, int index, int64_t *begin, int64_t *rows)
 {
-    *out = NULL;
-    ith_context *context = setting->context;
-    ith_hops *h = ith_alloc_zero(context, 1, sizeof *h, "a ring");
-    if (!h)
-        return ITH_ERR_MEMORY;
-    h->setting = setting;
-    h->ranks = setting->ring;
-    h->rank = setting->ring_index;
-    h->keys_count = keys_count;
-    h->heads = ith_max64(heads, 1);
-    h->begins = ith_alloc_zero(context, h->ranks, sizeof *h->begins, "a ring");
-    h->rows = ith_alloc_zero(context, h->ranks, sizeof *h->rows, "a ring");
-    if (!h->begins || !h->rows)
-        goto fail;
-    for (int r = 0; r < h->ranks; r++) {
-        ith_stretch(setting->problem.kv_len, h->ranks * setting->ulysses, r * setting->ulysses, setting->ulysses,
-                    &h->begins[r], &h->rows[r]);
-        h->most_keys = ith_max64(h->most_keys, h->rows[r]);
+    ith_stretch(s->problem.kv_len, s->ring * s->ulysses, index * s->ulysses, s->ulysses, begin, rows);
+}
+
+int64_t ith_hops_most_rows(const ith_attn_setting *s)
+{
+    int64_t most = 0, begin, rows;
+    for (int i = 0; i < s->ring; i++) {
+        shard_share(s, i, &begin, &rows);
+        most = ith_max64(most, rows);
     }
-    int64_t head_bytes = setting->problem.head_dim * setting->element_bytes;
-    for (int i = 0; i < ith_min64(h->ranks - 1, 2); i++)
-        for (int which = 0; which < 2; which++) {
-            h->buffers[i][which] = ith_alloc(context, h->most_keys * keys_count, head_bytes, "a shard on its way");
-            if (!h->buffers[i][which])
-                goto fail;
+    return most;
+}
+
+/* The ring index whose shard comes to this rank at a hop, from one side; -1: none. */
+static int source_of(const ith_attn_setting *s, int side, int hop)
+{
+    int index = side == FROM_LEFT ? s->ring_index - hop : s->ring_index + hop;
+    if (s->direction == ITH_DIRECTION_UNI)
+        return side == FROM_LEFT && hop < s->ring ? (index + s->ring) % s->ring : -1;
+    return index >= 0 && index < s->ring ? index : -1;
+}
+
+int ith_hops_order(const ith_attn_setting *s, int *order)
+{
+    int count = 0;
+    order[count++] = s->ring_index;
+    for (int hop = 1; hop < s->ring; hop++)
+        for (int side = FROM_LEFT; side <= FROM_RIGHT; side++)
+            if (source_of(s, side, hop) >= 0)
+                order[count++] = source_of(s, side, hop);
+    return count;
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+void ith_hops_lay_out(const ith_attn_setting *s, int64_t keys_count, bool spares, ith_arena *arena, ith_hops *out)
+{
+    *out = (ith_hops){.setting = s};
+    out->shards = ith_arena_take(arena, s->ring, sizeof *out->shards);
+    int64_t elements = ith_hops_most_rows(s) * keys_count, head_bytes = s->problem.head_dim * s->element_bytes;
+    for (int side = FROM_LEFT; side <= FROM_RIGHT; side++) {
+        /* A shard is received while the one before it is computed and sent on: two buffers, if there are two hops. */
+        int hops = 0;
+        while (hops + 1 < s->ring && source_of(s, side, hops + 1) >= 0)
+            hops++;
+        for (int i = 0; i < ith_min64(hops, 2); i++) {
+            if (spares && side == FROM_LEFT && i == 1)
+                continue;
+            for (int which = 0; which < 2; which++)
+                out->buffers[side][i][which] = ith_arena_take(arena, elements, head_bytes);
         }
-    *out = h;
-    return ITH_OK;
-fail:
-    ith_hops_destroy(&h);
-    return ITH_ERR_MEMORY;
+    }
 }
 
-void ith_hops_destroy(ith_hops **hops)
+void ith_hops_init(ith_hops *h)
 {
-    ith_hops *h = *hops;
-    if (!h)
-        return;
-    ith_context *context = h->setting->context;
-    for (int i = 0; i < 2; i++)
-        for (int which = 0; which < 2; which++)
-            ith_free(context, h->buffers[i][which]);
-    ith_free(context, h->begins);
-    ith_free(context, h->rows);
-    ith_free(context, h);
-    *hops = NULL;
+    for (int i = 0; i < h->setting->ring; i++) {
+        h->shards[i] = (ith_kv_segment){0};
+        shard_share(h->setting, i, &h->shards[i].begin, &h->shards[i].rows);
+    }
 }
 
-int64_t ith_hops_most_keys(const ith_hops *hops)
-{
-    return hops->most_keys;
-}
+/* ---- Hops -------------------------------------------------------------------------------------------------------- */
 
-int64_t ith_hops_sent_bytes(const ith_hops *h)
+static ith_block shard_block(const ith_attn_setting *s, const ith_hops_job *job, const ith_rows *rows, int64_t count)
 {
-    int64_t rows = 0;
-    for (int hop = 0; hop < h->ranks - 1; hop++)
-        rows += h->rows[(h->rank - hop + h->ranks) % h->ranks];
-    return 2 * rows * h->keys_count * h->setting->problem.head_dim * h->setting->element_bytes;
-}
-
-static ith_block shard_block(const ith_hops *h, const ith_rows *rows, int64_t count)
-{
-    int64_t bytes = h->setting->element_bytes;
     return (ith_block){.data = rows->data,
-                       .count = {h->keys_count / h->heads, count},
-                       .stride = {rows->batch_stride * bytes, rows->row_stride * bytes},
-                       .bytes = h->heads * h->setting->problem.head_dim * bytes};
+                       .count = {job->heads.keys_count / job->row_heads, count},
+                       .stride = {rows->batch_stride * s->element_bytes, rows->row_stride * s->element_bytes},
+                       .bytes = job->row_heads * s->problem.head_dim * s->element_bytes};
 }
 
-/* A shard of `rows` rows in a buffer, as its first owner has it but contiguous. */
-static ith_rows in_buffer(const ith_hops *h, void *buffer, int64_t rows)
+/* Where a shard lies that arrives at a hop. The second from the left may take the place of the rank's own. */
+static void place_shard(const ith_hops *h, const ith_hops_job *job, int side, int hop, ith_kv_segment *shard)
 {
-    int64_t width = h->heads * h->setting->problem.head_dim;
-    return (ith_rows){.data = buffer, .heads = h->heads, .row_stride = width, .batch_stride = rows * width};
+    void *const *buffer = h->buffers[side][(hop - 1) % 2];
+    int64_t width = job->row_heads * h->setting->problem.head_dim;
+    bool spare = side == FROM_LEFT && hop % 2 == 0 && job->own_is_spare;
+    shard->k = (ith_rows){.data = spare ? job->own->k.data : buffer[0],
+                          .first = job->heads.first_keys,
+                          .heads = job->row_heads,
+                          .row_stride = width,
+                          .batch_stride = shard->rows * width};
+    shard->v = shard->k;
+    shard->v.data = spare ? job->own->v.data : buffer[1];
 }
 
-/* Posts the sending of the shard at hand and the receiving of the next. */
-static ith_status post_hop(ith_hops *h, const ith_shard *now, const ith_shard *next, ith_request **request)
+static void list_shard(const ith_attn_setting *s, const ith_hops_job *job, const ith_kv_segment *shard, int peer,
+                       ith_transfer *list, int *count)
 {
-    int to = (h->rank + 1) % h->ranks, from = (h->rank + h->ranks - 1) % h->ranks;
-    h->sends[0] = (ith_transfer){to, shard_block(h, &now->k, now->keys)};
-    h->sends[1] = (ith_transfer){to, shard_block(h, &now->v, now->keys)};
-    h->receives[0] = (ith_transfer){from, shard_block(h, &next->k, next->keys)};
-    h->receives[1] = (ith_transfer){from, shard_block(h, &next->v, next->keys)};
-    ith_comm *comm = h->setting->ring_comm;
-    return comm->ops->exchange(comm, h->sends, 2, h->receives, 2, request);
+    list[(*count)++] = (ith_transfer){peer, shard_block(s, job, &shard->k, shard->rows)};
+    list[(*count)++] = (ith_transfer){peer, shard_block(s, job, &shard->v, shard->rows)};
 }
 
-ith_status ith_hops_run(ith_hops *h, ith_sweep *sweep, const ith_shard *own)
+/* Posts what leaves this rank at a hop and what comes for the next. Every rank posts at every hop, so that they keep in
+ * step, even if it has nothing to move. */
+static ith_status post_hop(ith_hops *h, const ith_hops_job *job, int hop)
 {
-    ith_shard now = *own;
-    for (int hop = 0; hop < h->ranks; hop++) {
-        int source = (h->rank - hop + h->ranks) % h->ranks, following = (source + h->ranks - 1) % h->ranks;
-        ith_shard next = now;
-        ith_request *request = NULL;
-        now.first = hop == 0;
-        now.last = hop == h->ranks - 1;
-        now.keys = h->rows[source];
-        now.key_bias = own->key_bias ? own->key_bias + h->begins[source] : NULL;
-        if (!now.last) {
-            next.keys = h->rows[following];
-            next.k = in_buffer(h, h->buffers[hop % 2][0], next.keys);
-            next.v = in_buffer(h, h->buffers[hop % 2][1], next.keys);
-            ith_status status = post_hop(h, &now, &next, &request);
-            if (status)
-                return status;
+    const ith_attn_setting *s = h->setting;
+    int sends = 0, receives = 0;
+    for (int side = FROM_LEFT; side <= FROM_RIGHT; side++) {
+        int step = side == FROM_LEFT ? 1 : -1; /* what comes from the left goes on to the right */
+        int to = (s->ring_index + step + s->ring) % s->ring, from = (s->ring_index - step + s->ring) % s->ring;
+        int leaving = source_of(s, side, hop), coming = source_of(s, side, hop + 1);
+        bool neighbour = s->direction == ITH_DIRECTION_UNI
+                             ? side == FROM_LEFT
+                             : s->ring_index + step >= 0 && s->ring_index + step < s->ring;
+        if (leaving >= 0 && neighbour)
+            list_shard(s, job, &h->shards[leaving], to, h->sends, &sends);
+        if (coming >= 0) {
+            place_shard(h, job, side, hop + 1, &h->shards[coming]);
+            list_shard(s, job, &h->shards[coming], from, h->receives, &receives);
         }
-        ith_sweep_run(sweep, &now);
-        if (request) {
-            ith_status status = h->setting->ring_comm->ops->wait(h->setting->ring_comm, &request);
-            if (status)
-                return status;
-        }
-        now = next;
     }
-    return ITH_OK;
+    return ith_transit_post(h->transit, h->setting->ring_comm, h->sends, sends, sends, h->receives, receives,
+                            &h->request);
+}
+
+static void progress(void *user)
+{
+    ith_hops *h = user;
+    ith_transit_test(h->transit, h->setting->ring_comm, &h->request);
+    if (h->progress)
+        h->progress(h->progress_user);
+}
+
+/* Computes on the shards that are here since a hop. */
+static void compute_hop(ith_hops *h, ith_sweep *sweep, const ith_hops_job *job, int hop, int last)
+{
+    for (int side = FROM_LEFT; side <= (hop ? FROM_RIGHT : FROM_LEFT); side++) {
+        int index = source_of(h->setting, side, hop);
+        if (index < 0)
+            continue;
+        const ith_kv_segment *segment = &h->shards[index];
+        ith_shard shard = {segment, 1, segment->begin, segment->rows};
+        ith_sweep_job part = {.heads = job->heads,
+                              .queries = job->queries,
+                              .shards = &shard,
+                              .shard_count = 1,
+                              .tensors = job->tensors,
+                              .first = hop == 0,
+                              .last = index == last,
+                              .progress = progress,
+                              .progress_user = h};
+        ith_sweep_run(sweep, &part);
+    }
+}
+
+/* The ring index that this rank computes on last. */
+static int last_index(const ith_attn_setting *s)
+{
+    int last = s->ring_index;
+    for (int hop = 1; hop < s->ring; hop++)
+        for (int side = FROM_LEFT; side <= FROM_RIGHT; side++)
+            if (source_of(s, side, hop) >= 0)
+                last = source_of(s, side, hop);
+    return last;
+}
+
+ith_status ith_hops_run(ith_hops *h, ith_sweep *sweep, const ith_hops_job *job, ith_transit *transit)
+{
+    const ith_attn_setting *s = h->setting;
+    h->transit = transit;
+    h->request = NULL;
+    h->shards[s->ring_index] = *job->own;
+    ith_shard own = {job->own, 1, job->own->begin, job->own->rows};
+    ith_status status = ith_sweep_prepare(sweep, &job->heads, job->queries, &own, job->tensors);
+    for (int hop = 0; !status && hop < s->ring; hop++) {
+        if (hop + 1 < s->ring)
+            status = post_hop(h, job, hop);
+        if (status)
+            return status;
+        compute_hop(h, sweep, job, hop, last_index(s));
+        status = ith_transit_wait(h->transit, h->setting->ring_comm, &h->request);
+    }
+    return status;
 }

@@ -1,5 +1,4 @@
-/* Keys and values travel round all ranks; queries stay. */
-#include "hops.h"
+/* Keys and values travel along all ranks; queries stay. In one process they are read where they lie. */
 #include "strategy.h"
 
 static ith_status applicable(const ith_attn_setting *s)
@@ -12,39 +11,57 @@ static ith_status applicable(const ith_attn_setting *s)
                     s->ulysses * s->ring, s->ulysses * s->ring, s->ulysses, s->ring);
 }
 
-static ith_status create(const ith_attn_setting *s, ith_strategy_state *state)
+static void lay_out(const ith_attn_setting *s, ith_arena *arena, ith_strategy_state *state)
 {
     const ith_attn_problem *p = &s->problem;
-    state->setting = s;
-    ith_status status = ith_hops_create(s, p->batch * p->kv_heads, p->kv_heads, &state->hops);
-    if (status)
-        return status;
     ith_sweep_shape shape = {.problems = p->batch * p->heads,
                              .keys_count = p->batch * p->kv_heads,
                              .q_rows = s->q_rows,
-                             .most_keys = ith_hops_most_keys(state->hops),
-                             .several_shards = s->ring > 1};
-    return ith_sweep_create(s, &shape, &state->sweep);
+                             .shard_rows = ith_hops_most_rows(s),
+                             .shards = 1,
+                             .keeps_state = s->ring > 1};
+    if (s->exchange == ITH_EXCHANGE_IN_PLACE) {
+        ith_in_place_lay_out(s, arena, &state->in_place);
+        shape = ith_in_place_shape(s);
+    } else {
+        ith_hops_lay_out(s, shape.keys_count, false, arena, &state->hops);
+    }
+    ith_sweep_lay_out(s, &shape, arena, &state->sweep);
+}
+
+static void init(ith_strategy_state *state)
+{
+    if (state->setting->exchange == ITH_EXCHANGE_IN_PLACE)
+        ith_in_place_init(&state->in_place);
+    else
+        ith_hops_init(&state->hops);
 }
 
 static ith_status execute(ith_strategy_state *state, const ith_attn_tensors *tensors)
 {
     const ith_attn_setting *s = state->setting;
-    ith_shard own = {.q = ith_rows_of(s, ITH_TENSOR_Q, tensors),
-                     .k = ith_rows_of(s, ITH_TENSOR_K, tensors),
-                     .v = ith_rows_of(s, ITH_TENSOR_V, tensors),
-                     .o = ith_rows_of(s, ITH_TENSOR_O, tensors),
-                     .lse = tensors->lse,
-                     .key_bias = tensors->key_bias};
-    return ith_hops_run(state->hops, state->sweep, &own);
+    if (s->exchange == ITH_EXCHANGE_IN_PLACE)
+        return ith_in_place_run(&state->in_place, &state->sweep, tensors, &state->counters);
+    ith_q_segment q = ith_strategy_own_queries(s, tensors);
+    ith_kv_segment kv = ith_strategy_own_keys(s, tensors);
+    ith_queries queries = {&q, 1, q.rows};
+    ith_hops_job job = {.heads = ith_heads_of(&s->problem, 0, s->problem.batch * s->problem.heads),
+                        .queries = &queries,
+                        .own = &kv,
+                        .row_heads = s->problem.kv_heads,
+                        .tensors = tensors};
+    ith_transit_begin(&state->transit, &state->counters);
+    ith_status status = ith_hops_run(&state->hops, &state->sweep, &job, &state->transit);
+    if (!status)
+        ith_sweep_count(&state->sweep, &job.heads, &state->counters);
+    return status;
 }
 
 const ith_strategy_ops ith_strategy_ring = {
     .strategy = ITH_STRATEGY_RING,
     .name = "ring",
     .applicable = applicable,
-    .create = create,
+    .lay_out = lay_out,
+    .init = init,
     .execute = execute,
-    .sent_bytes = ith_strategy_sent_bytes,
-    .destroy = ith_strategy_destroy,
 };

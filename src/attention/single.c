@@ -1,6 +1,5 @@
 /* All keys are at hand: one rank, or several whose keys and values are replicated, each with its own queries. */
 #include "strategy.h"
-#include "sweep.h"
 
 static ith_status applicable(const ith_attn_setting *s)
 {
@@ -12,30 +11,41 @@ static ith_status applicable(const ith_attn_setting *s)
                     ranks);
 }
 
-static ith_status create(const ith_attn_setting *s, ith_strategy_state *state)
+static void lay_out(const ith_attn_setting *s, ith_arena *arena, ith_strategy_state *state)
 {
     const ith_attn_problem *p = &s->problem;
     ith_sweep_shape shape = {.problems = p->batch * p->heads,
                              .keys_count = p->batch * p->kv_heads,
                              .q_rows = s->q_rows,
-                             .most_keys = s->kv_rows};
-    state->setting = s;
-    return ith_sweep_create(s, &shape, &state->sweep);
+                             .shard_rows = s->kv_rows,
+                             .shards = 1};
+    ith_sweep_lay_out(s, &shape, arena, &state->sweep);
+}
+
+static void init(ith_strategy_state *state)
+{
+    (void)state; /* the sweep's memory is written before it is read */
 }
 
 static ith_status execute(ith_strategy_state *state, const ith_attn_tensors *tensors)
 {
     const ith_attn_setting *s = state->setting;
-    ith_shard shard = {.q = ith_rows_of(s, ITH_TENSOR_Q, tensors),
-                       .k = ith_rows_of(s, ITH_TENSOR_K, tensors),
-                       .v = ith_rows_of(s, ITH_TENSOR_V, tensors),
-                       .o = ith_rows_of(s, ITH_TENSOR_O, tensors),
-                       .lse = tensors->lse,
-                       .key_bias = tensors->key_bias,
-                       .keys = s->kv_rows,
-                       .first = true,
-                       .last = true};
-    ith_sweep_run(state->sweep, &shard);
+    ith_q_segment q = ith_strategy_own_queries(s, tensors);
+    ith_kv_segment kv = ith_strategy_own_keys(s, tensors);
+    ith_queries queries = {&q, 1, q.rows};
+    ith_shard shard = {&kv, 1, kv.begin, kv.rows};
+    ith_sweep_job job = {.heads = ith_heads_of(&s->problem, 0, s->problem.batch * s->problem.heads),
+                         .queries = &queries,
+                         .shards = &shard,
+                         .shard_count = 1,
+                         .tensors = tensors,
+                         .first = true,
+                         .last = true};
+    ith_status status = ith_sweep_prepare(&state->sweep, &job.heads, &queries, &shard, tensors);
+    if (status)
+        return status;
+    ith_sweep_run(&state->sweep, &job);
+    ith_sweep_count(&state->sweep, &job.heads, &state->counters);
     return ITH_OK;
 }
 
@@ -43,8 +53,7 @@ const ith_strategy_ops ith_strategy_single = {
     .strategy = ITH_STRATEGY_SINGLE,
     .name = "single",
     .applicable = applicable,
-    .create = create,
+    .lay_out = lay_out,
+    .init = init,
     .execute = execute,
-    .sent_bytes = ith_strategy_sent_bytes,
-    .destroy = ith_strategy_destroy,
 };

@@ -9,9 +9,9 @@
 /* Queries and what becomes of them. */
 typedef struct ith_q_segment {
     ith_rows q, o;
-    float *lse;            /* [problems, rows] from problem lse_first on; NULL: not wanted */
+    float *lse; /* [problems, rows] from problem lse_first on; NULL: not wanted */
     int64_t lse_first;
-    int64_t begin, rows;   /* which rows of the whole sequence */
+    int64_t begin, rows; /* which rows of the whole sequence */
 } ith_q_segment;
 
 typedef struct ith_kv_segment {
@@ -42,8 +42,8 @@ void ith_query_lse(const ith_queries *queries, int64_t problem, int64_t row, int
 /* Of a shard's rows how many come before the end that kv_lengths sets for a key problem's batch entry. */
 int64_t ith_shard_keys(const ith_attn_setting *setting, const ith_shard *shard, const ith_attn_tensors *tensors,
                        int64_t key_problem);
-/* Pointers to keys [row, row + count) of a key problem, NULL where key_bias is -inf; v may be NULL. Returns the key_bias
- * of the first, NULL if the problem has none. */
+/* Pointers to keys [row, row + count) of a key problem, NULL where key_bias is -inf; v may be NULL. Returns the
+ * key_bias of the first, NULL if the problem has none. */
 const float *ith_key_rows(const ith_attn_setting *setting, const ith_shard *shard, const ith_attn_tensors *tensors,
                           int64_t key_problem, int64_t row, int64_t count, const void **k, const void **v);
 

@@ -1,202 +1,285 @@
-/* Packing and running a shard on all threads. */
+/* Packing and running shards on all threads. */
 #include "sweep.h"
 
 #include "../base/size.h"
 
 #include <omp.h>
-#include <string.h>
 
-#define ALIGNMENT 64
 #define TASKS_PER_THREAD 8 /* blocks of queries between two packings, so that threads end at nearly the same time */
+#define PIECE_KEYS 256     /* about as many keys are packed by one call */
 
-struct ith_sweep {
-    const ith_attn_setting *setting;
-    const ith_attn_kernel *kernel;
-    ith_sweep_shape shape;
-    int64_t head_dim, queries_per_key; /* heads / kv_heads */
-    int64_t q_blocks;
-    int64_t together;                 /* key problems packed at a time */
-    int64_t run_bytes, problem_bytes; /* packed: a run, all runs of a key problem */
-    char *packed;
-    int64_t thread_bytes; /* scratch, then o_sum, m and l of a block unless they are kept */
-    int64_t state_bytes;
-    char *threads;
-    float *o_sum, *m, *l; /* [problems, q_rows, head_dim], [problems, q_rows]: kept between shards */
-};
+/* What a thread needs for a block of queries, in its share of the sweep's memory. */
+typedef struct block_memory {
+    void *scratch;
+    float *o_sum, *m, *l;   /* unless the sweep keeps them */
+    const void **q, **mask; /* [block_q] */
+    void **o;               /* [block_q] */
+    float *offsets, *lse;   /* [block_q] */
+} block_memory;
 
-void ith_key_problems(const ith_attn_problem *problem, int64_t first, int64_t count, int64_t *first_keys,
-                      int64_t *keys_count)
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+static int64_t runs_of(const ith_sweep *s, int64_t rows)
 {
-    int64_t queries_per_key = problem->heads / problem->kv_heads;
-    *first_keys = first / queries_per_key;
-    *keys_count = count ? (first + count - 1) / queries_per_key + 1 - *first_keys : 0;
+    return ith_div_up(rows, s->setting->tiles.block_kv);
 }
 
-static int64_t runs_of(const ith_sweep *sweep, int64_t keys)
+/* A shard's runs, all whole but the last. */
+static int64_t packed_shard_bytes(const ith_sweep *s, int64_t rows)
 {
-    return ith_div_up(keys, sweep->kernel->kv_block);
+    const ith_attn_kernel *kernel = s->setting->kernel;
+    int64_t whole = rows / s->setting->tiles.block_kv, rest = rows % s->setting->tiles.block_kv;
+    return whole * s->run_bytes +
+           ith_round_up(kernel->packed_bytes(rest, s->setting->problem.head_dim), ITH_ARENA_ALIGNMENT);
 }
 
-/* How much is packed at a time: as little as keeps the threads busy. */
-static ith_status size_packing(ith_sweep *s)
-{
-    int64_t tasks = ith_max64(s->queries_per_key * s->q_blocks, 1);
-    int64_t wanted = s->setting->threads > 1 ? (int64_t)s->setting->threads * TASKS_PER_THREAD : 1;
-    s->together = ith_max64(ith_min64(ith_div_up(wanted, tasks), s->shape.keys_count), 1);
-    int64_t bytes = s->kernel->packed_bytes(ith_min64(s->kernel->kv_block, s->shape.most_keys), s->head_dim);
-    if (bytes < 0)
-        return ith_fail(s->setting->context, ITH_ERR_MEMORY, "packed keys and values are more than a size can hold");
-    s->run_bytes = ith_round_up(bytes, ALIGNMENT);
-    if (!ith_size_mul(runs_of(s, s->shape.most_keys), s->run_bytes, &s->problem_bytes))
-        return ith_fail(s->setting->context, ITH_ERR_MEMORY, "packed keys and values are more than a size can hold");
-    return ITH_OK;
-}
-
-static ith_status allocate(ith_sweep *s)
-{
-    ith_context *context = s->setting->context;
-    int64_t rows = s->shape.problems * s->shape.q_rows;
-    s->packed = ith_alloc(context, s->together, s->problem_bytes, "packed keys and values");
-    s->threads = ith_alloc(context, s->setting->threads, s->thread_bytes, "the scratch memory of attention");
-    if (!s->packed || !s->threads)
-        return ITH_ERR_MEMORY;
-    if (!s->shape.several_shards)
-        return ITH_OK;
-    s->o_sum = ith_alloc(context, rows, s->head_dim * (int64_t)sizeof(float), "the partial results of attention");
-    s->m = ith_alloc(context, rows, sizeof(float), "the partial results of attention");
-    s->l = ith_alloc(context, rows, sizeof(float), "the partial results of attention");
-    return s->o_sum && s->m && s->l ? ITH_OK : ITH_ERR_MEMORY;
-}
-
-ith_status ith_sweep_create(const ith_attn_setting *setting, const ith_sweep_shape *shape, ith_sweep **out)
-{
-    *out = NULL;
-    ith_sweep *s = ith_alloc_zero(setting->context, 1, sizeof *s, "a sweep");
-    if (!s)
-        return ITH_ERR_MEMORY;
-    s->setting = setting;
-    s->kernel = setting->kernel;
-    s->shape = *shape;
-    s->head_dim = setting->problem.head_dim;
-    s->queries_per_key = setting->problem.heads / setting->problem.kv_heads;
-    s->q_blocks = ith_div_up(shape->q_rows, s->kernel->q_block);
-    int64_t scratch = ith_round_up(s->kernel->scratch_bytes(s->head_dim), ALIGNMENT);
-    int64_t state = s->kernel->q_block * (s->head_dim + 2) * (int64_t)sizeof(float);
-    s->state_bytes = shape->several_shards ? 0 : ith_round_up(state, ALIGNMENT);
-    s->thread_bytes = scratch + s->state_bytes;
-    ith_status status = size_packing(s);
-    if (!status)
-        status = allocate(s);
-    if (status)
-        ith_sweep_destroy(&s);
-    *out = s;
-    return status;
-}
-
-void ith_sweep_destroy(ith_sweep **sweep)
-{
-    ith_sweep *s = *sweep;
-    if (!s)
-        return;
-    ith_context *context = s->setting->context;
-    ith_free(context, s->packed);
-    ith_free(context, s->threads);
-    ith_free(context, s->o_sum);
-    ith_free(context, s->m);
-    ith_free(context, s->l);
-    ith_free(context, s);
-    *sweep = NULL;
-}
-
-static void *head_at(const ith_sweep *s, const ith_rows *rows, int64_t problem, int64_t row)
-{
-    int64_t element =
-        problem / rows->heads * rows->batch_stride + row * rows->row_stride + problem % rows->heads * s->head_dim;
-    return ith_element_at(s->setting, rows->data, element);
-}
-
-/* Packs run number `run` of key problem `problem`, the slot-th of those packed together. */
-static void pack_run(const ith_sweep *s, const ith_shard *shard, int64_t problem, int64_t slot, int64_t run)
+/* How much is packed at a time: as little as keeps the threads busy, and not more than the rank's own share. */
+static int64_t packed_together(const ith_sweep *s)
 {
     const ith_attn_problem *p = &s->setting->problem;
-    int64_t begin = run * s->kernel->kv_block;
-    int64_t entry = (s->shape.first_keys + problem) / p->kv_heads;
-    ith_attn_pack pack = {
-        .dtype = p->dtype,
-        .keys = ith_min64(s->kernel->kv_block, shard->keys - begin),
-        .head_dim = s->head_dim,
-        .k = head_at(s, &shard->k, problem, begin),
-        .v = head_at(s, &shard->v, problem, begin),
-        .k_stride = shard->k.row_stride,
-        .v_stride = shard->v.row_stride,
-        .key_bias = shard->key_bias ? shard->key_bias + entry * p->kv_len + begin : NULL,
-        .packed = s->packed + slot * s->problem_bytes + run * s->run_bytes,
-    };
-    s->kernel->pack(&pack);
+    int64_t blocks = ith_div_up(s->shape.q_rows, s->setting->tiles.block_q);
+    int64_t tasks = ith_max64(p->heads / p->kv_heads * blocks, 1);
+    int64_t wanted = s->setting->threads > 1 ? ith_div_up((int64_t)s->setting->threads * TASKS_PER_THREAD, tasks) : 1;
+    int64_t ranks = ith_max64(s->shape.shards, 1);
+    int64_t share = ith_max64(p->batch * p->kv_heads / ranks, 1);
+    return ith_max64(ith_min64(ith_min64(wanted, share), s->shape.keys_count), 1);
 }
 
-/* Passes one block of queries over all packed runs of its keys. */
-static void run_block(const ith_sweep *s, const ith_shard *shard, int64_t problem, int64_t block, int64_t slot,
-                      char *thread)
+/* The parts of a thread's memory, from `memory` on (NULL: only their size). */
+static int64_t split_thread_memory(const ith_sweep *s, char *memory, block_memory *out)
 {
-    int64_t begin = block * s->kernel->q_block, rows = ith_min64(s->kernel->q_block, s->shape.q_rows - begin);
-    int64_t runs = runs_of(s, shard->keys), at = problem * s->shape.q_rows + begin;
-    float *own = (float *)(void *)(thread + s->thread_bytes - s->state_bytes);
-    ith_attn_run run = {
-        .dtype = s->setting->problem.dtype,
-        .q_rows = rows,
-        .head_dim = s->head_dim,
-        .q = head_at(s, &shard->q, problem, begin),
-        .q_stride = shard->q.row_stride,
-        .packed = s->packed + slot * s->problem_bytes,
-        .scale = s->setting->problem.scale,
-        .o_sum = s->o_sum ? s->o_sum + at * s->head_dim : own,
-        .m = s->m ? s->m + at : own + s->kernel->q_block * s->head_dim,
-        .l = s->l ? s->l + at : own + s->kernel->q_block * (s->head_dim + 1),
-        .o = head_at(s, &shard->o, problem, begin),
-        .o_stride = shard->o.row_stride,
-        .lse = shard->lse ? shard->lse + at : NULL,
-        .scratch = thread,
-    };
-    for (int64_t i = 0; i < ith_max64(runs, 1); i++) { /* a shard without keys may still be the first or the last */
-        run.keys = ith_min64(s->kernel->kv_block, shard->keys - i * s->kernel->kv_block);
-        run.first = shard->first && i == 0;
-        run.last = shard->last && i >= runs - 1;
-        s->kernel->run(&run);
-        run.packed = (const char *)run.packed + s->run_bytes;
+    ith_arena arena = {.base = memory};
+    int64_t rows = s->setting->tiles.block_q, own = s->shape.keeps_state ? 0 : rows;
+    out->scratch = ith_arena_take(&arena, s->scratch_bytes, 1);
+    out->o_sum = ith_arena_take(&arena, own * s->setting->problem.head_dim, sizeof(float));
+    out->m = ith_arena_take(&arena, own, sizeof(float));
+    out->l = ith_arena_take(&arena, own, sizeof(float));
+    out->q = ith_arena_take(&arena, rows, sizeof(void *));
+    out->mask = ith_arena_take(&arena, rows, sizeof(void *));
+    out->o = ith_arena_take(&arena, rows, sizeof(void *));
+    out->offsets = ith_arena_take(&arena, rows, sizeof(float));
+    out->lse = ith_arena_take(&arena, rows, sizeof(float));
+    return arena.used_bytes;
+}
+
+void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *shape, ith_arena *arena, ith_sweep *out)
+{
+    const ith_attn_kernel *kernel = setting->kernel;
+    int64_t D = setting->problem.head_dim, panel = setting->tiles.block_kv_compute_in, bytes = 0;
+    block_memory unused;
+    *out = (ith_sweep){.setting = setting, .shape = *shape};
+    out->piece_keys = ith_round_up(PIECE_KEYS, panel);
+    int64_t run_bytes = kernel->packed_bytes(ith_min64(setting->tiles.block_kv, shape->shard_rows), D);
+    arena->overflow |= run_bytes < 0 || !ith_size_mul(runs_of(out, shape->shard_rows), run_bytes, &bytes);
+    if (arena->overflow)
+        return;
+    out->run_bytes = ith_round_up(run_bytes, ITH_ARENA_ALIGNMENT);
+    out->shard_bytes = packed_shard_bytes(out, shape->shard_rows);
+    out->together = packed_together(out);
+    out->scratch_bytes = kernel->scratch_bytes(D, &setting->tiles);
+    out->thread_bytes = split_thread_memory(out, NULL, &unused);
+    out->packed = ith_arena_take(arena, out->together * shape->shards, out->shard_bytes);
+    out->threads = ith_arena_take(arena, setting->threads, out->thread_bytes);
+    if (setting->softmax == ITH_SOFTMAX_FIXED_M) {
+        ith_fixed_m_shape fixed = {shape->problems, shape->keys_count, shape->q_rows, shape->shard_rows};
+        ith_fixed_m_lay_out(setting, &fixed, arena, &out->fixed);
+    }
+    if (shape->keeps_state) {
+        out->o_sum = ith_arena_take(arena, shape->problems * shape->q_rows, D * (int64_t)sizeof(float));
+        out->m = ith_arena_take(arena, shape->problems * shape->q_rows, sizeof(float));
+        out->l = ith_arena_take(arena, shape->problems * shape->q_rows, sizeof(float));
     }
 }
 
-/* The query problems of this sweep that attend to its key problems [begin, end). */
-static void query_problems(const ith_sweep *s, int64_t begin, int64_t end, int64_t *first, int64_t *count)
+ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith_queries *queries, const ith_shard *own,
+                             const ith_attn_tensors *tensors)
 {
-    int64_t low = (s->shape.first_keys + begin) * s->queries_per_key - s->shape.first_problem;
-    int64_t high = (s->shape.first_keys + end) * s->queries_per_key - s->shape.first_problem;
-    *first = ith_max64(low, 0);
-    *count = ith_min64(high, s->shape.problems) - *first;
+    if (sweep->setting->softmax != ITH_SOFTMAX_FIXED_M)
+        return ITH_OK;
+    return ith_fixed_m_prepare(&sweep->fixed, heads, queries, own, tensors);
+}
+
+/* ---- Packing ----------------------------------------------------------------------------------------------------- */
+
+/* Where run `run` of shard `shard` lies for the slot-th of the key problems packed together. */
+static char *packed_run(const ith_sweep *s, int64_t slot, int shard, int64_t run)
+{
+    return s->packed + (slot * s->shape.shards + shard) * s->shard_bytes + run * s->run_bytes;
+}
+
+/* Keys that a run of a key problem has: those of the shard before the end that kv_lengths sets. */
+static int64_t keys_of_run(const ith_sweep *s, const ith_sweep_job *job, int64_t key_problem, int shard, int64_t run)
+{
+    int64_t block = s->setting->tiles.block_kv;
+    int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, key_problem) - run * block;
+    return ith_max64(ith_min64(keys, block), 0);
+}
+
+/* Packs piece number `piece` of a run. */
+static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t key_problem, int shard,
+                       int64_t run, int64_t piece)
+{
+    const void *k[2 * PIECE_KEYS], *v[2 * PIECE_KEYS];
+    int64_t first = piece * s->piece_keys, keys = keys_of_run(s, job, key_problem, shard, run) - first;
+    if (keys <= 0)
+        return;
+    ith_attn_pack pack = {.dtype = s->setting->problem.dtype,
+                          .head_dim = s->setting->problem.head_dim,
+                          .first = first,
+                          .keys = ith_min64(keys, s->piece_keys),
+                          .k = k,
+                          .v = v,
+                          .packed = packed_run(s, slot, shard, run)};
+    pack.key_bias = ith_key_rows(s->setting, &job->shards[shard], job->tensors, key_problem,
+                                 run * s->setting->tiles.block_kv + first, pack.keys, k, v);
+    s->setting->kernel->pack(&pack);
+}
+
+/* The part of one thread of a team in packing key problems [begin, end) of the job's. */
+static void pack_in_thread(const ith_sweep *s, const ith_sweep_job *job, int64_t begin, int64_t end)
+{
+    int64_t block = ith_min64(s->setting->tiles.block_kv, s->shape.shard_rows);
+    int64_t pieces = ith_div_up(block, s->piece_keys);
+    for (int shard = 0; shard < job->shard_count; shard++) {
+        int64_t tasks = runs_of(s, job->shards[shard].rows) * pieces;
+#pragma omp for schedule(static) nowait
+        for (int64_t task = 0; task < (end - begin) * tasks; task++) {
+            int64_t slot = task / tasks, run = task % tasks / pieces;
+            pack_piece(s, job, slot, job->heads.first_keys + begin + slot, shard, run, task % pieces);
+        }
+    }
+#pragma omp barrier
+}
+
+/* ---- Running ----------------------------------------------------------------------------------------------------- */
+
+/* Pointers to the mask's rows of `rows` queries from number `number` on, at key `key`. */
+static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors, int64_t problem, int64_t number,
+                      int64_t key, int64_t rows, const void **out)
+{
+    const ith_attn_problem *p = &s->problem;
+    int64_t entry = p->mask_batch > 1 ? problem / p->heads : 0, head = p->mask_heads > 1 ? problem % p->heads : 0;
+    int64_t element = ((entry * p->mask_heads + head) * p->q_len + number) * p->kv_len + key;
+    int64_t bytes = p->mask == ITH_MASK_BOOL ? 1 : sizeof(float);
+    for (int64_t i = 0; i < rows; i++)
+        out[i] = (const char *)tensors->mask + (element + i * p->kv_len) * bytes;
+}
+
+/* A block of queries about to pass over its keys. */
+typedef struct block_run {
+    ith_attn_run run;
+    int64_t problem, key_problem, slot;
+    int64_t number; /* of the first query in the whole sequence */
+} block_run;
+
+static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory,
+                           block_run *b)
+{
+    const ith_attn_setting *set = s->setting;
+    int64_t begin = block * set->tiles.block_q, rows = ith_min64(set->tiles.block_q, job->queries->rows - begin);
+    int64_t kept = (b->problem - job->heads.first) * s->shape.q_rows + begin;
+    b->number = ith_query_rows(set, job->queries, b->problem, begin, rows, memory->q, memory->o);
+    b->run = (ith_attn_run){.dtype = set->problem.dtype,
+                            .q_rows = rows,
+                            .head_dim = set->problem.head_dim,
+                            .tiles = set->tiles,
+                            .q = memory->q,
+                            .scale = set->problem.scale,
+                            .softmax = ITH_SOFTMAX_ONLINE,
+                            .mask_kind = set->problem.mask,
+                            .mask = memory->mask,
+                            .o_sum = s->o_sum ? s->o_sum + kept * set->problem.head_dim : memory->o_sum,
+                            .m = s->m ? s->m + kept : memory->m,
+                            .l = s->l ? s->l + kept : memory->l,
+                            .o = memory->o,
+                            .lse = memory->lse,
+                            .scratch = memory->scratch};
+    if (set->softmax == ITH_SOFTMAX_FIXED_M && ith_fixed_m_applies(&s->fixed, b->problem)) {
+        b->run.softmax = ITH_SOFTMAX_FIXED_M;
+        b->run.m = memory->offsets;
+        ith_fixed_m_offsets(&s->fixed, b->problem, memory->q, rows, memory->offsets);
+    }
+}
+
+/* Passes a block over one run. */
+static void run_over(const ith_sweep *s, const ith_sweep_job *job, int shard, int64_t run, block_run *b,
+                     block_memory *memory)
+{
+    b->run.keys = keys_of_run(s, job, b->key_problem, shard, run);
+    b->run.packed = packed_run(s, b->slot, shard, run);
+    if (b->run.mask_kind != ITH_MASK_NONE)
+        mask_rows(s->setting, job->tensors, b->problem, b->number,
+                  job->shards[shard].begin + run * s->setting->tiles.block_kv, b->run.q_rows, memory->mask);
+    s->setting->kernel->run(&b->run);
+    b->run.first = false;
+}
+
+/* Passes one block of queries over all runs of its keys. The last run that has keys ends the pass; where there is none,
+ * one without keys does. */
+static void run_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory, block_run *b)
+{
+    describe_block(s, job, block, memory, b);
+    b->run.first = job->first;
+    int last_shard = 0;
+    for (int shard = 0; shard < job->shard_count; shard++)
+        if (ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->key_problem) > 0)
+            last_shard = shard;
+    for (int shard = 0; shard <= last_shard && shard < job->shard_count; shard++) {
+        int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->key_problem);
+        int64_t runs = runs_of(s, keys);
+        for (int64_t run = 0; run < ith_max64(runs, shard == last_shard); run++) {
+            b->run.last = job->last && shard == last_shard && run >= runs - 1;
+            run_over(s, job, shard, run, b, memory);
+        }
+    }
+    if (job->last)
+        ith_query_lse(job->queries, b->problem, block * s->setting->tiles.block_q, b->run.q_rows, b->run.lse);
+}
+
+/* The query problems of a job that attend to its key problems [begin, end). */
+static void query_problems(const ith_sweep *s, const ith_heads *heads, int64_t begin, int64_t end, int64_t *first,
+                           int64_t *count)
+{
+    int64_t per_key = s->setting->problem.heads / s->setting->problem.kv_heads;
+    *first = ith_max64((heads->first_keys + begin) * per_key, heads->first);
+    *count = ith_min64((heads->first_keys + end) * per_key, heads->first + heads->count) - *first;
 }
 
 /* The part of one thread of a team. */
-static void sweep_in_thread(ith_sweep *s, const ith_shard *shard, char *thread)
+static void sweep_in_thread(const ith_sweep *s, const ith_sweep_job *job, int thread)
 {
-    int64_t runs = runs_of(s, shard->keys);
-    for (int64_t begin = 0; begin < s->shape.keys_count; begin += s->together) {
-        int64_t end = ith_min64(begin + s->together, s->shape.keys_count), first, count;
-        query_problems(s, begin, end, &first, &count);
-#pragma omp for schedule(static)
-        for (int64_t task = 0; task < (end - begin) * runs; task++)
-            pack_run(s, shard, begin + task / runs, task / runs, task % runs);
+    block_memory memory;
+    split_thread_memory(s, s->threads + thread * s->thread_bytes, &memory);
+    int64_t blocks = ith_div_up(job->queries->rows, s->setting->tiles.block_q);
+    int64_t per_key = s->setting->problem.heads / s->setting->problem.kv_heads;
+    for (int64_t begin = 0; begin < job->heads.keys_count; begin += s->together) {
+        int64_t end = ith_min64(begin + s->together, job->heads.keys_count), first, count;
+        query_problems(s, &job->heads, begin, end, &first, &count);
+        pack_in_thread(s, job, begin, end);
 #pragma omp for schedule(dynamic)
-        for (int64_t task = 0; task < count * s->q_blocks; task++) {
-            int64_t problem = first + task / s->q_blocks;
-            int64_t keys = (s->shape.first_problem + problem) / s->queries_per_key - s->shape.first_keys;
-            run_block(s, shard, problem, task % s->q_blocks, keys - begin, thread);
+        for (int64_t task = 0; task < count * blocks; task++) {
+            block_run b = {.problem = first + task / blocks};
+            b.key_problem = b.problem / per_key;
+            b.slot = b.key_problem - job->heads.first_keys - begin;
+            run_block(s, job, task % blocks, &memory, &b);
+            if (thread == 0 && job->progress)
+                job->progress(job->progress_user);
         }
     }
 }
 
-void ith_sweep_run(ith_sweep *sweep, const ith_shard *shard)
+void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job)
 {
 #pragma omp parallel num_threads(sweep->setting->threads)
-    sweep_in_thread(sweep, shard, sweep->threads + omp_get_thread_num() * sweep->thread_bytes);
+    sweep_in_thread(sweep, job, omp_get_thread_num());
+}
+
+void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters)
+{
+    int64_t fixed = 0;
+    for (int64_t n = heads->first; sweep->setting->softmax == ITH_SOFTMAX_FIXED_M && n < heads->first + heads->count;
+         n++)
+        fixed += ith_fixed_m_applies(&sweep->fixed, n);
+    counters->fixed_m_problems += fixed;
+    counters->online_problems += heads->count - fixed;
 }

@@ -1,38 +1,52 @@
-/* A sweep: some head problems' queries over a shard of keys and values, on all of the rank's threads.
+/* A sweep: some head problems' queries over one or more shards of keys and values, on all of the rank's threads.
  *
- * The shard is cut into runs of the kernel's kv_block from its beginning. A few key problems at a time are packed, then
- * every block of their queries passes over all runs. What is summed up (o_sum, m, l) stays between the shards of a
- * ring; for a lone shard it lives only as long as a block of queries. */
+ * Each shard is cut into runs of block_kv keys from its beginning. A few key problems at a time are packed, straight
+ * from where their rows lie; then every block of their queries passes over all runs, in the order of the shards. What
+ * is summed up (o_sum, m, l) lives as long as a block of queries, or, where the shards of a ring come one by one, in
+ * the sweep. */
 #ifndef ITH_ATTENTION_SWEEP_H
 #define ITH_ATTENTION_SWEEP_H
 
-#include "setting.h"
+#include "fixed_m.h"
 
-typedef struct ith_sweep ith_sweep;
-
+/* The most that a sweep may meet. */
 typedef struct ith_sweep_shape {
-    int64_t first_problem, problems; /* of the list of query problems */
-    int64_t first_keys, keys_count;  /* of the list of key problems: those that these queries attend to */
-    int64_t q_rows, most_keys;       /* rows of every query problem; the longest shard */
-    bool several_shards;
+    int64_t problems, keys_count; /* of ith_heads */
+    int64_t q_rows;
+    int64_t shard_rows; /* of the longest shard */
+    int shards;         /* met in one call */
+    bool keeps_state;   /* several calls meet the same queries */
 } ith_sweep_shape;
 
-/* The key problems that query problems [first, first + count) attend to. */
-void ith_key_problems(const ith_attn_problem *problem, int64_t first, int64_t count, int64_t *first_keys,
-                      int64_t *keys_count);
+typedef struct ith_sweep {
+    const ith_attn_setting *setting;
+    ith_sweep_shape shape;
+    ith_fixed_m fixed;              /* used if the setting's softmax is fixed_m */
+    int64_t together;               /* key problems packed at a time */
+    int64_t run_bytes, shard_bytes; /* packed: a whole run, the longest shard */
+    int64_t piece_keys;             /* packed by one call */
+    int64_t scratch_bytes, state_bytes, thread_bytes;
+    char *packed, *threads;
+    float *o_sum, *m, *l; /* [problems, q_rows, head_dim], [problems, q_rows]: if keeps_state */
+} ith_sweep;
 
-ith_status ith_sweep_create(const ith_attn_setting *setting, const ith_sweep_shape *shape, ith_sweep **out);
-void ith_sweep_destroy(ith_sweep **sweep);
+typedef struct ith_sweep_job {
+    ith_heads heads;
+    const ith_queries *queries;
+    const ith_shard *shards;
+    int shard_count;
+    const ith_attn_tensors *tensors; /* for the masks */
+    bool first, last;                /* of the calls that meet these queries; o and lse are written by the last */
+    void (*progress)(void *user);    /* called by one thread every now and then; NULL: nothing to be moved meanwhile */
+    void *progress_user;
+} ith_sweep_job;
 
-/* One shard. Problems are numbered from those of the shape, so that problem 0 of q is first_problem. */
-typedef struct ith_shard {
-    ith_rows q, k, v, o;
-    float *lse;            /* [problems, q_rows]; NULL: not wanted */
-    const float *key_bias; /* of the shard's first key in batch entry 0; entries are kv_len apart. NULL: none */
-    int64_t keys;
-    bool first, last; /* of the shards that these queries meet; o and lse are written after the last */
-} ith_shard;
-
-void ith_sweep_run(ith_sweep *sweep, const ith_shard *shard);
+void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *shape, ith_arena *arena, ith_sweep *out);
+/* Offsets and gates for the queries of the jobs that follow; see ith_fixed_m_prepare. Does nothing for online. */
+ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith_queries *queries, const ith_shard *own,
+                             const ith_attn_tensors *tensors);
+void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job);
+/* Adds to the counters which softmax the heads that were last prepared take. */
+void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters);
 
 #endif

@@ -1,5 +1,5 @@
 /* Ulysses attention (arXiv:2309.14509): sequence shards for head shards, all keys for some heads, and back.
- * It is the ring of length one over the exchange that ulysses_ring.c describes. */
+ * It is the ring of length one in ulysses_ring.c. */
 #include "strategy.h"
 
 static ith_status applicable(const ith_attn_setting *s)
@@ -12,9 +12,14 @@ static ith_status applicable(const ith_attn_setting *s)
                     s->ulysses * s->ring, s->ulysses * s->ring, s->ulysses, s->ring);
 }
 
-static ith_status create(const ith_attn_setting *s, ith_strategy_state *state)
+static void lay_out(const ith_attn_setting *s, ith_arena *arena, ith_strategy_state *state)
 {
-    return ith_strategy_ulysses_ring.create(s, state);
+    ith_strategy_ulysses_ring.lay_out(s, arena, state);
+}
+
+static void init(ith_strategy_state *state)
+{
+    ith_strategy_ulysses_ring.init(state);
 }
 
 static ith_status execute(ith_strategy_state *state, const ith_attn_tensors *tensors)
@@ -26,8 +31,7 @@ const ith_strategy_ops ith_strategy_ulysses = {
     .strategy = ITH_STRATEGY_ULYSSES,
     .name = "ulysses",
     .applicable = applicable,
-    .create = create,
+    .lay_out = lay_out,
+    .init = init,
     .execute = execute,
-    .sent_bytes = ith_strategy_sent_bytes,
-    .destroy = ith_strategy_destroy,
 };

@@ -1,9 +1,11 @@
-/* Many arrays in one allocation, whose size is known before it is made: the same function lays the arrays out twice, first
- * with no base, which only counts, then with the memory. */
+/* Many arrays in one allocation, whose size is known before it is made: the same function lays the arrays out twice,
+ * first with no base, which only counts, then with the memory. */
 #ifndef ITH_BASE_ARENA_H
 #define ITH_BASE_ARENA_H
 
 #include "size.h"
+
+#include <stddef.h>
 
 #define ITH_ARENA_ALIGNMENT 64
 
