@@ -8,8 +8,9 @@
  * A wait ends in one of three ways: done, timed out (ITH_ERR_TIMEOUT), or aborted by some rank, with that rank's status
  * and, in this rank's context, its sentence. After the last two the communicator is dead, with all that it was split
  * from or into: everything that is posted or waited for later fails in the same way at once. A rank that has seen a
- * failure may free whatever it had posted. Wrong arguments, blocks that do not fit their counterpart, operations that
- * differ between ranks, and a rank that leaves while another waits for it are failures of all ranks.
+ * failure may free whatever it had posted; what it shares, only after its unshare. Wrong arguments, blocks that do not
+ * fit their counterpart, operations that differ between ranks, and a rank that leaves while another waits for it, or
+ * while it shares, are failures of all ranks.
  */
 #ifndef ITH_COMM_COMM_H
 #define ITH_COMM_COMM_H
@@ -40,7 +41,7 @@ struct ith_comm {
     const ith_comm_ops *ops;
     ith_context *context; /* of this rank: takes its error sentences */
     int rank, size;
-    double timeout_seconds; /* 0: none */
+    double timeout_seconds;  /* 0: none */
     int64_t exchanged_bytes; /* posted so far by `exchange` from this rank to others */
 };
 
@@ -61,10 +62,12 @@ struct ith_comm_ops {
     ith_status (*wait)(ith_comm *comm, ith_request **request);
     /* Ranks that lie in one process look at one another's memory; both NULL where they cannot.
      * share: collective, waits until all ranks have come. cards + r * bytes becomes what rank r brought as `mine`; from
-     * then on, until this rank's unshare, it may read and write what the cards point at, as the ranks have agreed. Other
-     * operations may be posted and waited for meanwhile.
-     * unshare: collective, once after each share that succeeded. Returns when no rank looks at this rank's memory any
-     * more, also when it fails or is late: only then may that memory be freed. */
+     * then on, until this rank's unshare, it may read and write what the cards point at, as the ranks have agreed.
+     * Other operations may be posted and waited for meanwhile, and other groups share; a group shares once at a time.
+     * unshare: collective, once after each share that succeeded, also after another operation has failed. From its call
+     * on this rank looks at nothing; it returns when no rank looks at this rank's memory any more, also when it fails
+     * (late ones end the group with ITH_ERR_TIMEOUT, and are waited for all the same): only then may that memory be
+     * freed. A share that fails needs no unshare, and nobody looks at this rank's memory when it returns. */
     ith_status (*share)(ith_comm *comm, const void *mine, int64_t bytes, void *cards);
     ith_status (*unshare)(ith_comm *comm);
     void (*abort)(ith_comm *comm, ith_status status, const char *sentence);

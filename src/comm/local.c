@@ -25,13 +25,24 @@
 
 static const char *kind_name(local_kind kind)
 {
-    static const char *const names[] = {"an exchange", "an all-gather", "a broadcast", "an all-reduce", "a barrier"};
+    static const char *const names[] = {"an exchange",
+                                        "an all-gather",
+                                        "a broadcast",
+                                        "an all-reduce",
+                                        "a barrier",
+                                        "a sharing of memory",
+                                        "the end of a sharing of memory"};
     return names[kind];
 }
 
 static bool is_whole(local_kind kind)
 {
-    return kind == LOCAL_ALLREDUCE || kind == LOCAL_BARRIER;
+    return kind == LOCAL_ALLREDUCE || kind == LOCAL_BARRIER || kind == LOCAL_UNSHARE;
+}
+
+static bool is_gather(local_kind kind)
+{
+    return kind == LOCAL_ALLGATHER || kind == LOCAL_SHARE;
 }
 
 static void wake_all(local_world *world)
@@ -58,8 +69,7 @@ void ith_local_drain(local_world *world, int seat)
         pthread_cond_wait(&world->wake[seat], &world->lock);
 }
 
-/* What every call returns once the world is over. Under the lock. */
-static ith_status ended(local_comm *self)
+ith_status ith_local_ended(local_comm *self)
 {
     local_world *world = self->group->world;
     ith_local_drain(world, self->seat);
@@ -86,7 +96,7 @@ static bool next_block(const ith_request *request, bool sending, int peer, int *
     if ((*cursor)++)
         return false;
     *out = (ith_block){.data = request->data, .count = {1, 1}, .bytes = request->size};
-    if (request->kind == LOCAL_ALLGATHER)
+    if (is_gather(request->kind))
         out->data = sending ? (void *)request->mine : (char *)request->data + peer * request->size;
     return true;
 }
@@ -276,10 +286,10 @@ static void mark_ways(ith_request *request, int rank, int ranks)
         request->to[request->sends[i].peer] = WAY_POSTED;
     for (int i = 0; i < request->receive_count; i++)
         request->from[request->receives[i].peer] = WAY_POSTED;
-    bool sends = request->kind == LOCAL_ALLGATHER || (request->kind == LOCAL_BROADCAST && rank == request->root);
+    bool sends = is_gather(request->kind) || (request->kind == LOCAL_BROADCAST && rank == request->root);
     if (sends)
         memset(request->to, WAY_POSTED, (size_t)ranks);
-    if (request->kind == LOCAL_ALLGATHER)
+    if (is_gather(request->kind))
         memset(request->from, WAY_POSTED, (size_t)ranks);
     if (request->kind == LOCAL_BROADCAST && sends)
         request->to[rank] = WAY_NONE;
@@ -301,7 +311,7 @@ static void wake_peers(local_comm *self, const ith_request *mine)
             pthread_cond_signal(&group->world->wake[group->seats[peer]]);
 }
 
-static ith_status post(ith_comm *comm, const ith_request *wanted, ith_request **out)
+ith_status ith_local_post(ith_comm *comm, const ith_request *wanted, ith_request **out)
 {
     local_comm *self = local_of(comm);
     local_group *group = self->group;
@@ -314,7 +324,7 @@ static ith_status post(ith_comm *comm, const ith_request *wanted, ith_request **
         ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d posts %s while its operation %d before is still under way",
                       self->seat, kind_name(wanted->kind), ITH_COMM_REQUESTS);
     if (world->status) {
-        status = ended(self);
+        status = ith_local_ended(self);
     } else {
         uint8_t *to = mine->to, *from = mine->from;
         *mine = *wanted;
@@ -330,13 +340,12 @@ static ith_status post(ith_comm *comm, const ith_request *wanted, ith_request **
     return status;
 }
 
-/* A wrong argument ends the world too: the peers would wait for an operation that never comes. */
-static ith_status refuse(ith_comm *comm, local_kind kind, const char *reason)
+ith_status ith_local_refuse(ith_comm *comm, local_kind kind, const char *reason)
 {
     local_world *world = local_of(comm)->group->world;
     pthread_mutex_lock(&world->lock);
     ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d, in %s: %s", local_of(comm)->seat, kind_name(kind), reason);
-    ith_status status = ended(local_of(comm));
+    ith_status status = ith_local_ended(local_of(comm));
     pthread_mutex_unlock(&world->lock);
     return status;
 }
@@ -363,47 +372,52 @@ static ith_status local_exchange(ith_comm *comm, const ith_transfer *sends, int 
     if (!wrong)
         wrong = wrong_transfer(receives, receive_count, comm->size);
     if (wrong)
-        return refuse(comm, LOCAL_EXCHANGE, wrong);
+        return ith_local_refuse(comm, LOCAL_EXCHANGE, wrong);
     ith_request wanted = {.kind = LOCAL_EXCHANGE,
                           .sends = sends,
                           .send_count = send_count,
                           .receives = receives,
                           .receive_count = receive_count};
-    return post(comm, &wanted, out);
+    ith_status status = ith_local_post(comm, &wanted, out);
+    for (int i = 0; !status && i < send_count; i++)
+        if (sends[i].peer != comm->rank)
+            comm->exchanged_bytes += ith_block_bytes(&sends[i].block);
+    return status;
 }
 
 static ith_status local_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation, ith_request **out)
 {
     *out = NULL;
     if (count < 0 || (count > 0 && !values))
-        return refuse(comm, LOCAL_ALLREDUCE, "count is negative, or values is NULL");
+        return ith_local_refuse(comm, LOCAL_ALLREDUCE, "count is negative, or values is NULL");
     ith_request wanted = {.kind = LOCAL_ALLREDUCE, .data = values, .size = count, .operation = operation};
-    return post(comm, &wanted, out);
+    return ith_local_post(comm, &wanted, out);
 }
 
 static ith_status local_allgather(ith_comm *comm, const void *mine, int64_t bytes, void *all, ith_request **out)
 {
     *out = NULL;
     if (bytes < 0 || (bytes > 0 && (!mine || !all)))
-        return refuse(comm, LOCAL_ALLGATHER, "bytes is negative, or a pointer is NULL");
+        return ith_local_refuse(comm, LOCAL_ALLGATHER, "bytes is negative, or a pointer is NULL");
     ith_request wanted = {.kind = LOCAL_ALLGATHER, .mine = mine, .size = bytes, .data = all};
-    return post(comm, &wanted, out);
+    return ith_local_post(comm, &wanted, out);
 }
 
 static ith_status local_broadcast(ith_comm *comm, void *data, int64_t bytes, int root, ith_request **out)
 {
     *out = NULL;
     if (bytes < 0 || (bytes > 0 && !data) || root < 0 || root >= comm->size)
-        return refuse(comm, LOCAL_BROADCAST, "bytes is negative, data is NULL, or root is not a rank of the group");
+        return ith_local_refuse(comm, LOCAL_BROADCAST,
+                                "bytes is negative, data is NULL, or root is not a rank of the group");
     ith_request wanted = {.kind = LOCAL_BROADCAST, .data = data, .size = bytes, .root = root};
-    return post(comm, &wanted, out);
+    return ith_local_post(comm, &wanted, out);
 }
 
 static ith_status local_barrier(ith_comm *comm, ith_request **out)
 {
     *out = NULL;
     ith_request wanted = {.kind = LOCAL_BARRIER};
-    return post(comm, &wanted, out);
+    return ith_local_post(comm, &wanted, out);
 }
 
 /* ---- Waiting ----------------------------------------------------------------------------------------------------- */
@@ -454,7 +468,7 @@ static ith_status local_wait(ith_comm *comm, ith_request **request)
             pthread_cond_wait(&world->wake[self->seat], &world->lock);
     }
     mine->in_flight = false;
-    ith_status status = world->status ? ended(self) : ITH_OK;
+    ith_status status = world->status ? ith_local_ended(self) : ITH_OK;
     pthread_mutex_unlock(&world->lock);
     return status;
 }
@@ -470,7 +484,7 @@ static ith_status local_test(ith_comm *comm, ith_request **request, bool *done)
     pthread_mutex_lock(&world->lock);
     if (!world->status && mine->pending)
         advance(self);
-    ith_status status = world->status ? ended(self) : ITH_OK;
+    ith_status status = world->status ? ith_local_ended(self) : ITH_OK;
     if (status || !mine->pending) {
         mine->in_flight = false;
         *request = NULL;
@@ -498,6 +512,8 @@ const ith_comm_ops ith_local_ops = {
     .barrier = local_barrier,
     .test = local_test,
     .wait = local_wait,
+    .share = ith_local_share,
+    .unshare = ith_local_unshare,
     .abort = local_abort,
     .split = ith_local_split,
     .destroy = ith_local_destroy,

@@ -7,7 +7,15 @@
 
 #include <pthread.h>
 
-typedef enum local_kind { LOCAL_EXCHANGE, LOCAL_ALLGATHER, LOCAL_BROADCAST, LOCAL_ALLREDUCE, LOCAL_BARRIER } local_kind;
+typedef enum local_kind {
+    LOCAL_EXCHANGE,
+    LOCAL_ALLGATHER,
+    LOCAL_BROADCAST,
+    LOCAL_ALLREDUCE,
+    LOCAL_BARRIER,
+    LOCAL_SHARE,  /* an all-gather of cards */
+    LOCAL_UNSHARE /* a barrier */
+} local_kind;
 
 /* The way of what one rank sends to another within one operation, and of an operation that all do as one. */
 typedef enum local_way { WAY_NONE = 0, WAY_POSTED, WAY_MOVING, WAY_MOVED } local_way;
@@ -19,11 +27,11 @@ struct ith_request {
     local_kind kind;
     int pending;                          /* ways not yet WAY_MOVED */
     uint8_t *to, *from;                   /* [group size], local_way: to and from each rank */
-    uint8_t whole;                        /* local_way of LOCAL_ALLREDUCE and LOCAL_BARRIER */
+    uint8_t whole;                        /* local_way of what all do as one: reduction, barrier, unshare */
     const ith_transfer *sends, *receives; /* LOCAL_EXCHANGE */
     int send_count, receive_count;
-    const void *mine; /* LOCAL_ALLGATHER */
-    void *data;       /* LOCAL_ALLGATHER: all; LOCAL_BROADCAST; LOCAL_ALLREDUCE: values */
+    const void *mine; /* LOCAL_ALLGATHER, LOCAL_SHARE */
+    void *data;       /* LOCAL_ALLGATHER, LOCAL_SHARE: all; LOCAL_BROADCAST; LOCAL_ALLREDUCE: values */
     int64_t size;     /* bytes; LOCAL_ALLREDUCE: values */
     ith_reduce operation;
     int root;
@@ -50,6 +58,7 @@ typedef struct local_group {
     int size, handles;
     int *seats;            /* [size]: the rank's number in the world */
     int64_t *posted;       /* [size]: operations posted so far */
+    bool *sharing;         /* [size]: the rank looks at the memory of all others: between its share and its unshare */
     ith_request *requests; /* [size][ITH_COMM_REQUESTS]; operation n is in slot n % ITH_COMM_REQUESTS */
     uint8_t *ways;         /* storage of `to` and `from` */
 } local_group;
@@ -77,6 +86,21 @@ void ith_local_end(local_world *world, ith_status status, const char *format, ..
     __attribute__((format(printf, 3, 4)));
 /* Waits until nobody copies from or to what this rank has posted; the world must be over, so that nobody begins. */
 void ith_local_drain(local_world *world, int seat);
+/* What every call returns once the world is over. Under the lock. */
+ith_status ith_local_ended(local_comm *self);
+ith_status ith_local_post(ith_comm *comm, const ith_request *wanted, ith_request **out);
+/* A wrong argument ends the world too: the peers would wait for an operation that never comes. */
+ith_status ith_local_refuse(ith_comm *comm, local_kind kind, const char *reason);
+
+/* local_share.c */
+ith_status ith_local_share(ith_comm *comm, const void *mine, int64_t bytes, void *cards);
+ith_status ith_local_unshare(ith_comm *comm);
+/* A rank that leaves its group while it shares ends the world, and looks at nothing of the group's from here on;
+ * returns when nobody looks at what it brought. Under the lock. */
+void ith_local_forsake(local_comm *self);
+/* A rank whose thread is about to end leaves all the groups that it is in: the same for each, without the wait, as its
+ * thread's memory is gone by now. */
+void ith_local_leave(ith_comm *comm);
 
 /* local_group.c */
 ith_status ith_local_split(ith_comm *comm, int colour, int key, ith_comm **out);

@@ -15,6 +15,7 @@ static void group_free(local_group *group)
     ith_context *owner = group->owner;
     ith_free(owner, group->seats);
     ith_free(owner, group->posted);
+    ith_free(owner, group->sharing);
     ith_free(owner, group->requests);
     ith_free(owner, group->ways);
     ith_free(owner, group);
@@ -111,9 +112,10 @@ static ith_status group_create(ith_context *context, local_world *world, int ran
     group->size = group->handles = ranks;
     group->seats = ith_alloc_zero(context, ranks, sizeof *group->seats, "a group of ranks");
     group->posted = ith_alloc_zero(context, ranks, sizeof *group->posted, "a group of ranks");
+    group->sharing = ith_alloc_zero(context, ranks, sizeof *group->sharing, "a group of ranks");
     group->requests = ith_alloc_zero(context, slots, sizeof *group->requests, "the requests of a group of ranks");
     group->ways = ith_alloc_zero(context, 2 * slots, ranks, "the requests of a group of ranks");
-    if (!group->seats || !group->posted || !group->requests || !group->ways) {
+    if (!group->seats || !group->posted || !group->sharing || !group->requests || !group->ways) {
         group_free(group);
         return ITH_ERR_MEMORY;
     }
@@ -205,6 +207,7 @@ void ith_local_destroy(ith_comm **comm)
     local_world *world = group->world;
     *comm = NULL;
     pthread_mutex_lock(&world->lock);
+    ith_local_forsake(self);
     bool under_way = false;
     for (int slot = 0; slot < ITH_COMM_REQUESTS; slot++)
         under_way |= local_slot(group, self->base.rank, slot)->in_flight;

@@ -1,5 +1,5 @@
 /* ith_run_ranks: a thread per rank, all of them started before any begins. */
-#include "comm.h"
+#include "local.h"
 
 #include "../base/size.h"
 
@@ -71,6 +71,7 @@ static void *rank_main(void *argument)
         record_failure(self->run, status, self->context, ith_comm_rank(self->comm));
         ith_comm_abort(self->comm, status);
     }
+    ith_local_leave(self->comm);
     ith_comm_destroy(&self->comm); /* whoever still waits for this rank learns that it has left */
     return NULL;
 }

@@ -1,0 +1,457 @@
+/* Ranks that look at one another's memory: what they see is what was shared, and none of it goes while one looks,
+ * whatever happens to the others. */
+#include "base/clock.h"
+#include "comm/comm.h"
+#include "support/in_rank.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <pthread.h>
+
+#include <cmocka.h>
+
+#define MOST_RANKS 6
+#define FIELD 64 /* values that a rank leaves in another's block */
+
+static void nap(double seconds)
+{
+    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
+    nanosleep(&time, NULL);
+}
+
+static uint32_t mix(uint32_t a, uint32_t b)
+{
+    uint32_t h = (a + 0x9e3779b9u) * 0x85ebca6bu ^ (b + 0x7f4a7c15u) * 0xc2b2ae35u;
+    h ^= h >> 15;
+    return h * 0x2c1b3c6du ^ (h >> 13);
+}
+
+static ith_status run(int ranks, ith_rank_fn fn, void *user)
+{
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    ith_status status = ith_run_ranks(context, ranks, ranks, fn, user);
+    if (status == ITH_ERR_INTERNAL || (!user && status))
+        print_error("%d ranks: %s\n", ranks, ith_context_error(context));
+    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    ith_context_destroy(&context);
+    return status;
+}
+
+/* ---- Sharing that goes well -------------------------------------------------------------------------------------- */
+
+/* A rank's block: FIELD values of its own, then FIELD for each rank of the group to fill in. */
+typedef struct card {
+    float *block;
+    int64_t fields;
+} card;
+
+static float value_of(int group_tag, int rank, int64_t i)
+{
+    return (float)(mix((uint32_t)(group_tag * 64 + rank), (uint32_t)i) % 10000);
+}
+
+/* Reads what every rank of the group shares and writes a field of each, in an order of its own. */
+static ith_status look_round(ith_context *context, ith_comm *comm, const card *cards, int tag)
+{
+    for (int i = 0; i < comm->size; i++) {
+        int peer = (comm->rank * 2 + i) % comm->size;
+        RANK_CHECK(context, cards[peer].fields == comm->size + 1);
+        for (int64_t k = 0; k < FIELD; k++) {
+            RANK_CHECK(context, cards[peer].block[k] == value_of(tag, peer, k));
+            cards[peer].block[(comm->rank + 1) * FIELD + k] = value_of(tag, comm->rank, k) - value_of(tag, peer, k);
+        }
+    }
+    return ITH_OK;
+}
+
+static ith_status share_block(ith_context *context, ith_comm *comm, int tag, card *mine, card *cards)
+{
+    mine->fields = comm->size + 1;
+    mine->block = ith_alloc(context, mine->fields * FIELD, sizeof(float), "a shared block");
+    RANK_CHECK(context, mine->block);
+    for (int64_t k = 0; k < FIELD; k++)
+        mine->block[k] = value_of(tag, comm->rank, k);
+    return comm->ops->share(comm, mine, sizeof *mine, cards);
+}
+
+/* What the others wrote is there, and the memory may go. */
+static ith_status unshare_block(ith_context *context, ith_comm *comm, int tag, card *mine)
+{
+    RANK_TRY(comm->ops->unshare(comm));
+    for (int peer = 0; peer < comm->size; peer++)
+        for (int64_t k = 0; k < FIELD; k++)
+            RANK_CHECK(context,
+                       mine->block[(peer + 1) * FIELD + k] == value_of(tag, peer, k) - value_of(tag, comm->rank, k));
+    memset(mine->block, 0xdd, (size_t)mine->fields * FIELD * sizeof(float));
+    ith_free(context, mine->block);
+    return ITH_OK;
+}
+
+/* Shares of the whole group and of a part of it in turn, one inside the other, with other operations under way. */
+static ith_status share_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    uint32_t seed = *(uint32_t *)user;
+    int rank = comm->rank;
+    ith_comm *part = NULL;
+    RANK_TRY(ith_comm_split(comm, (int)(mix(seed, (uint32_t)rank) % 3), -rank, &part));
+    for (int round = 0; round < 12; round++) {
+        uint32_t h = mix(seed, 1000u + (uint32_t)round);
+        bool whole = h % 4 != 0, inside = h % 3 == 0, early = h % 5 == 0;
+        card mine[2], all[2][MOST_RANKS];
+        float sum = 1;
+        ith_request *request = NULL;
+        RANK_TRY(comm->ops->allreduce(comm, &sum, 1, ITH_REDUCE_SUM, &request));
+        if (early)
+            RANK_TRY(comm->ops->wait(comm, &request));
+        if (whole)
+            RANK_TRY(share_block(context, comm, round, &mine[0], all[0]));
+        if (inside || !whole)
+            RANK_TRY(share_block(context, part, 100 + round, &mine[1], all[1]));
+        if (mix(h, (uint32_t)rank) % 3 == 0)
+            nap(0.001);
+        if (whole)
+            RANK_TRY(look_round(context, comm, all[0], round));
+        if (inside || !whole) {
+            RANK_TRY(look_round(context, part, all[1], 100 + round));
+            RANK_TRY(unshare_block(context, part, 100 + round, &mine[1]));
+        }
+        RANK_TRY(comm->ops->wait(comm, &request));
+        RANK_CHECK(context, sum == (float)comm->size);
+        if (whole)
+            RANK_TRY(unshare_block(context, comm, round, &mine[0]));
+    }
+    ith_comm_destroy(&part);
+    return ITH_OK;
+}
+
+static void ranks_see_what_others_share(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 0; seed < 8; seed++)
+        for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
+            assert_int_equal(run(ranks, share_in_rank, &seed), ITH_OK);
+}
+
+/* ---- Sharing that ends badly ------------------------------------------------------------------------------------- */
+
+/* Every rank shares two values and looks at the others' for a while; what goes wrong with one of them, and when. */
+typedef enum fault {
+    FAULT_NONE,
+    FAULT_ABORT,   /* ends the group, and unshares */
+    FAULT_RETURN,  /* its function returns an error while it shares */
+    FAULT_VANISH,  /* the same, but with ITH_OK */
+    FAULT_DESTROY, /* destroys the part of the group in which it shares */
+    FAULT_ABSENT,  /* returns instead of sharing */
+    FAULT_LATE,    /* looks for longer than the others wait */
+    FAULTS
+} fault;
+
+typedef struct scene {
+    fault fault;
+    int rank; /* of which */
+    bool split, reduce;
+    uint32_t seed;
+    int memory[MOST_RANKS][2];
+    atomic_bool looking[MOST_RANKS];
+    atomic_int broken;            /* somebody saw memory that was gone, or returned while others looked at its own */
+    atomic_bool gone[MOST_RANKS]; /* ranks whose memory is */
+    ith_comm *forgotten;          /* the part that a dying rank has not destroyed */
+    ith_status seen[MOST_RANKS];
+    char sentences[MOST_RANKS][ITH_ERROR_BYTES];
+} scene;
+
+#define GONE (-1)
+
+static void look_for_a_while(scene *s, int world_rank, int *const *cards, int size, double seconds)
+{
+    atomic_store(&s->looking[world_rank], true);
+    for (int glance = 0; glance < 4; glance++) {
+        nap(seconds / 4);
+        for (int peer = 0; peer < size; peer++)
+            if (cards[peer][0] == GONE || cards[peer][1] != cards[peer][0] * 3)
+                atomic_fetch_add(&s->broken, 1);
+    }
+    atomic_store(&s->looking[world_rank], false);
+}
+
+/* This rank's memory goes: none of those that have it on a card may be looking any more. */
+static void let_go(scene *s, int world_rank, const int *first_and_count)
+{
+    for (int peer = first_and_count[0]; peer < first_and_count[0] + first_and_count[1]; peer++)
+        if (atomic_load(&s->looking[peer]))
+            atomic_fetch_add(&s->broken, 1);
+    s->memory[world_rank][0] = s->memory[world_rank][1] = GONE;
+    atomic_store(&s->gone[world_rank], true);
+}
+
+static ith_status share_and_look(ith_context *context, ith_comm **group, scene *s, int world_rank, bool faulty)
+{
+    ith_comm *comm = *group;
+    int *mine = s->memory[world_rank], *cards[MOST_RANKS], members[2] = {world_rank - comm->rank, comm->size};
+    double seconds = (double)(mix(s->seed, (uint32_t)world_rank) % 5) * 1e-3;
+    if (faulty && s->fault == FAULT_ABSENT)
+        return ith_fail(context, ITH_ERR_IO, "rank %d lost its disk", world_rank);
+    ith_status status = comm->ops->share(comm, &mine, sizeof mine, cards);
+    if (!status && faulty && s->fault == FAULT_ABORT) {
+        ith_fail(context, ITH_ERR_IO, "rank %d lost its disk", world_rank);
+        ith_comm_abort(comm, ITH_ERR_IO);
+    }
+    if (!status)
+        look_for_a_while(s, world_rank, cards, comm->size, faulty && s->fault == FAULT_LATE ? 0.15 : seconds);
+    if (!status && faulty && s->fault == FAULT_RETURN)
+        return ith_fail(context, ITH_ERR_IO, "rank %d lost its disk", world_rank);
+    if (!status && faulty && s->fault == FAULT_VANISH)
+        return ITH_OK;
+    if (!status && faulty && s->fault == FAULT_DESTROY) {
+        ith_comm_destroy(group);
+        let_go(s, world_rank, members);
+        return ITH_OK;
+    }
+    float one = 1;
+    ith_status reduced = !status && s->reduce ? ith_comm_allreduce(comm, &one, 1, ITH_REDUCE_SUM) : ITH_OK;
+    if (!status)
+        status = comm->ops->unshare(comm);
+    let_go(s, world_rank, members);
+    return status ? status : reduced;
+}
+
+/* Called at the end of the thread of a rank that died while it shared in a part: the others need not wait for this. */
+static pthread_key_t death;
+
+static bool others_are_gone(scene *s)
+{
+    int first = s->rank - ith_comm_rank(s->forgotten);
+    for (int rank = first; rank < first + ith_comm_size(s->forgotten); rank++)
+        if (rank != s->rank && !atomic_load(&s->gone[rank]))
+            return false;
+    return true;
+}
+
+static void destroy_forgotten(void *scene_of_death)
+{
+    scene *s = scene_of_death;
+    double begin = ith_clock_seconds();
+    while (!others_are_gone(s) && ith_clock_seconds() - begin < 20)
+        nap(0.001);
+    if (!others_are_gone(s))
+        atomic_fetch_add(&s->broken, 1);
+    ith_comm_destroy(&s->forgotten);
+}
+
+static ith_status act(ith_context *context, ith_comm *comm, void *user)
+{
+    scene *s = user;
+    int rank = ith_comm_rank(comm), size = ith_comm_size(comm);
+    bool faulty = rank == s->rank && s->fault != FAULT_NONE;
+    ith_comm *part = NULL;
+    s->memory[rank][0] = rank + 1;
+    s->memory[rank][1] = (rank + 1) * 3;
+    ith_comm_set_timeout(comm, s->fault == FAULT_LATE ? 0.03 : 60);
+    ith_status status = s->split ? ith_comm_split(comm, rank >= size / 2, 0, &part) : ITH_OK;
+    if (!status)
+        status = share_and_look(context, s->split ? &part : &comm, s, rank, faulty);
+    bool dies = faulty && (s->fault == FAULT_RETURN || s->fault == FAULT_VANISH);
+    if (!status && s->split && !dies)
+        status = ith_comm_barrier(comm);
+    s->seen[rank] = status;
+    snprintf(s->sentences[rank], ITH_ERROR_BYTES, "%s", ith_context_error(context));
+    if (dies && part) {
+        s->forgotten = part;
+        pthread_setspecific(death, s);
+    } else {
+        ith_comm_destroy(&part);
+    }
+    return status;
+}
+
+static void check_scene(int ranks, scene *s)
+{
+    static const ith_status expected[FAULTS] = {ITH_OK,          ITH_ERR_IO, ITH_ERR_IO,     ITH_ERR_ABORTED,
+                                                ITH_ERR_ABORTED, ITH_ERR_IO, ITH_ERR_TIMEOUT};
+    ith_status status = run(ranks, act, s);
+    assert_int_equal(status, expected[s->fault]);
+    assert_int_equal(atomic_load(&s->broken), 0);
+    const char *sentence = NULL;
+    for (int rank = 0; rank < ranks; rank++) {
+        if (s->seen[rank] == ITH_OK) { /* the one that vanished, and who was done before the end of the others */
+            assert_true(s->fault == FAULT_NONE || (s->fault == FAULT_VANISH && rank == s->rank));
+            continue;
+        }
+        assert_int_equal(s->seen[rank], status);
+        if (!sentence)
+            sentence = s->sentences[rank];
+        assert_string_equal(s->sentences[rank], sentence);
+    }
+}
+
+static void memory_stays_while_others_look(void **state)
+{
+    (void)state;
+    assert_int_equal(pthread_key_create(&death, destroy_forgotten), 0);
+    for (uint32_t seed = 0; seed < 160; seed++) {
+        uint32_t h = mix(seed, 5);
+        int ranks = 2 + (int)(h % (MOST_RANKS - 1));
+        scene s = {.fault = (fault)(seed % FAULTS), .seed = seed, .rank = (int)((h >> 8) % (uint32_t)ranks)};
+        s.reduce = (h >> 16) % 2;
+        s.split = (h >> 20) % 2 || s.fault == FAULT_DESTROY;
+        if (s.fault == FAULT_LATE && s.split && ranks < 4) /* somebody must be there to wait for it */
+            s.split = false;
+        check_scene(ranks, &s);
+    }
+    pthread_key_delete(death);
+}
+
+/* ---- When exactly a call returns --------------------------------------------------------------------------------- */
+
+typedef struct moments {
+    atomic_bool shared, finished; /* the slow rank: begins and ends to look */
+    bool early[MOST_RANKS];       /* the reduction failed before that */
+    bool late[MOST_RANKS];        /* unshare returned after it */
+} moments;
+
+/* The last rank looks for long. The others' reduction fails in time although each holds a lease on all others, and
+ * their unshare returns when the last rank has finished. */
+static ith_status outlast(ith_context *context, ith_comm *comm, void *user)
+{
+    moments *m = user;
+    int rank = comm->rank;
+    float one = 1;
+    ith_comm_set_timeout(comm, 0.02);
+    RANK_TRY(comm->ops->share(comm, NULL, 0, NULL));
+    if (rank == comm->size - 1) {
+        nap(0.3);
+        atomic_store(&m->finished, true);
+    } else {
+        RANK_CHECK(context, ith_comm_allreduce(comm, &one, 1, ITH_REDUCE_SUM) == ITH_ERR_TIMEOUT);
+        m->early[rank] = !atomic_load(&m->finished);
+    }
+    ith_status status = comm->ops->unshare(comm);
+    m->late[rank] = atomic_load(&m->finished);
+    return status;
+}
+
+static void a_failed_wait_returns_before_unshare(void **state)
+{
+    (void)state;
+    for (int ranks = 3; ranks <= MOST_RANKS; ranks++) {
+        moments m = {.early = {false}};
+        assert_int_equal(run(ranks, outlast, &m), ITH_ERR_TIMEOUT);
+        for (int rank = 0; rank < ranks - 1; rank++)
+            assert_true(m.early[rank] && m.late[rank]);
+    }
+}
+
+/* A share that times out on some ranks may have succeeded on others, or not at all; it never lasts for ever. */
+static ith_status come_late(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)context;
+    int value = 7, *mine = &value, *all[MOST_RANKS];
+    ith_comm_set_timeout(comm, 0.004);
+    nap(0.0001 * (double)(mix(*(uint32_t *)user, (uint32_t)comm->rank) % 50));
+    ith_status status = comm->ops->share(comm, &mine, sizeof mine, all);
+    if (status)
+        return status;
+    int sum = 0;
+    for (int peer = 0; peer < comm->size; peer++)
+        sum += *all[peer];
+    status = comm->ops->unshare(comm);
+    return sum == 7 * comm->size ? status : ITH_ERR_INTERNAL;
+}
+
+static void late_shares_end(void **state)
+{
+    (void)state;
+    int ended = 0;
+    for (uint32_t seed = 0; seed < 60; seed++) {
+        ith_status status = run(2 + (int)(seed % 4), come_late, &seed);
+        assert_true(status == ITH_OK || status == ITH_ERR_TIMEOUT);
+        ended += status == ITH_ERR_TIMEOUT;
+    }
+    assert_true(ended > 0);
+}
+
+/* ---- Misuse, and what is counted --------------------------------------------------------------------------------- */
+
+static ith_status misuse(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)context;
+    int value = 0, all[MOST_RANKS];
+    switch (*(int *)user) {
+    case 0: return comm->ops->share(comm, &value, -1, all);
+    case 1: return comm->ops->share(comm, NULL, 4, all);
+    case 2: return comm->ops->share(comm, &value, 4, NULL);
+    case 3: return comm->ops->unshare(comm);
+    case 4: return comm->ops->share(comm, &value, comm->rank ? 4 : 3, all); /* ranks that disagree */
+    case 5: return comm->rank ? comm->ops->share(comm, &value, 4, all) : ith_comm_allgather(comm, &value, 4, all);
+    case 6:
+        RANK_TRY(comm->ops->share(comm, &value, 4, all));
+        return comm->rank ? comm->ops->unshare(comm) : ith_comm_barrier(comm); /* and leaves */
+    default:
+        RANK_TRY(comm->ops->share(comm, &value, 4, all));
+        value = comm->ops->share(comm, &value, 4, all); /* twice */
+        comm->ops->unshare(comm);
+        return (ith_status)value;
+    }
+}
+
+static void misuse_is_an_error(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 3; ranks++)
+        for (int which = 0; which < 8; which++)
+            assert_int_equal(run(ranks, misuse, &which), ITH_ERR_ARGUMENT);
+}
+
+static ith_status count_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    char memory[2][MOST_RANKS][3][40];
+    int64_t expected = 0;
+    for (int round = 0; round < 5; round++) {
+        ith_transfer sends[MOST_RANKS * 3], receives[MOST_RANKS * 3];
+        int count = 0;
+        for (int peer = 0; peer < comm->size; peer++)
+            for (int i = 0; i < 3; i++, count++) {
+                int64_t out = (comm->rank * 3 + peer + i + round) % 20, in = (peer * 3 + comm->rank + i + round) % 20;
+                sends[count] =
+                    (ith_transfer){peer, {.data = memory[0][peer][i], .count = {out, 2}, .stride = {2, 1}, .bytes = 1}};
+                receives[count] = (ith_transfer){peer, {.data = memory[1][peer][i], .count = {1, 1}, .bytes = 2 * in}};
+                memset(memory[0][peer][i], peer, 40);
+                expected += peer == comm->rank ? 0 : 2 * out;
+            }
+        ith_request *request = NULL;
+        RANK_TRY(comm->ops->exchange(comm, sends, count, receives, count, &request));
+        RANK_CHECK(context, comm->exchanged_bytes == expected);
+        RANK_TRY(comm->ops->wait(comm, &request));
+        float one = 1;
+        RANK_TRY(ith_comm_allreduce(comm, &one, 1, ITH_REDUCE_SUM));
+        RANK_CHECK(context, comm->exchanged_bytes == expected);
+    }
+    return ITH_OK;
+}
+
+static void exchanged_bytes_are_counted(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
+        assert_int_equal(run(ranks, count_in_rank, NULL), ITH_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_see_what_others_share),
+        cmocka_unit_test(memory_stays_while_others_look),
+        cmocka_unit_test(a_failed_wait_returns_before_unshare),
+        cmocka_unit_test(late_shares_end),
+        cmocka_unit_test(misuse_is_an_error),
+        cmocka_unit_test(exchanged_bytes_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
