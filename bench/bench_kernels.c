@@ -1,12 +1,17 @@
 /* How fast the attention kernels are: every row of the table that this machine runs, as GFLOP/s and as a share of the
- * f32 multiply-add peak, which is measured between the same runs on as many threads.
+ * machine's peak, which is measured between the same runs on as many threads.
  *
- *     bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--head-dim N] [--seq N] [--threads N] [--repeat N]
+ *     bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--softmax online|fixed_m|both] [--head-dim N] [--seq N]
+ *                   [--threads N] [--repeat N]
  *
- * Each thread has a head of its own, [S, D] queries, keys and values, and does all that a plan would: it packs k and v,
- * then takes its queries block by block. 4 S^2 D operations a head. Medians of the repeats.
+ * Each thread has a head of its own, [S, D] queries, keys and values, and does all that a plan would: it packs k and v
+ * run by run, then takes its queries block by block, with the tiles that the kernel likes best. (The offsets of fixed_m
+ * are given, 0: they are the plan's work.) 4 S^2 D operations a head. Every repeat runs online, fixed_m and peak one
+ * after the other; medians of the repeats.
  *
  * peak      sustained for as long as a run takes, in registers alone
+ * of peak   by the clock on the wall
+ * cpu       the share by the time that the threads were given: where others use the machine too
  * at clock  share of the peak in the first two milliseconds after the run: a processor that lowers its clock while
  *           caches and multipliers are both busy has not yet raised it again */
 #include "../src/base/clock.h"
@@ -20,13 +25,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { REPEATS_MAX = 100 };
+enum { REPEATS_MAX = 100, SOFTMAXES = 2 };
 static const double PEAK_SECONDS = 0.06, BURST_SECONDS = 0.002;
+static const ith_softmax softmaxes[SOFTMAXES] = {ITH_SOFTMAX_ONLINE, ITH_SOFTMAX_FIXED_M};
+static const char *const softmax_names[SOFTMAXES] = {"online", "fixed_m"};
 
 typedef struct settings {
     const char *kernel;
     ith_dtype dtype;
+    bool wanted[SOFTMAXES];
     int64_t head_dim, seq; /* 0: the usual ones */
     int threads, repeats;
 } settings;
@@ -36,12 +45,21 @@ typedef struct problem {
     ith_dtype dtype;
     int64_t D, S;
     int threads;
+    ith_attn_tiles tiles;
 } problem;
 
-/* One thread's head. */
+/* One thread's head: tensors, pointers to their rows, offsets, and what a run needs. */
 typedef struct head {
-    void *q, *k, *v, *o, *packed, *scratch;
+    void *q, *k, *v, *o;
+    void **q_rows, **k_rows, **v_rows, **o_rows;
+    float *m, *l, *o_sum;
+    void *packed, *scratch;
 } head;
+
+/* What a repeat gave. */
+typedef struct sample {
+    double rate, cpu_rate, burst, peak;
+} sample;
 
 static void *random_rows(ith_context *ctx, ith_dtype dtype, int64_t count, uint32_t seed)
 {
@@ -58,44 +76,98 @@ static void *random_rows(ith_context *ctx, ith_dtype dtype, int64_t count, uint3
     return x;
 }
 
+static void **pointers(ith_context *ctx, const problem *p, void *rows)
+{
+    void **row = ith_alloc(ctx, p->S, sizeof *row, "pointers to rows");
+    for (int64_t i = 0; row != NULL && i < p->S; i++)
+        row[i] = (char *)rows + i * p->D * ith_dtype_bytes(p->dtype);
+    return row;
+}
+
 static void head_free(ith_context *ctx, head *h)
 {
-    void *all[] = {h->q, h->k, h->v, h->o, h->packed, h->scratch};
+    void *all[] = {h->q,      h->k,      h->v,      h->o, h->packed, h->scratch, h->q_rows,
+                   h->k_rows, h->v_rows, h->o_rows, h->m, h->l,      h->o_sum};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         ith_free(ctx, all[i]);
 }
 
 static bool head_create(ith_context *ctx, const problem *p, int index, head *h)
 {
-    int64_t count = p->S * p->D;
+    int64_t count = p->S * p->D, block = p->tiles.block_q;
     uint32_t seed = 1u + 3u * (uint32_t)index;
     h->q = random_rows(ctx, p->dtype, count, seed);
     h->k = random_rows(ctx, p->dtype, count, seed + 1);
     h->v = random_rows(ctx, p->dtype, count, seed + 2);
     h->o = ith_alloc_zero(ctx, count, ith_dtype_bytes(p->dtype), "the output");
+    h->q_rows = pointers(ctx, p, h->q);
+    h->k_rows = pointers(ctx, p, h->k);
+    h->v_rows = pointers(ctx, p, h->v);
+    h->o_rows = pointers(ctx, p, h->o);
+    h->m = ith_alloc_zero(ctx, block, sizeof *h->m, "offsets");
+    h->l = ith_alloc_zero(ctx, block, sizeof *h->l, "sums");
+    h->o_sum = ith_alloc_zero(ctx, block * p->D, sizeof *h->o_sum, "sums");
     h->packed = ith_alloc_zero(ctx, p->kernel->packed_bytes(p->S, p->D), 1, "packed keys and values");
-    h->scratch = ith_alloc_zero(ctx, p->kernel->scratch_bytes(p->D), 1, "scratch");
-    return h->q && h->k && h->v && h->o && h->packed && h->scratch;
+    h->scratch = ith_alloc_zero(ctx, p->kernel->scratch_bytes(p->D, &p->tiles), 1, "scratch");
+    return h->q && h->k && h->v && h->o && h->q_rows && h->k_rows && h->v_rows && h->o_rows && h->m && h->l &&
+           h->o_sum && h->packed && h->scratch;
 }
 
-static void attend(const problem *p, const head *h)
+/* Packs the keys, a run after the other in memory. */
+static void pack(const problem *p, const head *h)
 {
-    ith_attn_pack pack = {.dtype = p->dtype, .keys = p->S, .head_dim = p->D, .k = h->k, .v = h->v};
-    pack.k_stride = pack.v_stride = p->D;
-    pack.packed = h->packed;
-    p->kernel->pack(&pack);
-    int64_t row_bytes = p->D * ith_dtype_bytes(p->dtype);
-    for (int64_t i = 0; i < p->S; i += p->kernel->q_block) {
-        ith_attn_run run = {.dtype = p->dtype, .keys = p->S, .head_dim = p->D, .first = true, .last = true};
-        run.q_rows = ith_min64(p->kernel->q_block, p->S - i);
-        run.q = (const char *)h->q + i * row_bytes;
-        run.o = (char *)h->o + i * row_bytes;
-        run.q_stride = run.o_stride = p->D;
-        run.packed = h->packed;
+    for (int64_t j = 0; j < p->S; j += p->tiles.block_kv) {
+        ith_attn_pack pack = {.dtype = p->dtype, .head_dim = p->D, .keys = ith_min64(p->tiles.block_kv, p->S - j)};
+        pack.k = (const void *const *)h->k_rows + j, pack.v = (const void *const *)h->v_rows + j;
+        pack.packed = (char *)h->packed + p->kernel->packed_bytes(j, p->D);
+        p->kernel->pack(&pack);
+    }
+}
+
+static void attend(const problem *p, const head *h, ith_softmax softmax)
+{
+    pack(p, h);
+    for (int64_t i = 0; i < p->S; i += p->tiles.block_q) {
+        ith_attn_run run = {.dtype = p->dtype, .head_dim = p->D, .softmax = softmax, .tiles = p->tiles};
+        run.q_rows = ith_min64(p->tiles.block_q, p->S - i);
+        run.q = (const void *const *)h->q_rows + i;
+        run.o = h->o_rows + i;
+        run.m = h->m, run.l = h->l, run.o_sum = h->o_sum;
         run.scratch = h->scratch;
         run.scale = 1.0f / sqrtf((float)p->D);
-        p->kernel->run(&run);
+        for (int64_t j = 0; j < p->S; j += p->tiles.block_kv) {
+            run.keys = ith_min64(p->tiles.block_kv, p->S - j);
+            run.packed = (char *)h->packed + p->kernel->packed_bytes(j, p->D);
+            run.first = j == 0, run.last = j + run.keys == p->S;
+            p->kernel->run(&run);
+        }
     }
+}
+
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static sample measure(const problem *p, const head *heads, uint32_t cpu, ith_softmax softmax)
+{
+    double work = 4e-9 * (double)p->S * (double)p->S * (double)p->D * p->threads, cpu_seconds = 0;
+    double start = ith_clock_seconds();
+#pragma omp parallel num_threads(p->threads) reduction(max : cpu_seconds)
+    {
+        double thread_start = thread_seconds();
+        const head *h = &heads[omp_get_thread_num()];
+        if (softmax == ITH_SOFTMAX_FIXED_M)
+            memset(h->m, 0, (size_t)p->tiles.block_q * sizeof *h->m);
+        attend(p, h, softmax);
+        cpu_seconds = thread_seconds() - thread_start;
+    }
+    sample s = {.rate = work / (ith_clock_seconds() - start), .cpu_rate = work / cpu_seconds};
+    s.burst = ith_peak_measure(cpu, p->threads, BURST_SECONDS);
+    s.peak = ith_peak_measure(cpu, p->threads, PEAK_SECONDS);
+    return s;
 }
 
 static int compare(const void *a, const void *b)
@@ -110,34 +182,46 @@ static double median(double *values, int count)
     return values[count / 2];
 }
 
-static void measure(ith_context *ctx, const problem *p, const head *heads, int repeats)
+static void print_medians(const problem *p, ith_softmax softmax, const sample *samples, int count)
 {
-    uint32_t cpu = ith_context_cpu(ctx);
-    double rates[REPEATS_MAX], peaks[REPEATS_MAX], at_clock[REPEATS_MAX], shares[REPEATS_MAX];
-    double work = 4e-9 * (double)p->S * (double)p->S * (double)p->D * p->threads;
-    for (int n = 0; n < repeats; n++) {
-        double start = ith_clock_seconds();
-#pragma omp parallel num_threads(p->threads)
-        attend(p, &heads[omp_get_thread_num()]);
-        rates[n] = work / (ith_clock_seconds() - start);
-        at_clock[n] = 100.0 * rates[n] / ith_peak_measure(cpu, p->threads, BURST_SECONDS);
-        peaks[n] = ith_peak_measure(cpu, p->threads, PEAK_SECONDS);
-        shares[n] = 100.0 * rates[n] / peaks[n];
+    double rates[REPEATS_MAX], peaks[REPEATS_MAX], shares[REPEATS_MAX], cpu[REPEATS_MAX], at_clock[REPEATS_MAX];
+    for (int n = 0; n < count; n++) {
+        rates[n] = samples[n].rate;
+        peaks[n] = samples[n].peak;
+        shares[n] = 100.0 * samples[n].rate / samples[n].peak;
+        cpu[n] = 100.0 * samples[n].cpu_rate / samples[n].peak;
+        at_clock[n] = 100.0 * samples[n].rate / samples[n].burst;
     }
-    printf("%-12s %-5s %5lld %7lld %8d %10.1f %10.1f %8.1f%% %8.1f%%\n", p->kernel->name, ith_dtype_name(p->dtype),
-           (long long)p->D, (long long)p->S, p->threads, median(rates, repeats), median(peaks, repeats),
-           median(shares, repeats), median(at_clock, repeats));
+    printf("%-12s %-5s %-8s %5lld %7lld %8d %10.1f %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
+           ith_dtype_name(p->dtype), softmax_names[softmax == ITH_SOFTMAX_FIXED_M], (long long)p->D, (long long)p->S,
+           p->threads, median(rates, count), median(peaks, count), median(shares, count), median(cpu, count),
+           median(at_clock, count));
     fflush(stdout);
 }
 
-static bool bench(ith_context *ctx, const problem *p, int repeats)
+static void measure_all(ith_context *ctx, const problem *p, const head *heads, const settings *set)
+{
+    static sample samples[SOFTMAXES][REPEATS_MAX];
+    bool taken[SOFTMAXES];
+    for (int x = 0; x < SOFTMAXES; x++)
+        taken[x] = set->wanted[x] && p->kernel->supports(p->dtype, p->D, softmaxes[x]);
+    for (int n = 0; n < set->repeats; n++)
+        for (int x = 0; x < SOFTMAXES; x++)
+            if (taken[x])
+                samples[x][n] = measure(p, heads, ith_context_cpu(ctx), softmaxes[x]);
+    for (int x = 0; x < SOFTMAXES; x++)
+        if (taken[x])
+            print_medians(p, softmaxes[x], samples[x], set->repeats);
+}
+
+static bool bench(ith_context *ctx, const problem *p, const settings *set)
 {
     head *heads = ith_alloc_zero(ctx, p->threads, sizeof *heads, "heads");
     bool good = heads != NULL;
     for (int t = 0; good && t < p->threads; t++)
         good = head_create(ctx, p, t, &heads[t]);
     if (good)
-        measure(ctx, p, heads, repeats);
+        measure_all(ctx, p, heads, set);
     for (int t = 0; heads != NULL && t < p->threads; t++)
         head_free(ctx, &heads[t]);
     ith_free(ctx, heads);
@@ -147,8 +231,8 @@ static bool bench(ith_context *ctx, const problem *p, int repeats)
 static bool bench_all(ith_context *ctx, const settings *set)
 {
     static const int64_t dims[] = {128, 64, 32};
-    printf("%-12s %-5s %5s %7s %8s %10s %10s %9s %9s\n", "kernel", "dtype", "D", "S", "threads", "GFLOP/s", "peak",
-           "of peak", "at clock");
+    printf("%-12s %-5s %-8s %5s %7s %8s %10s %10s %9s %9s %9s\n", "kernel", "dtype", "softmax", "D", "S", "threads",
+           "GFLOP/s", "peak", "of peak", "cpu", "at clock");
     for (int i = 0; ith_attn_kernel_at(i) != NULL; i++) {
         const ith_attn_kernel *kernel = ith_attn_kernel_at(i);
         if ((kernel->cpu & ~ith_context_cpu(ctx)) != 0 || (set->kernel && strcmp(set->kernel, kernel->name) != 0))
@@ -157,11 +241,29 @@ static bool bench_all(ith_context *ctx, const settings *set)
             problem p = {.kernel = kernel, .dtype = set->dtype, .threads = set->threads};
             p.D = set->head_dim ? set->head_dim : dims[n];
             p.S = set->seq ? set->seq : kernel->cpu == ITH_CPU_BASELINE ? 1024 : 8192;
-            if (!bench(ctx, &p, set->repeats))
+            p.tiles = kernel->tiles(p.D).best;
+            if (!bench(ctx, &p, set))
                 return false;
         }
     }
     return true;
+}
+
+static ith_dtype parse_dtype(const char *name)
+{
+    static const ith_dtype dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(name, ith_dtype_name(dtypes[i])) == 0)
+            return dtypes[i];
+    return ITH_DTYPE_NONE;
+}
+
+static bool parse_softmax(const char *name, settings *set)
+{
+    bool both = strcmp(name, "both") == 0;
+    for (int x = 0; x < SOFTMAXES; x++)
+        set->wanted[x] = both || strcmp(name, softmax_names[x]) == 0;
+    return set->wanted[0] || set->wanted[1];
 }
 
 static bool parse(int argc, char **argv, settings *set)
@@ -171,10 +273,7 @@ static bool parse(int argc, char **argv, settings *set)
         if (strcmp(argv[i], "--kernel") == 0)
             set->kernel = value;
         else if (strcmp(argv[i], "--dtype") == 0)
-            set->dtype = strcmp(value, "f32") == 0    ? ITH_F32
-                         : strcmp(value, "bf16") == 0 ? ITH_BF16
-                         : strcmp(value, "f16") == 0  ? ITH_F16
-                                                      : ITH_DTYPE_NONE;
+            set->dtype = parse_dtype(value);
         else if (strcmp(argv[i], "--head-dim") == 0)
             set->head_dim = atoll(value);
         else if (strcmp(argv[i], "--seq") == 0)
@@ -183,7 +282,7 @@ static bool parse(int argc, char **argv, settings *set)
             set->threads = atoi(value);
         else if (strcmp(argv[i], "--repeat") == 0)
             set->repeats = atoi(value);
-        else
+        else if (strcmp(argv[i], "--softmax") != 0 || !parse_softmax(value, set))
             return false;
     }
     return argc % 2 == 1 && set->dtype != ITH_DTYPE_NONE && set->head_dim >= 0 && set->seq >= 0 && set->threads >= 1 &&
@@ -192,10 +291,10 @@ static bool parse(int argc, char **argv, settings *set)
 
 int main(int argc, char **argv)
 {
-    settings set = {.dtype = ITH_BF16, .threads = 1, .repeats = 11};
+    settings set = {.dtype = ITH_BF16, .wanted = {true, true}, .threads = 1, .repeats = 11};
     if (!parse(argc, argv, &set)) {
-        fprintf(stderr, "usage: bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--head-dim N] [--seq N]\n"
-                        "                     [--threads N] [--repeat N]\n");
+        fprintf(stderr, "usage: bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--softmax online|fixed_m|both]\n"
+                        "                     [--head-dim N] [--seq N] [--threads N] [--repeat N]\n");
         return 2;
     }
     ith_context *ctx = NULL;

@@ -299,24 +299,6 @@ static void (*const tile_values[TILE_VECS + 1])(const value_tile *t) = {
 #endif
 };
 
-/* p in place of s, and l. */
-static __attribute__((noinline)) void row_weights(float *s, float *l, float scale, float shift, int64_t keys)
-{
-    vec x = vec_set(shift), sum = vec_mul(vec_set(scale), vec_load(l));
-    for (int64_t j = 0; j < keys; j += LANES) {
-        vec p = vec_exp2(vec_sub(vec_load(s + j), x));
-        vec_store(s + j, p);
-        sum = vec_add(sum, p);
-    }
-    vec_store(l, sum);
-}
-
-static void block_weights(pass *t, int64_t keys)
-{
-    for (int64_t i = 0; i < t->rows; i++)
-        row_weights(t->s + i * t->s_stride, t->l + i * LANES, t->scale[i], t->shift[i], keys);
-}
-
 /* Brings a share of the next block's keys and values nearer, once for each tile of this block. */
 static inline void fetch_ahead(work *w)
 {
@@ -366,6 +348,8 @@ static void block_values(work *w, const float *panel, int64_t keys)
 
 static void run(const ith_attn_run *r)
 {
+    if (r->q_rows == 0)
+        return;
     work w = work_of(r);
     load_queries(&w);
     pass_load_state(&w.t, r);
@@ -379,7 +363,7 @@ static void run(const ith_attn_run *r)
             pass_mask(&w.t, r, j, keys, panels * PANEL);
         if (r->softmax == ITH_SOFTMAX_ONLINE)
             pass_maxima(&w.t);
-        block_weights(&w.t, keys);
+        pass_weights(&w.t, keys);
         block_values(&w, panel, keys);
         panel = next;
     }

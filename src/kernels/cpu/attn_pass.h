@@ -6,6 +6,11 @@
  *
  * over the keys j of a block, per query. The kernel computes s and o = o 2^(m - m') + p v.
  *
+ * An m that is given is rounded to an integer inside a run (state that goes in or out is multiplied by what is between
+ * the two), so that s - m is never rounded: 2^(s - m) is 2^s with another exponent. In f32 that matters, for s - m may
+ * be as large as 88 where it counts, and has lost bits of s. A running maximum stays as it is: s - m is exact near it,
+ * and the weight of a lone key is 1.
+ *
  * Included after a vec_<isa>.h, which defines
  *   vec, LANES                     a vector of LANES floats
  *   vec_load, vec_store            64-byte aligned or not
@@ -13,6 +18,8 @@
  *   vec_set, vec_fma(a, b, c) = a b + c, vec_add, vec_sub, vec_mul
  *   vec_max(a, b)                  b where a is NaN
  *   vec_exp2(x)                    0 at -inf, NaN stays; x <= 127
+ *   vec_exp2_row, vec_exp2_from(m), vec_exp2_of(s, row)
+ *                                  2^(s - m) without rounding s - m; m an integer, |m| <= EXP2_FROM_MOST
  *   vec_hmax, vec_hsum             over the lanes
  *   vec_first                      the first lane
  *   vec_load_bf16, vec_load_f16    LANES 16-bit numbers as f32
@@ -27,7 +34,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { ALIGN_FLOATS = 16 };
+enum { ALIGN_FLOATS = 16, EXP2_FROM_MOST = 100 };
 
 /* ---- Reading rows ------------------------------------------------------------------------------------------------ */
 
@@ -137,30 +144,42 @@ static inline float shift_of(float m)
     return isfinite(m) ? m : 0.0f;
 }
 
+/* 2^(m - m of the pass): what state outside is multiplied by to be state inside. */
+static inline float inward(const pass *t, const ith_attn_run *r, int64_t i)
+{
+    return r->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(r->m[i]) - t->shift[i]) : 1.0f;
+}
+
 static inline void pass_load_state(pass *t, const ith_attn_run *r)
 {
     bool fixed = r->softmax == ITH_SOFTMAX_FIXED_M;
     for (int64_t i = 0; i < t->rows; i++) {
         bool mine = i < r->q_rows, old = mine && !r->first;
-        t->m[i] = mine && (fixed || old) ? r->m[i] : -INFINITY;
+        t->m[i] = !mine ? -INFINITY : fixed ? rintf(r->m[i]) : old ? r->m[i] : -INFINITY;
         t->shift[i] = shift_of(t->m[i]);
         t->scale[i] = 1.0f;
         vec_store(t->l + i * LANES, vec_set(0.0f));
-        t->l[i * LANES] = old ? r->l[i] : 0.0f;
         float *o = t->o + i * t->o_stride;
         memset(o, 0, (size_t)t->o_stride * sizeof *o);
-        if (old)
-            memcpy(o, r->o_sum + i * r->head_dim, (size_t)r->head_dim * sizeof *o);
+        if (!old)
+            continue;
+        float factor = inward(t, r, i);
+        t->l[i * LANES] = r->l[i] * factor;
+        for (int64_t d = 0; d < r->head_dim; d++)
+            o[d] = r->o_sum[i * r->head_dim + d] * factor;
     }
 }
 
 static inline void pass_store_state(const pass *t, const ith_attn_run *r)
 {
     for (int64_t i = 0; i < r->q_rows; i++) {
+        const float *o = t->o + i * t->o_stride;
+        float outward = 1.0f / inward(t, r, i);
         if (r->softmax == ITH_SOFTMAX_ONLINE)
             r->m[i] = t->m[i];
-        r->l[i] = vec_hsum(vec_load(t->l + i * LANES));
-        memcpy(r->o_sum + i * r->head_dim, t->o + i * t->o_stride, (size_t)r->head_dim * sizeof(float));
+        r->l[i] = vec_hsum(vec_load(t->l + i * LANES)) * outward;
+        for (int64_t d = 0; d < r->head_dim; d++)
+            r->o_sum[i * r->head_dim + d] = o[d] * outward;
     }
 }
 
@@ -209,14 +228,14 @@ static inline void pass_find_tops(pass *t, int64_t keys)
 }
 
 /* Whatever s is, also NaN: hidden is hidden. */
-static inline void row_mask_bool(float *restrict s, const uint8_t *restrict mask, int64_t keys)
+static inline void pass_row_mask_bool(float *restrict s, const uint8_t *restrict mask, int64_t keys)
 {
     for (int64_t j = 0; j < keys; j++)
         s[j] = mask[j] != 0 ? s[j] : -INFINITY;
 }
 
 /* A mask that is finite hides nothing, however low the sum. */
-static inline void row_mask_additive(float *restrict s, const float *restrict mask, int64_t keys)
+static inline void pass_row_mask_additive(float *restrict s, const float *restrict mask, int64_t keys)
 {
     for (int64_t j = 0; j < keys; j++) {
         float sum = s[j] + to_base2(mask[j]);
@@ -232,9 +251,9 @@ static inline void pass_mask(pass *t, const ith_attn_run *r, int64_t first, int6
     for (int64_t i = 0; i < r->q_rows; i++) {
         float *s = t->s + i * t->s_stride;
         if (r->mask_kind == ITH_MASK_BOOL)
-            row_mask_bool(s, (const uint8_t *)r->mask[i] + first, keys);
+            pass_row_mask_bool(s, (const uint8_t *)r->mask[i] + first, keys);
         else
-            row_mask_additive(s, (const float *)r->mask[i] + first, keys);
+            pass_row_mask_additive(s, (const float *)r->mask[i] + first, keys);
     }
     pass_find_tops(t, filled);
 }
@@ -249,6 +268,32 @@ static inline void pass_maxima(pass *t)
         t->shift[i] = shift_of(m);
         t->scale[i] = vec_first(vec_exp2(vec_set(old - t->shift[i])));
     }
+}
+
+/* p in place of s, and l = l scale + sum_j p_j, lane by lane. */
+static __attribute__((noinline)) void pass_row_weights(float *s, float *l, float scale, float m, int64_t keys)
+{
+    vec sum = vec_mul(vec_set(scale), vec_load(l));
+    bool whole = rintf(m) == m && fabsf(m) <= (float)EXP2_FROM_MOST;
+    vec_exp2_row row = vec_exp2_from(whole ? m : 0.0f);
+    for (int64_t j = 0; whole && j < keys; j += LANES) {
+        vec p = vec_exp2_of(vec_load(s + j), &row);
+        vec_store(s + j, p);
+        sum = vec_add(sum, p);
+    }
+    vec away = vec_set(m); /* a maximum, or so large that s has no more bits than s - m */
+    for (int64_t j = 0; !whole && j < keys; j += LANES) {
+        vec p = vec_exp2_of(vec_sub(vec_load(s + j), away), &row);
+        vec_store(s + j, p);
+        sum = vec_add(sum, p);
+    }
+    vec_store(l, sum);
+}
+
+static inline void pass_weights(pass *t, int64_t keys)
+{
+    for (int64_t i = 0; i < t->rows; i++)
+        pass_row_weights(t->s + i * t->s_stride, t->l + i * LANES, t->scale[i], t->shift[i], keys);
 }
 
 #endif

@@ -129,7 +129,7 @@ static void accumulate(row_state *row, const ith_attn_run *r, const float *s, in
     float shift = shift_of(row->m);
     const float *v = (const float *)r->packed + first * key_floats(D) + 1 + D;
     for (int64_t j = 0; j < keys; j++, v += key_floats(D)) {
-        float p = exp2f(s[j] - shift);
+        float p = (float)exp2((double)s[j] - (double)shift); /* in f32 a fixed m would cost bits of s */
         row->l += p;
         for (int64_t d = 0; d < D; d++)
             row->o[d] += p * v[d];
