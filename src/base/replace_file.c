@@ -1,0 +1,77 @@
+#define _XOPEN_SOURCE 700 /* realpath */
+#include "replace_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST_ATTEMPTS 100
+
+static ith_status refused(ith_context *context, const char *path)
+{
+    return ith_fail(context, ITH_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+/* A new file beside `path`; *temporary is its name, NULL on failure. */
+static int open_beside(ith_context *context, const char *path, char **temporary)
+{
+    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+        *temporary = ith_format(context, "%s.%ld-%d.tmp", path, (long)getpid(), attempt);
+        if (!*temporary) {
+            errno = ENOMEM;
+            return -1;
+        }
+        int file = open(*temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file >= 0)
+            return file;
+        int reason = errno;
+        ith_free(context, *temporary);
+        *temporary = NULL;
+        errno = reason;
+        if (reason != EEXIST)
+            break;
+    }
+    return -1;
+}
+
+/* Everything written, on the disk and closed. */
+static bool fill(int file, bool to_disk, ith_write_fn write, void *user)
+{
+    FILE *stream = fdopen(file, "w");
+    if (!stream) {
+        close(file);
+        return false;
+    }
+    write(stream, user);
+    bool whole = fflush(stream) == 0 && !ferror(stream) && (!to_disk || fsync(file) == 0);
+    return fclose(stream) == 0 && whole;
+}
+
+ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user)
+{
+    struct stat info;
+    char behind[PATH_MAX]; /* symbolic links, so that they stay */
+    bool there = stat(path, &info) == 0;
+    if (there && S_ISDIR(info.st_mode))
+        return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is a folder", path);
+    if (there && !S_ISREG(info.st_mode)) {
+        int file = open(path, O_WRONLY | O_CLOEXEC);
+        return file >= 0 && fill(file, false, write, user) ? ITH_OK : refused(context, path);
+    }
+    const char *target = there && realpath(path, behind) ? behind : path;
+    char *temporary = NULL;
+    int file = open_beside(context, target, &temporary);
+    if (file < 0)
+        return errno == ENOMEM ? ITH_ERR_MEMORY : refused(context, path);
+    ith_status status = ITH_OK;
+    if (!fill(file, true, write, user) || rename(temporary, target)) {
+        status = refused(context, path);
+        unlink(temporary);
+    }
+    ith_free(context, temporary);
+    return status;
+}
