@@ -1,0 +1,189 @@
+/* Random problems under random plans against the definition in double. ITHACA_PROBLEMS sets how many (make check-long:
+ * 1200, up to 4096 long); with 300 or more, every pair of option values has met by the end. */
+#include "kernels/kernel.h"
+#include "support/attention_check.h"
+#include "support/random_case.h"
+
+enum { PLANS_PER_PROBLEM = 3, FEW_PROBLEMS = 90, ENOUGH_FOR_PAIRS = 300 };
+static const int64_t MOST_PRODUCTS =
+    60000000; /* queries x keys x head_dim x heads: what the oracle takes a second for */
+
+static ith_context *context;
+
+/* A plan's kernel must take the problem; if it does not, the next one. Small tiles are of the kernel's steps. */
+static void fit_to_kernel(const draw_table *table, drawn_plan *plan, attention_case *c)
+{
+    const ith_attn_problem *p = &c->problem;
+    const ith_attn_kernel *kernel = ith_attn_kernel_named(c->options.kernel);
+    while (!kernel->supports(p->dtype, p->head_dim, c->options.softmax)) {
+        plan->value[DRAW_KERNEL] = (plan->value[DRAW_KERNEL] + 1) % table->values[DRAW_KERNEL];
+        c->options.kernel = table->kernels[plan->value[DRAW_KERNEL]];
+        kernel = ith_attn_kernel_named(c->options.kernel);
+    }
+    ith_attn_tiles step = kernel->tiles(p->head_dim).step;
+    if (plan->value[DRAW_TILES] == 1)
+        c->options.tiles.block_q = step.block_q;
+    if (plan->value[DRAW_TILES] == 2) {
+        c->options.tiles.block_kv_compute = step.block_kv_compute;
+        c->options.tiles.block_kv = 2 * step.block_kv;
+    }
+}
+
+/* A problem that is not too large for the oracle. */
+static attention_case affordable_case(uint32_t seed, int64_t longest)
+{
+    for (;; longest = longest * 3 / 4) {
+        attention_case c = random_case(seed, longest);
+        const ith_attn_problem *p = &c.problem;
+        if (p->q_len * p->kv_len * p->head_dim * p->heads * p->batch <= MOST_PRODUCTS)
+            return c;
+        case_free(&c);
+    }
+}
+
+static void random_problems_under_random_plans(void **state)
+{
+    (void)state;
+    const char *wanted = getenv("ITHACA_PROBLEMS");
+    uint32_t problems = wanted ? (uint32_t)atoi(wanted) : FEW_PROBLEMS, r = 20;
+    draw_table *table = malloc(sizeof *table);
+    draw_init(context, table);
+    for (uint32_t seed = 1; seed <= problems; seed++) {
+        attention_case c = affordable_case(seed, wanted ? 4096 : 600);
+        int64_t rows = c.problem.batch * c.problem.heads * c.problem.q_len, count = rows * c.problem.head_dim;
+        float *o = malloc((size_t)(count + 1) * sizeof *o), *lse = malloc((size_t)(rows + 1) * sizeof *lse);
+        case_oracle(&c, o, lse);
+        for (int i = 0; i < PLANS_PER_PROBLEM; i++) {
+            drawn_plan plan = draw_plan(table, &r);
+            int ranks;
+            c.options = draw_options(table, &plan, &ranks);
+            fit_to_kernel(table, &plan, &c);
+            if (c.problem.replicated_kv)
+                c.options.exchange = ITH_EXCHANGE_AUTO;
+            draw_mark(table, &plan);
+            check_run(context, &c, ranks);
+            check_result(&c, o, lse, seed);
+        }
+        free(o), free(lse);
+        case_free(&c);
+    }
+    for (int a = 0; problems >= ENOUGH_FOR_PAIRS && a < DRAW_FACTORS; a++)
+        for (int b = a + 1; b < DRAW_FACTORS; b++)
+            for (int i = 0; i < table->values[a] * table->values[b]; i++) {
+                int x = i / table->values[b], y = i % table->values[b];
+                bool possible = a != DRAW_SOFTMAX || b != DRAW_KERNEL || x == 0 ||
+                                ith_attn_kernel_named(table->kernels[y])->supports(ITH_BF16, 64, ITH_SOFTMAX_FIXED_M) ||
+                                ith_attn_kernel_named(table->kernels[y])->supports(ITH_F32, 64, ITH_SOFTMAX_FIXED_M);
+                if (possible && !table->met[a][x][b][y])
+                    print_error("value %d of option %d and value %d of option %d have not met\n", x, a, y, b);
+                assert_true(!possible || table->met[a][x][b][y]);
+            }
+    free(table);
+}
+
+/* The next plan in the order of an odometer; false after the last. */
+static bool next_plan(const draw_table *table, drawn_plan *plan)
+{
+    for (int f = 0; f < DRAW_FACTORS; f++) {
+        if (++plan->value[f] < table->values[f])
+            return true;
+        plan->value[f] = 0;
+    }
+    return false;
+}
+
+/* A small problem under every legal plan; all plans of one kernel with the same tiles and softmax that keep the keys in
+ * one piece (single and ulysses) have the same bits. */
+static void every_plan(uint32_t seed, ith_dtype dtype, case_kind kind)
+{
+    draw_table *table = malloc(sizeof *table);
+    draw_init(context, table);
+    attention_case c = {
+        .problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT, .kind = kind, .wants_lse = true};
+    c.problem.batch = 2, c.problem.heads = 6, c.problem.kv_heads = 3, c.problem.head_dim = 32;
+    c.problem.q_len = 23, c.problem.kv_len = 37, c.problem.dtype = dtype;
+    case_fill(&c, seed, 0);
+    int64_t rows = c.problem.batch * c.problem.heads * c.problem.q_len, count = rows * c.problem.head_dim;
+    size_t bytes = (size_t)(count * ith_dtype_bytes(dtype));
+    float *o = malloc((size_t)count * sizeof *o), *lse = malloc((size_t)rows * sizeof *lse);
+    char *single = malloc(bytes);
+    case_oracle(&c, o, lse);
+    drawn_plan plan = {{0}};
+    do {
+        int ranks;
+        c.options = draw_options(table, &plan, &ranks);
+        drawn_plan fitted = plan;
+        bool taken = ith_attn_kernel_named(c.options.kernel)->supports(dtype, c.problem.head_dim, c.options.softmax);
+        if (!taken || (ranks == 1 && plan.value[DRAW_EXCHANGE]))
+            continue;
+        fit_to_kernel(table, &fitted, &c);
+        check_run(context, &c, ranks);
+        check_result(&c, o, lse, seed);
+        if (plan.value[DRAW_MESH] == 0) /* the first factor to turn: single comes before its like */
+            memcpy(single, c.o_bits, bytes);
+        if (c.options.strategy == ITH_STRATEGY_ULYSSES)
+            assert_memory_equal(single, c.o_bits, bytes);
+    } while (next_plan(table, &plan));
+    free(o), free(lse), free(single), free(table);
+    case_free(&c);
+}
+
+static void every_legal_plan(void **state)
+{
+    (void)state;
+    every_plan(1, ITH_BF16, CASE_UNEVEN);
+    if (getenv("ITHACA_PROBLEMS")) {
+        every_plan(2, ITH_F32, CASE_UNEVEN);
+        every_plan(3, ITH_F16, CASE_OFFSET);
+    }
+}
+
+/* The error does not grow with the number of hops. */
+static void hops_add_no_error(void **state)
+{
+    (void)state;
+    attention_case c = {.problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT, .wants_lse = true};
+    c.problem.heads = 2, c.problem.head_dim = 64, c.problem.q_len = 64, c.problem.kv_len = 1500;
+    case_fill(&c, 4, 0);
+    int64_t rows = c.problem.heads * c.problem.q_len, count = rows * c.problem.head_dim;
+    float *o = malloc((size_t)count * sizeof *o), *lse = malloc((size_t)rows * sizeof *lse);
+    case_oracle(&c, o, lse);
+    for (int softmax = ITH_SOFTMAX_ONLINE; softmax <= ITH_SOFTMAX_FIXED_M; softmax++) {
+        double first = 0;
+        for (int hops = 1; hops <= 16; hops *= 2) {
+            c.options.softmax = (ith_softmax)softmax;
+            c.options.strategy = hops > 1 ? ITH_STRATEGY_RING : ITH_STRATEGY_SINGLE;
+            c.options.exchange = hops > 1 ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_AUTO;
+            check_run(context, &c, hops);
+            check_result(&c, o, lse, 4);
+            double error = relative_l2(c.o, o, count);
+            first = hops == 1 ? error : first;
+            assert_true(error <= 1.5 * first);
+        }
+    }
+    free(o), free(lse);
+    case_free(&c);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    return ith_context_create(NULL, &context) == ITH_OK ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    ith_context_destroy(&context);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_problems_under_random_plans),
+        cmocka_unit_test(every_legal_plan),
+        cmocka_unit_test(hops_add_no_error),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
