@@ -1,4 +1,3 @@
-#define _XOPEN_SOURCE 700 /* realpath */
 #include "replace_file.h"
 
 #include <errno.h>
@@ -13,7 +12,8 @@
 
 static ith_status refused(ith_context *context, const char *path)
 {
-    return ith_fail(context, ITH_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    ith_status status = errno == ENOMEM ? ITH_ERR_MEMORY : ITH_ERR_IO;
+    return ith_fail(context, status, "cannot write %s: %s", path, strerror(errno));
 }
 
 /* A new file beside `path`; *temporary is its name, NULL on failure. */
@@ -66,7 +66,7 @@ ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn
     char *temporary = NULL;
     int file = open_beside(context, target, &temporary);
     if (file < 0)
-        return errno == ENOMEM ? ITH_ERR_MEMORY : refused(context, path);
+        return refused(context, path);
     ith_status status = ITH_OK;
     if (!fill(file, true, write, user) || rename(temporary, target)) {
         status = refused(context, path);

@@ -44,9 +44,6 @@ static void default_mesh(ith_strategy strategy, int ranks, int64_t problems, int
 static ith_status choose_mesh(const ith_attn_options *options, int ranks, ith_attn_setting *s)
 {
     int ulysses = options->ulysses, ring = options->ring;
-    if (ulysses < 0 || ring < 0)
-        return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s is %d, and must be 0 (choose for me) or more",
-                        ulysses < 0 ? "ulysses" : "ring", ulysses < 0 ? ulysses : ring);
     ith_status status = ITH_OK;
     if (!ulysses && !ring)
         default_mesh(options->strategy, ranks, s->problem.batch * s->problem.heads, &ulysses);
@@ -70,9 +67,6 @@ static ith_status choose_mesh(const ith_attn_options *options, int ranks, ith_at
 
 ith_status ith_choose_strategy(const ith_attn_options *options, int ranks, int rank, ith_attn_setting *s)
 {
-    if (options->strategy != ITH_STRATEGY_AUTO && !ith_strategy_find(options->strategy))
-        return ith_fail(s->context, ITH_ERR_ARGUMENT, "strategy is %d, which is none of ith_strategy",
-                        (int)options->strategy);
     ith_status status = choose_mesh(options, ranks, s);
     if (status)
         return status;

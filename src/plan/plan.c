@@ -1,85 +1,90 @@
 /* Plans: a problem and options become a setting and a strategy's state, once; then they are executed. Every step that
  * one rank may fail at and others not is followed by an agreement. */
-#include "../attention/strategy.h"
-#include "agree.h"
-#include "choose.h"
+#include "plan.h"
 
-#include <omp.h>
-#include <stdio.h>
+#include "../base/clock.h"
+#include "agree.h"
+#include "kernel_choice.h"
+#include "settle.h"
+#include "tiles.h"
+
 #include <string.h>
 
-struct ith_plan {
-    ith_comm *comm;
-    ith_attn_setting setting;
-    const ith_strategy_ops *ops; /* NULL until there is a state */
-    ith_strategy_state state;
-    bool owns_axes;
-};
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-/* A rank's context and its communicator's may be two: what is passed between ranks lies in the second. */
-static ith_status agree(ith_context *context, ith_comm *comm, ith_status status)
+static ith_plan *lay_out(const ith_attn_setting *setting, ith_arena *arena, ith_strategy_state *state)
 {
-    if (!comm)
-        return status;
-    if (status && comm->context != context)
-        ith_fail(comm->context, status, "%s", ith_context_error(context));
-    status = ith_comm_agree(comm, status);
-    if (status && comm->context != context)
-        ith_fail(context, status, "%s", ith_context_error(comm->context));
-    return status;
+    ith_plan *plan = ith_arena_take(arena, 1, sizeof *plan);
+    if (!plan) { /* counting */
+        ith_strategy_find(setting->strategy)->lay_out(setting, arena, state);
+        return NULL;
+    }
+    memset(plan, 0, sizeof *plan);
+    plan->setting = *setting;
+    plan->ops = ith_strategy_find(setting->strategy);
+    plan->state.setting = &plan->setting;
+    plan->ops->lay_out(&plan->setting, arena, &plan->state);
+    return plan;
 }
 
-/* What this rank can find out alone. */
-static ith_status prepare(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
-                          ith_comm *comm, ith_plan *plan)
+ith_status ith_plan_size(const ith_attn_setting *setting, int64_t *bytes)
 {
-    if (options->struct_size != sizeof *options)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "options.struct_size is %zu, not %zu: use ITH_ATTN_OPTIONS_INIT",
-                        options->struct_size, sizeof *options);
-    ith_attn_setting *s = &plan->setting;
-    plan->comm = comm;
-    ith_status status = ith_attn_setting_init(context, problem, ith_comm_size(comm), ith_comm_rank(comm), s);
+    ith_strategy_state state = {.setting = setting};
+    ith_arena arena = {0};
+    lay_out(setting, &arena, &state);
+    *bytes = arena.used_bytes;
+    if (arena.overflow)
+        return ith_fail(setting->context, ITH_ERR_MEMORY,
+                        "a plan for this problem takes more memory than a size can hold");
+    return ITH_OK;
+}
+
+static ith_status allocate(const ith_attn_setting *setting, ith_plan **out)
+{
+    ith_arena arena = {0};
+    int64_t bytes = 0;
+    ith_status status = ith_plan_size(setting, &bytes);
     if (status)
         return status;
-    s->threads = omp_get_max_threads();
-    s->kernel = ith_attn_kernel_choose(context, options->kernel, s->problem.dtype, s->problem.head_dim);
-    return s->kernel ? ITH_OK : ITH_ERR_ARGUMENT;
+    arena.base = ith_alloc(setting->context, bytes, 1, "a plan");
+    if (!arena.base)
+        return ITH_ERR_MEMORY;
+    *out = lay_out(setting, &arena, NULL);
+    (*out)->memory_bytes = bytes;
+    return ITH_OK;
 }
 
+/* ---- Creation ---------------------------------------------------------------------------------------------------- */
+
 /* The groups of the mesh's two axes. */
-static ith_status make_axes(ith_plan *plan)
+static ith_status make_axes(ith_comm *comm, ith_plan *plan)
 {
     ith_attn_setting *s = &plan->setting;
+    s->comm = comm;
     if (s->strategy == ITH_STRATEGY_SINGLE)
         return ITH_OK;
     if (s->ring == 1)
-        s->ulysses_comm = plan->comm;
+        s->ulysses_comm = comm;
     if (s->ulysses == 1)
-        s->ring_comm = plan->comm;
+        s->ring_comm = comm;
     if (s->ring == 1 || s->ulysses == 1)
         return ITH_OK;
     plan->owns_axes = true;
-    ith_status status = ith_comm_split(plan->comm, s->ring_index, s->ulysses_index, &s->ulysses_comm);
-    return status ? status : ith_comm_split(plan->comm, s->ulysses_index, s->ring_index, &s->ring_comm);
+    ith_status status = ith_comm_split(comm, s->ring_index, s->ulysses_index, &s->ulysses_comm);
+    if (!status)
+        status = ith_comm_split(comm, s->ulysses_index, s->ring_index, &s->ring_comm);
+    return ith_pass_on(s->context, comm, status);
 }
 
-/* Everything after the ranks know that each has understood its own arguments. */
-static ith_status build(ith_context *context, const ith_attn_options *options, ith_plan *plan)
+/* Every choice, once the ranks know that each has understood its own arguments. */
+static ith_status settle(const ith_attn_options *options, const ith_group *group, ith_comm *comm, ith_attn_setting *s)
 {
-    ith_attn_setting *s = &plan->setting;
-    ith_comm *comm = plan->comm;
-    ith_status status = ith_agree_on_problem(comm, s, options);
+    ith_status status = ith_agree_on_request(comm, s, options);
     if (!status)
-        status = agree(context, comm, ith_choose_strategy(options, ith_comm_size(comm), ith_comm_rank(comm), s));
-    if (!status)
-        status = make_axes(plan);
-    if (status) {
-        if (comm && comm->context != context && ith_context_error(comm->context)[0])
-            ith_fail(context, status, "%s", ith_context_error(comm->context));
-        return status;
-    }
-    plan->ops = ith_strategy_find(s->strategy);
-    return agree(context, comm, plan->ops->create(s, &plan->state));
+        status = ith_agree(s->context, comm, ith_settle_choices(options, group, s));
+    if (!status && !s->kernel)
+        status = ith_kernel_choose(comm, s);
+    return status ? status : ith_agree(s->context, comm, ith_tiles_resolve(&options->tiles, s));
 }
 
 ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
@@ -92,32 +97,50 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
         ith_comm_abort(comm, ITH_ERR_ARGUMENT);
         return ITH_ERR_ARGUMENT;
     }
-    ith_status status = ITH_ERR_MEMORY;
-    ith_plan *plan = ith_alloc_zero(context, 1, sizeof *plan, "a plan");
-    if (plan)
-        status = prepare(context, problem, options ? options : &defaults, comm, plan);
-    if (!out)
-        status = ith_fail(context, ITH_ERR_ARGUMENT, "out is NULL");
-    status = agree(context, comm, status);
+    options = options ? options : &defaults;
+    const ith_group group = {ith_comm_size(comm), ith_comm_rank(comm), comm && comm->ops->share};
+    ith_attn_setting setting;
+    ith_plan *plan = NULL;
+    ith_status status = out ? ith_settle_request(context, problem, options, &group, &setting)
+                            : ith_fail(context, ITH_ERR_ARGUMENT, "out is NULL");
+    status = ith_agree(context, comm, status);
     if (!status)
-        status = build(context, options ? options : &defaults, plan);
+        status = settle(options, &group, comm, &setting);
+    if (!status)
+        status = ith_agree(context, comm, allocate(&setting, &plan));
+    if (!status)
+        status = make_axes(comm, plan);
     if (status) {
-        if (plan) {
-            plan->setting.context = context;
-            ith_plan_destroy(&plan);
-        }
+        ith_plan_destroy(&plan);
         return status;
     }
+    plan->ops->init(&plan->state);
     *out = plan;
     return ITH_OK;
 }
+
+void ith_plan_destroy(ith_plan **plan)
+{
+    if (!plan || !*plan)
+        return;
+    ith_plan *self = *plan;
+    if (self->owns_axes) {
+        ith_comm_destroy(&self->setting.ulysses_comm);
+        ith_comm_destroy(&self->setting.ring_comm);
+    }
+    ith_free(self->setting.context, self);
+    *plan = NULL;
+}
+
+/* ---- Execution --------------------------------------------------------------------------------------------------- */
 
 ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
 {
     if (!plan)
         return ITH_ERR_ARGUMENT;
     ith_context *context = plan->setting.context;
-    ith_comm *comm = plan->comm;
+    ith_comm *comm = plan->setting.comm;
+    double start = ith_clock_seconds();
     ith_status status = ith_attn_tensors_check(&plan->setting, tensors);
     if (status && ith_comm_size(comm) > 1) { /* the others are on their way and would wait for this rank */
         if (comm->context != context)
@@ -126,44 +149,8 @@ ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
     }
     if (status)
         return status;
-    status = plan->ops->execute(&plan->state, tensors);
-    if (status && comm && comm->context != context)
-        ith_fail(context, status, "%s", ith_context_error(comm->context));
+    status = ith_pass_on(context, comm, plan->ops->execute(&plan->state, tensors));
+    plan->state.counters.executions += !status;
+    plan->state.counters.seconds += ith_clock_seconds() - start;
     return status;
-}
-
-const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes)
-{
-    if (!text || !text_bytes)
-        return text;
-    if (!plan) {
-        text[0] = '\0';
-        return text;
-    }
-    const ith_attn_setting *s = &plan->setting;
-    int ranks = ith_comm_size(plan->comm);
-    snprintf(text, text_bytes,
-             "%s over %d rank%s%s, ulysses %d x ring %d\n"
-             "kernel %s, blocks of %lld queries and %lld keys, %d thread%s\n"
-             "rank %d sends %.3f MiB in one execution",
-             plan->ops->name, ranks, ranks == 1 ? "" : "s", s->problem.replicated_kv ? " (keys replicated)" : "",
-             s->ulysses, s->ring, s->kernel->name, (long long)s->kernel->q_block, (long long)s->kernel->kv_block,
-             s->threads, s->threads == 1 ? "" : "s", ith_comm_rank(plan->comm),
-             (double)plan->ops->sent_bytes(&plan->state) / 1048576.0);
-    return text;
-}
-
-void ith_plan_destroy(ith_plan **plan)
-{
-    if (!plan || !*plan)
-        return;
-    ith_plan *self = *plan;
-    if (self->ops)
-        self->ops->destroy(&self->state);
-    if (self->owns_axes) {
-        ith_comm_destroy(&self->setting.ulysses_comm);
-        ith_comm_destroy(&self->setting.ring_comm);
-    }
-    ith_free(self->setting.context, self);
-    *plan = NULL;
 }

@@ -1,0 +1,118 @@
+/* What a plan is: for programs, for people, and before it is made. */
+#include "../attention/chunk.h"
+#include "../attention/volume.h"
+#include "kernel_choice.h"
+#include "plan.h"
+#include "settle.h"
+#include "tiles.h"
+
+#include <stdio.h>
+
+/* memory_bytes: what ith_plan_size says of the setting. */
+static ith_plan_info info_of(const ith_attn_setting *s, int64_t memory_bytes)
+{
+    return (ith_plan_info){
+        .strategy = s->strategy,
+        .ranks = s->ulysses * s->ring,
+        .ulysses = s->ulysses,
+        .ring = s->ring,
+        .direction = s->direction,
+        .chunks = ith_chunk_count(s),
+        .unfolded = s->unfolded,
+        .softmax = s->softmax,
+        .unsmoothed = s->unsmoothed,
+        .exchange = s->exchange,
+        .kernel = s->kernel->name,
+        .tiles = s->tiles,
+        .threads = s->threads,
+        .sent_bytes = ith_volume_bytes(s),
+        .memory_bytes = memory_bytes,
+    };
+}
+
+ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info)
+{
+    if (!plan)
+        return ITH_ERR_ARGUMENT;
+    if (!info)
+        return ith_fail(plan->setting.context, ITH_ERR_ARGUMENT, "info is NULL");
+    *info = info_of(&plan->setting, plan->memory_bytes);
+    return ITH_OK;
+}
+
+ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
+{
+    if (!plan)
+        return ITH_ERR_ARGUMENT;
+    if (!counters)
+        return ith_fail(plan->setting.context, ITH_ERR_ARGUMENT, "counters is NULL");
+    *counters = plan->state.counters;
+    return ITH_OK;
+}
+
+ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
+                            int ranks, int rank, bool shared_memory, ith_plan_info *info)
+{
+    const ith_attn_options defaults = ITH_ATTN_OPTIONS_INIT;
+    const ith_group group = {ranks, rank, shared_memory};
+    ith_attn_setting setting;
+    int64_t bytes = 0;
+    if (!context)
+        return ITH_ERR_ARGUMENT;
+    if (!info)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "info is NULL");
+    if (ranks < 1 || rank < 0 || rank >= ranks)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %d, and must be %s", ranks < 1 ? "ranks" : "rank",
+                        ranks < 1 ? ranks : rank, ranks < 1 ? "at least 1" : "from 0 to ranks - 1");
+    options = options ? options : &defaults;
+    ith_status status = ith_settle_request(context, problem, options, &group, &setting);
+    if (!status)
+        status = ith_settle_choices(options, &group, &setting);
+    if (!status && !setting.kernel)
+        status = ith_kernel_foresee(&setting);
+    if (!status)
+        status = ith_tiles_resolve(&options->tiles, &setting);
+    if (!status)
+        status = ith_plan_size(&setting, &bytes);
+    if (!status)
+        *info = info_of(&setting, bytes);
+    return status;
+}
+
+/* ---- For people -------------------------------------------------------------------------------------------------- */
+
+/* How the ranks exchange, as the end of a line. */
+static const char *exchange_text(const ith_plan_info *info, char *text, size_t text_bytes)
+{
+    if (info->exchange == ITH_EXCHANGE_AUTO)
+        snprintf(text, text_bytes, ", nothing exchanged");
+    else
+        snprintf(text, text_bytes, ", exchange %s in %d chunk%s%s%s", ith_exchange_mode_name(info->exchange),
+                 info->chunks, info->chunks == 1 ? "" : "s", info->unfolded ? ", batch unfolded" : "",
+                 info->ring > 1 ? (info->direction == ITH_DIRECTION_UNI ? ", uni" : ", bidir") : "");
+    return text;
+}
+
+const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes)
+{
+    if (!text || !text_bytes)
+        return text;
+    text[0] = '\0';
+    if (!plan)
+        return text;
+    const ith_attn_setting *s = &plan->setting;
+    ith_plan_info i = info_of(s, plan->memory_bytes);
+    char exchange[96];
+    snprintf(text, text_bytes,
+             "%s over %d rank%s%s, ulysses %d x ring %d%s\n"
+             "softmax %s%s, kernel %s, tiles of %lld queries and %lld/%lld/%lld keys, %d thread%s\n"
+             "rank %d sends %.3f MiB in one execution and holds %.3f MiB",
+             ith_strategy_name(i.strategy), i.ranks, i.ranks == 1 ? "" : "s",
+             s->problem.replicated_kv ? " (keys replicated)" : "", i.ulysses, i.ring,
+             exchange_text(&i, exchange, sizeof exchange), ith_softmax_name(i.softmax),
+             i.unsmoothed ? " (unsmoothed)" : "", i.kernel, (long long)i.tiles.block_q, (long long)i.tiles.block_kv,
+             (long long)i.tiles.block_kv_compute, (long long)i.tiles.block_kv_compute_in, i.threads,
+             i.threads == 1 ? "" : "s", ith_comm_rank(s->comm), (double)i.sent_bytes / 1048576.0,
+             (double)i.memory_bytes / 1048576.0);
+    return text;
+}

@@ -1,0 +1,18 @@
+/* A plan: a setting with every choice made and a strategy's state, in one allocation. */
+#ifndef ITH_PLAN_PLAN_H
+#define ITH_PLAN_PLAN_H
+
+#include "../attention/strategy.h"
+
+struct ith_plan {
+    ith_attn_setting setting;
+    const ith_strategy_ops *ops;
+    ith_strategy_state state;
+    bool owns_axes;
+    int64_t memory_bytes;
+};
+
+/* Bytes that a plan for a setting takes, in one allocation; ITH_ERR_MEMORY if they are more than a size can hold. */
+ith_status ith_plan_size(const ith_attn_setting *setting, int64_t *bytes);
+
+#endif

@@ -1,0 +1,74 @@
+#include "tiles.h"
+
+#include "../base/size.h"
+#include "options.h"
+
+enum { BLOCK_Q, BLOCK_KV };
+
+/* The multiple of step from step to most that is nearest to value. */
+static int64_t nearest_multiple(int64_t value, int64_t step, int64_t most)
+{
+    int64_t below = ith_min64(value / step * step, most / step * step);
+    int64_t above = below + step;
+    if (below < step || (above <= most && above - value < value - below))
+        return above;
+    return below;
+}
+
+static ith_status check_asked(const ith_attn_setting *s, int index, int64_t asked, int64_t step, int64_t most)
+{
+    if (asked % step == 0 && asked <= most)
+        return ITH_OK;
+    return ith_fail(s->context, ITH_ERR_ARGUMENT,
+                    "%s is %lld, and must be a multiple of %lld up to %lld with kernel %s; the nearest is %lld",
+                    ith_tile_name(index), (long long)asked, (long long)step, (long long)most, s->kernel->name,
+                    (long long)nearest_multiple(asked, step, most));
+}
+
+/* What is left open: the best, as far as the problem needs it; room for the tiles inside that are asked for; no more
+ * than the tile around it. */
+static int64_t choose(const ith_attn_tiles *asked, const ith_attn_tile_limits *limits, ith_attn_setting *s, int index)
+{
+    ith_attn_tiles wanted = *asked;
+    ith_attn_tile_limits l = *limits;
+    int64_t step = *ith_tile_at(&l.step, index), most = *ith_tile_at(&l.most, index);
+    int64_t rows = ith_max64(index == BLOCK_Q ? s->problem.q_len : s->problem.kv_len, 1);
+    int64_t size = ith_min64(*ith_tile_at(&l.best, index), ith_round_up(rows, step));
+    for (int i = index + 1; index >= BLOCK_KV && i < ITH_TILES; i++)
+        size = ith_max64(size, ith_min64(ith_round_up(*ith_tile_at(&wanted, i), step), most));
+    if (index > BLOCK_KV)
+        size = ith_min64(size, ith_max64(*ith_tile_at(&s->tiles, index - 1) / step * step, step));
+    return size;
+}
+
+/* The tile holds the one inside it. */
+static ith_status check_nested(const ith_attn_tile_limits *limits, ith_attn_setting *s, int outer)
+{
+    ith_attn_tile_limits l = *limits;
+    int64_t around = *ith_tile_at(&s->tiles, outer), inside = *ith_tile_at(&s->tiles, outer + 1);
+    if (inside <= around)
+        return ITH_OK;
+    return ith_fail(s->context, ITH_ERR_ARGUMENT,
+                    "%s is %lld, and must be at least %s, which is %lld; the nearest with kernel %s is %lld",
+                    ith_tile_name(outer), (long long)around, ith_tile_name(outer + 1), (long long)inside,
+                    s->kernel->name, (long long)ith_round_up(inside, *ith_tile_at(&l.step, outer)));
+}
+
+ith_status ith_tiles_resolve(const ith_attn_tiles *asked, ith_attn_setting *s)
+{
+    ith_attn_tile_limits limits = s->kernel->tiles(s->problem.head_dim);
+    ith_attn_tiles wanted = *asked;
+    for (int i = 0; i < ITH_TILES; i++) {
+        int64_t size = *ith_tile_at(&wanted, i);
+        ith_status status = check_asked(s, i, size, *ith_tile_at(&limits.step, i), *ith_tile_at(&limits.most, i));
+        if (status)
+            return status;
+        *ith_tile_at(&s->tiles, i) = size ? size : choose(asked, &limits, s, i);
+    }
+    for (int outer = BLOCK_KV; outer < ITH_TILES - 1; outer++) {
+        ith_status status = check_nested(&limits, s, outer);
+        if (status)
+            return status;
+    }
+    return ITH_OK;
+}
