@@ -9,8 +9,9 @@
  *     G <= 88 + 126 - t - ceil(log2 Skv) + min(0, log2 max|v|),   88 + log2 Skv + max(0, log2 max|v|) < 127
  *
  * G = ceil(B), or ceil(2 B) if unsmoothed or with a mask that differs between queries; t = 12 for bf16, otherwise 24. A
- * finite key_bias other than 0, or an additive mask, is never let through. Heads that fail take the online softmax.
- * Source: maxdiffusion #436; the gate is stricter than theirs (docs/architecture.md).
+ * finite key_bias other than 0, or an additive mask, is never let through. Nor are logits so large, keys' common part
+ * included, that f32 can be off by more than the room that the second inequality leaves. Heads that fail take the
+ * online softmax. Source: maxdiffusion #436; the gate is stricter than theirs (docs/architecture.md).
  *
  * Sums over keys run in pieces of fixed length from the beginning of each shard, so that a result does not depend on
  * who holds which segment: ulysses has the bits of a single rank. */
@@ -24,7 +25,18 @@
 typedef struct ith_fixed_m {
     const ith_attn_setting *setting;
     ith_heads heads; /* of the last ith_fixed_m_prepare */
-    /* To be completed: arrays taken from the arena. */
+    const struct ith_keyops *ops;
+    int ranks; /* that take the same branch */
+    double c;
+    int64_t pieces, q_pieces; /* of the longest shard and of a query problem */
+    int64_t together;         /* key problems that are gone through at a time */
+    double *sums;             /* [together, pieces, head_dim] */
+    struct key_piece *keys;   /* [keys_count, pieces] */
+    float *queries;           /* [problems, q_pieces]: the largest |q_i|^2 */
+    float *own, *all;         /* what a rank knows of its shard, and what all know: [ranks] of it */
+    float *means;             /* [keys_count, head_dim]: k' */
+    double *bounds;           /* [keys_count]: at least max_j |k_j - k'|, with room for the rounding of c q_i . k' */
+    bool *applies;            /* [problems] */
 } ith_fixed_m;
 
 /* The most that a later ith_fixed_m_prepare may bring. */
@@ -45,7 +57,7 @@ ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const
 
 /* Whether a query problem passes the gate. */
 bool ith_fixed_m_applies(const ith_fixed_m *fixed, int64_t problem);
-/* m_i of `rows` rows of a query problem. Any thread. */
+/* m_i of `rows` rows of a query problem that passes. A row's depends on that row alone. Any thread. */
 void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t problem, const void *const *q, int64_t rows, float *m);
 
 #endif

@@ -1,0 +1,15 @@
+/* Chooses the key operations of the widest instruction set at hand. */
+#include "keyops.h"
+
+const ith_keyops *ith_keyops_choose(uint32_t cpu)
+{
+#if defined(__x86_64__)
+    if (cpu & ITH_CPU_AVX512)
+        return &ith_keyops_avx512;
+    if (cpu & ITH_CPU_AVX2)
+        return &ith_keyops_avx2;
+#else
+    (void)cpu;
+#endif
+    return &ith_keyops_ref;
+}

@@ -1,0 +1,336 @@
+/* The body of keyops.h, included once by a file of each instruction set after it has defined
+ *   vec, LANES                     a vector of LANES floats, LANES a divisor of ITH_KEYOPS_LANES
+ *   vec_load, vec_store, vec_set, vec_add, vec_sub, vec_fma
+ *   vec_load_bf16, vec_load_f16    LANES 16-bit numbers as f32
+ *   vec_transpose(vec [LANES])     in place
+ * as the vec_<isa>.h of the kernels do. Nothing depends on LANES but the speed. */
+#include "../base/dtype.h"
+#include "../base/size.h"
+#include "keyops.h"
+
+enum {
+    PARTS = ITH_KEYOPS_LANES / LANES,
+    COLUMNS = 256, /* of a row that are summed up at a time: in the first-level cache */
+    SUM_ROWS = 64, /* summed up in f32 */
+    TOGETHER = 4,  /* rows, before they are added to the columns */
+    AHEAD = 8      /* rows that are fetched before they are needed: far apart, they are not foreseen by the processor */
+};
+
+/* ITH_KEYOPS_LANES floats. */
+typedef struct wide {
+    vec part[PARTS];
+} wide;
+
+static inline wide wide_zero(void)
+{
+    wide w;
+    for (int i = 0; i < PARTS; i++)
+        w.part[i] = vec_set(0.0f);
+    return w;
+}
+
+static inline wide wide_add(wide a, wide b)
+{
+    for (int i = 0; i < PARTS; i++)
+        a.part[i] = vec_add(a.part[i], b.part[i]);
+    return a;
+}
+
+static inline wide wide_sub(wide a, wide b)
+{
+    for (int i = 0; i < PARTS; i++)
+        a.part[i] = vec_sub(a.part[i], b.part[i]);
+    return a;
+}
+
+/* a b + c */
+static inline wide wide_fma(wide a, wide b, wide c)
+{
+    for (int i = 0; i < PARTS; i++)
+        c.part[i] = vec_fma(a.part[i], b.part[i], c.part[i]);
+    return c;
+}
+
+/* The first steps of a sum over the lanes: lane j takes lane j + 8, then j + 4, ... until a vector is left. */
+static inline vec wide_fold(wide w)
+{
+    for (int half = PARTS / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            w.part[i] = vec_add(w.part[i], w.part[i + half]);
+    return w.part[0];
+}
+
+/* The other steps for LANES folded sums at once. */
+static inline vec sum_folded(vec folded[LANES])
+{
+    vec_transpose(folded);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            folded[i] = vec_add(folded[i], folded[i + half]);
+    return folded[0];
+}
+
+static inline int64_t bytes_of(ith_dtype dtype)
+{
+    return dtype == ITH_F32 ? 4 : 2;
+}
+
+static inline wide wide_load(const void *x, ith_dtype dtype)
+{
+    wide w;
+    for (int i = 0; i < PARTS; i++) {
+        const void *at = (const char *)x + i * LANES * bytes_of(dtype);
+        if (dtype == ITH_F32)
+            w.part[i] = vec_load(at);
+        else
+            w.part[i] = dtype == ITH_BF16 ? vec_load_bf16(at) : vec_load_f16(at);
+    }
+    return w;
+}
+
+/* The first `count` numbers, zeros behind them. Out of the loops over whole parts, which it would slow down. */
+static inline wide wide_load_end(const void *x, ith_dtype dtype, int64_t count)
+{
+    float filled[ITH_KEYOPS_LANES] = {0};
+    memcpy(filled, x, (size_t)(count * bytes_of(dtype)));
+    return wide_load(filled, dtype);
+}
+
+static inline void wide_store(float *x, wide w)
+{
+    for (int i = 0; i < PARTS; i++)
+        vec_store(x + i * LANES, w.part[i]);
+}
+
+static inline const void *number_at(const void *x, ith_dtype dtype, int64_t i)
+{
+    return (const char *)x + i * bytes_of(dtype);
+}
+
+static inline void fetch(const void *row, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch((const char *)row + i);
+}
+
+/* ---- Sums of rows ------------------------------------------------------------------------------------------------ */
+
+/* The next rows that count, at most SUM_ROWS, from number `first` of each. Returns how many rows it went by. */
+static inline int64_t gather(const void **found, int *count, const void *const *x, int64_t rows, ith_dtype dtype,
+                             int64_t first)
+{
+    int64_t row = 0;
+    *count = 0;
+    for (; row < rows && *count < SUM_ROWS; row++)
+        if (x[row] != NULL)
+            found[(*count)++] = number_at(x[row], dtype, first);
+    return row;
+}
+
+/* columns[0..n) += the sum of TOGETHER rows. */
+static inline void add_together(float *columns, const void *const *x, ith_dtype dtype, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + ITH_KEYOPS_LANES <= n; i += ITH_KEYOPS_LANES) {
+        wide low = wide_add(wide_load(number_at(x[0], dtype, i), dtype), wide_load(number_at(x[1], dtype, i), dtype));
+        wide high = wide_add(wide_load(number_at(x[2], dtype, i), dtype), wide_load(number_at(x[3], dtype, i), dtype));
+        wide_store(columns + i, wide_add(wide_load(columns + i, ITH_F32), wide_add(low, high)));
+    }
+    for (int row = 0; i < n && row < TOGETHER; row++) {
+        wide end = wide_load_end(number_at(x[row], dtype, i), dtype, n - i);
+        wide_store(columns + i, wide_add(wide_load(columns + i, ITH_F32), end));
+    }
+}
+
+/* sum[0..n) += the rows x, n <= COLUMNS. */
+static inline void add_run(double *sum, const void **x, int rows, ith_dtype dtype, int64_t n)
+{
+    static const float zeros[COLUMNS];
+    float columns[COLUMNS] = {0};
+    for (int row = 0; row < rows; row += TOGETHER) {
+        for (int i = row + AHEAD; i < row + AHEAD + TOGETHER && i < rows; i++)
+            fetch(x[i], n * bytes_of(dtype));
+        for (; rows < row + TOGETHER; rows++)
+            x[rows] = zeros;
+        add_together(columns, x + row, dtype, n);
+    }
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += (double)columns[i];
+}
+
+static inline int64_t add_all(double *sum, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
+{
+    int64_t counted = 0;
+    for (int64_t first = 0; first < n; first += COLUMNS)
+        for (int64_t row = 0; row < rows;) {
+            const void *found[SUM_ROWS];
+            int count;
+            row += gather(found, &count, x + row, rows - row, dtype, first);
+            add_run(sum + first, found, count, dtype, ith_min64(COLUMNS, n - first));
+            counted += first == 0 ? count : 0;
+        }
+    return counted;
+}
+
+/* Each of these is compiled for the three types. */
+static int64_t add_rows(double *sum, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
+{
+    if (dtype == ITH_F32)
+        return add_all(sum, x, rows, ITH_F32, n);
+    return dtype == ITH_BF16 ? add_all(sum, x, rows, ITH_BF16, n) : add_all(sum, x, rows, ITH_F16, n);
+}
+
+/* ---- Distances --------------------------------------------------------------------------------------------------- */
+
+/* |x - centre|^2, folded. */
+static inline vec distance(const float *centre, const void *x, ith_dtype dtype, int64_t n)
+{
+    wide squares = wide_zero();
+    int64_t i = 0;
+    for (; i + ITH_KEYOPS_LANES <= n; i += ITH_KEYOPS_LANES) {
+        wide w = wide_load(number_at(x, dtype, i), dtype);
+        if (centre != NULL)
+            w = wide_sub(w, wide_load(centre + i, ITH_F32));
+        squares = wide_fma(w, w, squares);
+    }
+    if (i < n) {
+        wide w = wide_load_end(number_at(x, dtype, i), dtype, n - i);
+        if (centre != NULL)
+            w = wide_sub(w, wide_load_end(centre + i, ITH_F32, n - i));
+        squares = wide_fma(w, w, squares);
+    }
+    return wide_fold(squares);
+}
+
+/* The larger is found by the bits: those of NaN are above all others. */
+static inline float farthest(const float *centre, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
+{
+    uint32_t most = 0;
+    for (int64_t row = 0; row < rows; row += LANES) {
+        vec folded[LANES];
+        for (int i = 0; i < LANES; i++) {
+            const void *ahead = row + i + AHEAD < rows ? x[row + i + AHEAD] : NULL;
+            bool counts = row + i < rows && x[row + i] != NULL;
+            if (ahead != NULL)
+                fetch(ahead, n * bytes_of(dtype));
+            folded[i] = counts ? distance(centre, x[row + i], dtype, n) : vec_set(0.0f);
+        }
+        float squares[LANES];
+        vec_store(squares, sum_folded(folded));
+        for (int i = 0; i < LANES; i++) {
+            uint32_t bits = ith_f32_bits(squares[i]);
+            most = bits > most ? bits : most;
+        }
+    }
+    return ith_f32_from_bits(most);
+}
+
+static float most_distance(const float *centre, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
+{
+    if (dtype == ITH_F32)
+        return farthest(centre, x, rows, ITH_F32, n);
+    return dtype == ITH_BF16 ? farthest(centre, x, rows, ITH_BF16, n) : farthest(centre, x, rows, ITH_F16, n);
+}
+
+/* ---- Magnitudes, on the bits without their sign: they are ordered like the numbers, and NaN is above infinity ------
+ */
+
+static uint32_t most_bits_16(const void *const *x, int64_t rows, int64_t n)
+{
+    int16_t columns[COLUMNS] = {0}, most = 0;
+    for (int64_t first = 0; first < n; first += COLUMNS)
+        for (int64_t row = 0; row < rows; row++) {
+            const uint16_t *from = (const uint16_t *)x[row] + first;
+            for (int64_t i = 0; x[row] != NULL && i < ith_min64(COLUMNS, n - first); i++) {
+                int16_t bits = (int16_t)(from[i] & 0x7fffu);
+                columns[i] = bits > columns[i] ? bits : columns[i];
+            }
+        }
+    for (int i = 0; i < COLUMNS; i++)
+        most = columns[i] > most ? columns[i] : most;
+    return (uint32_t)most;
+}
+
+static uint32_t most_bits_32(const void *const *x, int64_t rows, int64_t n)
+{
+    int32_t columns[COLUMNS] = {0}, most = 0;
+    for (int64_t first = 0; first < n; first += COLUMNS)
+        for (int64_t row = 0; row < rows; row++) {
+            const uint32_t *from = (const uint32_t *)x[row] + first;
+            for (int64_t i = 0; x[row] != NULL && i < ith_min64(COLUMNS, n - first); i++) {
+                int32_t bits = (int32_t)(from[i] & 0x7fffffffu);
+                columns[i] = bits > columns[i] ? bits : columns[i];
+            }
+        }
+    for (int i = 0; i < COLUMNS; i++)
+        most = columns[i] > most ? columns[i] : most;
+    return (uint32_t)most;
+}
+
+static float most_magnitude(const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
+{
+    if (dtype == ITH_F32)
+        return ith_f32_from_bits(most_bits_32(x, rows, n));
+    uint32_t bits = most_bits_16(x, rows, n);
+    return dtype == ITH_BF16 ? ith_f32_from_bf16((uint16_t)bits) : ith_f32_from_f16((uint16_t)bits);
+}
+
+/* ---- Products with one vector -------------------------------------------------------------------------------------
+ */
+
+/* x . y and |x|^2, folded. */
+static inline void dot_folded(vec *dot, vec *square, const float *y, const void *x, ith_dtype dtype, int64_t n)
+{
+    wide products = wide_zero(), squares = wide_zero();
+    int64_t i = 0;
+    for (; i + ITH_KEYOPS_LANES <= n; i += ITH_KEYOPS_LANES) {
+        wide w = wide_load(number_at(x, dtype, i), dtype);
+        squares = wide_fma(w, w, squares);
+        if (y != NULL)
+            products = wide_fma(w, wide_load(y + i, ITH_F32), products);
+    }
+    if (i < n) {
+        wide w = wide_load_end(number_at(x, dtype, i), dtype, n - i);
+        squares = wide_fma(w, w, squares);
+        if (y != NULL)
+            products = wide_fma(w, wide_load_end(y + i, ITH_F32, n - i), products);
+    }
+    *dot = wide_fold(products);
+    *square = wide_fold(squares);
+}
+
+static inline void dots_of(float *dot, float *square, const float *y, const void *const *x, int64_t rows,
+                           ith_dtype dtype, int64_t n)
+{
+    for (int64_t first = 0; first < rows; first += LANES) {
+        int64_t here = ith_min64(LANES, rows - first);
+        vec dot_vecs[LANES], square_vecs[LANES];
+        for (int row = 0; row < LANES; row++) {
+            dot_vecs[row] = square_vecs[row] = vec_set(0.0f);
+            if (row < here)
+                dot_folded(dot_vecs + row, square_vecs + row, y, x[first + row], dtype, n);
+        }
+        float sums[LANES];
+        vec_store(sums, sum_folded(dot_vecs));
+        memcpy(dot + first, sums, (size_t)here * sizeof *dot);
+        vec_store(sums, sum_folded(square_vecs));
+        memcpy(square + first, sums, (size_t)here * sizeof *square);
+    }
+}
+
+static void dots(float *dot, float *square, const float *y, const void *const *x, int64_t rows, ith_dtype dtype,
+                 int64_t n)
+{
+    if (dtype == ITH_F32)
+        dots_of(dot, square, y, x, rows, ITH_F32, n);
+    else if (dtype == ITH_BF16)
+        dots_of(dot, square, y, x, rows, ITH_BF16, n);
+    else
+        dots_of(dot, square, y, x, rows, ITH_F16, n);
+}
+
+#define ITH_KEYOPS_TABLE(isa)                                                                                          \
+    {                                                                                                                  \
+        .name = isa, .add_rows = add_rows, .most_distance = most_distance, .most_magnitude = most_magnitude,           \
+        .dots = dots                                                                                                   \
+    }
