@@ -1,9 +1,10 @@
-/* The context: allocator, log, last error, memory count. */
+/* The context: allocator, log, last error, and what a family of contexts has in common. */
 #include "context.h"
 
 #include "cpu.h"
 #include "size.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,10 +13,17 @@
 
 #define ALIGNMENT 64
 
-/* One per family of contexts, in its root. */
 typedef struct memory_count {
     atomic_int_fast64_t current_bytes, peak_bytes;
 } memory_count;
+
+/* One per family of contexts, in its root. Its own memory is not counted, like that of the contexts themselves. */
+typedef struct family {
+    memory_count count;
+    _Atomic(struct ith_trace *) trace;
+    pthread_mutex_t wisdom_lock;
+    void *wisdom; /* under the lock */
+} family;
 
 struct ith_context {
     ith_allocator allocator;
@@ -23,8 +31,9 @@ struct ith_context {
     void *log_user;
     ith_log_level log_level;
     uint32_t cpu;
-    memory_count own_count;
-    memory_count *count;
+    int rank; /* in the trace */
+    family *family;
+    family own; /* of a root */
     char error[ITH_ERROR_BYTES];
 };
 
@@ -50,7 +59,6 @@ static ith_context *context_new(const ith_allocator *allocator)
         return NULL;
     memset(context, 0, sizeof *context);
     context->allocator = *allocator;
-    context->count = &context->own_count;
     return context;
 }
 
@@ -65,6 +73,8 @@ ith_status ith_context_create(const ith_context_options *options, ith_context **
     ith_context *context = context_new(options->allocator ? options->allocator : &system_allocator);
     if (!context)
         return ITH_ERR_MEMORY;
+    context->own.wisdom_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    context->family = &context->own;
     context->log = options->log;
     context->log_user = options->log_user;
     context->log_level = options->log_level;
@@ -85,9 +95,17 @@ ith_status ith_context_clone(ith_context *parent, ith_context **out)
     context->log_user = parent->log_user;
     context->log_level = parent->log_level;
     context->cpu = parent->cpu;
-    context->count = parent->count;
+    context->rank = parent->rank;
+    context->family = parent->family;
     *out = context;
     return ITH_OK;
+}
+
+static void family_release(ith_context *root)
+{
+    ith_context_drop(root, ith_context_set_trace(root, NULL));
+    ith_context_drop(root, root->own.wisdom);
+    pthread_mutex_destroy(&root->own.wisdom_lock);
 }
 
 void ith_context_destroy(ith_context **context)
@@ -95,6 +113,8 @@ void ith_context_destroy(ith_context **context)
     if (!context || !*context)
         return;
     ith_allocator allocator = (*context)->allocator;
+    if ((*context)->family == &(*context)->own)
+        family_release(*context);
     allocator.release(allocator.user, *context);
     *context = NULL;
 }
@@ -109,9 +129,20 @@ uint32_t ith_context_cpu(const ith_context *context)
     return context->cpu;
 }
 
+int ith_context_rank(const ith_context *context)
+{
+    return context->rank;
+}
+
+void ith_context_set_rank(ith_context *context, int rank)
+{
+    context->rank = rank;
+}
+
 ith_memory_use ith_context_memory(const ith_context *context)
 {
-    ith_memory_use use = {atomic_load(&context->count->current_bytes), atomic_load(&context->count->peak_bytes)};
+    ith_memory_use use = {atomic_load(&context->family->count.current_bytes),
+                          atomic_load(&context->family->count.peak_bytes)};
     return use;
 }
 
@@ -149,7 +180,54 @@ void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
     context->log(context->log_user, level, line);
 }
 
-/* ---- Memory: a block is preceded by one aligned header that holds its size ------------------------------------------ */
+/* ---- What the family has in common ------------------------------------------------------------------------------- */
+
+void *ith_context_keep(ith_context *context, int64_t bytes, const char *what)
+{
+    void *block = NULL;
+    if (bytes >= 0)
+        block = context->allocator.allocate(context->allocator.user, (size_t)bytes, ALIGNMENT);
+    if (!block) {
+        ith_fail(context, ITH_ERR_MEMORY, "out of memory for %s: %.1f MiB asked for", what, (double)bytes / 1048576.0);
+        return NULL;
+    }
+    return memset(block, 0, (size_t)bytes);
+}
+
+void ith_context_drop(ith_context *context, void *block)
+{
+    if (block)
+        context->allocator.release(context->allocator.user, block);
+}
+
+struct ith_trace *ith_context_trace(const ith_context *context)
+{
+    return atomic_load_explicit(&context->family->trace, memory_order_acquire);
+}
+
+struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *trace)
+{
+    return atomic_exchange(&context->family->trace, trace);
+}
+
+void *ith_context_lock_wisdom(ith_context *context, int64_t bytes)
+{
+    family *shared = context->family;
+    pthread_mutex_lock(&shared->wisdom_lock);
+    if (!shared->wisdom)
+        shared->wisdom = ith_context_keep(context, bytes, "wisdom");
+    if (!shared->wisdom)
+        pthread_mutex_unlock(&shared->wisdom_lock);
+    return shared->wisdom;
+}
+
+void ith_context_unlock_wisdom(ith_context *context)
+{
+    pthread_mutex_unlock(&context->family->wisdom_lock);
+}
+
+/* ---- Memory: a block is preceded by one aligned header that holds its size ------------------------------------------
+ */
 
 static void count_add(memory_count *count, int64_t bytes)
 {
@@ -170,11 +248,11 @@ void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const c
     char *block = context->allocator.allocate(context->allocator.user, (size_t)total, ALIGNMENT);
     if (!block) {
         ith_fail(context, ITH_ERR_MEMORY, "out of memory for %s: %.1f MiB asked for, %.1f MiB in use", what,
-                 (double)bytes / 1048576.0, (double)atomic_load(&context->count->current_bytes) / 1048576.0);
+                 (double)bytes / 1048576.0, (double)atomic_load(&context->family->count.current_bytes) / 1048576.0);
         return NULL;
     }
     memcpy(block, &total, sizeof total);
-    count_add(context->count, total);
+    count_add(&context->family->count, total);
     return block + ALIGNMENT;
 }
 
@@ -193,7 +271,7 @@ void ith_free(ith_context *context, void *pointer)
     char *block = (char *)pointer - ALIGNMENT;
     int64_t total = 0;
     memcpy(&total, block, sizeof total);
-    atomic_fetch_sub(&context->count->current_bytes, total);
+    atomic_fetch_sub(&context->family->count.current_bytes, total);
     context->allocator.release(context->allocator.user, block);
 }
 

@@ -32,4 +32,23 @@ ITH_PRIVATE char *ith_strdup(ith_context *context, const char *text);
 /* printf into a new string, to be freed with ith_free; NULL as ith_alloc. */
 ITH_PRIVATE char *ith_format(ith_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The rank that the context works for, which is its row in a trace; 0 at first, and its parent's for a clone. */
+ITH_PRIVATE int ith_context_rank(const ith_context *context);
+ITH_PRIVATE void ith_context_set_rank(ith_context *context, int rank);
+
+/* What a context, its parent and all their clones have in common. It goes with the root of the family, and is not
+ * counted as memory in use. */
+
+/* bytes of zeros, aligned to 64; NULL with a recorded sentence. To be released by ith_context_drop of any of the
+ * family, which accepts NULL. */
+ITH_PRIVATE void *ith_context_keep(ith_context *context, int64_t bytes, const char *what);
+ITH_PRIVATE void ith_context_drop(ith_context *context, void *block);
+/* See trace.h; NULL: nothing is recorded. The setter returns the one before; the last is dropped with the family. */
+ITH_PRIVATE struct ith_trace *ith_context_trace(const ith_context *context);
+ITH_PRIVATE struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *trace);
+/* The family's block for wisdom, of as many bytes in every call, zeros at first. Nobody else has it until it is
+ * unlocked. NULL, and not locked, with a recorded sentence if there is no memory for it. */
+ITH_PRIVATE void *ith_context_lock_wisdom(ith_context *context, int64_t bytes);
+ITH_PRIVATE void ith_context_unlock_wisdom(ith_context *context);
+
 #endif
