@@ -1,0 +1,18 @@
+/* 2^x for weights that are rounded to 16 bits: a term less than vec_exp2. */
+#ifndef ITH_KERNELS_EXP2_SHORT_AVX512_H
+#define ITH_KERNELS_EXP2_SHORT_AVX512_H
+
+#include "vec_avx512.h"
+
+/* 2^x = 2^floor(x) 2^f, f in [0, 1): a polynomial of degree 4 with P(0) = 1, minimax in relative error (3e-6). */
+static inline vec vec_exp2_short(vec x)
+{
+    vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    vec p = vec_fma(f, vec_set(1.3426700892e-2f), vec_set(5.2242447540e-2f));
+    p = vec_fma(p, f, vec_set(2.4128021723e-1f));
+    p = vec_fma(p, f, vec_set(6.9304484333e-1f));
+    p = vec_fma(p, f, vec_set(1.0f));
+    return _mm512_scalef_ps(p, x);
+}
+
+#endif

@@ -1,0 +1,465 @@
+/* Partial attention of bf16 tensors with bf16 dot products, AVX-512 (VDPBF16PS: two products of bf16 onto a sum in
+ * f32).
+ *
+ *     s_ij = c (q_i . k_j) + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
+ *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = l_i / l'_i sum_j p'_ij v_j     m_i: attn_pass.h
+ *
+ * with p' the weights rounded to bf16 and l' their sum: o / l is then a mean whose weights add up to 1, and the value
+ * of a lone key comes out as it went in.
+ *
+ * q, k and v are multiplied as they come, c in f32 once the dot product is there. The instruction takes denormals for
+ * zero: what is lost is below 2^-126, and fixed_m's gate keeps weights that matter above it.
+ *
+ * Packed. Panels of PANEL keys, in words of 32 bits: b [PANEL], f32 | k in pairs along D, transposed
+ * [(D + 1) / 2][PANEL] | v in pairs of keys, in chunks of TILE_VECS vectors [chunk][PANEL / 2][width]. The last panel
+ * is filled up with absent keys (b = -inf, k = v = 0), an odd D with a zero; D is filled up to whole vectors in v.
+ *
+ * Loops. A run takes its queries over all keys, block_kv_compute of them at a time:
+ *     scores   for each panel, for each tile of ROWS queries: a ROWS x PANEL tile of q k, summed over D in registers;
+ *              then s and its maxima (online, or a mask) or at once p and l (fixed_m without a mask)
+ *     weights  for each row, if there is only s so far: mask, the new maximum, p in the place of s, l
+ *     values   for each chunk of v, for each tile of ROWS queries: a ROWS x width tile of o, summed over the block's
+ *              keys in registers, then o = o 2^(m - m') + tile
+ *
+ * Rows that fill up the last tile of queries are zeros and are computed like the others: a row's arithmetic is the same
+ * wherever it stands. */
+#include "../avx512/exp2_short_avx512.h"
+
+#include "../attn_pass.h"
+
+#define ROWS 6
+#define TILE_VECS 4 /* 24 sums, 4 vectors of k or v, 1 of q or p */
+enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 192, BLOCK_KEYS = 512 };
+
+static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
+{
+    return dtype == ITH_BF16 && attn_takes(dtype, head_dim, softmax);
+}
+
+static ith_attn_tile_limits tiles(int64_t head_dim)
+{
+    (void)head_dim;
+    return (ith_attn_tile_limits){.best = {BLOCK_Q, 4096, BLOCK_KEYS, PANEL},
+                                  .step = {ROWS, PANEL, PANEL, PANEL},
+                                  .most = {1024 * ROWS, 65536 * PANEL, 64 * PANEL, PANEL}};
+}
+
+/* ---- Packed keys and values -------------------------------------------------------------------------------------- */
+
+static int64_t pairs_of(int64_t count)
+{
+    return ith_div_up(count, 2);
+}
+
+/* D filled up to whole vectors. */
+static int64_t padded_dim(int64_t D)
+{
+    return ith_round_up(D, LANES);
+}
+
+static int64_t panel_words(int64_t D)
+{
+    return PANEL + PANEL * pairs_of(D) + PANEL / 2 * padded_dim(D);
+}
+
+static const float *panel_keys(const float *panel)
+{
+    return panel + PANEL;
+}
+
+static const float *panel_values(const float *panel, int64_t D)
+{
+    return panel + PANEL + PANEL * pairs_of(D);
+}
+
+static int64_t packed_bytes(int64_t keys, int64_t head_dim)
+{
+    int64_t bytes;
+    if (keys > INT64_MAX - PANEL ||
+        !ith_size_mul(ith_div_up(keys, PANEL), panel_words(head_dim) * (int64_t)sizeof(uint32_t), &bytes))
+        return -1;
+    return bytes;
+}
+
+/* Bit i for each of the first `count` of 32. */
+static inline __mmask32 first_of_32(int64_t count)
+{
+    return count >= 32 ? 0xffffffffu : (1u << count) - 1u;
+}
+
+/* LANES pairs of a row of D from element d on, zeros behind its end; of an absent row zeros. */
+static inline vec load_pairs(const uint16_t *row, int64_t d, int64_t D)
+{
+    if (row == NULL)
+        return vec_set(0.0f);
+    return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(first_of_32(D - d), row + d));
+}
+
+static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
+{
+    for (int64_t i = 0; i < PANEL; i += LANES) {
+        const void *row[LANES];
+        for (int64_t r = 0; r < LANES; r++)
+            row[r] = key_row(p, p->k, first + i + r);
+        for (int64_t d = 0; d < p->head_dim; d += 2 * LANES) {
+            vec block[LANES];
+            for (int64_t r = 0; r < LANES; r++)
+                block[r] = load_pairs(row[r], d, p->head_dim);
+            vec_transpose(block);
+            for (int64_t c = 0; c < ith_min64(LANES, pairs_of(p->head_dim - d)); c++)
+                vec_store(k + (d / 2 + c) * PANEL + i, block[c]);
+        }
+    }
+}
+
+/* LANES numbers of a row of D from element d on, each in the lower half of a word. */
+static inline __m512i load_lower(const uint16_t *row, int64_t d, int64_t D)
+{
+    if (row == NULL)
+        return _mm512_setzero_si512();
+    __mmask16 there = (__mmask16)first_of_32(ith_min64(LANES, D - d));
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + d));
+}
+
+static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
+{
+    int64_t D = p->head_dim, padded = padded_dim(D);
+    for (int64_t i = 0; i < PANEL; i += 2) {
+        const void *even = key_row(p, p->v, first + i), *odd = key_row(p, p->v, first + i + 1);
+        for (int64_t d = 0; d < D; d += LANES) {
+            int64_t chunk = d / PANEL * PANEL, width = ith_min64(PANEL, padded - chunk);
+            __m512i upper = _mm512_slli_epi32(load_lower(odd, d, D), 16);
+            _mm512_storeu_si512(v + chunk * (PANEL / 2) + i / 2 * width + (d - chunk),
+                                _mm512_or_si512(load_lower(even, d, D), upper));
+        }
+    }
+}
+
+static void pack(const ith_attn_pack *p)
+{
+    float *panel = (float *)p->packed + p->first / PANEL * panel_words(p->head_dim);
+    for (int64_t first = 0; first < p->keys; first += PANEL, panel += panel_words(p->head_dim)) {
+        for (int64_t i = 0; i < PANEL; i++)
+            panel[i] = key_bias2(p, first + i);
+        pack_keys((float *)panel_keys(panel), p, first);
+        pack_values((float *)panel_values(panel, p->head_dim), p, first);
+    }
+}
+
+/* ---- Scratch: the queries of a run and their pass ---------------------------------------------------------------- */
+
+typedef struct work {
+    pass t;
+    const ith_attn_run *r;
+    int64_t D, pairs, padded, block; /* block: keys, block_kv_compute */
+    uint32_t *q;                     /* [rows / ROWS][pairs][ROWS] */
+    float *rounded;                  /* [rows][LANES]: l', lane by lane */
+    float c;
+} work;
+
+static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
+{
+    int64_t words = ith_round_up(tiles->block_q * pairs_of(head_dim), ALIGN_FLOATS) + tiles->block_q * LANES +
+                    pass_floats(tiles->block_q, padded_dim(head_dim), tiles->block_kv_compute);
+    return words * (int64_t)sizeof(float);
+}
+
+static work work_of(const ith_attn_run *r)
+{
+    int64_t D = r->head_dim, rows = ith_round_up(r->q_rows, ROWS), block = r->tiles.block_kv_compute;
+    work w = {.r = r, .D = D, .pairs = pairs_of(D), .padded = padded_dim(D), .block = block};
+    w.c = r->scale * (float)M_LOG2E;
+    w.q = r->scratch;
+    w.rounded = (float *)r->scratch + ith_round_up(rows * w.pairs, ALIGN_FLOATS);
+    w.t = pass_in(w.rounded + rows * LANES, rows, w.padded, block);
+    return w;
+}
+
+/* The queries transposed by tiles, in pairs. */
+static void load_queries(work *w)
+{
+    for (int64_t i = 0; i < w->t.rows; i++) {
+        const uint16_t *row = i < w->r->q_rows ? w->r->q[i] : NULL;
+        uint32_t *q = w->q + i / ROWS * ROWS * w->pairs + i % ROWS;
+        for (int64_t d = 0; d < w->D; d += 2 * LANES) {
+            uint32_t x[LANES];
+            _mm512_storeu_ps(x, load_pairs(row, d, w->D));
+            for (int64_t e = 0; e < ith_min64(LANES, pairs_of(w->D - d)); e++)
+                q[(d / 2 + e) * ROWS] = x[e];
+        }
+    }
+}
+
+/* ---- The three loops --------------------------------------------------------------------------------------------- */
+
+static inline vec vec_dot(vec sum, vec a, vec b)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
+
+static inline vec vec_set_pair(const void *pair)
+{
+    uint32_t word;
+    memcpy(&word, pair, sizeof word);
+    return _mm512_castsi512_ps(_mm512_set1_epi32((int)word));
+}
+
+/* A tile of q k, and what becomes of it: rows of s, or of p in the same places, and sums or maxima. */
+typedef struct score_tile {
+    float *s;
+    int64_t s_stride;
+    float *top, *l, *rounded; /* [ROWS][LANES] */
+    const float *m;           /* [ROWS] */
+    const float *panel;
+    const uint32_t *q; /* [pairs][ROWS] */
+    int64_t pairs;
+    float c;
+} score_tile;
+
+/* sum [ROWS][TILE_VECS] = q k */
+static inline __attribute__((always_inline)) void tile_dots(vec sum[ROWS][TILE_VECS], const score_tile *t)
+{
+    const float *k = panel_keys(t->panel);
+    const uint32_t *q = t->q;
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS; n++)
+            sum[r][n] = vec_set(0.0f);
+    for (int64_t d = 0; d < t->pairs; d++, q += ROWS, k += PANEL) {
+        vec x[TILE_VECS];
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS; n++)
+            x[n] = vec_load(k + n * LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; r++) {
+            vec y = vec_set_pair(q + r);
+#pragma GCC unroll 16
+            for (int n = 0; n < TILE_VECS; n++)
+                sum[r][n] = vec_dot(sum[r][n], x[n], y);
+        }
+    }
+}
+
+/* s = c q k + b, and its maxima into top. */
+static __attribute__((noinline)) void tile_scores(const score_tile *t)
+{
+    vec sum[ROWS][TILE_VECS], c = vec_set(t->c);
+    tile_dots(sum, t);
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++) {
+        vec most = vec_load(t->top + r * LANES);
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS; n++) {
+            vec s = vec_fma(sum[r][n], c, vec_load(t->panel + n * LANES));
+            most = vec_max(s, most);
+            vec_store(t->s + r * t->s_stride + n * LANES, s);
+        }
+        vec_store(t->top + r * LANES, most);
+    }
+}
+
+/* 32 weights as bf16, in the order of their keys; their sums onto l'. */
+static inline vec store_weights(float *p, vec a, vec b, vec rounded)
+{
+    vec pairs = (vec)_mm512_cvtne2ps_pbh(b, a);
+    vec_store(p, pairs);
+    return vec_dot(rounded, pairs, _mm512_castsi512_ps(_mm512_set1_epi32(0x3f803f80))); /* times 1 */
+}
+
+/* p = 2^(c q k + (b - m)), and its sums onto l and l'. */
+static __attribute__((noinline)) void tile_weights(const score_tile *t)
+{
+    vec sum[ROWS][TILE_VECS], c = vec_set(t->c);
+    tile_dots(sum, t);
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++) {
+        vec l = vec_load(t->l + r * LANES), rounded = vec_load(t->rounded + r * LANES), m = vec_set(t->m[r]);
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS; n += 2) {
+            vec a = vec_exp2_short(vec_fma(sum[r][n], c, vec_sub(vec_load(t->panel + n * LANES), m)));
+            vec b = vec_exp2_short(vec_fma(sum[r][n + 1], c, vec_sub(vec_load(t->panel + (n + 1) * LANES), m)));
+            l = vec_add(vec_add(a, b), l);
+            rounded = store_weights(t->s + r * t->s_stride + n / 2 * LANES, a, b, rounded);
+        }
+        vec_store(t->rounded + r * LANES, rounded);
+        vec_store(t->l + r * LANES, l);
+    }
+}
+
+static void block_scores(work *w, const float *panel, int64_t panels, bool at_once)
+{
+    pass *t = &w->t;
+    score_tile tile = {.s_stride = t->s_stride, .panel = panel, .pairs = w->pairs, .c = w->c};
+    for (int64_t n = 0; n < panels; n++, tile.panel += panel_words(w->D))
+        for (int64_t i = 0; i < t->rows; i += ROWS) {
+            tile.s = t->s + i * t->s_stride + n * (at_once ? PANEL / 2 : PANEL);
+            tile.top = t->top + i * LANES;
+            tile.l = t->l + i * LANES;
+            tile.rounded = w->rounded + i * LANES;
+            tile.m = t->shift + i;
+            tile.q = w->q + i * w->pairs;
+            if (at_once)
+                tile_weights(&tile);
+            else
+                tile_scores(&tile);
+        }
+}
+
+/* p in place of s (half as long), l and l', of row i. keys: a multiple of PANEL. */
+static __attribute__((noinline)) void row_weights(const work *w, int64_t i, int64_t keys)
+{
+    float *s = w->t.s + i * w->t.s_stride, *l = w->t.l + i * LANES, *rounded = w->rounded + i * LANES;
+    vec shift = vec_set(w->t.shift[i]), scale = vec_set(w->t.scale[i]);
+    vec sum = vec_mul(scale, vec_load(l)), sum_rounded = vec_mul(scale, vec_load(rounded));
+    for (int64_t j = 0; j < keys; j += 2 * LANES) {
+        vec a = vec_exp2_short(vec_sub(vec_load(s + j), shift));
+        vec b = vec_exp2_short(vec_sub(vec_load(s + j + LANES), shift));
+        sum = vec_add(vec_add(a, b), sum);
+        sum_rounded = store_weights(s + j / 2, a, b, sum_rounded);
+    }
+    vec_store(l, sum);
+    vec_store(rounded, sum_rounded);
+}
+
+/* A tile of o [ROWS][vecs], rows `padded` apart, and what goes into it. */
+typedef struct value_tile {
+    float *o;
+    int64_t padded;
+    const float *scale, *p; /* [ROWS]; [ROWS] rows of bf16, p_stride words apart */
+    int64_t p_stride;
+    const float *v; /* the chunk in the block's first panel; the next panel's is `panel_stride` further on */
+    int64_t panel_stride, panels;
+} value_tile;
+
+/* o = o scale + p v, over the block's keys. (Both bounds of the inner loops: clang unrolls by the one that it sees
+ * before it inlines, and without it keeps the sums in memory.) */
+static inline __attribute__((always_inline)) void tile_values_of(const value_tile *t, const int vecs)
+{
+    const float *p = t->p, *v = t->v;
+    int64_t p_stride = t->p_stride;
+    vec sum[ROWS][TILE_VECS];
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS && n < vecs; n++)
+            sum[r][n] = vec_set(0.0f);
+    for (int64_t panel = 0; panel < t->panels; panel++, v += t->panel_stride) {
+        const float *x = v;
+        for (int64_t j = 0; j < PANEL / 2; j++, x += vecs * LANES, p++) {
+            vec value[TILE_VECS];
+#pragma GCC unroll 16
+            for (int n = 0; n < TILE_VECS && n < vecs; n++)
+                value[n] = vec_load(x + n * LANES);
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; r++) {
+                vec weight = vec_set_pair(p + r * p_stride);
+#pragma GCC unroll 16
+                for (int n = 0; n < TILE_VECS && n < vecs; n++)
+                    sum[r][n] = vec_dot(sum[r][n], value[n], weight);
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++) {
+        vec rescale = vec_set(t->scale[r]);
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS && n < vecs; n++) {
+            float *at = t->o + r * t->padded + n * LANES;
+            vec_store(at, vec_fma(vec_load(at), rescale, sum[r][n]));
+        }
+    }
+}
+
+/* One function for each width, not inlined, like tile_scores: the registers are given out for the tile alone. */
+static __attribute__((noinline)) void tile_values_1(const value_tile *t)
+{
+    tile_values_of(t, 1);
+}
+
+static __attribute__((noinline)) void tile_values_2(const value_tile *t)
+{
+    tile_values_of(t, 2);
+}
+
+static __attribute__((noinline)) void tile_values_3(const value_tile *t)
+{
+    tile_values_of(t, 3);
+}
+
+static __attribute__((noinline)) void tile_values_4(const value_tile *t)
+{
+    tile_values_of(t, 4);
+}
+
+static void (*const tile_values[TILE_VECS + 1])(const value_tile *t) = {NULL, tile_values_1, tile_values_2,
+                                                                        tile_values_3, tile_values_4};
+
+static void block_values(work *w, const float *panel, int64_t panels)
+{
+    const pass *t = &w->t;
+    value_tile tile = {.padded = w->padded, .p_stride = t->s_stride, .panels = panels};
+    tile.panel_stride = panel_words(w->D);
+    tile.v = panel_values(panel, w->D);
+    for (int64_t d = 0; d < w->padded; d += PANEL, tile.v += PANEL / 2 * PANEL) {
+        int64_t vecs = ith_min64(TILE_VECS, (w->padded - d) / LANES);
+        for (int64_t i = 0; i < t->rows; i += ROWS) {
+            tile.o = t->o + i * t->o_stride + d;
+            tile.p = t->s + i * t->s_stride;
+            tile.scale = t->scale + i;
+            tile_values[vecs](&tile);
+        }
+    }
+}
+
+/* Before the first block: older sums count as rounded. */
+static void load_state(work *w)
+{
+    pass_load_state(&w->t, w->r);
+    memcpy(w->rounded, w->t.l, (size_t)(w->t.rows * LANES) * sizeof *w->rounded);
+}
+
+/* After the last: o l / l'. */
+static void store_state(work *w)
+{
+    for (int64_t i = 0; i < w->r->q_rows; i++) {
+        float l = vec_hsum(vec_load(w->t.l + i * LANES)), rounded = vec_hsum(vec_load(w->rounded + i * LANES));
+        vec ratio = vec_set(rounded > 0.0f ? l / rounded : 1.0f);
+        for (float *o = w->t.o + i * w->padded, *end = o + w->padded; o < end; o += LANES)
+            vec_store(o, vec_mul(ratio, vec_load(o)));
+    }
+    pass_store(&w->t, w->r);
+}
+
+static void run(const ith_attn_run *r)
+{
+    work w = work_of(r);
+    load_queries(&w);
+    load_state(&w);
+    bool online = r->softmax == ITH_SOFTMAX_ONLINE, masked = r->mask_kind != ITH_MASK_NONE;
+    const float *panel = r->packed;
+    for (int64_t j = 0; j < r->keys; j += w.block) {
+        int64_t keys = ith_min64(w.block, r->keys - j), panels = ith_div_up(keys, PANEL);
+        if (online)
+            pass_clear_tops(&w.t);
+        block_scores(&w, panel, panels, !online && !masked);
+        if (masked)
+            pass_mask(&w.t, r, j, keys, panels * PANEL);
+        if (online)
+            pass_maxima(&w.t);
+        for (int64_t i = 0; i < w.t.rows && (online || masked); i++)
+            row_weights(&w, i, panels * PANEL);
+        block_values(&w, panel, panels);
+        panel += panels * panel_words(w.D);
+    }
+    store_state(&w);
+}
+
+const ith_attn_kernel ith_k_attn_bf16_avx512_6x64 = {.name = "bf16_avx512",
+                                                     .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16,
+                                                     .supports = supports,
+                                                     .tiles = tiles,
+                                                     .packed_bytes = packed_bytes,
+                                                     .scratch_bytes = scratch_bytes,
+                                                     .pack = pack,
+                                                     .run = run};
