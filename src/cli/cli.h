@@ -9,6 +9,8 @@ enum { ITH_EXIT_DONE = 0, ITH_EXIT_FAILED = 1, ITH_EXIT_USAGE = 2 };
 /* One subcommand; argv[0] is "ithaca NAME". Returns an exit status. */
 int ith_cli_generate(int argc, char **argv);
 int ith_cli_attend(int argc, char **argv);
+int ith_cli_verify(int argc, char **argv);
+int ith_cli_bench(int argc, char **argv);
 int ith_cli_info(int argc, char **argv);
 int ith_cli_tokenize(int argc, char **argv);
 

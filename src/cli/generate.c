@@ -12,13 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- What the library calls
- * -------------------------------------------------------------------------------------------- */
+/* In the order of ith_stage. */
+static const ith_progress_stage stages[] = {
+    {"load", "part", false}, {"text", "prompt", false}, {"denoise", "step", true}, {"decode", "frame", false}};
+
+/* ---- What the library calls -------------------------------------------------------------------------------------- */
 
 static void show_progress(void *user, ith_stage stage, int64_t done, int64_t total)
 {
     ith_generation *g = user;
-    ith_progress_show(&g->progress, stage, done, total);
+    ith_progress_show(&g->progress, (int)stage, done, total);
 }
 
 static bool should_stop(void *user)
@@ -47,8 +50,7 @@ static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int6
     return status;
 }
 
-/* ---- Before the run
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Before the run ---------------------------------------------------------------------------------------------- */
 
 /* A file that is written only at the end is asked for now. */
 static int check_writable(const char *path)
@@ -124,8 +126,7 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
     return code;
 }
 
-/* ---- The run
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- The run ----------------------------------------------------------------------------------------------------- */
 
 /* Whether this run wrote the latents: the file is another one than before. */
 static bool is_new(const char *path, const struct stat *before)
@@ -168,7 +169,7 @@ static int run(ith_generation *g)
     if (!g->settings.quiet)
         ith_generate_announce(g);
     ith_interrupt_watch();
-    ith_progress_begin(&g->progress, g->settings.quiet);
+    ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
     ith_status status = ith_pipeline_generate(g->pipeline, &g->options, &g->report);
     ith_progress_end(&g->progress);
     int code = status ? ITH_EXIT_FAILED : finish_video(g);

@@ -46,7 +46,8 @@ static const ith_option table[] = {
      1024, NULL, 0},
     {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(threads), 1,
      65536, NULL, 0},
-    {"strategy", "NAME", "How attention is spread: auto, single, ulysses, ring or ulysses_ring", ITH_OPTION_TEXT,
+    {"strategy", "NAME",
+     "How attention is spread: auto, single, ulysses, ring, ulysses_ring, or a name of maxdiffusion's", ITH_OPTION_TEXT,
      ITH_FROM_CONFIG, AT(strategy), 0, 0, NULL, 0},
     {"ulysses", "N", "Ranks along the ulysses axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ulysses), 1,
      1024, NULL, 0},
@@ -131,7 +132,7 @@ int ith_generate_translate(ith_context *context, const char *command, const ith_
     out->dump_file = settings->dump, out->from_latents = settings->from_latents;
     out->ranks = (int)settings->ranks, out->threads = (int)settings->threads;
     out->attention.ulysses = (int)settings->ulysses, out->attention.ring = (int)settings->ring;
-    if (settings->strategy && ith_strategy_parse(context, settings->strategy, &out->attention.strategy))
+    if (settings->strategy && ith_strategy_parse(context, settings->strategy, &out->attention))
         return ith_cli_usage(command, "--strategy: %s", ith_context_error(context));
     return ITH_EXIT_DONE;
 }

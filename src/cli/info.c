@@ -1,5 +1,6 @@
 /* ithaca info: the machine, the kernels, the transports and, if asked for, a model. */
 #include "cli.h"
+#include "info_rates.h"
 #include "option.h"
 
 #include <ithaca/wan.h>
@@ -11,18 +12,27 @@
 
 typedef struct info_settings {
     const char *model;
+    int64_t threads;
     bool json;
 } info_settings;
 
 static const ith_option table[] = {
     {"model", "DIR", "Also describe this checkpoint folder", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
      offsetof(info_settings, model), 0, 0, NULL, 'm'},
+    {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     offsetof(info_settings, threads), 1, 65536, NULL, 0},
     {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_COMMAND, offsetof(info_settings, json), 0, 0,
      NULL, 0},
 };
 
 static const char doc[] =
-    "Describe this machine, the kernels that were built and the ways ranks can talk to one another.";
+    "Describe this machine, the kernels that were built and the ways ranks can talk to one another."
+    "\v"
+    "Rates are measured now, in 10^9 operations a second: what each instruction set does at most, and what attention "
+    "with each kernel does for tensors of a type at head size 128. Which kernel is the fastest differs between "
+    "machines "
+    "with the same instruction sets; peak_gflops, the larger of f32 multiply-adds and bf16 dot products, is what rates "
+    "are quoted as a share of.";
 
 static json_t *describe_machine(ith_context *context)
 {
@@ -32,14 +42,19 @@ static json_t *describe_machine(ith_context *context)
                      (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE));
 }
 
-static json_t *describe_kernels(ith_context *context)
+/* The largest rate of an instruction set that counts. */
+static double largest(json_t *peaks)
 {
-    json_t *kernels = json_array();
-    bool usable = false;
-    const char *name;
-    for (int i = 0; (name = ith_kernel_list(context, i, &usable)); i++)
-        json_array_append_new(kernels, json_pack("{s:s, s:b}", "name", name, "usable", usable));
-    return kernels;
+    size_t index;
+    json_t *peak;
+    double most = 0;
+    json_array_foreach(peaks, index, peak)
+    {
+        double rate = json_number_value(json_object_get(peak, "gflops"));
+        if (json_is_true(json_object_get(peak, "counts")) && rate > most)
+            most = rate;
+    }
+    return most;
 }
 
 static json_t *describe_model(const ith_model_info *m)
@@ -71,17 +86,26 @@ static void print_value(const json_t *value)
     free(text);
 }
 
+/* A name, what it is, and its rates. */
 static void print_list(json_t *list, int indent)
 {
     size_t index;
     json_t *item;
     json_array_foreach(list, index, item)
     {
-        json_t *usable = json_object_get(item, "usable");
-        const char *note = json_string_value(json_object_get(item, "about"));
+        json_t *usable = json_object_get(item, "usable"), *counts = json_object_get(item, "counts"), *value;
+        const char *note = json_string_value(json_object_get(item, "about")), *key;
         if (usable)
             note = json_is_true(usable) ? "usable" : "not on this machine";
-        printf("%*s%-24s %s\n", indent, "", json_string_value(json_object_get(item, "name")), note ? note : "");
+        if (counts)
+            note = json_is_true(counts) ? "counts" : "does not count";
+        printf("%*s%-24s %-20s", indent, "", json_string_value(json_object_get(item, "name")), note ? note : "");
+        json_object_foreach(item, key, value)
+        {
+            if (json_is_real(value))
+                printf(" %s %8.1f", key, json_real_value(value));
+        }
+        putchar('\n');
     }
 }
 
@@ -106,10 +130,12 @@ static void print_object(json_t *object, int indent)
     }
 }
 
-static int print_all(ith_context *context, const ith_pipeline *pipeline, bool as_json)
+static int print_all(ith_context *context, const ith_pipeline *pipeline, int threads, bool as_json)
 {
-    json_t *all = json_pack("{s:s, s:o, s:o, s:[{s:s, s:s}]}", "version", ith_version(), "machine",
-                            describe_machine(context), "kernels", describe_kernels(context), "transports", "name",
+    json_t *peaks = ith_info_peaks(context, threads);
+    json_t *all = json_pack("{s:s, s:o, s:i, s:f, s:o, s:o, s:[{s:s, s:s}]}", "version", ith_version(), "machine",
+                            describe_machine(context), "measured_threads", threads, "peak_gflops", largest(peaks),
+                            "peaks", peaks, "kernels", ith_info_kernels(context, threads), "transports", "name",
                             "local", "about", "ranks as threads of one process");
     if (pipeline)
         json_object_set_new(all, "model", describe_model(ith_pipeline_info(pipeline)));
@@ -127,7 +153,7 @@ static int print_all(ith_context *context, const ith_pipeline *pipeline, bool as
 
 int ith_cli_info(int argc, char **argv)
 {
-    info_settings settings = {0};
+    info_settings settings = {.threads = 1};
     ith_options options = {
         .table = table, .count = sizeof table / sizeof *table, .settings = &settings, .command = argv[0]};
     ith_context *context = NULL;
@@ -137,7 +163,7 @@ int ith_cli_info(int argc, char **argv)
     if (!code && settings.model && ith_pipeline_open(context, settings.model, &pipeline))
         code = ith_cli_error("%s", ith_context_error(context));
     if (!code)
-        code = print_all(context, pipeline, settings.json);
+        code = print_all(context, pipeline, (int)settings.threads, settings.json);
     ith_pipeline_close(&pipeline);
     ith_context_destroy(&context);
     ith_options_free(&options);

@@ -18,6 +18,8 @@ static const struct {
 } commands[] = {
     {"generate", ith_cli_generate},
     {"attend", ith_cli_attend},
+    {"verify", ith_cli_verify},
+    {"bench", ith_cli_bench},
     {"info", ith_cli_info},
     {"tokenize", ith_cli_tokenize},
 };
@@ -27,6 +29,8 @@ static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention 
                           "Commands:\n"
                           "  generate   a prompt becomes a video\n"
                           "  attend     attention on tensors from a .safetensors file\n"
+                          "  verify     every strategy against a float64 softmax\n"
+                          "  bench      how fast attention is, beside the machine's peak\n"
                           "  info       the machine, the kernels, a model\n"
                           "  tokenize   the ids that a model's tokenizer gives\n"
                           "\n"

@@ -72,6 +72,36 @@ static bool in_range(const ith_option *option, double value)
     return value >= option->least && value <= option->most;
 }
 
+static bool parse_item(const ith_option *option, const char *text, int64_t *value)
+{
+    int word;
+    if (option->type == ITH_OPTION_WHOLES)
+        return parse_whole(text, value) && in_range(option, (double)*value);
+    if (!parse_word(text, option->words, &word))
+        return false;
+    *value = word;
+    return true;
+}
+
+static bool set_list(const ith_option *option, const char *text, ith_option_list *list)
+{
+    ith_option_list found = {.count = 0};
+    for (const char *item = text; item;) {
+        char one[64];
+        const char *comma = strchr(item, ',');
+        size_t length = comma ? (size_t)(comma - item) : strlen(item);
+        if (length >= sizeof one || found.count == ITH_OPTION_LIST_MAX)
+            return false;
+        memcpy(one, item, length);
+        one[length] = '\0';
+        if (!parse_item(option, one, &found.values[found.count++]))
+            return false;
+        item = comma ? comma + 1 : NULL;
+    }
+    *list = found;
+    return true;
+}
+
 static bool set_number(const ith_option *option, const char *text, void *value)
 {
     int64_t whole;
@@ -92,9 +122,16 @@ static bool set_number(const ith_option *option, const char *text, void *value)
     return true;
 }
 
+static void explain_words(const ith_option *option, const char *text, char *why, size_t bytes)
+{
+    const char *begin = option->type == ITH_OPTION_WORDS ? "not a list with commas of" : "none of";
+    int length = snprintf(why, bytes, "'%s' is %s", text, begin);
+    for (int i = 0; option->words[i] && length >= 0 && (size_t)length < bytes; i++)
+        length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", option->words[i]);
+}
+
 static void explain(const ith_option *option, const char *text, char *why, size_t bytes)
 {
-    int length = 0;
     switch (option->type) {
     case ITH_OPTION_FLAG: snprintf(why, bytes, "'%s' is neither true nor false", text); return;
     case ITH_OPTION_TEXT: snprintf(why, bytes, "there is no memory for its text"); return;
@@ -111,11 +148,12 @@ static void explain(const ith_option *option, const char *text, char *why, size_
         snprintf(why, bytes, "'%s' is not a number, or two with a comma, from %g to %g", text, option->least,
                  option->most);
         return;
-    case ITH_OPTION_WORD:
-        length = snprintf(why, bytes, "'%s' is none of", text);
-        for (int i = 0; option->words[i] && length >= 0 && (size_t)length < bytes; i++)
-            length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", option->words[i]);
+    case ITH_OPTION_WHOLES:
+        snprintf(why, bytes, "'%s' is not a list with commas of at most %d whole numbers from %.0f to %.0f", text,
+                 ITH_OPTION_LIST_MAX, option->least, option->most);
         return;
+    case ITH_OPTION_WORD:
+    case ITH_OPTION_WORDS: explain_words(option, text, why, bytes); return;
     }
 }
 
@@ -124,23 +162,25 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
 {
     const ith_option *option = &options->table[index];
     void *value = (char *)options->settings + option->offset;
-    double unused[2]; /* a value that does not count is checked all the same */
+    ith_option_list unused; /* a value that does not count is checked all the same; the largest kind of value */
     if (source < options->source[index])
-        value = unused;
+        value = &unused;
     bool good = false;
     char *copy = NULL;
     switch (option->type) {
     case ITH_OPTION_FLAG: good = parse_flag(text, value); break;
     case ITH_OPTION_SEED: good = parse_seed(text, value); break;
     case ITH_OPTION_WORD: good = parse_word(text, option->words, value); break;
+    case ITH_OPTION_WHOLES:
+    case ITH_OPTION_WORDS: good = set_list(option, text, value); break;
     case ITH_OPTION_WHOLE:
     case ITH_OPTION_NUMBER:
     case ITH_OPTION_PAIR: good = set_number(option, text, value); break;
-    case ITH_OPTION_TEXT: good = value == (void *)unused || (copy = strdup(text)); break;
+    case ITH_OPTION_TEXT: good = value == (void *)&unused || (copy = strdup(text)); break;
     }
     if (!good)
         explain(option, text, why, why_bytes);
-    if (!good || value == (void *)unused)
+    if (!good || value == (void *)&unused)
         return good;
     if (copy) {
         free(options->text[index]);
@@ -171,8 +211,7 @@ void ith_options_free(ith_options *options)
         free(options->text[i]);
 }
 
-/* ---- argp
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- argp -------------------------------------------------------------------------------------------------------- */
 
 #define FIRST_KEY 0x100 /* beyond every short option */
 

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum ith_option_type {
     ITH_OPTION_FLAG,   /* bool */
@@ -13,8 +14,17 @@ typedef enum ith_option_type {
     ITH_OPTION_SEED,   /* uint64_t */
     ITH_OPTION_NUMBER, /* double */
     ITH_OPTION_PAIR,   /* double[2]: "a,b", or one for both */
-    ITH_OPTION_WORD    /* int: 1 for the first of `words` and so on */
+    ITH_OPTION_WORD,   /* int: 1 for the first of `words` and so on */
+    ITH_OPTION_WHOLES, /* ith_option_list: "a,b,c" */
+    ITH_OPTION_WORDS   /* ith_option_list of what WORD would be */
 } ith_option_type;
+
+#define ITH_OPTION_LIST_MAX 16
+
+typedef struct ith_option_list {
+    int64_t values[ITH_OPTION_LIST_MAX];
+    int count;
+} ith_option_list;
 
 /* Where a value came from; a later one counts more. As `farthest`: the last place where the option is taken from. */
 typedef enum ith_option_source {
@@ -31,7 +41,7 @@ typedef struct ith_option {
     ith_option_type type;
     ith_option_source farthest;
     size_t offset;      /* of its value in the command's settings */
-    double least, most; /* of WHOLE, NUMBER and PAIR */
+    double least, most; /* of WHOLE, WHOLES, NUMBER and PAIR */
     const char *const *words;
     char letter; /* of a short option, 0 for none */
 } ith_option;

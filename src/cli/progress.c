@@ -8,12 +8,10 @@
 
 #define BAR_WIDTH 32
 
-static const char *const names[] = {"load", "text", "denoise", "decode"};
-static const char *const units[] = {"part", "prompt", "step", "frame"};
-
-void ith_progress_begin(ith_progress *progress, bool silent)
+void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages, int stage_count, bool silent)
 {
-    *progress = (ith_progress){.silent = silent, .terminal = isatty(STDERR_FILENO), .stage = -1};
+    *progress = (ith_progress){
+        .stages = stages, .stage_count = stage_count, .silent = silent, .terminal = isatty(STDERR_FILENO), .stage = -1};
     progress->last_event = ith_cli_seconds();
 }
 
@@ -30,41 +28,41 @@ static const char *duration(double seconds, char *text, size_t bytes)
     return text;
 }
 
-static void show_bar(ith_progress *progress, ith_stage stage, int64_t done, int64_t total, double left)
+static void show_bar(ith_progress *progress, const ith_progress_stage *stage, int64_t done, int64_t total, double left)
 {
     char bar[BAR_WIDTH + 1], time[32];
     int64_t full = done * BAR_WIDTH / total;
     for (int64_t i = 0; i < BAR_WIDTH; i++)
         bar[i] = i < full ? '=' : i == full ? '>' : ' ';
     bar[BAR_WIDTH] = '\0';
-    fprintf(stderr, "\r%-8s[%s] %s %lld/%lld, %s left\033[K", names[stage], bar, units[stage], (long long)done,
+    fprintf(stderr, "\r%-8s[%s] %s %lld/%lld, %s left\033[K", stage->name, bar, stage->unit, (long long)done,
             (long long)total, duration(left, time, sizeof time));
     progress->bar_open = done < total;
     if (!progress->bar_open)
-        fprintf(stderr, "\r%-8s%lld/%lld in %s\033[K\n", names[stage], (long long)done, (long long)total,
+        fprintf(stderr, "\r%-8s%lld/%lld in %s\033[K\n", stage->name, (long long)done, (long long)total,
                 duration(progress->last_event - progress->stage_start, time, sizeof time));
     fflush(stderr);
 }
 
-/* Every step is a line; of frames and parts, which are many and quick, ten lines are enough. */
-static void show_line(ith_progress *progress, ith_stage stage, int64_t done, int64_t total, double left)
+/* Of units that are many and quick ten lines are enough. */
+static void show_line(ith_progress *progress, const ith_progress_stage *stage, int64_t done, int64_t total, double left)
 {
     char time[32];
     int64_t tenth = done * 10 / total;
-    if (stage != ITH_STAGE_DENOISE && tenth == progress->last_tenth)
+    if (!stage->slow && tenth == progress->last_tenth)
         return;
     progress->last_tenth = tenth;
-    fprintf(stderr, "%s: %s %lld of %lld, %s left\n", names[stage], units[stage], (long long)done, (long long)total,
+    fprintf(stderr, "%s: %s %lld of %lld, %s left\n", stage->name, stage->unit, (long long)done, (long long)total,
             duration(left, time, sizeof time));
 }
 
-void ith_progress_show(ith_progress *progress, ith_stage stage, int64_t done, int64_t total)
+void ith_progress_show(ith_progress *progress, int stage, int64_t done, int64_t total)
 {
-    if (progress->silent || total < 1 || done < 0 || done > total || (int)stage < 0 || stage > ITH_STAGE_DECODE)
+    if (progress->silent || total < 1 || done < 0 || done > total || stage < 0 || stage >= progress->stage_count)
         return;
-    if (progress->stage != (int)stage) {
+    if (progress->stage != stage) {
         ith_progress_end(progress);
-        progress->stage = (int)stage;
+        progress->stage = stage;
         progress->stage_start = progress->last_event;
         progress->last_tenth = 0;
     }
@@ -72,9 +70,9 @@ void ith_progress_show(ith_progress *progress, ith_stage stage, int64_t done, in
     double passed = progress->last_event - progress->stage_start;
     double left = done ? passed * (double)(total - done) / (double)done : 0;
     if (progress->terminal)
-        show_bar(progress, stage, done, total, left);
+        show_bar(progress, &progress->stages[stage], done, total, left);
     else
-        show_line(progress, stage, done, total, left);
+        show_line(progress, &progress->stages[stage], done, total, left);
 }
 
 void ith_progress_end(ith_progress *progress)

@@ -1,0 +1,103 @@
+/* The options of every command that plans attention. */
+#include "attend_options.h"
+
+#include "cli.h"
+
+#include <unistd.h>
+
+#define TRACE_EVENTS (1 << 18)
+#define LARGEST 1e9
+
+static const char *const directions[] = {"auto", "uni", "bidir", NULL};
+static const char *const exchanges[] = {"auto", "in_place", "copy", NULL};
+const char *const ith_attend_softmaxes[] = {"auto", "online", "fixed_m", NULL};
+const char *const ith_attend_dtype_words[] = {"f32", "bf16", "f16", NULL};
+const ith_dtype ith_attend_dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
+
+#define AT(member) offsetof(ith_attend_choices, member)
+static const ith_option rows[] = {
+    {"ranks", "N", "Ranks in this process (1)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ranks), 1, 1024, NULL, 0},
+    {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(threads), 1,
+     65536, NULL, 0},
+    {"ulysses", "N", "Ranks along the ulysses axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ulysses), 1,
+     1024, NULL, 0},
+    {"ring", "N", "Ranks along the ring axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ring), 1, 1024, NULL,
+     0},
+    {"direction", "auto|uni|bidir", "Keys travel round the ring, or both ways along a line", ITH_OPTION_WORD,
+     ITH_FROM_COMMAND, AT(direction), 0, 0, directions, 0},
+    {"chunks", "N", "Groups of heads that are exchanged one after the other", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     AT(chunks), 1, LARGEST, NULL, 0},
+    {"no-smoothing", NULL, "fixed_m without taking the mean key away", ITH_OPTION_FLAG, ITH_FROM_COMMAND,
+     AT(unsmoothed), 0, 0, NULL, 0},
+    {"fold", NULL, "Exchange batch and heads as one list (the default)", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(folded),
+     0, 0, NULL, 0},
+    {"no-fold", NULL, "Exchange the entries of a batch one by one", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(unfolded), 0,
+     0, NULL, 0},
+    {"exchange", "auto|in_place|copy", "Ranks use one another's tensors where they lie, or send messages",
+     ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(exchange), 0, 0, exchanges, 0},
+    {"kernel", "NAME", "A kernel that 'ithaca info' lists (the fastest, by measurement)", ITH_OPTION_TEXT,
+     ITH_FROM_COMMAND, AT(kernel), 0, 0, NULL, 0},
+    {"block-q", "N", "Queries that pass over the keys together", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(block_q), 1,
+     LARGEST, NULL, 0},
+    {"block-kv", "N", "Keys that they pass over before the next block of queries", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     AT(block_kv), 1, LARGEST, NULL, 0},
+    {"block-kv-compute", "N", "Keys whose logits are held at a time", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     AT(block_kv_compute), 1, LARGEST, NULL, 0},
+    {"block-kv-compute-in", "N", "Keys of a tile in registers", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     AT(block_kv_compute_in), 1, LARGEST, NULL, 0},
+    {"wisdom", "FILE", "What was measured about kernels: read if it is there, written afterwards", ITH_OPTION_TEXT,
+     ITH_FROM_COMMAND, AT(wisdom), 0, 0, NULL, 0},
+    {"trace", "FILE", "Write computing and exchanges of every rank for chrome://tracing or Perfetto (JSON)",
+     ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(trace), 0, 0, NULL, 0},
+};
+#undef AT
+
+int ith_attend_add_options(ith_option *table, int count, size_t offset)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        table[count] = rows[i];
+        table[count++].offset += offset;
+    }
+    return count;
+}
+
+int ith_attend_choose(ith_context *context, const char *command, const ith_attend_choices *choices,
+                      const char *strategy, int64_t softmax, ith_attn_options *out)
+{
+    *out = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+    if (choices->folded && choices->unfolded)
+        return ith_cli_usage(command, "--fold and --no-fold exclude each other");
+    if (strategy && ith_strategy_parse(context, strategy, out))
+        return ith_cli_usage(command, "--strategy: %s", ith_context_error(context));
+    if (softmax)
+        out->softmax = (ith_softmax)(softmax - 1);
+    if (choices->direction)
+        out->direction = (ith_direction)(choices->direction - 1);
+    if (choices->exchange)
+        out->exchange = (ith_exchange_mode)(choices->exchange - 1);
+    out->ulysses = (int)choices->ulysses, out->ring = (int)choices->ring;
+    out->chunks = (int)choices->chunks;
+    out->unfolded = choices->unfolded;
+    out->unsmoothed = choices->unsmoothed;
+    out->kernel = choices->kernel;
+    out->tiles =
+        (ith_attn_tiles){choices->block_q, choices->block_kv, choices->block_kv_compute, choices->block_kv_compute_in};
+    return ITH_EXIT_DONE;
+}
+
+int ith_attend_begin(ith_context *context, const ith_attend_choices *choices)
+{
+    if (choices->wisdom && !access(choices->wisdom, F_OK) && ith_wisdom_load(context, choices->wisdom))
+        return ith_cli_error("%s", ith_context_error(context));
+    if (choices->trace && ith_trace_start(context, TRACE_EVENTS))
+        return ith_cli_error("%s", ith_context_error(context));
+    return ITH_EXIT_DONE;
+}
+
+int ith_attend_end(ith_context *context, const ith_attend_choices *choices)
+{
+    if ((choices->wisdom && ith_wisdom_save(context, choices->wisdom)) ||
+        (choices->trace && ith_trace_save(context, choices->trace)))
+        return ith_cli_error("%s", ith_context_error(context));
+    return ITH_EXIT_DONE;
+}

@@ -1,0 +1,276 @@
+/* o_i = sum_j p_ij v_j / sum_j p_ij, p_ij = exp(s_ij - max_j s_ij), s_ij = scale q_i . k_j + bias_ij,
+ * lse_i = log sum_j exp(s_ij); a row with no key to attend to is 0 and has an lse of -inf. */
+#include "attend_reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Types ------------------------------------------------------------------------------------------------------- */
+
+static float from_bf16(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
+static float from_f16(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    float size = exponent == 31 ? (fraction ? NAN : INFINITY)
+                 : exponent     ? ldexpf((float)(1024 + fraction), exponent - 25)
+                                : ldexpf((float)fraction, -24);
+    return bits >> 15 ? -size : size;
+}
+
+static float element(const void *data, ith_dtype type, int64_t index)
+{
+    if (type == ITH_F32)
+        return ((const float *)data)[index];
+    uint16_t bits = ((const uint16_t *)data)[index];
+    return type == ITH_BF16 ? from_bf16(bits) : from_f16(bits);
+}
+
+/* To nearest, halves to even, in a type with so many digits and so small a normal exponent. */
+static float round_to(float value, ith_dtype type)
+{
+    int digits = type == ITH_BF16 ? 8 : 11, least = type == ITH_BF16 ? -125 : -13, exponent;
+    if (type == ITH_F32 || value == 0 || !isfinite(value))
+        return value;
+    frexpf(value, &exponent);
+    int unit = (exponent < least ? least : exponent) - digits;
+    return ldexpf(nearbyintf(ldexpf(value, -unit)), unit);
+}
+
+/* ---- One head problem -------------------------------------------------------------------------------------------- */
+
+typedef struct head {
+    const ith_attend_whole *whole;
+    int64_t b, h;
+    float *k, *v; /* [Skv, D] */
+    float *q;     /* [D] */
+    float *bias;  /* [Skv], of the query at hand */
+    double *s;    /* [Skv] */
+} head;
+
+static void head_free(head *x)
+{
+    free(x->k), free(x->v), free(x->q), free(x->bias), free(x->s);
+}
+
+static bool head_create(const ith_attend_whole *whole, int64_t n, head *x)
+{
+    const ith_attn_problem *p = &whole->problem;
+    size_t D = (size_t)p->head_dim, keys = (size_t)p->kv_len;
+    *x = (head){.whole = whole, .b = n / p->heads, .h = n % p->heads};
+    x->k = malloc((keys * D + 1) * sizeof *x->k), x->v = malloc((keys * D + 1) * sizeof *x->v);
+    x->q = malloc(D * sizeof *x->q), x->bias = malloc((keys + 1) * sizeof *x->bias);
+    x->s = malloc((keys + 1) * sizeof *x->s);
+    if (!x->k || !x->v || !x->q || !x->bias || !x->s)
+        return false;
+    int64_t kv_head = x->h / (p->heads / p->kv_heads);
+    for (int64_t j = 0; j < p->kv_len; j++)
+        for (int64_t d = 0; d < p->head_dim; d++) {
+            int64_t at = x->b * p->k_batch_stride + j * p->k_row_stride + kv_head * p->head_dim + d;
+            x->k[j * p->head_dim + d] = element(whole->tensors.k, p->dtype, at);
+            x->v[j * p->head_dim + d] = element(whole->tensors.v, p->dtype, at);
+        }
+    return true;
+}
+
+/* Query i and what is added to its logits. */
+static void head_query(head *x, int64_t i)
+{
+    const ith_attn_problem *p = &x->whole->problem;
+    const ith_attn_tensors *t = &x->whole->tensors;
+    for (int64_t d = 0; d < p->head_dim; d++)
+        x->q[d] = element(t->q, p->dtype, x->b * p->q_batch_stride + i * p->q_row_stride + x->h * p->head_dim + d);
+    int64_t mask_row = ((p->mask_batch > 1 ? x->b : 0) * p->mask_heads + (p->mask_heads > 1 ? x->h : 0)) * p->q_len + i;
+    for (int64_t j = 0; j < p->kv_len; j++) {
+        x->bias[j] = p->has_key_bias ? t->key_bias[x->b * p->kv_len + j] : 0;
+        if (p->has_kv_lengths && j >= t->kv_lengths[x->b])
+            x->bias[j] = -INFINITY;
+        if (p->mask == ITH_MASK_ADDITIVE)
+            x->bias[j] += ((const float *)t->mask)[mask_row * p->kv_len + j];
+        if (p->mask == ITH_MASK_BOOL && !((const uint8_t *)t->mask)[mask_row * p->kv_len + j])
+            x->bias[j] = -INFINITY;
+    }
+}
+
+static double scale_of(const ith_attn_problem *p)
+{
+    return p->scale != 0 ? (double)p->scale : 1 / sqrt((double)p->head_dim);
+}
+
+/* Eight sums side by side, so that the compiler can keep them in vectors. */
+static double dot(const float *a, const float *b, int64_t count)
+{
+    double sums[8] = {0};
+    int64_t d = 0;
+    for (; d + 8 <= count; d += 8)
+        for (int n = 0; n < 8; n++)
+            sums[n] += (double)a[d + n] * (double)b[d + n];
+    for (; d < count; d++)
+        sums[0] += (double)a[d] * (double)b[d];
+    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+static void exact_row(head *x, double *o, double *lse)
+{
+    const ith_attn_problem *p = &x->whole->problem;
+    double m = -INFINITY, l = 0, scale = scale_of(p);
+    for (int64_t j = 0; j < p->kv_len; j++) {
+        x->s[j] = x->bias[j] == -INFINITY ? -INFINITY
+                                          : scale * dot(x->q, x->k + j * p->head_dim, p->head_dim) + (double)x->bias[j];
+        m = x->s[j] > m || isnan(x->s[j]) ? x->s[j] : m;
+    }
+    memset(o, 0, (size_t)p->head_dim * sizeof *o);
+    *lse = -INFINITY;
+    if (m == -INFINITY)
+        return;
+    for (int64_t j = 0; j < p->kv_len; j++) {
+        double weight = exp(x->s[j] - m);
+        l += weight;
+        for (int64_t d = 0; d < p->head_dim && weight != 0; d++)
+            o[d] += weight * (double)x->v[j * p->head_dim + d];
+    }
+    for (int64_t d = 0; d < p->head_dim; d++)
+        o[d] /= l;
+    *lse = m + log(l);
+}
+
+static void plain_row(head *x, double *o, double *lse)
+{
+    const ith_attn_problem *p = &x->whole->problem;
+    float m = -INFINITY, l = 0, scale = (float)scale_of(p);
+    for (int64_t j = 0; j < p->kv_len; j++) {
+        float s = 0;
+        for (int64_t d = 0; d < p->head_dim; d++)
+            s += x->q[d] * x->k[j * p->head_dim + d];
+        s = x->bias[j] == -INFINITY ? -INFINITY : s * scale + x->bias[j];
+        x->s[j] = (double)s;
+        m = s > m ? s : m;
+    }
+    for (int64_t j = 0; j < p->kv_len; j++) {
+        x->bias[j] = m == -INFINITY ? 0 : expf((float)x->s[j] - m);
+        l += x->bias[j];
+    }
+    for (int64_t d = 0; d < p->head_dim; d++) {
+        float sum = 0;
+        for (int64_t j = 0; j < p->kv_len; j++)
+            if (x->bias[j] != 0)
+                sum += round_to(x->bias[j], p->dtype) * x->v[j * p->head_dim + d];
+        o[d] = l > 0 ? (double)round_to(sum / l, p->dtype) : 0;
+    }
+    *lse = l > 0 ? (double)(m + logf(l)) : -INFINITY;
+}
+
+typedef void row_fn(head *x, double *o, double *lse);
+
+static bool compute(const ith_attend_whole *whole, ith_attend_rows *rows, row_fn *row)
+{
+    const ith_attn_problem *p = &whole->problem;
+    bool good = true;
+#pragma omp parallel for schedule(dynamic) reduction(&& : good)
+    for (int64_t n = 0; n < p->batch * p->heads; n++) {
+        head x;
+        bool made = head_create(whole, n, &x);
+        for (int64_t r = 0; made && r < rows->count; r++) {
+            head_query(&x, rows->index[r]);
+            row(&x, rows->o + (n * rows->count + r) * p->head_dim, rows->lse + n * rows->count + r);
+        }
+        head_free(&x);
+        good = good && made;
+    }
+    return good;
+}
+
+/* ---- Rows -------------------------------------------------------------------------------------------------------- */
+
+bool ith_attend_rows_create(const ith_attn_problem *p, int64_t most, ith_attend_rows *rows)
+{
+    int64_t count = p->q_len < most ? p->q_len : most, all = p->batch * p->heads * count;
+    *rows = (ith_attend_rows){.count = count};
+    rows->index = malloc((size_t)(count + 1) * sizeof *rows->index);
+    rows->o = calloc((size_t)(all * p->head_dim + 1), sizeof *rows->o);
+    rows->lse = calloc((size_t)(all + 1), sizeof *rows->lse);
+    for (int64_t r = 0; rows->index && r < count; r++)
+        rows->index[r] = count > 1 ? r * (p->q_len - 1) / (count - 1) : 0;
+    return rows->index && rows->o && rows->lse;
+}
+
+void ith_attend_rows_free(ith_attend_rows *rows)
+{
+    free(rows->index), free(rows->o), free(rows->lse);
+    *rows = (ith_attend_rows){.count = 0};
+}
+
+bool ith_attend_exact(const ith_attend_whole *whole, ith_attend_rows *rows)
+{
+    return compute(whole, rows, exact_row);
+}
+
+bool ith_attend_plain(const ith_attend_whole *whole, ith_attend_rows *rows)
+{
+    return compute(whole, rows, plain_row);
+}
+
+void ith_attend_found(const ith_attend_whole *whole, ith_attend_rows *rows)
+{
+    const ith_attn_problem *p = &whole->problem;
+    for (int64_t n = 0; n < p->batch * p->heads; n++)
+        for (int64_t r = 0; r < rows->count; r++) {
+            int64_t i = rows->index[r], b = n / p->heads, h = n % p->heads;
+            int64_t at = b * p->o_batch_stride + i * p->o_row_stride + h * p->head_dim;
+            for (int64_t d = 0; d < p->head_dim; d++)
+                rows->o[(n * rows->count + r) * p->head_dim + d] = (double)element(whole->tensors.o, p->dtype, at + d);
+            rows->lse[n * rows->count + r] = (double)whole->tensors.lse[n * p->q_len + i];
+        }
+}
+
+/* ---- Differences ------------------------------------------------------------------------------------------------- */
+
+/* Of rows [begin, begin + count) of all heads' rows. */
+static double relative_l2(int64_t D, const ith_attend_rows *rows, const ith_attend_rows *exact, int64_t begin,
+                          int64_t count)
+{
+    double difference = 0, size = 0;
+    for (int64_t row = begin; row < begin + count; row++)
+        for (int64_t i = row * D; i < (row + 1) * D; i++) {
+            double d = rows->o[i] - exact->o[i];
+            if (exact->lse[row] == -INFINITY && rows->o[i] != 0)
+                return INFINITY;
+            difference += d * d;
+            size += exact->o[i] * exact->o[i];
+        }
+    if (difference == 0)
+        return 0;
+    double error = sqrt(difference / size);
+    return isnan(error) ? INFINITY : error;
+}
+
+double ith_attend_error(const ith_attn_problem *problem, const ith_attend_rows *rows, const ith_attend_rows *exact,
+                        int64_t n)
+{
+    return relative_l2(problem->head_dim, rows, exact, n * rows->count, rows->count);
+}
+
+double ith_attend_error_of_all(const ith_attn_problem *problem, const ith_attend_rows *rows,
+                               const ith_attend_rows *exact)
+{
+    return relative_l2(problem->head_dim, rows, exact, 0, problem->batch * problem->heads * rows->count);
+}
+
+double ith_attend_lse_error(const ith_attn_problem *problem, const ith_attend_rows *rows, const ith_attend_rows *exact)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < problem->batch * problem->heads * rows->count; i++) {
+        double a = rows->lse[i], b = exact->lse[i];
+        double error = a == b ? 0 : fabs(a - b) / fmax(1, fabs(b));
+        if (!(error <= worst)) /* NaN too */
+            worst = isfinite(error) ? error : INFINITY;
+    }
+    return worst;
+}

@@ -1,0 +1,235 @@
+/* ithaca bench attention: sizes x strategies x softmaxes from the command line become rows. */
+#include "bench.h"
+
+#include "attend_options.h"
+#include "attend_random.h"
+#include "cli.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct bench_settings {
+    const char *what, *strategies;
+    ith_option_list seq, batch, softmax;
+    int64_t heads, kv_heads, head_dim, repeats;
+    int dtype;
+    ith_attend_choices choices;
+    bool json;
+} bench_settings;
+
+#define LARGEST 1e7
+#define AT(member) offsetof(bench_settings, member)
+static const ith_option own_rows[] = {
+    {"seq", "N[,N..]", "Queries and keys (8192)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(seq), 1, LARGEST, NULL, 0},
+    {"batch", "N[,N..]", "Batch (1)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(batch), 1, LARGEST, NULL, 0},
+    {"heads", "N", "Heads (8)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(heads), 1, LARGEST, NULL, 0},
+    {"kv-heads", "N", "Heads of keys and values (those of queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(kv_heads),
+     1, LARGEST, NULL, 0},
+    {"head-dim", "N", "Head size (128)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(head_dim), 1, LARGEST, NULL, 0},
+    {"dtype", "bf16|f32|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(dtype), 0, 0,
+     ith_attend_dtype_words, 0},
+    {"strategy", "S[,S..]", "Names as 'ithaca attend' takes them (auto); single is one rank with all threads",
+     ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(strategies), 0, 0, NULL, 0},
+    {"softmax", "S[,S..]", "auto, online, fixed_m (auto)", ITH_OPTION_WORDS, ITH_FROM_COMMAND, AT(softmax), 0, 0,
+     ith_attend_softmaxes, 0},
+    {"repeat", "N", "Times that each row is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     AT(repeats), 1, 1000, NULL, 0},
+    {"json", NULL, "Print a JSON array, an object for each row", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(json), 0, 0,
+     NULL, 0},
+};
+#undef AT
+
+static const char doc[] =
+    "Measure attention on random tensors: a row for each combination of the lists. WHAT is 'attention'."
+    "\v"
+    "Rows take turns, one repeat of each after the other, so that a machine that slows down slows all of them. seconds "
+    "is the median of the repeats, from the moment all ranks begin to the end of the last, and spread the difference "
+    "of "
+    "the slowest and the fastest over it; gflops counts 4 B H Sq Skv D operations. peak_gflops is the larger of the "
+    "f32 "
+    "multiply-add and bf16 dot product rates of this machine, measured after each repeat on as many threads, and "
+    "share_of_peak is gflops over it. rel_l2 compares 16 rows of each head with float64. memory is what the plans of "
+    "all ranks hold, predicted and measured; sent_bytes is what the rank that sends most sends in one execution; "
+    "hidden "
+    "the share of the exchanges during which ranks computed.";
+
+static int take_what(void *user, char *text)
+{
+    bench_settings *settings = user;
+    if (!settings->what)
+        settings->what = text;
+    else
+        settings->what = "more than one thing";
+    return 0;
+}
+
+/* ---- Rows -------------------------------------------------------------------------------------------------------- */
+
+/* The part of a list with commas that begins at *at, which moves on; false at its end. */
+static bool next_name(const char **at, char *name, size_t bytes)
+{
+    if (!*at)
+        return false;
+    size_t length = strcspn(*at, ",");
+    snprintf(name, bytes, "%.*s", (int)length, *at);
+    *at = (*at)[length] ? *at + length + 1 : NULL;
+    return true;
+}
+
+static int name_count(const char *names)
+{
+    int count = 1;
+    for (; *names; names++)
+        count += *names == ',';
+    return count;
+}
+
+static int describe_row(const ith_bench *bench, const bench_settings *s, const char *command, int64_t softmax,
+                        ith_bench_row *row)
+{
+    int code = ith_attend_choose(bench->context, command, &s->choices, row->name, softmax, &row->options);
+    if (code)
+        return code;
+    row->ranks = bench->ranks;
+    if (row->options.strategy == ITH_STRATEGY_SINGLE)
+        row->ranks = 1, row->options.ulysses = row->options.ring = 0;
+    row->seconds = calloc((size_t)bench->repeats, sizeof *row->seconds);
+    row->peaks = calloc((size_t)bench->repeats, sizeof *row->peaks);
+    if (!row->seconds || !row->peaks)
+        return ith_cli_error("there is no memory for %d repeats", bench->repeats);
+    if (ith_plan_predict(bench->context, &row->problem->whole.problem, &row->options, row->ranks, 0, true, &row->info))
+        return ith_cli_error("%s: %s", row->name, ith_context_error(bench->context));
+    return ITH_EXIT_DONE;
+}
+
+static void describe_problem(const bench_settings *s, int64_t seq, int64_t batch, ith_attn_problem *p)
+{
+    *p = (ith_attn_problem)ITH_ATTN_PROBLEM_INIT;
+    p->batch = batch, p->q_len = p->kv_len = seq;
+    p->heads = s->heads, p->kv_heads = s->kv_heads ? s->kv_heads : s->heads;
+    p->head_dim = s->head_dim;
+    p->dtype = s->dtype ? ith_attend_dtypes[s->dtype - 1] : ITH_BF16;
+}
+
+/* All rows of one problem. */
+static int add_rows(ith_bench *bench, const bench_settings *s, const char *command, ith_bench_problem *problem)
+{
+    const char *names = s->strategies;
+    char name[sizeof bench->rows->name];
+    int code = ITH_EXIT_DONE;
+    while (!code && next_name(&names, name, sizeof name))
+        for (int i = 0; !code && i < s->softmax.count; i++) {
+            ith_bench_row *row = &bench->rows[bench->row_count++];
+            row->problem = problem;
+            memcpy(row->name, name, sizeof name);
+            code = describe_row(bench, s, command, s->softmax.values[i], row);
+        }
+    return code;
+}
+
+static int add_problems(ith_bench *bench, const bench_settings *s, const char *command)
+{
+    int most = s->seq.count * s->batch.count;
+    bench->problems = calloc((size_t)most, sizeof *bench->problems);
+    bench->rows = calloc((size_t)(most * name_count(s->strategies) * s->softmax.count), sizeof *bench->rows);
+    if (!bench->problems || !bench->rows)
+        return ith_cli_error("there is no memory for the rows");
+    int code = ITH_EXIT_DONE;
+    for (int i = 0; !code && i < most; i++) {
+        ith_bench_problem *problem = &bench->problems[bench->problem_count++];
+        describe_problem(s, s->seq.values[i / s->batch.count], s->batch.values[i % s->batch.count],
+                         &problem->whole.problem);
+        code = add_rows(bench, s, command, problem);
+    }
+    return code;
+}
+
+static int make_tensors(ith_bench *bench)
+{
+    static const int64_t sample_rows = 16;
+    for (int i = 0; i < bench->problem_count; i++) {
+        ith_bench_problem *x = &bench->problems[i];
+        const ith_attn_problem *p = &x->whole.problem;
+        int code = ith_attend_make_random(bench->context, (uint64_t)i, &x->whole);
+        if (code)
+            return code;
+        if (!ith_attend_rows_create(p, sample_rows, &x->exact) || !ith_attend_rows_create(p, sample_rows, &x->found) ||
+            !ith_attend_exact(&x->whole, &x->exact))
+            return ith_cli_error("there is no memory for the results in float64");
+    }
+    return ITH_EXIT_DONE;
+}
+
+static void bench_free(ith_bench *bench)
+{
+    for (int i = 0; i < bench->row_count; i++)
+        free(bench->rows[i].seconds), free(bench->rows[i].peaks);
+    for (int i = 0; i < bench->problem_count; i++) {
+        ith_attend_free(&bench->problems[i].whole);
+        ith_attend_rows_free(&bench->problems[i].exact);
+        ith_attend_rows_free(&bench->problems[i].found);
+    }
+    free(bench->rows);
+    free(bench->problems);
+}
+
+/* ---- Command ----------------------------------------------------------------------------------------------------- */
+
+static int run(ith_context *context, const bench_settings *s, const char *command)
+{
+    static const ith_progress_stage stage = {"bench", "run", false};
+    ith_bench bench = {.context = context, .ranks = s->choices.ranks ? (int)s->choices.ranks : 1};
+    bench.threads = s->choices.threads ? (int)s->choices.threads : omp_get_max_threads();
+    bench.repeats = (int)s->repeats;
+    int code = ith_attend_begin(context, &s->choices);
+    if (!code)
+        code = add_problems(&bench, s, command);
+    if (!code)
+        code = make_tensors(&bench);
+    if (!code) {
+        ith_progress_begin(&bench.progress, &stage, 1, !isatty(STDERR_FILENO));
+        code = ith_bench_run(&bench);
+        ith_progress_end(&bench.progress);
+    }
+    if (!code)
+        code = ith_attend_end(context, &s->choices);
+    if (!code && s->json)
+        code = ith_bench_print_json(&bench);
+    else if (!code)
+        ith_bench_print(&bench);
+    bench_free(&bench);
+    return code;
+}
+
+int ith_cli_bench(int argc, char **argv)
+{
+    bench_settings settings = {.strategies = "auto",
+                               .seq = {{8192}, 1},
+                               .batch = {{1}, 1},
+                               .softmax = {{0}, 1},
+                               .heads = 8,
+                               .head_dim = 128,
+                               .repeats = 5};
+    ith_option table[ITH_OPTIONS_MAX];
+    memcpy(table, own_rows, sizeof own_rows);
+    ith_options options = {.table = table, .settings = &settings, .command = argv[0], .take_argument = take_what};
+    options.count =
+        ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows, offsetof(bench_settings, choices));
+    ith_options_parse(&options, argc, argv, doc, "WHAT");
+    ith_context *context = NULL;
+    int code = ITH_EXIT_DONE;
+    if (!settings.what)
+        code = ith_cli_usage(argv[0], "what to measure is needed: attention");
+    else if (strcmp(settings.what, "attention") != 0)
+        code = ith_cli_usage(argv[0], "'%s' is nothing that can be measured; 'attention' is", settings.what);
+    if (!code)
+        code = ith_cli_context(ITH_TALK_NORMAL, &context);
+    if (!code)
+        code = run(context, &settings, argv[0]);
+    ith_context_destroy(&context);
+    ith_options_free(&options);
+    return code;
+}

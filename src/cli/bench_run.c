@@ -1,0 +1,246 @@
+/* The measuring. All rows' plans live side by side in one group of ranks, so that rows can take turns. A row of a
+ * single rank is rank 0's, with all threads, while the others sleep.
+ *
+ * Ranks meet before and after every execution. One that fails still comes to the next meeting, where all learn of it
+ * and go home: nobody is left waiting. */
+#include "bench.h"
+
+#include "cli.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PEAKS_MAX = 16 };
+static const double PEAK_SECONDS = 0.05;
+
+/* What one rank knows of the row at hand. */
+typedef struct rank_note {
+    double begin, end;
+    ith_plan_info info;
+    ith_plan_counters counters;
+} rank_note;
+
+typedef struct bench_run {
+    ith_bench *bench;
+    pthread_barrier_t barrier;
+    atomic_bool failed;
+    rank_note *notes;     /* [ranks] */
+    ith_plan **plans;     /* [ranks, rows]; NULL where a rank has no part in a row */
+    int peaks[PEAKS_MAX]; /* the instruction sets that count */
+    int peak_count;
+} bench_run;
+
+/* One rank's view. */
+typedef struct bench_rank {
+    bench_run *run;
+    ith_context *context;
+    ith_comm *comm;
+    int rank;
+    ith_plan **plans;  /* [rows] */
+    ith_status status; /* its own */
+} bench_rank;
+
+/* Whether all are well. */
+static bool meet(bench_rank *r, ith_status status)
+{
+    if (status) {
+        r->status = status;
+        atomic_store(&r->run->failed, true);
+    }
+    pthread_barrier_wait(&r->run->barrier);
+    return !atomic_load(&r->run->failed);
+}
+
+static bool takes_part(const bench_rank *r, const ith_bench_row *row)
+{
+    return r->rank == 0 || row->ranks > 1;
+}
+
+/* ---- Peaks ------------------------------------------------------------------------------------------------------- */
+
+static void find_peaks(bench_run *run, ith_context *context)
+{
+    const char *name;
+    bool counts;
+    double rate;
+    for (int i = 0; ith_peak_rate(context, i, 1, 1e-4, &name, &counts, &rate); i++)
+        if (counts && run->peak_count < PEAKS_MAX)
+            run->peaks[run->peak_count++] = i;
+}
+
+static double measure_peak(const bench_run *run, ith_context *context)
+{
+    const char *name;
+    bool counts;
+    double rate, best = 0;
+    for (int i = 0; i < run->peak_count; i++)
+        if (ith_peak_rate(context, run->peaks[i], run->bench->threads, PEAK_SECONDS / run->peak_count, &name, &counts,
+                          &rate) &&
+            rate > best)
+            best = rate;
+    return best;
+}
+
+/* ---- Plans ------------------------------------------------------------------------------------------------------- */
+
+static ith_status create_plan(bench_rank *r, const ith_bench_row *row, ith_plan **plan)
+{
+    int threads = omp_get_max_threads();
+    if (row->ranks == 1)
+        omp_set_num_threads(r->run->bench->threads);
+    ith_status status =
+        ith_plan_create(r->context, &row->problem->whole.problem, &row->options, row->ranks > 1 ? r->comm : NULL, plan);
+    omp_set_num_threads(threads);
+    if (!status)
+        status = ith_plan_describe(*plan, &r->run->notes[r->rank].info);
+    return status;
+}
+
+/* Rank 0's, when all plans of a row are there. */
+static void note_plan(const bench_run *run, ith_context *context, ith_bench_row *row, int64_t bytes_before)
+{
+    row->info = run->notes[0].info;
+    snprintf(row->kernel, sizeof row->kernel, "%s", row->info.kernel);
+    row->info.kernel = row->kernel;
+    for (int rank = 0; rank < row->ranks; rank++)
+        row->predicted_bytes += run->notes[rank].info.memory_bytes;
+    row->held_bytes = ith_context_memory(context).current_bytes - bytes_before;
+}
+
+static bool create_plans(bench_rank *r)
+{
+    const ith_bench *bench = r->run->bench;
+    for (int i = 0; i < bench->row_count; i++) {
+        ith_bench_row *row = &bench->rows[i];
+        int64_t before = ith_context_memory(r->context).current_bytes;
+        if (!meet(r, ITH_OK) || !meet(r, takes_part(r, row) ? create_plan(r, row, &r->plans[i]) : ITH_OK))
+            return false;
+        if (r->rank == 0)
+            note_plan(r->run, r->context, row, before);
+    }
+    return true;
+}
+
+/* ---- Executions -------------------------------------------------------------------------------------------------- */
+
+/* Executes a row on all of its ranks; rank 0 has what it took in *seconds. */
+static bool execute(bench_rank *r, int index, double *seconds)
+{
+    const ith_bench_row *row = &r->run->bench->rows[index];
+    rank_note *notes = r->run->notes, *own = &notes[r->rank];
+    ith_status status = ITH_OK;
+    if (!meet(r, ITH_OK))
+        return false;
+    if (takes_part(r, row)) {
+        ith_attn_tensors share = ith_attend_share(&row->problem->whole, row->ranks, r->rank);
+        own->begin = ith_cli_seconds();
+        status = ith_plan_execute(r->plans[index], &share);
+        own->end = ith_cli_seconds();
+    }
+    if (!meet(r, status))
+        return false;
+    double begin = notes[0].begin, end = notes[0].end;
+    for (int rank = 1; rank < row->ranks; rank++) {
+        begin = notes[rank].begin < begin ? notes[rank].begin : begin;
+        end = notes[rank].end > end ? notes[rank].end : end;
+    }
+    *seconds = end - begin;
+    return true;
+}
+
+static void compare(ith_bench_row *row)
+{
+    ith_bench_problem *x = row->problem;
+    ith_attend_gather_lse(&x->whole, row->ranks);
+    ith_attend_found(&x->whole, &x->found);
+    row->rel_l2 = ith_attend_error_of_all(&x->whole.problem, &x->found, &x->exact);
+}
+
+/* Repeat -1 warms up. */
+static bool run_repeat(bench_rank *r, int repeat)
+{
+    ith_bench *bench = r->run->bench;
+    for (int i = 0; i < bench->row_count; i++) {
+        double seconds;
+        if (!execute(r, i, &seconds))
+            return false;
+        if (r->rank != 0)
+            continue;
+        ith_bench_row *row = &bench->rows[i];
+        if (repeat < 0) {
+            compare(row);
+        } else {
+            row->seconds[repeat] = seconds;
+            row->peaks[repeat] = measure_peak(r->run, r->context);
+        }
+        ith_progress_show(&bench->progress, 0, (int64_t)(repeat + 1) * bench->row_count + i + 1,
+                          (int64_t)(bench->repeats + 1) * bench->row_count);
+    }
+    return true;
+}
+
+static void add_counters(const bench_run *run, ith_bench_row *row)
+{
+    for (int rank = 0; rank < row->ranks; rank++) {
+        const ith_plan_counters *c = &run->notes[rank].counters;
+        int64_t sent = c->executions ? c->sent_bytes / c->executions : 0;
+        row->sent_bytes = sent > row->sent_bytes ? sent : row->sent_bytes;
+        row->exchange_seconds += c->exchange_seconds;
+        row->waiting_seconds += c->waiting_seconds;
+    }
+}
+
+static bool collect_counters(bench_rank *r)
+{
+    for (int i = 0; i < r->run->bench->row_count; i++) {
+        ith_bench_row *row = &r->run->bench->rows[i];
+        ith_status status = ITH_OK;
+        if (takes_part(r, row))
+            status = ith_plan_count(r->plans[i], &r->run->notes[r->rank].counters);
+        if (!meet(r, status))
+            return false;
+        if (r->rank == 0)
+            add_counters(r->run, row);
+        if (!meet(r, ITH_OK))
+            return false;
+    }
+    return true;
+}
+
+static ith_status bench_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    bench_run *run = user;
+    int rows = run->bench->row_count;
+    bench_rank r = {.run = run, .context = context, .comm = comm, .rank = ith_comm_rank(comm)};
+    r.plans = run->plans + (ptrdiff_t)r.rank * rows;
+    bool good = create_plans(&r);
+    for (int repeat = -1; good && repeat < run->bench->repeats; repeat++)
+        good = run_repeat(&r, repeat);
+    if (good)
+        collect_counters(&r);
+    for (int i = 0; i < rows; i++)
+        ith_plan_destroy(&r.plans[i]);
+    return r.status;
+}
+
+int ith_bench_run(ith_bench *bench)
+{
+    size_t ranks = (size_t)bench->ranks;
+    bench_run run = {.bench = bench, .notes = calloc(ranks, sizeof(rank_note))};
+    run.plans = calloc(ranks * (size_t)bench->row_count, sizeof *run.plans);
+    int code = ITH_EXIT_DONE;
+    if (!run.notes || !run.plans || pthread_barrier_init(&run.barrier, NULL, (unsigned)ranks)) {
+        code = ith_cli_error("there is no memory for %d ranks", bench->ranks);
+    } else {
+        find_peaks(&run, bench->context);
+        if (ith_run_ranks(bench->context, bench->ranks, bench->threads, bench_in_rank, &run))
+            code = ith_cli_error("%s", ith_context_error(bench->context));
+        pthread_barrier_destroy(&run.barrier);
+    }
+    free(run.plans);
+    free(run.notes);
+    return code;
+}

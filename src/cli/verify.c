@@ -1,0 +1,144 @@
+/* ithaca verify: problems from the command line, each under every plan that is legal for it. */
+#include "verify.h"
+
+#include "attend_options.h"
+#include "cli.h"
+#include "progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct verify_settings {
+    ith_option_list seq;
+    int64_t kv_seq, batch, heads, kv_heads, head_dim, ranks, threads;
+    const char *kernel;
+    uint64_t seed;
+    int dtype, mask; /* 0, or 1 for the first word */
+    bool json;
+} verify_settings;
+
+static const char *const masks[] = {"none", "lengths", "bool", "additive", NULL};
+
+#define LARGEST 1e6
+#define AT(member) offsetof(verify_settings, member)
+static const ith_option table[] = {
+    {"seq", "N[,N..]", "Queries; one problem for each (131)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(seq), 1, LARGEST,
+     NULL, 0},
+    {"kv-seq", "N", "Keys (as many as queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(kv_seq), 0, LARGEST, NULL, 0},
+    {"batch", "N", "Batch (2)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(batch), 1, LARGEST, NULL, 0},
+    {"heads", "N", "Heads (6)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(heads), 1, LARGEST, NULL, 0},
+    {"kv-heads", "N", "Heads of keys and values (those of queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(kv_heads),
+     1, LARGEST, NULL, 0},
+    {"head-dim", "N", "Head size (64)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(head_dim), 1, LARGEST, NULL, 0},
+    {"dtype", "f32|bf16|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(dtype), 0, 0,
+     ith_attend_dtype_words, 0},
+    {"mask", "none|lengths|bool|additive", "Keys by number for each batch entry, or a mask for every query (none)",
+     ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(mask), 0, 0, masks, 0},
+    {"ranks", "N", "Ranks of the plans that take more than one (4)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ranks), 1,
+     256, NULL, 0},
+    {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(threads), 1,
+     65536, NULL, 0},
+    {"kernel", "NAME", "Only this kernel (all that this machine runs)", ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(kernel),
+     0, 0, NULL, 0},
+    {"seed", "N", "Which random numbers (0)", ITH_OPTION_SEED, ITH_FROM_COMMAND, AT(seed), 0, 0, NULL, 0},
+    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(json), 0, 0, NULL, 0},
+};
+#undef AT
+
+static const char doc[] =
+    "Compute a random attention problem with every legal combination of strategy, mesh, direction, chunks, fold, "
+    "softmax, smoothing, exchange and kernel, and compare each with a float64 softmax."
+    "\v"
+    "error is the relative L2 difference of o in the head where it comes nearest to its bound: twice the error of a "
+    "plain implementation in the same type (f32 logits, p rounded to the type of v, f32 sums), at least the rounding "
+    "of "
+    "o itself, at most 2^-8 for bf16, 2^-10 for f16 and 5e-6 for f32. lse is the largest difference of lse, relative "
+    "where lse is larger than 1. single says whether a ulysses plan has the very bits of a single rank; all plans are "
+    "executed twice and must repeat theirs. The exit status is 1 if any plan fails.";
+
+static const ith_progress_stage stage = {"verify", "plan", false};
+
+static void describe(const verify_settings *s, int64_t seq, ith_verify *v)
+{
+    ith_attn_problem *p = &v->first.problem;
+    *p = (ith_attn_problem)ITH_ATTN_PROBLEM_INIT;
+    p->batch = s->batch, p->heads = s->heads, p->kv_heads = s->kv_heads ? s->kv_heads : s->heads;
+    p->head_dim = s->head_dim, p->q_len = seq, p->kv_len = s->kv_seq < 0 ? seq : s->kv_seq;
+    p->dtype = s->dtype ? ith_attend_dtypes[s->dtype - 1] : ITH_BF16;
+    p->has_kv_lengths = s->mask == 2;
+    p->mask = s->mask == 3 ? ITH_MASK_BOOL : s->mask == 4 ? ITH_MASK_ADDITIVE : ITH_MASK_NONE;
+    p->mask_batch = p->batch, p->mask_heads = p->heads;
+    v->ranks = (int)s->ranks, v->threads = (int)s->threads;
+    v->kernel = s->kernel;
+    v->seed = s->seed;
+}
+
+static int verify(const verify_settings *s, int64_t seq, ith_verify *v)
+{
+    ith_progress progress;
+    describe(s, seq, v);
+    int code = ith_verify_prepare(v);
+    if (!code)
+        code = ith_verify_list(v);
+    if (code)
+        return code;
+    ith_progress_begin(&progress, &stage, 1, !isatty(STDERR_FILENO));
+    for (int i = 0; i < v->count; i++) {
+        ith_verify_run(v, i);
+        ith_progress_show(&progress, 0, i + 1, v->count);
+    }
+    ith_progress_end(&progress);
+    return ITH_EXIT_DONE;
+}
+
+static int print_json(json_t *problems, int plans, int failures)
+{
+    json_t *all = json_pack("{s:s, s:i, s:i, s:O}", "version", ith_version(), "plans", plans, "failed", failures,
+                            "problems", problems);
+    int code = ITH_EXIT_DONE;
+    if (!all || json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
+        code = ith_cli_error("the verdicts cannot be written as JSON");
+    else
+        putchar('\n');
+    json_decref(all);
+    return code;
+}
+
+static int run(ith_context *context, const verify_settings *s)
+{
+    json_t *problems = json_array();
+    int code = ITH_EXIT_DONE, plans = 0, failures = 0;
+    for (int i = 0; !code && i < s->seq.count; i++) {
+        ith_verify v = {.context = context};
+        code = verify(s, s->seq.values[i], &v);
+        plans += v.count;
+        failures += ith_verify_failures(&v);
+        if (!code && s->json)
+            code = json_array_append_new(problems, ith_verify_json(&v)) ? ith_cli_error("there is no memory") : code;
+        else if (!code)
+            ith_verify_print(&v);
+        ith_verify_free(&v);
+    }
+    if (!code && s->json)
+        code = print_json(problems, plans, failures);
+    else if (!code)
+        printf("%d plans, %d failed\n", plans, failures);
+    json_decref(problems);
+    return !code && failures ? ITH_EXIT_FAILED : code;
+}
+
+int ith_cli_verify(int argc, char **argv)
+{
+    verify_settings settings = {.seq = {{131}, 1}, .kv_seq = -1, .batch = 2, .heads = 6, .head_dim = 64, .ranks = 4};
+    ith_options options = {
+        .table = table, .count = sizeof table / sizeof *table, .settings = &settings, .command = argv[0]};
+    ith_context *context = NULL;
+    ith_options_parse(&options, argc, argv, doc, NULL);
+    int code = ith_cli_context(ITH_TALK_NORMAL, &context);
+    if (!code)
+        code = run(context, &settings);
+    ith_context_destroy(&context);
+    ith_options_free(&options);
+    return code;
+}

@@ -1,0 +1,94 @@
+/* The plans of a problem: all values of all options that have a meaning together, as far as the library takes them.
+ * Chunks that are lowered to the same number are one plan. */
+#include "verify.h"
+
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool same_plan(const ith_plan_info *a, const ith_plan_info *b)
+{
+    return a->strategy == b->strategy && a->ranks == b->ranks && a->ulysses == b->ulysses && a->ring == b->ring &&
+           a->direction == b->direction && a->chunks == b->chunks && a->unfolded == b->unfolded &&
+           a->softmax == b->softmax && a->unsmoothed == b->unsmoothed && a->exchange == b->exchange &&
+           !strcmp(a->kernel, b->kernel);
+}
+
+/* Adds a plan unless it is illegal or there already; the library's sentence about the last illegal one stays in the
+ * context. */
+static int add(ith_verify *v, const ith_attn_options *options, int ranks)
+{
+    ith_plan_info info;
+    if (ith_plan_predict(v->context, &v->first.problem, options, ranks, 0, true, &info))
+        return ITH_EXIT_DONE;
+    for (int i = 0; i < v->count; i++)
+        if (same_plan(&v->plans[i].info, &info))
+            return ITH_EXIT_DONE;
+    if (v->count == v->room) {
+        int room = v->room ? 2 * v->room : 256;
+        ith_verify_plan *plans = realloc(v->plans, (size_t)room * sizeof *plans);
+        if (!plans)
+            return ith_cli_error("there is no memory for %d plans", room);
+        v->plans = plans;
+        v->room = room;
+    }
+    v->plans[v->count++] = (ith_verify_plan){.options = *options, .info = info};
+    return ITH_EXIT_DONE;
+}
+
+/* Every direction, number of chunks, fold and exchange of one mesh. */
+static int add_mesh(ith_verify *v, ith_attn_options options, int ulysses)
+{
+    bool exchanges = ulysses > 1, travels = ulysses < v->ranks;
+    int code = ITH_EXIT_DONE;
+    options.ulysses = ulysses, options.ring = v->ranks / ulysses;
+    options.strategy = !travels ? ITH_STRATEGY_ULYSSES : exchanges ? ITH_STRATEGY_ULYSSES_RING : ITH_STRATEGY_RING;
+    for (int n = 0; !code && n < 2 * 3 * 2 * 2; n++) {
+        bool bidir = n % 2, unfolded = n / 6 % 2, copy = n / 12;
+        int chunks = n / 2 % 3 + 1;
+        if ((bidir && !travels) || (chunks > 1 && !exchanges) ||
+            (unfolded && (!exchanges || v->first.problem.batch == 1)))
+            continue;
+        options.direction = bidir ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
+        options.chunks = chunks;
+        options.unfolded = unfolded;
+        options.exchange = copy ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_IN_PLACE;
+        code = add(v, &options, v->ranks);
+    }
+    return code;
+}
+
+static int add_kernel(ith_verify *v, const char *kernel)
+{
+    int code = ITH_EXIT_DONE;
+    for (int n = 0; !code && n < 3; n++) {
+        ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+        options.kernel = kernel;
+        options.softmax = n ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;
+        options.unsmoothed = n == 2;
+        options.strategy = ITH_STRATEGY_SINGLE;
+        code = add(v, &options, 1);
+        for (int ulysses = v->ranks; !code && v->ranks > 1 && ulysses >= 1; ulysses--)
+            if (v->ranks % ulysses == 0)
+                code = add_mesh(v, options, ulysses);
+    }
+    return code;
+}
+
+int ith_verify_list(ith_verify *v)
+{
+    const char *name;
+    bool usable, known = !v->kernel;
+    int code = ITH_EXIT_DONE;
+    for (int i = 0; !code && (name = ith_kernel_list(v->context, i, &usable)); i++)
+        if (!v->kernel || !strcmp(name, v->kernel)) {
+            known = true;
+            code = usable ? add_kernel(v, name) : code;
+        }
+    if (!code && !known)
+        return ith_cli_error("there is no kernel '%s'; 'ithaca info' lists those that there are", v->kernel);
+    if (!code && !v->count)
+        return ith_cli_error("no plan is legal: %s", ith_context_error(v->context));
+    return code;
+}
