@@ -79,24 +79,35 @@ static inline vec vec_load_f16(const uint16_t *x)
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x)));
 }
 
-/* 2^x = 2^n 2^f, n = round(x), f in [-1/2, 1/2]: a polynomial of degree 5 with P(0) = 1, minimax in relative error
- * (9e-8), whose exponent n is then added to. Below 2^-126 it is 0. */
-static inline vec vec_exp2(vec x)
+/* 2^(s - m) = 2^(n - m) 2^f, n = round(s), f = s - n in [-1/2, 1/2]: a polynomial of degree 5 with P(0) = 1, minimax in
+ * relative error (9e-8). Adding `shifter` = 1.5 2^23 + 127 - m leaves n - m + 127 in the low bits, 2^(n - m) when they
+ * are the exponent; below 2^-127 that is 0. */
+typedef struct vec_exp2_row {
+    vec shifter, lowest;
+} vec_exp2_row;
+
+static inline vec_exp2_row vec_exp2_from(float m)
 {
-    vec lowest = vec_set(-126.0f);
-    vec clamped = vmaxq_f32(lowest, x); /* NaN where x is */
-    vec shifter = vec_set(0x1.8p23f);   /* x + shifter has n in its low bits */
-    vec shifted = vec_add(clamped, shifter);
-    vec f = vec_sub(clamped, vec_sub(shifted, shifter));
+    return (vec_exp2_row){vec_set(0x1.8p23f + 127.0f - m), vec_set(m - 127.0f)};
+}
+
+static inline vec vec_exp2_of(vec s, const vec_exp2_row *row)
+{
+    vec x = vmaxq_f32(row->lowest, s); /* NaN where s is */
+    vec shifted = vec_add(x, row->shifter);
+    vec f = vec_sub(x, vec_sub(shifted, row->shifter));
     vec p = vec_fma(f, vec_set(1.3264728477e-3f), vec_set(9.6715129912e-3f));
     p = vec_fma(p, f, vec_set(5.5507335812e-2f));
     p = vec_fma(p, f, vec_set(2.4022242427e-1f));
     p = vec_fma(p, f, vec_set(6.9314700365e-1f));
     p = vec_fma(p, f, vec_set(1.0f));
-    uint32x4_t exponent = vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23);
-    vec y = vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(p), exponent));
-    vec y_or_nan = vbslq_f32(vceqq_f32(x, x), y, x);
-    return vbslq_f32(vcltq_f32(x, lowest), vec_set(0.0f), y_or_nan);
+    return vec_mul(p, vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23)));
+}
+
+static inline vec vec_exp2(vec x)
+{
+    vec_exp2_row row = vec_exp2_from(0.0f);
+    return vec_exp2_of(x, &row);
 }
 
 static inline void vec_transpose(vec x[LANES])
