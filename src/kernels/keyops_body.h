@@ -91,9 +91,12 @@ static inline wide wide_load(const void *x, ith_dtype dtype)
 /* The first `count` numbers, zeros behind them. Out of the loops over whole parts, which it would slow down. */
 static inline wide wide_load_end(const void *x, ith_dtype dtype, int64_t count)
 {
-    float filled[ITH_KEYOPS_LANES] = {0};
-    memcpy(filled, x, (size_t)(count * bytes_of(dtype)));
-    return wide_load(filled, dtype);
+    union {
+        float f32[ITH_KEYOPS_LANES];
+        uint16_t bits16[ITH_KEYOPS_LANES];
+    } filled = {{0}};
+    memcpy(&filled, x, (size_t)(count * bytes_of(dtype)));
+    return wide_load(&filled, dtype);
 }
 
 static inline void wide_store(float *x, wide w)
