@@ -1,92 +1,11 @@
-/* Plans: what is chosen, what is refused and how, ranks that disagree, memory that is not to be had. */
-#include "support/attention_case.h"
-#include "support/failing.h"
-
+/* Plans: what is chosen, what is refused and how, ranks that disagree. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
+#include <stddef.h>
+#include <stdint.h>
 
-#include <cmocka.h>
-
-#define MOST_RANKS 6
-
-typedef struct trial {
-    ith_attn_problem problem;
-    ith_attn_options options;
-    int odd_rank; /* does as `spoil` says; -1: all do */
-    void (*spoil)(ith_attn_problem *problem, ith_attn_options *options);
-    void (*spoil_tensors)(ith_attn_tensors *tensors);
-    bool execute, may_write; /* may_write: o also by a call that fails, once the exchange of results has begun */
-    char plan[512];
-    ith_status seen[MOST_RANKS];
-    char sentences[MOST_RANKS][ITH_ERROR_BYTES];
-} trial;
-
-static trial new_trial(void)
-{
-    trial t = {.problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT, .odd_rank = -1, .execute = true};
-    t.problem.batch = 2, t.problem.heads = 3, t.problem.head_dim = 8;
-    t.problem.q_len = t.problem.kv_len = 10;
-    return t;
-}
-
-#define NUMBERS 2000
-
-/* Plans, and executes on tensors of ones; `written` is what o held before. */
-static ith_status attempt(ith_context *context, ith_comm *comm, void *user)
-{
-    trial *t = user;
-    int rank = ith_comm_rank(comm);
-    ith_attn_problem problem = t->problem;
-    ith_attn_options options = t->options;
-    bool odd = t->odd_rank < 0 || t->odd_rank == rank;
-    static const float untouched = -77;
-    float q[NUMBERS], k[NUMBERS], v[NUMBERS], o[NUMBERS];
-    for (int i = 0; i < NUMBERS; i++)
-        q[i] = k[i] = v[i] = 1, o[i] = untouched;
-    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o};
-    if (odd && t->spoil)
-        t->spoil(&problem, &options);
-    ith_plan *plan = NULL;
-    ith_status status = ith_plan_create(context, &problem, &options, comm, &plan);
-    RANK_CHECK(context, !status == (plan != NULL));
-    if (plan && rank == 0)
-        ith_plan_print(plan, t->plan, sizeof t->plan);
-    if (odd && t->spoil_tensors)
-        t->spoil_tensors(&tensors);
-    if (plan && t->execute)
-        status = ith_plan_execute(plan, &tensors);
-    ith_plan_destroy(&plan);
-    RANK_CHECK(context, !status || t->may_write || o[0] == untouched);
-    t->seen[rank] = status;
-    snprintf(t->sentences[rank], ITH_ERROR_BYTES, "%s", ith_context_error(context));
-    return status;
-}
-
-/* The status of all ranks, which get the same one and the same sentence. */
-static ith_status run_trial(trial *t, int ranks)
-{
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    ith_status status = ith_run_ranks(context, ranks, ranks, attempt, t);
-    for (int rank = 0; rank < ranks; rank++) {
-        assert_int_equal(t->seen[rank], status);
-        if (status)
-            assert_string_equal(t->sentences[rank], ith_context_error(context));
-    }
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
-    ith_context_destroy(&context);
-    return status;
-}
-
-static void expect_refusal(trial *t, int ranks, ith_status status, const char *word)
-{
-    ith_status seen = run_trial(t, ranks);
-    if (seen != status || !strstr(t->sentences[0], word))
-        print_error("expected '%s': %s\n", word, t->sentences[0]);
-    assert_int_equal(seen, status);
-    assert_non_null(strstr(t->sentences[0], word));
-}
+#include "support/plan_trial.h"
 
 /* ---- Choices ----------------------------------------------------------------------------------------------------- */
 
@@ -164,12 +83,6 @@ static void illegal_choices_name_the_nearest_legal(void **state)
 
 /* ---- Bad problems, on all ranks, on one -------------------------------------------------------------------------- */
 
-#define SPOIL(name, change)                                                                                            \
-    static void name(ith_attn_problem *p, ith_attn_options *o)                                                         \
-    {                                                                                                                  \
-        (void)p, (void)o;                                                                                              \
-        change;                                                                                                        \
-    }
 SPOIL(no_batch, p->batch = 0)
 SPOIL(negative_heads, p->heads = -1)
 SPOIL(uneven_groups, p->kv_heads = 2)
@@ -187,6 +100,9 @@ SPOIL(overlapping_batch, p->o_batch_stride = 25)
 SPOIL(backward_batch, p->v_batch_stride = -1)
 SPOIL(endless_batch, p->v_batch_stride = INT64_MAX / 2)
 SPOIL(endless_rows, p->q_row_stride = INT64_MAX / 2)
+SPOIL(unknown_mask, p->mask = (ith_mask)3)
+SPOIL(three_masks, p->mask_batch = 3)
+SPOIL(two_head_masks, p->mask_heads = 2)
 SPOIL(old_problem, p->struct_size = 8)
 SPOIL(old_options, o->struct_size = 8)
 SPOIL(unknown_kernel, o->kernel = "abacus")
@@ -216,6 +132,9 @@ static void bad_problems_name_the_parameter(void **state)
         {backward_batch, "v_batch_stride"},
         {endless_batch, "v_batch_stride"},
         {endless_rows, "q_row_stride"},
+        {unknown_mask, "mask is 3"},
+        {three_masks, "mask_batch is 3, and must be 1 or batch, which is 2"},
+        {two_head_masks, "mask_heads is 2, and must be 1 or heads, which is 3"},
         {old_problem, "problem.struct_size"},
         {old_options, "options.struct_size"},
         {unknown_kernel, "abacus"},
@@ -255,6 +174,20 @@ SPOIL(other_keys, p->kv_len = 11)
 SPOIL(other_type, p->dtype = ITH_BF16)
 SPOIL(other_scale, p->scale = 0.5f)
 SPOIL(other_bias, p->has_key_bias = true)
+SPOIL(other_lengths, p->has_kv_lengths = true)
+SPOIL(other_mask, p->mask = ITH_MASK_BOOL)
+SPOIL(other_mask_batch, p->mask_batch = 2)
+SPOIL(other_mask_heads, p->mask_heads = 3)
+SPOIL(other_direction, o->direction = ITH_DIRECTION_BIDIR)
+SPOIL(other_chunks, o->chunks = 2)
+SPOIL(other_folding, o->unfolded = true)
+SPOIL(other_softmax, o->softmax = ITH_SOFTMAX_FIXED_M)
+SPOIL(other_smoothing, o->unsmoothed = true)
+SPOIL(other_exchange, o->exchange = ITH_EXCHANGE_COPY)
+SPOIL(other_block_q, o->tiles.block_q = 48)
+SPOIL(other_block_kv, o->tiles.block_kv = 1024)
+SPOIL(other_compute, o->tiles.block_kv_compute = 64)
+SPOIL(other_compute_in, o->tiles.block_kv_compute_in = 64)
 SPOIL(other_copies, p->replicated_kv = true)
 SPOIL(other_strategy, o->strategy = ITH_STRATEGY_RING)
 SPOIL(other_ulysses, o->ulysses = 1)
@@ -268,10 +201,32 @@ static void ranks_that_disagree_are_told(void **state)
         void (*spoil)(ith_attn_problem *, ith_attn_options *);
         const char *word;
     } rows[] = {
-        {other_batch, "batch is"},       {other_heads, "heads is 5"},     {other_groups, "kv_heads is"},
-        {other_queries, "q_len is"},     {other_keys, "kv_len is"},       {other_type, "dtype is"},
-        {other_scale, "scale is"},       {other_bias, "has_key_bias is"}, {other_copies, "replicated_kv is"},
-        {other_strategy, "strategy is"}, {other_ulysses, "ulysses is"},   {other_ring, "ring is"},
+        {other_batch, "batch is"},
+        {other_heads, "heads is 5"},
+        {other_groups, "kv_heads is"},
+        {other_queries, "q_len is"},
+        {other_keys, "kv_len is"},
+        {other_type, "dtype is bf16 on rank"},
+        {other_scale, "scale is 0.5 on rank"},
+        {other_lengths, "has_kv_lengths is"},
+        {other_bias, "has_key_bias is"},
+        {other_mask, "mask is"},
+        {other_mask_batch, "mask_batch is"},
+        {other_mask_heads, "mask_heads is"},
+        {other_copies, "replicated_kv is"},
+        {other_strategy, "strategy is ring on rank"},
+        {other_ulysses, "ulysses is"},
+        {other_ring, "ring is"},
+        {other_direction, "direction is bidir on rank"},
+        {other_chunks, "chunks is 2 on rank"},
+        {other_folding, "unfolded is"},
+        {other_softmax, "softmax is fixed_m on rank"},
+        {other_smoothing, "unsmoothed is"},
+        {other_exchange, "exchange is copy on rank"},
+        {other_block_q, "block_q is 48"},
+        {other_block_kv, "block_kv is 1024"},
+        {other_compute, "block_kv_compute is 64"},
+        {other_compute_in, "block_kv_compute_in is 64"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int odd = 1; odd < 3; odd++) {
@@ -283,15 +238,7 @@ static void ranks_that_disagree_are_told(void **state)
     trial t = new_trial();
     t.odd_rank = 1;
     t.spoil = other_kernel;
-    const char *fastest = NULL;
-    ith_context *context = NULL;
-    bool usable = false;
-    ith_context_create(NULL, &context);
-    for (int i = 0; !usable && (fastest = ith_kernel_list(context, i, &usable)); i++)
-        ;
-    ith_context_destroy(&context);
-    if (strcmp(fastest, "f32_ref")) /* otherwise it is no other kernel */
-        expect_refusal(&t, 3, ITH_ERR_ARGUMENT, "kernel is f32_ref on rank 1");
+    expect_refusal(&t, 3, ITH_ERR_ARGUMENT, "kernel is f32_ref on rank 1 and NULL on rank 0");
 }
 
 /* ---- Bad tensors ------------------------------------------------------------------------------------------------- */
@@ -364,7 +311,7 @@ static void bad_tensors_name_the_parameter(void **state)
 
 static void wants_lse(ith_attn_tensors *t)
 {
-    static float lse[NUMBERS];
+    static float lse[TRIAL_NUMBERS];
     t->lse = lse;
 }
 
@@ -379,120 +326,10 @@ static void lse_is_for_all_or_none(void **state)
         t.options.strategy = ITH_STRATEGY_ULYSSES;
         ith_context *context = NULL;
         ith_context_create(NULL, &context);
-        assert_int_equal(ith_run_ranks(context, 3, 3, attempt, &t), ITH_ERR_ARGUMENT);
+        assert_int_equal(ith_run_ranks(context, 3, 3, trial_in_rank, &t), ITH_ERR_ARGUMENT);
         assert_non_null(strstr(ith_context_error(context), "lse must be given on every rank or on none"));
         ith_context_destroy(&context);
     }
-}
-
-/* ---- Memory ------------------------------------------------------------------------------------------------------ */
-
-typedef struct meter {
-    failing_allocator *allocator;
-    attention_case *test;
-} meter;
-
-/* Counts what execution allocates, between two barriers so that no other rank is still planning. */
-static ith_status meter_execution(ith_context *context, ith_comm *comm, void *user)
-{
-    const meter *m = user;
-    float q[NUMBERS] = {0}, k[NUMBERS] = {0}, v[NUMBERS] = {0}, o[NUMBERS], lse[NUMBERS];
-    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o, .lse = lse};
-    ith_plan *plan = NULL;
-    RANK_TRY(ith_plan_create(context, &m->test->problem, &m->test->options, comm, &plan));
-    RANK_TRY(ith_comm_barrier(comm));
-    long before = atomic_load(&m->allocator->calls);
-    RANK_TRY(ith_plan_execute(plan, &tensors));
-    RANK_TRY(ith_plan_execute(plan, &tensors));
-    RANK_CHECK(context, atomic_load(&m->allocator->calls) == before);
-    RANK_TRY(ith_comm_barrier(comm));
-    ith_plan_destroy(&plan);
-    return ITH_OK;
-}
-
-static void execution_allocates_nothing(void **state)
-{
-    (void)state;
-    static const ith_strategy strategies[] = {ITH_STRATEGY_ULYSSES, ITH_STRATEGY_RING, ITH_STRATEGY_ULYSSES_RING};
-    for (int i = 0; i < 3; i++) {
-        trial t = new_trial();
-        attention_case c = {.problem = t.problem, .options = t.options};
-        c.options.strategy = strategies[i];
-        failing_allocator allocator;
-        meter m = {&allocator, &c};
-        ith_context *context = failing_context(&allocator, -1);
-        assert_int_equal(ith_run_ranks(context, 4, 0, meter_execution, &m), ITH_OK);
-        ith_context_destroy(&context);
-        assert_int_equal(atomic_load(&allocator.held), 0);
-    }
-}
-
-static void every_allocation_may_fail(void **state)
-{
-    (void)state;
-    static const ith_strategy strategies[] = {ITH_STRATEGY_SINGLE, ITH_STRATEGY_ULYSSES, ITH_STRATEGY_RING,
-                                              ITH_STRATEGY_ULYSSES_RING};
-    for (int i = 0; i < 4; i++) {
-        bool passed = false;
-        for (long refuse = 1; !passed; refuse++) {
-            assert_true(refuse < 1000);
-            trial t = new_trial();
-            t.options.strategy = strategies[i];
-            failing_allocator allocator;
-            ith_context *context = failing_context(&allocator, refuse);
-            ith_status status = ith_run_ranks(context, i ? 4 : 1, 0, attempt, &t);
-            passed = atomic_load(&allocator.calls) <= refuse;
-            assert_int_equal(status, passed ? ITH_OK : ITH_ERR_MEMORY);
-            ith_context_destroy(&context);
-            assert_int_equal(atomic_load(&allocator.held), 0);
-        }
-    }
-}
-
-/* ---- Names ------------------------------------------------------------------------------------------------------- */
-
-static void names_are_understood(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *name;
-        ith_status status;
-        ith_strategy strategy;
-        const char *word;
-    } rows[] = {
-        {"auto", ITH_OK, ITH_STRATEGY_AUTO, ""},
-        {"single", ITH_OK, ITH_STRATEGY_SINGLE, ""},
-        {"dot_product", ITH_OK, ITH_STRATEGY_SINGLE, ""},
-        {"flash", ITH_OK, ITH_STRATEGY_SINGLE, ""},
-        {"ulysses", ITH_OK, ITH_STRATEGY_ULYSSES, ""},
-        {"ulysses_custom", ITH_OK, ITH_STRATEGY_ULYSSES, ""},
-        {"ring", ITH_OK, ITH_STRATEGY_RING, ""},
-        {"tokamax_ring_custom", ITH_OK, ITH_STRATEGY_RING, ""},
-        {"ulysses_ring_custom", ITH_OK, ITH_STRATEGY_ULYSSES_RING, ""},
-        {"ulysses_ring_custom_bidir", ITH_ERR_UNSUPPORTED, ITH_STRATEGY_AUTO, "both directions"},
-        {"ulysses_custom_fixed_m", ITH_ERR_UNSUPPORTED, ITH_STRATEGY_AUTO, "fixed-m"},
-        {"Ulysses", ITH_ERR_ARGUMENT, ITH_STRATEGY_AUTO, "none of auto, single"},
-        {"", ITH_ERR_ARGUMENT, ITH_STRATEGY_AUTO, "none of auto, single"},
-        {NULL, ITH_ERR_ARGUMENT, ITH_STRATEGY_AUTO, "name is NULL"},
-    };
-    ith_context *context = NULL;
-    ith_context_create(NULL, &context);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        ith_strategy strategy = ITH_STRATEGY_AUTO;
-        assert_int_equal(ith_strategy_parse(context, rows[i].name, &strategy), rows[i].status);
-        assert_int_equal(strategy, rows[i].strategy);
-        if (rows[i].status)
-            assert_non_null(strstr(ith_context_error(context), rows[i].word));
-    }
-    assert_string_equal(ith_strategy_name(ITH_STRATEGY_ULYSSES_RING), "ulysses_ring");
-    assert_string_equal(ith_strategy_name((ith_strategy)50), "unknown");
-    bool usable = false;
-    int kernels = 0;
-    while (ith_kernel_list(context, kernels, &usable))
-        kernels++;
-    assert_true(kernels > 0 && usable); /* the last is plain C */
-    assert_null(ith_kernel_list(context, -1, NULL));
-    ith_context_destroy(&context);
 }
 
 int main(void)
@@ -504,9 +341,6 @@ int main(void)
         cmocka_unit_test(ranks_that_disagree_are_told),
         cmocka_unit_test(bad_tensors_name_the_parameter),
         cmocka_unit_test(lse_is_for_all_or_none),
-        cmocka_unit_test(execution_allocates_nothing),
-        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(names_are_understood),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
