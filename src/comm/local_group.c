@@ -186,6 +186,7 @@ ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_co
             status = ith_fail(contexts[0], ITH_ERR_MEMORY, "%s", reason);
             goto fail;
         }
+        ith_context_set_rank(contexts[i], i);
         comm_join(comm, group, i, i);
         group->seats[i] = i;
         comms[i] = &comm->base;

@@ -371,6 +371,20 @@ static void threads_are_shared_out(void **state)
     ith_context_destroy(&context);
 }
 
+static ith_status check_context_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    RANK_CHECK(context, ith_context_rank(context) == ith_comm_rank(comm));
+    return ITH_OK;
+}
+
+static void contexts_know_their_rank(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
+        assert_int_equal(run_quietly(ranks, check_context_rank, NULL), ITH_OK);
+}
+
 static ith_status never(ith_context *context, ith_comm *comm, void *user)
 {
     (void)comm;
@@ -421,6 +435,7 @@ int main(void)
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(creation_by_hand_may_fail),
         cmocka_unit_test(threads_are_shared_out),
+        cmocka_unit_test(contexts_know_their_rank),
         cmocka_unit_test(a_thread_may_not_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
