@@ -5,7 +5,7 @@
 
 static ith_status applicable(const ith_attn_setting *s)
 {
-    (void)s; /* any mesh: ring 1 is ulysses, ulysses 1 is ring */
+    (void)s; /* any mesh: the planner calls ring 1 ulysses and ulysses 1 ring */
     return ITH_OK;
 }
 

@@ -80,6 +80,10 @@ ith_status ith_choose_strategy(const ith_attn_options *options, int ranks, int r
         return status;
     if (ranks == 1 || s->problem.replicated_kv)
         s->strategy = ITH_STRATEGY_SINGLE; /* what all of them come to */
+    else if (s->strategy == ITH_STRATEGY_ULYSSES_RING && s->ulysses == 1)
+        s->strategy = ITH_STRATEGY_RING;
+    else if (s->strategy == ITH_STRATEGY_ULYSSES_RING && s->ring == 1)
+        s->strategy = ITH_STRATEGY_ULYSSES;
     s->ulysses_index = rank % s->ulysses;
     s->ring_index = rank / s->ulysses;
     return ITH_OK;

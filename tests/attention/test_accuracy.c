@@ -114,7 +114,7 @@ static void every_plan(uint32_t seed, ith_dtype dtype, case_kind kind)
         c.options = draw_options(table, &plan, &ranks);
         drawn_plan fitted = plan;
         bool taken = ith_attn_kernel_named(c.options.kernel)->supports(dtype, c.problem.head_dim, c.options.softmax);
-        if (!taken || (ranks == 1 && plan.value[DRAW_EXCHANGE]))
+        if (!taken)
             continue;
         fit_to_kernel(table, &fitted, &c);
         check_run(context, &c, ranks);
