@@ -1,0 +1,576 @@
+/* The planner: every option refused or resolved, tiles, kernels by name and by measurement, names, what is told of a
+ * plan. */
+#include "kernels/kernel.h"
+#include "support/failing.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "support/plan_trial.h"
+
+static ith_context *new_context(void)
+{
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    return context;
+}
+
+/* ---- Options that no problem makes legal ------------------------------------------------------------------------- */
+
+SPOIL(low_strategy, o->strategy = (ith_strategy)-1)
+SPOIL(high_strategy, o->strategy = (ith_strategy)5)
+SPOIL(low_direction, o->direction = (ith_direction)-2)
+SPOIL(high_direction, o->direction = (ith_direction)3)
+SPOIL(high_softmax, o->softmax = (ith_softmax)3)
+SPOIL(high_exchange, o->exchange = (ith_exchange_mode)1000000)
+SPOIL(negative_ulysses, o->ulysses = -1)
+SPOIL(negative_ring, o->ring = INT32_MIN)
+SPOIL(negative_chunks, o->chunks = -1)
+SPOIL(negative_block_q, o->tiles.block_q = -1)
+SPOIL(negative_block_kv, o->tiles.block_kv = INT64_MIN)
+SPOIL(negative_compute, o->tiles.block_kv_compute = -64)
+SPOIL(negative_compute_in, o->tiles.block_kv_compute_in = -64)
+SPOIL(small_options, o->struct_size = 0)
+SPOIL(large_options, o->struct_size++)
+
+static void unknown_values_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        trial_spoiler spoil;
+        const char *word;
+    } rows[] = {
+        {low_strategy, "strategy is -1, and must be from 0 (auto) to 4 (ulysses_ring), of which 0 is the nearest"},
+        {high_strategy, "strategy is 5, and must be from 0 (auto) to 4 (ulysses_ring), of which 4 is the nearest"},
+        {low_direction, "direction is -2, and must be from 0 (auto) to 2 (bidir), of which 0 is the nearest"},
+        {high_direction, "direction is 3, and must be from 0 (auto) to 2 (bidir), of which 2 is the nearest"},
+        {high_softmax, "softmax is 3, and must be from 0 (auto) to 2 (fixed_m), of which 2 is the nearest"},
+        {high_exchange, "exchange is 1000000, and must be from 0 (auto) to 2 (copy), of which 2 is the nearest"},
+        {negative_ulysses, "ulysses is -1, and must be 0 (choose for me) or more"},
+        {negative_ring, "ring is -2147483648, and must be 0"},
+        {negative_chunks, "chunks is -1, and must be 0"},
+        {negative_block_q, "block_q is -1, and must be 0"},
+        {negative_block_kv, "block_kv is -9223372036854775808, and must be 0"},
+        {negative_compute, "block_kv_compute is -64, and must be 0"},
+        {negative_compute_in, "block_kv_compute_in is -64, and must be 0"},
+        {small_options, "options.struct_size is 0"},
+        {large_options, "use ITH_ATTN_OPTIONS_INIT"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int ranks = 1; ranks <= 3; ranks++)
+            for (int odd = -1; odd < ranks; odd++) {
+                trial t = new_trial();
+                t.odd_rank = odd;
+                t.spoil = rows[i].spoil;
+                expect_refusal(&t, ranks, ITH_ERR_ARGUMENT, rows[i].word);
+            }
+}
+
+/* ---- What becomes of options ------------------------------------------------------------------------------------- */
+
+static trial resolve(int ranks, trial_spoiler spoil)
+{
+    trial t = new_trial();
+    t.spoil = spoil;
+    ith_status status = run_trial(&t, ranks);
+    if (status)
+        print_error("%s\n", t.sentences[0]);
+    assert_int_equal(status, ITH_OK);
+    return t;
+}
+
+SPOIL(nothing, (void)0)
+SPOIL(ring_bidir, (o->strategy = ITH_STRATEGY_RING, o->direction = ITH_DIRECTION_BIDIR))
+SPOIL(ulysses_bidir, (o->strategy = ITH_STRATEGY_ULYSSES, o->direction = ITH_DIRECTION_BIDIR))
+SPOIL(many_chunks, (o->strategy = ITH_STRATEGY_ULYSSES, o->chunks = 100))
+SPOIL(unfolded_chunks, (o->strategy = ITH_STRATEGY_ULYSSES, o->chunks = 3, o->unfolded = true))
+SPOIL(ring_chunks, (o->strategy = ITH_STRATEGY_RING, o->chunks = 2, o->unfolded = true))
+SPOIL(most_chunks, o->chunks = INT32_MAX)
+SPOIL(fixed_m, (o->softmax = ITH_SOFTMAX_FIXED_M, o->unsmoothed = true))
+SPOIL(online_unsmoothed, o->unsmoothed = true)
+SPOIL(copied, o->exchange = ITH_EXCHANGE_COPY)
+SPOIL(in_place, o->exchange = ITH_EXCHANGE_IN_PLACE)
+SPOIL(replicated, (p->replicated_kv = true, o->exchange = ITH_EXCHANGE_COPY, o->chunks = 2, o->unfolded = true))
+
+static void options_are_resolved(void **state)
+{
+    (void)state;
+    trial t = resolve(3, nothing);
+    assert_int_equal(t.info.strategy, ITH_STRATEGY_ULYSSES);
+    assert_int_equal(t.info.ranks, 3);
+    assert_int_equal(t.info.direction, ITH_DIRECTION_UNI);
+    assert_int_equal(t.info.softmax, ITH_SOFTMAX_ONLINE);
+    assert_int_equal(t.info.exchange, ITH_EXCHANGE_IN_PLACE);
+    assert_int_equal(t.info.chunks, 1);
+    assert_int_equal(t.info.threads, 1);
+    assert_int_equal(resolve(3, ring_bidir).info.direction, ITH_DIRECTION_BIDIR);
+    assert_int_equal(resolve(3, ulysses_bidir).info.direction, ITH_DIRECTION_UNI);
+    assert_int_equal(resolve(1, nothing).info.exchange, ITH_EXCHANGE_AUTO);
+    assert_int_equal(resolve(1, in_place).info.exchange, ITH_EXCHANGE_AUTO);
+    assert_int_equal(resolve(1, ring_bidir).info.strategy, ITH_STRATEGY_SINGLE);
+    assert_int_equal(resolve(1, ring_bidir).info.direction, ITH_DIRECTION_UNI);
+    assert_int_equal(resolve(2, copied).info.exchange, ITH_EXCHANGE_COPY);
+    assert_int_equal(resolve(2, in_place).info.exchange, ITH_EXCHANGE_IN_PLACE);
+    assert_int_equal(resolve(3, many_chunks).info.chunks, 2); /* 6 problems, 3 ranks */
+    assert_int_equal(resolve(1, most_chunks).info.chunks, 1);
+    t = resolve(3, unfolded_chunks); /* 3 heads, 3 ranks: one chunk for each of two entries */
+    assert_int_equal(t.info.chunks, 2);
+    assert_true(t.info.unfolded);
+    t = resolve(3, ring_chunks);
+    assert_int_equal(t.info.chunks, 1);
+    assert_false(t.info.unfolded);
+    t = resolve(3, fixed_m);
+    assert_int_equal(t.info.softmax, ITH_SOFTMAX_FIXED_M);
+    assert_true(t.info.unsmoothed);
+    assert_non_null(strstr(t.plan, "softmax fixed_m (unsmoothed)"));
+    assert_false(resolve(3, online_unsmoothed).info.unsmoothed);
+    t = resolve(3, replicated);
+    assert_int_equal(t.info.strategy, ITH_STRATEGY_SINGLE);
+    assert_int_equal(t.info.exchange, ITH_EXCHANGE_AUTO);
+    assert_int_equal(t.info.chunks, 1);
+    assert_int_equal(t.info.sent_bytes, 0);
+    assert_non_null(strstr(t.plan, "nothing exchanged"));
+}
+
+static void printed_plans_name_every_choice(void **state)
+{
+    (void)state;
+    trial t = new_trial();
+    t.options.strategy = ITH_STRATEGY_ULYSSES_RING;
+    t.options.exchange = ITH_EXCHANGE_COPY;
+    t.options.direction = ITH_DIRECTION_BIDIR;
+    t.options.chunks = 2;
+    t.options.unfolded = true;
+    t.options.softmax = ITH_SOFTMAX_FIXED_M;
+    assert_int_equal(run_trial(&t, 4), ITH_OK);
+    char expected[1024];
+    snprintf(expected, sizeof expected,
+             "ulysses_ring over 4 ranks, ulysses 2 x ring 2, exchange copy in 2 chunks, batch unfolded, bidir\n"
+             "softmax fixed_m, kernel %s, tiles of %lld queries and %lld/%lld/%lld keys, 1 thread\n"
+             "rank 0 sends %.3f MiB in one execution and holds %.3f MiB",
+             t.info.kernel, (long long)t.info.tiles.block_q, (long long)t.info.tiles.block_kv,
+             (long long)t.info.tiles.block_kv_compute, (long long)t.info.tiles.block_kv_compute_in,
+             (double)t.info.sent_bytes / 1048576.0, (double)t.info.memory_bytes / 1048576.0);
+    assert_string_equal(t.plan, expected);
+}
+
+/* Ranks that do not share memory copy. */
+static void memory_that_is_not_shared_is_copied(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    trial t = new_trial();
+    ith_plan_info info;
+    assert_int_equal(ith_plan_predict(context, &t.problem, NULL, 3, 1, false, &info), ITH_OK);
+    assert_int_equal(info.exchange, ITH_EXCHANGE_COPY);
+    assert_int_equal(info.chunks, 2);
+    assert_int_equal(ith_plan_predict(context, &t.problem, NULL, 3, 1, true, &info), ITH_OK);
+    assert_int_equal(info.exchange, ITH_EXCHANGE_IN_PLACE);
+    t.options.exchange = ITH_EXCHANGE_IN_PLACE;
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 3, 1, false, &info), ITH_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ith_context_error(context), "exchange is in_place, and these ranks do not share memory"));
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 1, 0, false, &info), ITH_OK);
+    t.problem.replicated_kv = true;
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 3, 1, false, &info), ITH_OK);
+    ith_context_destroy(&context);
+}
+
+static void predictions_check_their_arguments(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    trial t = new_trial();
+    ith_plan_info info;
+    ith_plan *plan = NULL;
+    static const struct {
+        int ranks, rank;
+        const char *word;
+    } rows[] = {{0, 0, "ranks is 0, and must be at least 1"},
+                {-3, 0, "ranks is -3"},
+                {2, 2, "rank is 2, and must be from 0 to ranks - 1"},
+                {2, -1, "rank is -1"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(ith_plan_predict(context, &t.problem, NULL, rows[i].ranks, rows[i].rank, true, &info),
+                         ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(context), rows[i].word));
+    }
+    assert_int_equal(ith_plan_predict(NULL, &t.problem, NULL, 1, 0, true, &info), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_plan_predict(context, NULL, NULL, 1, 0, true, &info), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "problem is NULL"));
+    assert_int_equal(ith_plan_predict(context, &t.problem, NULL, 1, 0, true, NULL), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "info is NULL"));
+    assert_int_equal(ith_plan_create(context, &t.problem, NULL, NULL, &plan), ITH_OK);
+    assert_int_equal(ith_plan_describe(plan, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_plan_describe(NULL, &info), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_plan_count(plan, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_plan_count(NULL, NULL), ITH_ERR_ARGUMENT);
+    ith_plan_destroy(&plan);
+    ith_context_destroy(&context);
+}
+
+/* ---- Tiles ------------------------------------------------------------------------------------------------------- */
+
+/* The tiles that a plan for one rank has; all 0 if it is refused. */
+static ith_attn_tiles tiles_for(ith_context *context, const ith_attn_kernel *kernel, int64_t q_len, int64_t kv_len,
+                                ith_attn_tiles wanted)
+{
+    ith_attn_problem p = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
+    ith_plan_info info = {.kernel = NULL};
+    p.heads = 2, p.head_dim = 64, p.q_len = q_len, p.kv_len = kv_len;
+    p.dtype = kernel->supports(ITH_BF16, 64, ITH_SOFTMAX_ONLINE) ? ITH_BF16 : ITH_F32;
+    o.kernel = kernel->name;
+    o.tiles = wanted;
+    ith_status status = ith_plan_predict(context, &p, &o, 1, 0, true, &info);
+    assert_true(status == ITH_OK || status == ITH_ERR_ARGUMENT);
+    return status ? (ith_attn_tiles){0} : info.tiles;
+}
+
+static void expect_tile(ith_context *context, const ith_attn_kernel *kernel, ith_attn_tiles wanted,
+                        const char *sentence)
+{
+    assert_int_equal(tiles_for(context, kernel, 5000, 5000, wanted).block_q, 0);
+    if (!strstr(ith_context_error(context), sentence))
+        print_error("expected '%s': %s\n", sentence, ith_context_error(context));
+    assert_non_null(strstr(ith_context_error(context), sentence));
+}
+
+/* For every kernel: its best, lowered for small problems, and the limits of each tile. */
+static void tiles_keep_their_limits(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    const ith_attn_kernel *k;
+    for (int i = 0; (k = ith_attn_kernel_at(i)); i++) {
+        if (k->cpu & ~ith_context_cpu(context))
+            continue;
+        const ith_attn_tile_limits l = k->tiles(64);
+        char text[256];
+        ith_attn_tiles t = tiles_for(context, k, 1 << 20, 1 << 20, (ith_attn_tiles){0});
+        assert_memory_equal(&t, &l.best, sizeof t);
+        t = tiles_for(context, k, 1, 1, (ith_attn_tiles){0});
+        assert_int_equal(t.block_q, l.step.block_q);
+        assert_true(t.block_kv <= l.best.block_kv && t.block_kv % l.step.block_kv == 0);
+        assert_true(t.block_kv_compute_in <= t.block_kv_compute && t.block_kv_compute <= t.block_kv);
+        t = tiles_for(context, k, 0, 0, (ith_attn_tiles){0});
+        assert_true(t.block_q > 0 && t.block_kv > 0);
+        t = tiles_for(context, k, 10, 10, l.most);
+        assert_memory_equal(&t, &l.most, sizeof t); /* what is asked for stays */
+        if (l.step.block_q > 1) {
+            snprintf(text, sizeof text, "block_q is %lld, and must be a multiple of %lld up to %lld with kernel %s",
+                     (long long)l.step.block_q + 1, (long long)l.step.block_q, (long long)l.most.block_q, k->name);
+            expect_tile(context, k, (ith_attn_tiles){.block_q = l.step.block_q + 1}, text);
+            snprintf(text, sizeof text, "the nearest is %lld", (long long)l.step.block_q);
+            expect_tile(context, k, (ith_attn_tiles){.block_q = l.step.block_q + 1}, text);
+            expect_tile(context, k, (ith_attn_tiles){.block_q = 1}, text);
+            snprintf(text, sizeof text, "the nearest is %lld", 2LL * l.step.block_q);
+            expect_tile(context, k, (ith_attn_tiles){.block_q = 2 * l.step.block_q - 1}, text);
+        }
+        snprintf(text, sizeof text, "the nearest is %lld", (long long)l.most.block_kv);
+        expect_tile(context, k, (ith_attn_tiles){.block_kv = l.most.block_kv + l.step.block_kv}, text);
+        expect_tile(context, k, (ith_attn_tiles){.block_kv = INT64_MAX}, text);
+        snprintf(text, sizeof text, "block_kv is %lld, and must be at least block_kv_compute, which is %lld",
+                 (long long)l.step.block_kv, (long long)l.most.block_kv_compute);
+        if (l.step.block_kv < l.most.block_kv_compute)
+            expect_tile(context, k,
+                        (ith_attn_tiles){.block_kv = l.step.block_kv, .block_kv_compute = l.most.block_kv_compute},
+                        text);
+        t = tiles_for(context, k, 5000, 5000, (ith_attn_tiles){.block_kv = l.step.block_kv});
+        assert_int_equal(t.block_kv, l.step.block_kv); /* and those inside shrink */
+        assert_true(t.block_kv_compute <= t.block_kv && t.block_kv_compute_in <= t.block_kv_compute);
+        t = tiles_for(context, k, 10, 10, (ith_attn_tiles){.block_kv_compute = l.most.block_kv_compute});
+        assert_int_equal(t.block_kv_compute, l.most.block_kv_compute); /* and the one around it grows */
+        assert_true(t.block_kv >= t.block_kv_compute);
+    }
+    ith_context_destroy(&context);
+}
+
+/* Tiles of keys decide about bits, and are the same for one rank and for many. */
+static void tiles_of_keys_are_those_of_the_whole(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    for (int64_t length = 1; length < 20000; length = length * 3 + 7) {
+        ith_attn_problem p = ITH_ATTN_PROBLEM_INIT;
+        ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
+        ith_plan_info alone, info;
+        p.heads = 8, p.head_dim = 64, p.q_len = p.kv_len = length;
+        assert_int_equal(ith_plan_predict(context, &p, &o, 1, 0, true, &alone), ITH_OK);
+        for (int strategy = ITH_STRATEGY_ULYSSES; strategy <= ITH_STRATEGY_ULYSSES_RING; strategy++)
+            for (int ranks = 2; ranks <= 6; ranks++) {
+                o.strategy = (ith_strategy)strategy;
+                assert_int_equal(ith_plan_predict(context, &p, &o, ranks, ranks - 1, ranks % 2, &info), ITH_OK);
+                assert_int_equal(info.tiles.block_kv, alone.tiles.block_kv);
+                assert_int_equal(info.tiles.block_kv_compute, alone.tiles.block_kv_compute);
+                assert_int_equal(info.tiles.block_kv_compute_in, alone.tiles.block_kv_compute_in);
+            }
+    }
+    ith_context_destroy(&context);
+}
+
+/* ---- Kernels ----------------------------------------------------------------------------------------------------- */
+
+static void named_kernels_are_taken_or_refused(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(), *plain = NULL;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.cpu_mask = ITH_CPU_BASELINE;
+    assert_int_equal(ith_context_create(&options, &plain), ITH_OK);
+    const ith_attn_kernel *k;
+    for (int i = 0; (k = ith_attn_kernel_at(i)); i++) {
+        trial t = new_trial();
+        ith_plan_info info;
+        t.options.kernel = k->name;
+        if (k->cpu & ~(uint32_t)ITH_CPU_BASELINE) {
+            assert_int_equal(ith_plan_predict(plain, &t.problem, &t.options, 1, 0, true, &info), ITH_ERR_UNSUPPORTED);
+            assert_non_null(strstr(ith_context_error(plain), "which this machine lacks; those that would do here: "));
+            assert_non_null(strstr(ith_context_error(plain), "f32_ref"));
+        }
+        if (k->cpu & ~ith_context_cpu(context))
+            continue;
+        for (int n = 0; n < 6; n++) {
+            static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
+            t.problem.dtype = types[n % 3];
+            t.options.softmax = n < 3 ? ITH_SOFTMAX_ONLINE : ITH_SOFTMAX_FIXED_M;
+            bool takes = k->supports(t.problem.dtype, t.problem.head_dim, t.options.softmax) &&
+                         k->supports(t.problem.dtype, t.problem.head_dim, ITH_SOFTMAX_ONLINE);
+            ith_status status = ith_plan_predict(context, &t.problem, &t.options, 1, 0, true, &info);
+            assert_int_equal(status, takes ? ITH_OK : ITH_ERR_UNSUPPORTED);
+            if (takes)
+                assert_ptr_equal(info.kernel, k->name);
+            else
+                assert_non_null(strstr(ith_context_error(context), ith_softmax_name(t.options.softmax)));
+        }
+    }
+    trial t = new_trial();
+    t.options.kernel = "";
+    expect_refusal(&t, 2, ITH_ERR_ARGUMENT, "no kernel is named ''; those that would do here: ");
+    ith_context_destroy(&context);
+    ith_context_destroy(&plain);
+}
+
+/* The first plan measures, those that follow know; so do predictions. */
+static void kernels_are_measured_once(void **state)
+{
+    (void)state;
+    failing_allocator allocator;
+    ith_context *context = failing_context(&allocator, -1);
+    trial t = new_trial();
+    t.problem.head_dim = 16;
+    t.problem.heads = 1;
+    ith_plan_info info;
+    const char *chosen = NULL;
+    long calls[3];
+    for (int i = 0; i < 3; i++) {
+        long before = atomic_load(&allocator.calls);
+        assert_int_equal(run_trial_in(context, &t, 3), ITH_OK);
+        calls[i] = atomic_load(&allocator.calls) - before;
+        chosen = chosen ? chosen : t.info.kernel;
+        assert_ptr_equal(t.info.kernel, chosen);
+        for (int rank = 0; rank < 3; rank++) {
+            assert_int_equal(ith_plan_predict(context, &t.problem, NULL, 3, rank, true, &info), ITH_OK);
+            assert_ptr_equal(info.kernel, chosen);
+        }
+    }
+    int candidates = 0;
+    const ith_attn_kernel *k;
+    for (int i = 0; (k = ith_attn_kernel_at(i)); i++)
+        candidates += !(k->cpu & ~ith_context_cpu(context)) && k->cpu != ITH_CPU_BASELINE &&
+                      k->supports(ITH_F32, 16, ITH_SOFTMAX_ONLINE);
+    assert_int_equal(calls[1], calls[2]);
+    assert_true(candidates > 1 ? calls[0] > calls[1] : calls[0] >= calls[1]);
+    ith_context_destroy(&context);
+    /* A machine without the instructions: plain C, and it works. */
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.cpu_mask = ITH_CPU_BASELINE;
+    assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    assert_int_equal(run_trial_in(context, &t, 3), ITH_OK);
+    assert_string_equal(t.info.kernel, "f32_ref");
+    ith_context_destroy(&context);
+}
+
+/* Ranks on machines that differ take a kernel that all of them run. */
+static ith_status differ(ith_context *parent, ith_comm *comm, void *user)
+{
+    (void)parent;
+    trial *t = user;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.cpu_mask = ith_comm_rank(comm) == t->odd_rank ? ITH_CPU_BASELINE : 0;
+    ith_context *own = NULL;
+    ith_plan *plan = NULL;
+    ith_plan_info info = {.kernel = ""};
+    RANK_CHECK(parent, !ith_context_create(&options, &own));
+    ith_status status = ith_plan_create(own, &t->problem, &t->options, comm, &plan);
+    if (!status)
+        status = ith_plan_describe(plan, &info);
+    t->seen[ith_comm_rank(comm)] = status;
+    snprintf(t->sentences[ith_comm_rank(comm)], ITH_ERROR_BYTES, "%s", status ? ith_context_error(own) : info.kernel);
+    ith_plan_destroy(&plan);
+    ith_context_destroy(&own);
+    return ITH_OK;
+}
+
+static void machines_that_differ_agree(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    for (int odd = 0; odd < 3; odd++) {
+        trial t = new_trial();
+        t.odd_rank = odd;
+        assert_int_equal(ith_run_ranks(context, 3, 3, differ, &t), ITH_OK);
+        for (int rank = 0; rank < 3; rank++) {
+            assert_int_equal(t.seen[rank], ITH_OK);
+            assert_string_equal(t.sentences[rank], "f32_ref");
+        }
+        const ith_attn_kernel *first = ith_attn_kernel_at(0);
+        if (first->cpu == ITH_CPU_BASELINE || (first->cpu & ~ith_context_cpu(context)))
+            continue;
+        t.options.kernel = first->name; /* which the odd one lacks */
+        assert_int_equal(ith_run_ranks(context, 3, 3, differ, &t), ITH_OK);
+        for (int rank = 0; rank < 3; rank++) {
+            assert_int_equal(t.seen[rank], ITH_ERR_UNSUPPORTED);
+            assert_non_null(strstr(t.sentences[rank], "which this machine lacks"));
+        }
+    }
+    ith_context_destroy(&context);
+}
+
+/* ---- Names ------------------------------------------------------------------------------------------------------- */
+
+static void strategies_have_many_names(void **state)
+{
+    (void)state;
+    enum { U = ITH_DIRECTION_AUTO, B = ITH_DIRECTION_BIDIR, A = ITH_SOFTMAX_AUTO, F = ITH_SOFTMAX_FIXED_M };
+    static const struct {
+        const char *name;
+        ith_strategy strategy;
+        int direction, softmax;
+    } rows[] = {
+        {"auto", ITH_STRATEGY_AUTO, U, A},
+        {"auto_fixed_m", ITH_STRATEGY_AUTO, U, F},
+        {"single", ITH_STRATEGY_SINGLE, U, A},
+        {"single_fixed_m", ITH_STRATEGY_SINGLE, U, F},
+        {"dot_product", ITH_STRATEGY_SINGLE, U, A},
+        {"flash", ITH_STRATEGY_SINGLE, U, A},
+        {"flash_custom_fixed_m", ITH_STRATEGY_SINGLE, U, F},
+        {"tokamax_flash", ITH_STRATEGY_SINGLE, U, A},
+        {"ulysses", ITH_STRATEGY_ULYSSES, U, A},
+        {"ulysses_custom", ITH_STRATEGY_ULYSSES, U, A},
+        {"ulysses_custom_fixed_m", ITH_STRATEGY_ULYSSES, U, F},
+        {"ulysses_fixed_m_custom", ITH_STRATEGY_ULYSSES, U, F},
+        {"ring", ITH_STRATEGY_RING, U, A},
+        {"ring_bidir", ITH_STRATEGY_RING, B, A},
+        {"ring_custom_bidir_fixed_m", ITH_STRATEGY_RING, B, F},
+        {"tokamax_ring", ITH_STRATEGY_RING, U, A},
+        {"tokamax_ring_custom", ITH_STRATEGY_RING, U, A},
+        {"tokamax_ring_custom_bidir", ITH_STRATEGY_RING, B, A},
+        {"ulysses_ring", ITH_STRATEGY_ULYSSES_RING, U, A},
+        {"ulysses_ring_custom", ITH_STRATEGY_ULYSSES_RING, U, A},
+        {"ulysses_ring_custom_bidir", ITH_STRATEGY_ULYSSES_RING, B, A},
+        {"ulysses_ring_custom_fixed_m", ITH_STRATEGY_ULYSSES_RING, U, F},
+        {"ulysses_ring_fixed_m_bidir_custom", ITH_STRATEGY_ULYSSES_RING, B, F},
+    };
+    ith_context *context = new_context();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
+        o.chunks = 7;
+        assert_int_equal(ith_strategy_parse(context, rows[i].name, &o), ITH_OK);
+        assert_int_equal(o.strategy, rows[i].strategy);
+        assert_int_equal(o.direction, rows[i].direction);
+        assert_int_equal(o.softmax, rows[i].softmax);
+        assert_int_equal(o.chunks, 7);
+    }
+    ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
+    o.direction = ITH_DIRECTION_BIDIR, o.softmax = ITH_SOFTMAX_ONLINE;
+    assert_int_equal(ith_strategy_parse(context, "ring", &o), ITH_OK); /* which says nothing of either */
+    assert_int_equal(o.direction, ITH_DIRECTION_BIDIR);
+    assert_int_equal(o.softmax, ITH_SOFTMAX_ONLINE);
+    ith_context_destroy(&context);
+}
+
+static void other_names_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *word;
+    } rows[] = {
+        {"Ulysses", "is none of auto, single, ulysses, ring and ulysses_ring"},
+        {"", "strategy '' is none of"},
+        {"_fixed_m", "none of"},
+        {"ulysses_", "none of"},
+        {"ulysses_rings", "none of"},
+        {"ulyssesring", "none of"},
+        {"ring_ulysses", "none of"},
+        {"ulysses_ring_fixed", "none of"},
+        {"ring_custom_custom", "none of"},
+        {"ring_bidir_bidir", "none of"},
+        {"ring ", "none of"},
+        {"tokamax_", "none of"},
+        {"tokamax_auto", "none of"},
+        {"tokamax_tokamax_ring", "none of"},
+        {"single_custom", "none of"},
+        {"dot_product_custom", "none of"},
+        {"ulysses_bidir", "has no ring: ring_bidir and ulysses_ring_bidir have one"},
+        {"single_bidir", "has no ring"},
+        {NULL, "name is NULL"},
+    };
+    ith_context *context = new_context();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ith_attn_options o = ITH_ATTN_OPTIONS_INIT, before;
+        memset(&before, 0, sizeof before);
+        before = o;
+        assert_int_equal(ith_strategy_parse(context, rows[i].name, &o), ITH_ERR_ARGUMENT);
+        assert_int_equal(o.strategy, before.strategy);
+        assert_int_equal(o.direction, before.direction);
+        assert_int_equal(o.softmax, before.softmax);
+        assert_non_null(strstr(ith_context_error(context), rows[i].word));
+    }
+    assert_int_equal(ith_strategy_parse(context, "ring", NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_strategy_parse(NULL, "ring", NULL), ITH_ERR_ARGUMENT);
+    ith_context_destroy(&context);
+}
+
+static void choices_have_names(void **state)
+{
+    (void)state;
+    assert_string_equal(ith_strategy_name(ITH_STRATEGY_ULYSSES_RING), "ulysses_ring");
+    assert_string_equal(ith_strategy_name((ith_strategy)50), "unknown");
+    assert_string_equal(ith_softmax_name(ITH_SOFTMAX_AUTO), "auto");
+    assert_string_equal(ith_softmax_name(ITH_SOFTMAX_FIXED_M), "fixed_m");
+    assert_string_equal(ith_softmax_name((ith_softmax)3), "unknown");
+    assert_string_equal(ith_direction_name(ITH_DIRECTION_BIDIR), "bidir");
+    assert_string_equal(ith_direction_name((ith_direction)-1), "unknown");
+    assert_string_equal(ith_exchange_mode_name(ITH_EXCHANGE_IN_PLACE), "in_place");
+    assert_string_equal(ith_exchange_mode_name((ith_exchange_mode)77), "unknown");
+    ith_context *context = new_context();
+    bool usable = false;
+    int kernels = 0;
+    while (ith_kernel_list(context, kernels, &usable))
+        kernels++;
+    assert_true(kernels > 0 && usable); /* the last is plain C */
+    assert_null(ith_kernel_list(context, -1, NULL));
+    ith_context_destroy(&context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unknown_values_are_refused),
+        cmocka_unit_test(options_are_resolved),
+        cmocka_unit_test(printed_plans_name_every_choice),
+        cmocka_unit_test(memory_that_is_not_shared_is_copied),
+        cmocka_unit_test(predictions_check_their_arguments),
+        cmocka_unit_test(tiles_keep_their_limits),
+        cmocka_unit_test(tiles_of_keys_are_those_of_the_whole),
+        cmocka_unit_test(named_kernels_are_taken_or_refused),
+        cmocka_unit_test(kernels_are_measured_once),
+        cmocka_unit_test(machines_that_differ_agree),
+        cmocka_unit_test(strategies_have_many_names),
+        cmocka_unit_test(other_names_are_refused),
+        cmocka_unit_test(choices_have_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
