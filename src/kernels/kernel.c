@@ -1,5 +1,7 @@
-/* The table of attention kernels. */
+/* The table of attention kernels: those of this library, then those of its plugins. */
 #include "kernel.h"
+
+#include "plugin.h"
 
 #include <string.h>
 
@@ -14,14 +16,15 @@ enum { KERNELS = sizeof kernels / sizeof *kernels };
 
 const ith_attn_kernel *ith_attn_kernel_at(int index)
 {
-    return index >= 0 && index < KERNELS ? kernels[index] : NULL;
+    return index >= 0 && index < KERNELS ? kernels[index] : ith_kernel_plugin_at(index - KERNELS);
 }
 
 const ith_attn_kernel *ith_attn_kernel_named(const char *name)
 {
-    for (int i = 0; i < KERNELS; i++) {
-        if (strcmp(kernels[i]->name, name) == 0)
-            return kernels[i];
+    const ith_attn_kernel *kernel;
+    for (int i = 0; (kernel = ith_attn_kernel_at(i)) != NULL; i++) {
+        if (strcmp(kernel->name, name) == 0)
+            return kernel;
     }
     return NULL;
 }
