@@ -1,0 +1,360 @@
+/* Wisdom: kept, written, read back; and files that are not what they claim to be. */
+#include "kernels/kernel.h"
+#include "plan/wisdom.h"
+#include "support/failing.h"
+#include "support/temporary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "support/plan_trial.h"
+
+static ith_context *new_context(uint32_t cpu_mask)
+{
+    ith_context *context = NULL;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.cpu_mask = cpu_mask;
+    assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    return context;
+}
+
+/* A kernel that any machine runs is enough for what is tested here. */
+static ith_wisdom_entry entry_of(ith_dtype dtype, int64_t head_dim, ith_softmax softmax, int32_t rate)
+{
+    ith_wisdom_entry entry = {.dtype = dtype, .head_dim = head_dim, .softmax = softmax};
+    const ith_attn_kernel *kernel;
+    for (int i = 0; i < ITH_WISDOM_KERNELS && (kernel = ith_attn_kernel_at(i)); i++)
+        if (kernel->cpu == ITH_CPU_BASELINE) {
+            entry.kernel = kernel;
+            entry.rates[i] = rate;
+        }
+    return entry;
+}
+
+static void put(ith_context *context, ith_wisdom_entry entry)
+{
+    ith_wisdom *wisdom = NULL;
+    assert_int_equal(ith_wisdom_open(context, &wisdom), ITH_OK);
+    ith_wisdom_put(wisdom, &entry);
+    ith_wisdom_close(context);
+}
+
+static int64_t count_of(ith_context *context)
+{
+    ith_wisdom *wisdom = NULL;
+    int64_t count = 0;
+    assert_int_equal(ith_wisdom_open(context, &wisdom), ITH_OK);
+    while (ith_wisdom_at(wisdom, count))
+        count++;
+    ith_wisdom_close(context);
+    return count;
+}
+
+/* ---- In memory --------------------------------------------------------------------------------------------------- */
+
+static void every_kernel_has_its_place(void **state)
+{
+    (void)state;
+    assert_null(ith_attn_kernel_at(ITH_WISDOM_KERNELS)); /* more would never be measured */
+}
+
+static void the_oldest_gives_way(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0);
+    for (int i = 1; i <= ITH_WISDOM_ENTRIES + 5; i++)
+        put(context, entry_of(ITH_F32, i, ITH_SOFTMAX_ONLINE, i));
+    put(context, entry_of(ITH_F32, 20, ITH_SOFTMAX_ONLINE, 777)); /* known: in its own place */
+    assert_int_equal(count_of(context), ITH_WISDOM_ENTRIES);
+    ith_wisdom *wisdom = NULL;
+    assert_int_equal(ith_wisdom_open(context, &wisdom), ITH_OK);
+    for (int i = 1; i <= ITH_WISDOM_ENTRIES + 5; i++)
+        assert_int_equal(ith_wisdom_find(wisdom, ITH_F32, i, ITH_SOFTMAX_ONLINE) != NULL, i > 5);
+    assert_null(ith_wisdom_find(wisdom, ITH_BF16, 20, ITH_SOFTMAX_ONLINE));
+    assert_null(ith_wisdom_find(wisdom, ITH_F32, 20, ITH_SOFTMAX_FIXED_M));
+    assert_int_equal(ith_wisdom_at(wisdom, 14)->head_dim, 20);
+    ith_wisdom_close(context);
+    ith_context_destroy(&context);
+}
+
+/* Clones have one wisdom together, whoever made it. */
+static void clones_share_it(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0), *clone = NULL, *second = NULL;
+    assert_int_equal(ith_context_clone(context, &clone), ITH_OK);
+    assert_int_equal(ith_context_clone(clone, &second), ITH_OK);
+    put(clone, entry_of(ITH_F32, 8, ITH_SOFTMAX_ONLINE, 5));
+    ith_context_destroy(&clone);
+    assert_int_equal(count_of(second), 1);
+    assert_int_equal(count_of(context), 1);
+    ith_context_destroy(&second);
+    ith_context_destroy(&context);
+}
+
+/* ---- Files ------------------------------------------------------------------------------------------------------- */
+
+static char *folder, path[300];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    folder = temporary_folder();
+    snprintf(path, sizeof path, "%s/wisdom", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    temporary_remove(folder);
+    return 0;
+}
+
+static void write_text(const char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* The text of the file; static storage. */
+static const char *read_text(void)
+{
+    static char text[65536];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t bytes = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[bytes] = '\0';
+    return text;
+}
+
+static void what_is_saved_is_loaded(void **state)
+{
+    (void)state;
+    ith_context *one = new_context(0), *two = new_context(0);
+    trial t = new_trial();
+    ith_plan_info info;
+    assert_int_equal(run_trial_in(one, &t, 2), ITH_OK);
+    t.options.softmax = ITH_SOFTMAX_FIXED_M;
+    assert_int_equal(run_trial_in(one, &t, 2), ITH_OK);
+    put(one, entry_of(ITH_F16, 65536, ITH_SOFTMAX_ONLINE, ITH_WISDOM_MOST_RATE));
+    put(one, entry_of(ITH_BF16, 1, ITH_SOFTMAX_FIXED_M, 1));
+    assert_int_equal(ith_wisdom_save(one, path), ITH_OK);
+    assert_int_equal(ith_wisdom_load(two, path), ITH_OK);
+    assert_int_equal(count_of(two), count_of(one));
+    assert_true(count_of(two) >= 2);
+    ith_wisdom *a = NULL, *b = NULL;
+    assert_int_equal(ith_wisdom_open(one, &a), ITH_OK);
+    assert_int_equal(ith_wisdom_open(two, &b), ITH_OK);
+    const ith_wisdom_entry *x;
+    for (int64_t i = 0; (x = ith_wisdom_at(a, i)); i++)
+        assert_memory_equal(x, ith_wisdom_at(b, i), sizeof *x);
+    ith_wisdom_close(two);
+    ith_wisdom_close(one);
+    assert_int_equal(ith_plan_predict(two, &t.problem, &t.options, 2, 0, true, &info), ITH_OK);
+    assert_ptr_equal(info.kernel, t.info.kernel);
+    char before[65536];
+    snprintf(before, sizeof before, "%s", read_text());
+    assert_int_equal(ith_wisdom_save(two, path), ITH_OK); /* over what is there */
+    assert_string_equal(before, read_text());
+    ith_context_destroy(&one);
+    ith_context_destroy(&two);
+}
+
+/* The wisdom of a file decides, whatever a measurement would say; named kernels do not ask it. */
+static void wisdom_decides(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0);
+    const ith_attn_kernel *kernel, *last = NULL;
+    trial t = new_trial();
+    for (int i = 0; (kernel = ith_attn_kernel_at(i)); i++)
+        if (!(kernel->cpu & ~ith_context_cpu(context)) && kernel->cpu != ITH_CPU_BASELINE &&
+            kernel->supports(ITH_F32, 8, ITH_SOFTMAX_ONLINE))
+            last = kernel;
+    if (!last)
+        last = entry_of(ITH_F32, 8, ITH_SOFTMAX_ONLINE, 1).kernel;
+    assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
+    char text[4096];
+    const char *empty = read_text();
+    snprintf(text, sizeof text, "%.*sattention f32 8 online %s\nend\n", (int)(strlen(empty) - 4), empty, last->name);
+    write_text(text, strlen(text));
+    assert_int_equal(ith_wisdom_load(context, path), ITH_OK);
+    assert_int_equal(run_trial_in(context, &t, 3), ITH_OK);
+    assert_ptr_equal(t.info.kernel, last->name);
+    t.options.kernel = "f32_ref";
+    assert_int_equal(run_trial_in(context, &t, 3), ITH_OK);
+    assert_string_equal(t.info.kernel, "f32_ref");
+    ith_context_destroy(&context);
+}
+
+static void expect_hostile(ith_context *context, const char *text, size_t bytes, const char *word)
+{
+    int64_t before = count_of(context);
+    write_text(text, bytes);
+    ith_status status = ith_wisdom_load(context, path);
+    if (status != ITH_ERR_FORMAT || !strstr(ith_context_error(context), word))
+        print_error("expected '%s': %s (%s)\n", word, ith_context_error(context), ith_status_name(status));
+    assert_int_equal(status, ITH_ERR_FORMAT);
+    assert_non_null(strstr(ith_context_error(context), word));
+    assert_int_equal(count_of(context), before);
+    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+}
+
+static void hostile_lines_change_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *word;
+    } rows[] = {
+        {"attention", "line 4: the type must be f32, bf16 or f16, not missing"},
+        {"attention f64 8 online f32_ref", "not f64"},
+        {"attention f32", "the head size must be from 1 to 65536, not missing"},
+        {"attention f32 0 online f32_ref", "not 0"},
+        {"attention f32 -8 online f32_ref", "not -8"},
+        {"attention f32 65537 online f32_ref", "not 65537"},
+        {"attention f32 8x online f32_ref", "not 8x"},
+        {"attention f32 99999999999999999999999 online f32_ref", "not 999"},
+        {"attention f32 8", "the softmax must be online or fixed_m, not missing"},
+        {"attention f32 8 auto f32_ref", "not auto"},
+        {"attention f32 8 online", "no kernel that serves here is named nothing"},
+        {"attention f32 8 online abacus", "no kernel that serves here is named abacus"},
+        {"attention f32 8 online f32_ref abacus 5", "named abacus"},
+        {"attention f32 8 online f32_ref f32_ref", "a rate must be from 1 to 1000000000, not missing"},
+        {"attention f32 8 online f32_ref f32_ref 0", "not 0"},
+        {"attention f32 8 online f32_ref f32_ref 1000000001", "not 1000000001"},
+        {"attention f32 8 online f32_ref f32_ref 1e9", "not 1e9"},
+        {"attention f32 8 online f32_ref f32_ref 5 7", "named 7"},
+        {"Attention f32 8 online f32_ref", "not begin with Attention"},
+        {"", "not begin with nothing"},
+        {"end of it", "not begin with end"},
+        {"end\nattention f32 8 online f32_ref", "the file goes on after its end"},
+        {"attention f32 8 online f32_ref\r", "named f32_ref"},
+    };
+    ith_context *context = new_context(0);
+    assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
+    static char empty[65536];
+    char text[8192];
+    snprintf(empty, sizeof empty, "%s", read_text());
+    int header = (int)strlen(empty) - 4; /* without "end\n" */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        /* after a line that is right, and must not count either */
+        snprintf(text, sizeof text, "%.*sattention f32 7 online f32_ref f32_ref 5\n%s\nend\n", header, empty,
+                 rows[i].line);
+        expect_hostile(context, text, strlen(text), rows[i].word);
+    }
+    ith_context_destroy(&context);
+}
+
+static void hostile_files_change_nothing(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0);
+    assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
+    static char good[65536], text[300000];
+    int length = snprintf(good, sizeof good, "%s", read_text()) - 4;
+    length += snprintf(good + length, sizeof good - (size_t)length, "attention f32 7 online f32_ref f32_ref 5\nend\n");
+    for (int cut = 0; cut < length; cut++) /* wherever it is cut off */
+        expect_hostile(context, good, (size_t)cut, "line ");
+    for (int i = 0; i < length; i++) { /* any character spoilt */
+        memcpy(text, good, (size_t)length);
+        text[i] = (char)(text[i] ^ 0x80);
+        expect_hostile(context, text, (size_t)length, "line ");
+        text[i] = '\0';
+        expect_hostile(context, text, (size_t)length, "line ");
+    }
+    memset(text, 'x', sizeof text);
+    expect_hostile(context, text, sizeof text, "line 1: the line is too long or cut off");
+    memset(text, 0, sizeof text);
+    expect_hostile(context, text, sizeof text, "line 1");
+    int at = snprintf(text, sizeof text, "%.*s", length - 4, good);
+    memset(text + at, ' ', 100000);
+    expect_hostile(context, text, (size_t)at + 100000, "too long");
+    for (int i = 0; i <= ITH_WISDOM_ENTRIES; i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "attention f32 %d online f32_ref\n", i + 100);
+    expect_hostile(context, text, (size_t)at, "more lines than wisdom can hold");
+    expect_hostile(context, "ithaca wisdom 1, library 99.0.0\n", 32,
+                   "wisdom must begin with ithaca wisdom 1, library ");
+    expect_hostile(context, "safetensors\n", 12, "line 1: this is not wisdom");
+    ith_context_destroy(&context);
+}
+
+/* Another machine: here, one that has less. */
+static void wisdom_of_another_machine_is_refused(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0), *plain = new_context(ITH_CPU_BASELINE);
+    put(plain, entry_of(ITH_F32, 8, ITH_SOFTMAX_ONLINE, 5));
+    assert_int_equal(ith_wisdom_save(plain, path), ITH_OK);
+    if (ith_context_cpu(context) != ITH_CPU_BASELINE) {
+        assert_int_equal(ith_wisdom_load(context, path), ITH_ERR_FORMAT);
+        assert_non_null(strstr(ith_context_error(context), "line 2: this wisdom is of another machine"));
+        assert_int_equal(count_of(context), 0);
+    }
+    ith_context_destroy(&context);
+    ith_context_destroy(&plain);
+}
+
+static void files_that_cannot_be_had(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0);
+    char missing[300];
+    snprintf(missing, sizeof missing, "%s/none/wisdom", folder);
+    assert_int_equal(ith_wisdom_load(context, missing), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), missing));
+    assert_int_equal(ith_wisdom_save(context, missing), ITH_ERR_IO);
+    assert_int_equal(ith_wisdom_load(context, folder), ITH_ERR_IO);
+    assert_int_equal(ith_wisdom_save(context, folder), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), "it is a folder"));
+    assert_int_equal(ith_wisdom_save(context, "/dev/full"), ITH_ERR_IO);
+    assert_int_equal(ith_wisdom_load(context, "/dev/null"), ITH_ERR_FORMAT);
+    assert_int_equal(ith_wisdom_load(context, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_wisdom_save(context, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_wisdom_load(NULL, path), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_wisdom_save(NULL, path), ITH_ERR_ARGUMENT);
+    ith_context_destroy(&context);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0);
+    assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
+    ith_context_destroy(&context);
+    bool passed = false;
+    for (long refuse = 1; !passed; refuse++) {
+        failing_allocator allocator;
+        context = failing_context(&allocator, refuse);
+        ith_status loaded = ith_wisdom_load(context, path), saved = ith_wisdom_save(context, path);
+        passed = atomic_load(&allocator.calls) <= refuse;
+        assert_true(loaded == ITH_OK || loaded == ITH_ERR_MEMORY);
+        assert_true(saved == ITH_OK || saved == ITH_ERR_MEMORY);
+        assert_int_equal(loaded == ITH_OK && saved == ITH_OK, passed);
+        assert_int_equal(ith_context_memory(context).current_bytes, 0);
+        ith_context_destroy(&context);
+        assert_int_equal(atomic_load(&allocator.held), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kernel_has_its_place),
+        cmocka_unit_test(the_oldest_gives_way),
+        cmocka_unit_test(clones_share_it),
+        cmocka_unit_test(what_is_saved_is_loaded),
+        cmocka_unit_test(wisdom_decides),
+        cmocka_unit_test(hostile_lines_change_nothing),
+        cmocka_unit_test(hostile_files_change_nothing),
+        cmocka_unit_test(wisdom_of_another_machine_is_refused),
+        cmocka_unit_test(files_that_cannot_be_had),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
