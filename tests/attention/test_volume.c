@@ -1,0 +1,277 @@
+/* What ranks send: predicted, counted by plans and by the transport, against the formulas for even shares and, for any,
+ * against a count of who needs which row of which head. */
+#include "attention/chunk.h"
+#include "plan/plan.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "support/plan_trial.h"
+
+typedef struct volume_case {
+    ith_attn_problem problem;
+    ith_attn_options options;
+    int64_t sent[TRIAL_RANKS]; /* as all counters of a rank agree */
+} volume_case;
+
+/* ---- Counted by executing ---------------------------------------------------------------------------------------- */
+
+/* What the plan's communicators have sent; those of the axes may be one and the same. */
+static int64_t exchanged(const ith_plan *plan)
+{
+    const ith_attn_setting *s = &plan->setting;
+    int64_t bytes = s->comm ? s->comm->exchanged_bytes : 0;
+    if (s->ulysses_comm && s->ulysses_comm != s->comm)
+        bytes += s->ulysses_comm->exchanged_bytes;
+    if (s->ring_comm && s->ring_comm != s->comm)
+        bytes += s->ring_comm->exchanged_bytes;
+    return bytes;
+}
+
+static ith_status execute_and_count(ith_context *context, ith_plan *plan, const ith_attn_tensors *tensors,
+                                    int64_t *sent)
+{
+    ith_plan_info info;
+    ith_plan_counters counters;
+    int64_t before = exchanged(plan);
+    RANK_TRY(ith_plan_execute(plan, tensors));
+    RANK_TRY(ith_plan_execute(plan, tensors));
+    RANK_TRY(ith_plan_describe(plan, &info));
+    RANK_TRY(ith_plan_count(plan, &counters));
+    RANK_CHECK(context, counters.executions == 2);
+    RANK_CHECK(context, counters.sent_bytes == 2 * info.sent_bytes);
+    if (info.exchange == ITH_EXCHANGE_COPY)
+        RANK_CHECK(context, exchanged(plan) - before == counters.sent_bytes);
+    else
+        RANK_CHECK(context, exchanged(plan) == before);
+    *sent = info.sent_bytes;
+    return ITH_OK;
+}
+
+static ith_status count_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    volume_case *c = user;
+    const ith_attn_problem *p = &c->problem;
+    int64_t begin, q_rows, kv_rows, kv_heads = p->kv_heads ? p->kv_heads : p->heads;
+    ith_share(p->q_len, ith_comm_size(comm), ith_comm_rank(comm), &begin, &q_rows);
+    ith_share(p->kv_len, ith_comm_size(comm), ith_comm_rank(comm), &begin, &kv_rows);
+    size_t size = (size_t)ith_dtype_bytes(p->dtype), row = (size_t)(p->batch * p->head_dim) * size;
+    char *q = calloc((size_t)(q_rows * p->heads) + 1, row), *o = calloc((size_t)(q_rows * p->heads) + 1, row);
+    char *k = calloc((size_t)(kv_rows * kv_heads) + 1, row), *v = calloc((size_t)(kv_rows * kv_heads) + 1, row);
+    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o};
+    ith_plan *plan = NULL;
+    ith_status status = ith_plan_create(context, p, &c->options, comm, &plan);
+    if (!status)
+        status = execute_and_count(context, plan, &tensors, &c->sent[ith_comm_rank(comm)]);
+    ith_plan_destroy(&plan);
+    free(q), free(k), free(v), free(o);
+    return status;
+}
+
+static void run_volume(volume_case *c, int ranks)
+{
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    ith_status status = ith_run_ranks(context, ranks, ranks, count_in_rank, c);
+    if (status)
+        print_error("%s\n", ith_context_error(context));
+    assert_int_equal(status, ITH_OK);
+    ith_context_destroy(&context);
+}
+
+/* ---- Counted row by row ------------------------------------------------------------------------------------------ */
+
+/* Who holds which rows, and who computes which heads of which chunk: all that the count below knows. */
+typedef struct census {
+    const volume_case *c;
+    ith_attn_setting setting; /* for ith_chunk_heads */
+    int ranks, ulysses, ring;
+    int64_t sent[TRIAL_RANKS]; /* in rows of heads */
+} census;
+
+static int64_t rows_of(const census *s, int64_t length, int rank)
+{
+    int64_t begin, rows;
+    ith_share(length, s->ranks, rank, &begin, &rows);
+    return rows;
+}
+
+/* Queries from their owner to whoever computes them, results back; and keys and values, within a group of the ulysses
+ * axis. */
+static void count_all_to_all(census *s, int chunk)
+{
+    const ith_attn_problem *p = &s->c->problem;
+    for (int owner = 0; owner < s->ranks; owner++)
+        for (int u = 0; u < s->ulysses; u++) {
+            int other = owner / s->ulysses * s->ulysses + u;
+            ith_heads heads = ith_chunk_heads(&s->setting, chunk, u);
+            if (other == owner)
+                continue;
+            for (int64_t n = 0; n < heads.count; n++) {
+                s->sent[owner] += rows_of(s, p->q_len, owner); /* q */
+                s->sent[other] += rows_of(s, p->q_len, owner); /* o */
+            }
+            for (int64_t n = 0; n < heads.keys_count; n++)
+                s->sent[owner] += 2 * rows_of(s, p->kv_len, owner); /* k and v */
+        }
+}
+
+/* Rows of a shard: what a group of the ulysses axis holds together. */
+static int64_t shard_rows(const census *s, int index)
+{
+    int64_t rows = 0;
+    for (int u = 0; u < s->ulysses; u++)
+        rows += rows_of(s, s->c->problem.kv_len, index * s->ulysses + u);
+    return rows;
+}
+
+/* Shards travel hop by hop, as far as there is a rank that has not seen them. */
+static void count_hops(census *s, int chunk)
+{
+    bool both_ways = s->c->options.direction == ITH_DIRECTION_BIDIR;
+    for (int index = 0; index < s->ring; index++)
+        for (int u = 0; u < s->ulysses; u++) {
+            int64_t rows = 2 * shard_rows(s, index) * ith_chunk_heads(&s->setting, chunk, u).keys_count;
+            for (int hop = 1; !both_ways && hop < s->ring; hop++)
+                s->sent[(index + hop - 1) % s->ring * s->ulysses + u] += rows;
+            for (int at = index; both_ways && at + 1 < s->ring; at++)
+                s->sent[at * s->ulysses + u] += rows;
+            for (int at = index; both_ways && at > 0; at--)
+                s->sent[at * s->ulysses + u] += rows;
+        }
+}
+
+/* In place: every rank reads keys and values of the other groups from their owners. */
+static void count_reads(census *s, int chunk)
+{
+    for (int owner = 0; owner < s->ranks; owner++)
+        for (int reader = 0; reader < s->ranks; reader++)
+            if (reader / s->ulysses != owner / s->ulysses)
+                s->sent[owner] += 2 * rows_of(s, s->c->problem.kv_len, owner) *
+                                  ith_chunk_heads(&s->setting, chunk, reader % s->ulysses).keys_count;
+}
+
+static void check_census(volume_case *c, int ulysses, int ring)
+{
+    census s = {.c = c, .ranks = ulysses * ring, .ulysses = ulysses, .ring = ring};
+    s.setting.problem = c->problem;
+    s.setting.problem.kv_heads = c->problem.kv_heads ? c->problem.kv_heads : c->problem.heads;
+    s.setting.ulysses = ulysses;
+    s.setting.ring = ring;
+    s.setting.chunks = c->options.chunks;
+    s.setting.unfolded = c->options.unfolded && ulysses > 1;
+    for (int chunk = 0; chunk < ith_chunk_count(&s.setting); chunk++) {
+        count_all_to_all(&s, chunk);
+        if (c->options.exchange == ITH_EXCHANGE_COPY)
+            count_hops(&s, chunk);
+        else
+            count_reads(&s, chunk);
+    }
+    for (int rank = 0; rank < s.ranks; rank++)
+        assert_int_equal(c->sent[rank], s.sent[rank] * c->problem.head_dim * ith_dtype_bytes(c->problem.dtype));
+}
+
+/* ---- Tests ------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    ith_strategy strategy;
+    int ulysses, ring;
+} meshes[] = {
+    {ITH_STRATEGY_ULYSSES, 2, 1},      {ITH_STRATEGY_ULYSSES, 4, 1},      {ITH_STRATEGY_RING, 1, 2},
+    {ITH_STRATEGY_RING, 1, 5},         {ITH_STRATEGY_ULYSSES_RING, 2, 2}, {ITH_STRATEGY_ULYSSES_RING, 3, 2},
+    {ITH_STRATEGY_ULYSSES_RING, 2, 3},
+};
+enum { MESHES = sizeof meshes / sizeof *meshes };
+
+/* Even shares: the formulas, for one direction. S h b / P is a rank's share of q. */
+static void even_shares_meet_the_formulas(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MESHES; i++)
+        for (int n = 0; n < 8; n++) {
+            int U = meshes[i].ulysses, R = meshes[i].ring, P = U * R, groups = n & 1 ? 3 : 1;
+            volume_case c = {.problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT};
+            c.problem.batch = n & 2 ? 2 : 1;
+            c.problem.kv_heads = 12;
+            c.problem.heads = 12 * groups;
+            c.problem.head_dim = 8;
+            c.problem.q_len = c.problem.kv_len = 5 * P;
+            c.problem.dtype = n & 2 ? ITH_BF16 : ITH_F32;
+            c.options.strategy = meshes[i].strategy;
+            c.options.ulysses = U;
+            c.options.chunks = n & 2 ? 2 : 1;
+            c.options.exchange = n & 4 ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_IN_PLACE;
+            run_volume(&c, P);
+            int64_t share = c.problem.batch * c.problem.q_len / P * c.problem.heads * c.problem.head_dim *
+                            ith_dtype_bytes(c.problem.dtype);
+            double f = 1.0 / groups;
+            double expected = (double)share * ((2 + 2 * f) * (U - 1) / U + 2 * f * (R - 1));
+            for (int rank = 0; rank < P; rank++)
+                assert_true(fabs((double)c.sent[rank] - expected) < 0.5);
+        }
+}
+
+static uint32_t random_number(uint32_t *seed, uint32_t below)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (*seed >> 8) % below;
+}
+
+/* Odd everything: shares that differ, heads that no axis divides, groups of queries, both directions, chunks. */
+static void any_shares_meet_the_count(void **state)
+{
+    (void)state;
+    uint32_t seed = 5;
+    for (int n = 0; n < 300; n++) {
+        int mesh = n % MESHES;
+        volume_case c = {.problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT};
+        c.problem.batch = 1 + random_number(&seed, 3);
+        c.problem.kv_heads = 1 + random_number(&seed, 5);
+        c.problem.heads = c.problem.kv_heads * (1 + random_number(&seed, 4));
+        c.problem.head_dim = 1 + random_number(&seed, 9);
+        c.problem.q_len = random_number(&seed, 40);
+        c.problem.kv_len = random_number(&seed, 40);
+        c.problem.dtype = random_number(&seed, 2) ? ITH_F16 : ITH_F32;
+        c.options.strategy = meshes[mesh].strategy;
+        c.options.ulysses = meshes[mesh].ulysses;
+        c.options.chunks = 1 + (int)random_number(&seed, 4);
+        c.options.unfolded = random_number(&seed, 2);
+        c.options.direction = random_number(&seed, 2) ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
+        c.options.exchange = random_number(&seed, 2) ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_IN_PLACE;
+        run_volume(&c, meshes[mesh].ulysses * meshes[mesh].ring);
+        check_census(&c, meshes[mesh].ulysses, meshes[mesh].ring);
+    }
+}
+
+/* Keys that every rank has, and one rank, send nothing. */
+static void nothing_is_sent_for_nothing(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    ith_plan_info info;
+    ith_attn_problem p = ITH_ATTN_PROBLEM_INIT;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    p.heads = 6, p.head_dim = 16, p.q_len = p.kv_len = 100;
+    assert_int_equal(ith_plan_predict(context, &p, NULL, 1, 0, false, &info), ITH_OK);
+    assert_int_equal(info.sent_bytes, 0);
+    p.replicated_kv = true;
+    for (int rank = 0; rank < 4; rank++) {
+        assert_int_equal(ith_plan_predict(context, &p, NULL, 4, rank, rank % 2, &info), ITH_OK);
+        assert_int_equal(info.sent_bytes, 0);
+    }
+    ith_context_destroy(&context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(even_shares_meet_the_formulas),
+        cmocka_unit_test(any_shares_meet_the_count),
+        cmocka_unit_test(nothing_is_sent_for_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
