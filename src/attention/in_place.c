@@ -2,6 +2,7 @@
 #include "in_place.h"
 
 #include "../base/size.h"
+#include "../base/trace.h"
 #include "chunk.h"
 #include "hops.h"
 #include "volume.h"
@@ -108,7 +109,9 @@ ith_status ith_in_place_run(ith_in_place *in, ith_sweep *sweep, const ith_attn_t
     status = take_cards(in);
     for (int chunk = 0; !status && chunk < ith_chunk_count(s); chunk++)
         status = sweep_chunk(in, sweep, chunk, tensors, counters);
+    double traced = ith_trace_begin(s->context); /* others may still look at this rank's tensors */
     ith_status end = s->comm->ops->unshare(s->comm);
+    ith_trace_end(s->context, traced, "wait", "wait");
     if (!status && !end)
         counters->sent_bytes += ith_volume_bytes(s);
     return status ? status : end;

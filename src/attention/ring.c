@@ -52,6 +52,7 @@ static ith_status execute(ith_strategy_state *state, const ith_attn_tensors *ten
                         .tensors = tensors};
     ith_transit_begin(&state->transit, &state->counters);
     ith_status status = ith_hops_run(&state->hops, &state->sweep, &job, &state->transit);
+    ith_transit_end(&state->transit, s->context);
     if (!status)
         ith_sweep_count(&state->sweep, &job.heads, &state->counters);
     return status;

@@ -2,6 +2,7 @@
 #include "sweep.h"
 
 #include "../base/size.h"
+#include "../base/trace.h"
 
 #include <omp.h>
 
@@ -96,7 +97,10 @@ ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith
 {
     if (sweep->setting->softmax != ITH_SOFTMAX_FIXED_M)
         return ITH_OK;
-    return ith_fixed_m_prepare(&sweep->fixed, heads, queries, own, tensors);
+    double traced = ith_trace_begin(sweep->setting->context);
+    ith_status status = ith_fixed_m_prepare(&sweep->fixed, heads, queries, own, tensors);
+    ith_trace_end(sweep->setting->context, traced, "offsets", "compute");
+    return status;
 }
 
 /* ---- Packing ----------------------------------------------------------------------------------------------------- */
@@ -245,6 +249,17 @@ static void query_problems(const ith_sweep *s, const ith_heads *heads, int64_t b
     *count = ith_min64((heads->first_keys + end) * per_key, heads->first + heads->count) - *first;
 }
 
+/* The trace shows what the team's first thread does. */
+static double trace_begin(const ith_sweep *s, int thread)
+{
+    return thread == 0 ? ith_trace_begin(s->setting->context) : -1;
+}
+
+static void trace_end(const ith_sweep *s, double begin, const char *name)
+{
+    ith_trace_end(s->setting->context, begin, name, "compute");
+}
+
 /* The part of one thread of a team. */
 static void sweep_in_thread(const ith_sweep *s, const ith_sweep_job *job, int thread)
 {
@@ -255,7 +270,10 @@ static void sweep_in_thread(const ith_sweep *s, const ith_sweep_job *job, int th
     for (int64_t begin = 0; begin < job->heads.keys_count; begin += s->together) {
         int64_t end = ith_min64(begin + s->together, job->heads.keys_count), first, count;
         query_problems(s, &job->heads, begin, end, &first, &count);
+        double traced = trace_begin(s, thread);
         pack_in_thread(s, job, begin, end);
+        trace_end(s, traced, "pack");
+        traced = trace_begin(s, thread);
 #pragma omp for schedule(dynamic)
         for (int64_t task = 0; task < count * blocks; task++) {
             block_run b = {.problem = first + task / blocks};
@@ -265,6 +283,7 @@ static void sweep_in_thread(const ith_sweep *s, const ith_sweep_job *job, int th
             if (thread == 0 && job->progress)
                 job->progress(job->progress_user);
         }
+        trace_end(s, traced, "attend");
     }
 }
 

@@ -61,7 +61,9 @@ static ith_status execute(ith_strategy_state *state, const ith_attn_tensors *ten
     if (state->setting->exchange == ITH_EXCHANGE_IN_PLACE)
         return ith_in_place_run(&state->in_place, &state->sweep, tensors, &state->counters);
     ith_transit_begin(&state->transit, &state->counters);
-    return ith_exchange_run(&state->exchange, tensors, compute_chunk, state, &state->transit);
+    ith_status status = ith_exchange_run(&state->exchange, tensors, compute_chunk, state, &state->transit);
+    ith_transit_end(&state->transit, state->setting->context);
+    return status;
 }
 
 const ith_strategy_ops ith_strategy_ulysses_ring = {
