@@ -16,8 +16,9 @@ enum {
     WHOLE_HEAD_DIM = 256, /* up to this, all of them */
     FEWEST_ROWS = 16,
     FEWEST_KEYS = 64,
-    TURNS = 4,
-    HOPELESS = 2 /* times slower than the fastest so far: no more turns */
+    TURNS = 4,    /* after a first one that does not count: some kernels are made when they are first run */
+    HOPELESS = 2, /* times slower than the fastest so far: no more turns */
+    HOPELESS_AT_FIRST = 8
 };
 
 typedef struct bench {
@@ -163,16 +164,17 @@ static ith_status take_turns(bench *b, const bool *candidates, ith_wisdom_entry 
 {
     int32_t most = 0;
     const ith_attn_kernel *kernel;
-    for (int turn = 0; turn < TURNS; turn++)
+    for (int turn = 0; turn <= TURNS; turn++)
         for (int i = 0; i < ITH_WISDOM_KERNELS && (kernel = ith_attn_kernel_at(i)); i++) {
-            if (!candidates[i] || (turn && entry->rates[i] < most / HOPELESS))
+            int32_t *rate = &entry->rates[i];
+            if (!candidates[i] || (turn && *rate < most / (turn == 1 ? HOPELESS_AT_FIRST : HOPELESS)))
                 continue;
             ith_status status = take_turn(b, kernel);
             if (status)
                 return status;
-            int32_t rate = rate_of_pass(b);
-            entry->rates[i] = entry->rates[i] > rate ? entry->rates[i] : rate;
-            most = most > rate ? most : rate;
+            int32_t now = rate_of_pass(b);
+            *rate = turn > 1 && *rate > now ? *rate : now;
+            most = most > now ? most : now;
         }
     return ITH_OK;
 }
