@@ -19,5 +19,7 @@ page() { # its name, what it does, the command
 page ithaca "video with Wan 2.1 and 2.2, and exact attention over several ranks" "ithaca"
 page ithaca-generate "a prompt becomes a video" "ithaca generate"
 page ithaca-attend "attention on tensors from a .safetensors file" "ithaca attend"
+page ithaca-verify "every strategy of attention against a float64 softmax" "ithaca verify"
+page ithaca-bench "how fast attention is, beside the machine's peak" "ithaca bench"
 page ithaca-info "describe the machine, the kernels and a model" "ithaca info"
 page ithaca-tokenize "the ids that a model's tokenizer gives" "ithaca tokenize"

@@ -16,6 +16,7 @@ const ith_dtype ith_attend_dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
 
 #define AT(member) offsetof(ith_attend_choices, member)
 static const ith_option rows[] = {
+    {.help = "How it is computed; what is not given is chosen:"},
     {"ranks", "N", "Ranks in this process (1)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ranks), 1, 1024, NULL, 0},
     {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(threads), 1,
      65536, NULL, 0},

@@ -16,7 +16,7 @@
 static const ith_progress_stage stages[] = {
     {"load", "part", false}, {"text", "prompt", false}, {"denoise", "step", true}, {"decode", "frame", false}};
 
-/* ---- What the library calls -------------------------------------------------------------------------------------- */
+/* ---- What the library calls ------------------------------------------------------------------------------------ */
 
 static void show_progress(void *user, ith_stage stage, int64_t done, int64_t total)
 {
@@ -50,7 +50,7 @@ static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int6
     return status;
 }
 
-/* ---- Before the run ---------------------------------------------------------------------------------------------- */
+/* ---- Before the run -------------------------------------------------------------------------------------------- */
 
 /* A file that is written only at the end is asked for now. */
 static int check_writable(const char *path)
@@ -126,7 +126,7 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
     return code;
 }
 
-/* ---- The run ----------------------------------------------------------------------------------------------------- */
+/* ---- The run --------------------------------------------------------------------------------------------------- */
 
 /* Whether this run wrote the latents: the file is another one than before. */
 static bool is_new(const char *path, const struct stat *before)

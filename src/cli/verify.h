@@ -10,7 +10,7 @@
 typedef struct ith_verify_plan {
     ith_attn_options options;
     ith_plan_info info;          /* as predicted */
-    double error, bound;         /* relative L2 of o, in the head where it comes nearest to its bound */
+    double error, bound;         /* relative L2 of o, of one head or of all, where it comes nearest to its bound */
     double lse_error, lse_bound; /* in units of max(1, |lse|) */
     bool repeats;                /* a second execution gives the same bits */
     bool has_single, is_single;  /* whether it should have the bits of the single rank, and has */

@@ -37,13 +37,11 @@ static int add(ith_verify *v, const ith_attn_options *options, int ranks)
     return ITH_EXIT_DONE;
 }
 
-/* Every direction, number of chunks, fold and exchange of one mesh. */
-static int add_mesh(ith_verify *v, ith_attn_options options, int ulysses)
+/* Every direction, number of chunks, fold and exchange of a strategy on one mesh. */
+static int add_mesh(ith_verify *v, ith_attn_options options)
 {
-    bool exchanges = ulysses > 1, travels = ulysses < v->ranks;
+    bool exchanges = options.ulysses > 1, travels = options.ring > 1;
     int code = ITH_EXIT_DONE;
-    options.ulysses = ulysses, options.ring = v->ranks / ulysses;
-    options.strategy = !travels ? ITH_STRATEGY_ULYSSES : exchanges ? ITH_STRATEGY_ULYSSES_RING : ITH_STRATEGY_RING;
     for (int n = 0; !code && n < 2 * 3 * 2 * 2; n++) {
         bool bidir = n % 2, unfolded = n / 6 % 2, copy = n / 12;
         int chunks = n / 2 % 3 + 1;
@@ -59,6 +57,23 @@ static int add_mesh(ith_verify *v, ith_attn_options options, int ulysses)
     return code;
 }
 
+/* Every mesh; ulysses_ring goes with all of them. */
+static int add_meshes(ith_verify *v, ith_attn_options options)
+{
+    int code = ITH_EXIT_DONE;
+    for (int ulysses = v->ranks; !code && v->ranks > 1 && ulysses >= 1; ulysses--) {
+        if (v->ranks % ulysses)
+            continue;
+        options.ulysses = ulysses, options.ring = v->ranks / ulysses;
+        options.strategy = ITH_STRATEGY_ULYSSES_RING;
+        code = add_mesh(v, options);
+        options.strategy = ulysses > 1 ? ITH_STRATEGY_ULYSSES : ITH_STRATEGY_RING;
+        if (!code && (ulysses == 1 || ulysses == v->ranks))
+            code = add_mesh(v, options);
+    }
+    return code;
+}
+
 static int add_kernel(ith_verify *v, const char *kernel)
 {
     int code = ITH_EXIT_DONE;
@@ -69,9 +84,8 @@ static int add_kernel(ith_verify *v, const char *kernel)
         options.unsmoothed = n == 2;
         options.strategy = ITH_STRATEGY_SINGLE;
         code = add(v, &options, 1);
-        for (int ulysses = v->ranks; !code && v->ranks > 1 && ulysses >= 1; ulysses--)
-            if (v->ranks % ulysses == 0)
-                code = add_mesh(v, options, ulysses);
+        if (!code)
+            code = add_meshes(v, options);
     }
     return code;
 }

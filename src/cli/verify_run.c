@@ -88,29 +88,28 @@ static bool same_bits(const ith_attend_whole *a, const ith_attend_whole *b)
 
 /* ---- Verdict ----------------------------------------------------------------------------------------------------- */
 
-/* Twice the plain implementation's error, but neither less than what rounding o alone may cost nor more than the limit
- * of the type. */
-static double bound_of(ith_dtype type, double plain)
+/* Keeps the error that comes nearest to its bound. */
+static void note_error(ith_verify_plan *plan, double error, double bound)
 {
-    double rounding = type == ITH_BF16 ? 0x1p-9 : type == ITH_F16 ? 0x1p-12 : 0x1p-22;
-    double limit = type == ITH_BF16 ? 0x1p-8 : type == ITH_F16 ? 0x1p-10 : 5e-6;
-    return fmin(fmax(2 * plain, rounding), limit);
+    if (plan->bound > 0 && error / bound <= plan->error / plan->bound)
+        return;
+    plan->error = error;
+    plan->bound = bound;
 }
 
+/* In every head at most twice the plain implementation's error, or what rounding o alone may cost; in all of them
+ * together at most the limit of the type. */
 static void judge_errors(ith_verify *v, ith_verify_plan *plan)
 {
     static const double least_lse_bound = 1e-5;
     const ith_attn_problem *p = &v->first.problem;
-    double nearest = -1;
+    double rounding = p->dtype == ITH_BF16 ? 0x1p-9 : p->dtype == ITH_F16 ? 0x1p-12 : 0x1p-22;
+    double limit = p->dtype == ITH_BF16 ? 0x1p-8 : p->dtype == ITH_F16 ? 0x1p-10 : 5e-6;
     ith_attend_found(&v->first, &v->found);
-    for (int64_t n = 0; n < p->batch * p->heads; n++) {
-        double error = ith_attend_error(p, &v->found, &v->exact, n);
-        double bound = bound_of(p->dtype, ith_attend_error(p, &v->plain, &v->exact, n));
-        if (error / bound > nearest) {
-            nearest = error / bound;
-            plan->error = error, plan->bound = bound;
-        }
-    }
+    note_error(plan, ith_attend_error_of_all(p, &v->found, &v->exact), limit);
+    for (int64_t n = 0; n < p->batch * p->heads; n++)
+        note_error(plan, ith_attend_error(p, &v->found, &v->exact, n),
+                   fmax(2 * ith_attend_error(p, &v->plain, &v->exact, n), rounding));
     plan->lse_error = ith_attend_lse_error(p, &v->found, &v->exact);
     plan->lse_bound = fmax(2 * ith_attend_lse_error(p, &v->plain, &v->exact), least_lse_bound);
 }

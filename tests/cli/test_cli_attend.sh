@@ -18,6 +18,7 @@ values() {
     tail -c +$((9 + bytes + begin)) "$1" | head -c $((end - begin)) |
         case $type in
         F32) od -An -v -w4 -t f4 ;;
+        I32) od -An -v -w4 -t d4 ;;
         BF16) od -An -v -w2 -t u2 | awk '{ s = $1 >= 32768 ? -1 : 1; e = int($1 / 128) % 256; m = $1 % 128
                                            print s * (e ? (1 + m / 128) * 2 ^ (e - 127) : m / 128 * 2 ^ -126) }' ;;
         esac
@@ -36,12 +37,24 @@ raw() {
     tail -c +$((9 + $(od -An -t u8 -N 8 "$1"))) "$1"
 }
 
-for name in cross_d32 d72 gqa_d128 keymask_d64 one_row; do
-    expect 0 "" "$ithaca" attend --input "$golden/attention/$name.safetensors" --output "$work/$name"
-    header "$work/$name" | jq -e '.o.dtype == "BF16" and .lse.dtype == "F32"' >/dev/null || fail "$name: types"
+# golden NAME OPTION...: within the bounds of the golden file.
+golden() {
+    local name=$1
+    shift
+    expect 0 "" "$ithaca" attend --input "$golden/attention/$name.safetensors" --output "$work/$name" "$@"
     close_to "$golden/attention/$name.safetensors" "$work/$name" o 0.00390625 1000
     close_to "$golden/attention/$name.safetensors" "$work/$name" lse 1 1e-5
+}
+# Every file once plain, and once each with options that go together in one way or another.
+for file in "$golden"/attention/*.safetensors; do
+    name=$(basename "$file" .safetensors)
+    golden "$name"
+    header "$work/$name" | jq -e '.o.dtype == "BF16" and .lse.dtype == "F32"' >/dev/null || fail "$name: types"
+    golden "$name" --softmax fixed_m --ranks 3 --strategy ulysses --chunks 2
+    golden "$name" --ranks 4 --strategy ulysses_ring_custom_bidir --exchange copy --no-fold
 done
+golden keymask_d64 --ranks 5 --strategy ring --direction bidir --softmax fixed_m --no-smoothing
+golden ragged_d64 --kernel f32_ref --block-q 7 --block-kv 15 --block-kv-compute 5 --fold
 
 # attend OUTPUT OPTION...
 attend() {
@@ -49,21 +62,107 @@ attend() {
     shift
     expect 0 "" "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" --output "$work/$output" "$@"
 }
-for ranks in 2 3 4; do
-    attend u --ranks $ranks --strategy ulysses
-    same <(raw "$work/keymask_d64") <(raw "$work/u")
-    attend r --ranks $ranks --strategy ring
-    close_to "$golden/attention/keymask_d64.safetensors" "$work/r" o 0.00390625 1000
-    close_to "$golden/attention/keymask_d64.safetensors" "$work/r" lse 1 1e-5
+for softmax in online fixed_m; do
+    attend single --softmax $softmax
+    for ranks in 2 3 4; do
+        attend u --ranks $ranks --strategy ulysses --softmax $softmax
+        same <(raw "$work/single") <(raw "$work/u")
+    done
+    attend u --ranks 3 --strategy ulysses --softmax $softmax --chunks 3 --exchange copy --no-fold --threads 5
+    same <(raw "$work/single") <(raw "$work/u")
 done
+attend alias --ranks 2 --strategy ulysses_custom_fixed_m
+same <(raw "$work/single") <(raw "$work/alias")
+attend alias --ranks 2 --strategy ulysses_custom_fixed_m --softmax online
+attend single --softmax online
+same <(raw "$work/single") <(raw "$work/alias")
 attend m --ranks 4 --ulysses 2 --ring 2
 close_to "$golden/attention/keymask_d64.safetensors" "$work/m" lse 1 1e-5
+for kernel in $("$ithaca" info --json | jq -r '.kernels[] | select(.usable and .bf16_gflops) | .name'); do
+    golden gqa_d128 --kernel "$kernel" --ranks 2 --strategy ring
+done
+attend plain
 attend f --precision f32
 close_to "$golden/attention/keymask_d64.safetensors" "$work/f" o 0.00390625 1000
 attend b --precision bf16
-same <(raw "$work/keymask_d64") <(raw "$work/b") # it is bf16 already
+same <(raw "$work/plain") <(raw "$work/b") # it is bf16 already
 attend twice
-same "$work/keymask_d64" "$work/twice"
+same "$work/plain" "$work/twice"
+
+# What is told of the plan.
+attend p --ranks 3 --strategy ring --direction bidir --plan --quiet
+grep -q ring "$work/err" && grep -q bidir "$work/err" || fail "--plan says: $(cat "$work/err")"
+grep -q "attention in" "$work/err" && fail "--quiet tells the time"
+attend p --quiet
+[ -s "$work/err" ] && fail "--quiet says: $(cat "$work/err")"
+attend p
+grep -q "attention in [0-9.]* s" "$work/err" || fail "nothing about the time"
+attend p --wisdom "$work/wisdom"
+[ -s "$work/wisdom" ] || fail "no wisdom was written"
+cp "$work/wisdom" "$work/before"
+attend p --wisdom "$work/wisdom"
+same "$work/before" "$work/wisdom"
+echo nonsense >"$work/no_wisdom"
+expect 1 "no_wisdom" "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" --output "$work/none" \
+    --wisdom "$work/no_wisdom"
+[ "$(cat "$work/no_wisdom")" = nonsense ] || fail "a file that is no wisdom was written over"
+attend p --ranks 2 --strategy ring --trace "$work/trace.json"
+jq -e '.traceEvents | length > 0' "$work/trace.json" >/dev/null || fail "no trace"
+
+# put IN OUT NAME DTYPE SHAPE DATA RENAME: a .safetensors file with one tensor more; RENAME becomes "unused".
+put() {
+    local bytes end text
+    bytes=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
+    end=$(($(stat -c %s "$1") - 8 - bytes))
+    text=$(header "$1" | jq -c --arg name "$3" --arg type "$4" --argjson shape "$5" --argjson from $end \
+        --argjson to $((end + $(stat -c %s "$6"))) --arg rename "${7:-}" \
+        'with_entries(if .key == $rename then .key = "unused" else . end) |
+            .[$name] = {dtype: $type, shape: $shape, data_offsets: [$from, $to]}')
+    { printf "$(printf '\\x%02x\\x%02x' $((${#text} % 256)) $((${#text} / 256)))\\0\\0\\0\\0\\0\\0"
+      printf '%s' "$text"; raw "$1"; cat "$6"; } >"$2"
+}
+# some COUNT BYTES: BYTES (as printf writes them) COUNT times.
+some() { [ "$1" = 0 ] || printf "$2%.0s" $(seq "$1"); }
+
+# The same lengths as a mask, as a bias of the keys and as numbers; whatever the strategy.
+keys=140 queries=100 none='\0\0\200\377' # -infinity
+lengths=$(values "$golden/attention/keymask_d64.safetensors" kv_lengths)
+for length in $lengths; do some $queries "$(some "$length" '\\1')$(some $((keys - length)) '\\0')"; done >"$work/bool"
+for length in $lengths; do some $queries "$(some "$length" '\\0\\0\\0\\0')$(some $((keys - length)) '\\0\\0\\200\\377')"; done >"$work/f32"
+for length in $lengths; do some "$length" '\0\0\0\0'; some $((keys - length)) "$none"; done >"$work/bias"
+input=$golden/attention/keymask_d64.safetensors
+put "$input" "$work/with_bool" mask BOOL "[2,1,$queries,$keys]" "$work/bool" kv_lengths
+put "$input" "$work/with_f32" mask F32 "[2,1,$queries,$keys]" "$work/f32" kv_lengths
+put "$input" "$work/with_bias" key_bias F32 "[2,$keys]" "$work/bias" kv_lengths
+for way in bool f32 bias; do
+    for options in "" "--ranks 3 --strategy ring" "--ranks 4 --strategy ulysses_ring --softmax fixed_m --chunks 2"; do
+        expect 0 "" "$ithaca" attend --input "$work/with_$way" --output "$work/o" $options
+        close_to "$input" "$work/o" o 0.00390625 1000
+        close_to "$input" "$work/o" lse 1 1e-5
+    done
+done
+
+# A mask that differs between queries and heads: a query that sees fewer keys is one of a problem with fewer keys.
+few=37
+for head in 1 2 3; do
+    for query in $(seq $queries); do
+        length=$keys
+        [ $(((head + query) % 3)) = 0 ] && length=$few
+        some "$length" '\1'
+        some $((keys - length)) '\0'
+    done
+done >"$work/bool"
+for length in $few $keys; do
+    printf "$(printf '\\x%02x' $length)\\0\\0\\0%.0s" 1 2 >"$work/lengths"
+    put "$input" "$work/of_$length" kv_lengths I32 "[2]" "$work/lengths" kv_lengths
+    expect 0 "" "$ithaca" attend --input "$work/of_$length" --output "$work/o_$length" --precision f32
+done
+put "$input" "$work/with_mask" mask BOOL "[1,3,$queries,$keys]" "$work/bool" kv_lengths
+expect 0 "" "$ithaca" attend --input "$work/with_mask" --output "$work/o" --precision f32 --ranks 2 --strategy ring
+paste <(values "$work/o" lse) <(values "$work/o_$few" lse) <(values "$work/o_$keys" lse) |
+    awk -v n=$queries '{ head = int((NR - 1) / n) % 3 + 1; query = (NR - 1) % n + 1
+        d = $1 - ((head + query) % 3 == 0 ? $2 : $3); if (d > 1e-5 || -d > 1e-5) bad = 1 } END { exit bad || NR != 6 * n }' ||
+    fail "a mask that differs between queries"
 
 # make HEADER BYTES: a .safetensors file of zeros.
 make() {
@@ -83,7 +182,10 @@ v='"v":{"dtype":"F32","shape":[1,1,1,2],"data_offsets":[16,24]}'
 refuse "there is no tensor 'v'" "{$q,$k}" 16
 refuse "'q' is of shape \[2\]" '{"q":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}' 8
 refuse "'q' is of type i32" '{"q":{"dtype":"I32","shape":[1,1,1,2],"data_offsets":[0,8]}}' 8
-refuse "at least 1" '{"q":{"dtype":"F32","shape":[1,0,1,2],"data_offsets":[0,0]}}' 0
+refuse "at least 1" '{"q":{"dtype":"F32","shape":[1,1,0,2],"data_offsets":[0,0]}}' 0
+refuse "divides" "{\"q\":{\"dtype\":\"F32\",\"shape\":[1,1,3,2],\"data_offsets\":[0,24]},\"k\":{\"dtype\":\"F32\",\"shape\":[1,1,2,2],\"data_offsets\":[24,40]},\"v\":{\"dtype\":\"F32\",\"shape\":[1,1,2,2],\"data_offsets\":[40,56]}}" 56
+refuse "'key_bias' is of shape" "{$q,$k,$v,\"key_bias\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[24,28]}}" 28
+refuse "key_bias.*bool" "{$q,$k,$v,\"key_bias\":{\"dtype\":\"BOOL\",\"shape\":[1,1],\"data_offsets\":[24,25]}}" 25
 refuse "must be of one" "{$q,$k,\"v\":{\"dtype\":\"F16\",\"shape\":[1,1,1,2],\"data_offsets\":[16,20]}}" 20
 refuse "the shape of k" "{$q,$k,\"v\":{\"dtype\":\"F32\",\"shape\":[1,2,1,1],\"data_offsets\":[16,24]}}" 24
 refuse "head size" "{$q,\"k\":{\"dtype\":\"F32\",\"shape\":[1,2,1,1],\"data_offsets\":[8,16]},\"v\":{\"dtype\":\"F32\",\"shape\":[1,2,1,1],\"data_offsets\":[16,24]}}" 24
@@ -102,6 +204,25 @@ for mask in '"kv_lengths":{"dtype":"I32","shape":[1],"data_offsets":[24,28]}' \
     [ "$(values "$work/empty" o | tr -d ' \n')" = 00 ] || fail "o of nothing is $(values "$work/empty" o)"
 done
 
+# No key at all, and no query.
+k0='"k":{"dtype":"F32","shape":[1,0,1,2],"data_offsets":[8,8]}'
+make "{$q,$k0,\"v\":{\"dtype\":\"F32\",\"shape\":[1,0,1,2],\"data_offsets\":[8,8]}}" 8
+expect 0 "" "$ithaca" attend --input "$work/in" --output "$work/empty"
+[ "$(values "$work/empty" lse | tr -d ' ')" = -inf ] || fail "lse without keys is $(values "$work/empty" lse)"
+make '{"q":{"dtype":"F32","shape":[1,0,1,2],"data_offsets":[0,0]},"k":{"dtype":"F32","shape":[1,1,1,2],"data_offsets":[0,8]},"v":{"dtype":"F32","shape":[1,1,1,2],"data_offsets":[8,16]}}' 16
+expect 0 "" "$ithaca" attend --input "$work/in" --output "$work/empty" --ranks 2
+header "$work/empty" | jq -e '.o.shape == [1,0,1,2] and .lse.shape == [1,1,0]' >/dev/null || fail "no queries"
+
+# f16: two keys alike have the mean of 1 and 2, and an lse of log 2, on more ranks than there are rows.
+make '{"q":{"dtype":"F16","shape":[1,1,1,1],"data_offsets":[0,2]},"k":{"dtype":"F16","shape":[1,2,1,1],"data_offsets":[2,6]},"v":{"dtype":"F16","shape":[1,2,1,1],"data_offsets":[6,10]}}' 6
+printf '\x00\x3c\x00\x40' >>"$work/in"
+for options in "" "--precision f32" "--precision bf16" "--ranks 3 --strategy ring --softmax fixed_m"; do
+    expect 0 "" "$ithaca" attend --input "$work/in" --output "$work/f16" $options
+    header "$work/f16" | jq -e '.o.dtype == "F16"' >/dev/null || fail "the type of o is not that of q"
+    [ "$(raw "$work/f16" | tail -c 2 | od -An -t x2 | tr -d ' ')" = 3e00 ] || fail "f16 $options: $(raw "$work/f16" | od -An -t x2)"
+    values "$work/f16" lse | awk '{ exit !($1 > 0.69314 && $1 < 0.69315) }' || fail "f16 $options: lse"
+done
+
 expect 1 "none.safetensors" "$ithaca" attend --input "$work/none.safetensors" --output "$work/none"
 cp "$golden/attention/one_row.safetensors" "$work/cut"
 truncate -s -1 "$work/cut"
@@ -114,6 +235,9 @@ expect 1 "File too large" bash -c 'ulimit -f 8; exec "$@"' - \
 expect 1 "." "$ithaca" attend --input "$input" --output "$work/none" --kernel no_such_kernel
 expect 1 "." "$ithaca" attend --input "$input" --output "$work/none" --ranks 4 --ulysses 3
 expect 2 "strategy" "$ithaca" attend --input "$input" --output "$work/none" --strategy spiral
+expect 1 "kernel" "$ithaca" attend --input "$input" --output "$work/none" --kernel ""
+expect 1 "nowhere" "$ithaca" attend --input "$input" --output "$work/none" --wisdom "$work/nowhere/w"
+expect 1 "nowhere" "$ithaca" attend --input "$input" --output "$work/none" --trace "$work/nowhere/t"
 [ -e "$work/none" ] && fail "an output in spite of a failure"
 ls -A "$work" | grep -q partial && fail "something was left behind"
 finish

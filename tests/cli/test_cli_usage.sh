@@ -8,7 +8,7 @@ expect 2 "no command 'paint'" "$ithaca" paint
 expect 2 "unrecognized option" "$ithaca" --nonsense
 expect 0 "" "$ithaca" --version
 grep -q "^ithaca [0-9.]*$" "$work/out" || fail "--version says $(cat "$work/out")"
-for command in generate attend info tokenize; do
+for command in generate attend verify bench info tokenize; do
     expect 0 "" "$ithaca" $command --help
     grep -q "Usage: ithaca $command" "$work/out" || fail "$command --help does not say how to use it"
     [ -s "$work/err" ] && fail "$command --help writes on standard error"
@@ -21,6 +21,10 @@ expect 2 "--prompt is needed" "$ithaca" generate --model "$model"
 expect 2 "--input is needed" "$ithaca" attend --output "$work/o"
 expect 2 "--output is needed" "$ithaca" attend --input "$work/i"
 expect 2 "--model is needed" "$ithaca" tokenize x
+expect 2 "attention" "$ithaca" bench
+expect 2 "'video' is nothing" "$ithaca" bench video
+expect 2 "nothing that can be measured" "$ithaca" bench attention attention
+expect 2 "not an option" "$ithaca" verify attention
 expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --seed 1 --noise n
 expect 2 "exclude each other" "$ithaca" generate --model "$model" --prompt x --quiet --verbose
 expect 2 "--dump" "$ithaca" generate --model "$model" --from-latents l --dump d
@@ -71,6 +75,40 @@ precision f64
 END
 expect 2 "--ranks: 'x' is no" "$ithaca" attend --input i --output o --ranks x
 expect 2 "--precision: 'f16' is no" "$ithaca" attend --input i --output o --precision f16
+while read -r command option value; do
+    expect 2 "--$option: '$value' is no" "$ithaca" $command --input i --output o --$option="$value"
+done <<'END'
+attend chunks 0
+attend direction round
+attend softmax fixed
+attend exchange by_post
+attend block-q 0
+attend block-kv x
+attend block-kv-compute -1
+attend block-kv-compute-in 1.5
+END
+while read -r command option value; do
+    expect 2 "--$option: '$value' is no" "$ithaca" $command --$option="$value"
+done <<'END'
+verify seq 1,
+verify seq ,1
+verify seq 1,,2
+verify seq 0
+verify seq 1;2
+verify kv-seq -1
+verify dtype f64
+verify mask causal
+verify ranks 0
+bench seq
+bench seq 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17
+bench softmax online,offline
+bench repeat 0
+bench heads none
+info threads 0
+END
+expect 2 "exclude each other" "$ithaca" attend --input i --output o --fold --no-fold
+expect 2 "--strategy: .*spiral" "$ithaca" bench attention --strategy single,spiral
+expect 2 "--strategy: " "$ithaca" bench attention --strategy single,
 expect 2 "--strategy: .*spiral" "$ithaca" generate --model "$model" --prompt x --output "$work/c.mp4" --strategy spiral
 
 # The output is looked at before the model.
@@ -127,7 +165,7 @@ grep -q "standard output: No space left" "$work/err" || fail "info > /dev/full s
 [ -s "$work/err" ] && fail "a reader that goes away is complained about: $(cat "$work/err")"
 
 "$ithaca" info --json | jq -e '.version and .machine.processors >= 1 and (.kernels | length) >= 1 and
-    any(.kernels[]; .usable) and .transports[0].name == "local"' >/dev/null || fail "info --json lacks something"
+    any(.kernels[]; .usable and .f32_gflops > 0) and any(.peaks[]; .counts and .gflops > 0) and .peak_gflops > 0 and .transports[0].name == "local"' >/dev/null || fail "info --json lacks something"
 
 if command -v help2man >/dev/null; then
     "$root/tools/make_man.sh" "$build" "$work/man"
