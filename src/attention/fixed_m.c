@@ -15,9 +15,11 @@
 
 #define PIECE 512          /* rows; the bits of a sum depend on it */
 #define TASKS_PER_THREAD 8 /* pieces between two barriers */
+#define TOGETHER 16        /* heads between two barriers, at least: neighbours, which share pages of memory */
 #define OFFSET_ROWS 64
 #define LARGEST_LOGIT 88 /* C */
 #define SMALLEST_EXPONENT 126
+#define OFFSET_ERROR 0x1p-15 /* of the rounding of m to f32 where the gate is passed */
 
 /* What one piece of a shard's keys says, besides its sum. */
 typedef struct key_piece {
@@ -84,8 +86,8 @@ void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shap
     f.c = (double)p->scale * M_LOG2E;
     f.pieces = ith_div_up(shape->kv_rows, PIECE);
     f.q_pieces = ith_div_up(shape->q_rows, PIECE);
-    int64_t wanted = setting->threads > 1 ? (int64_t)setting->threads * TASKS_PER_THREAD : 1;
-    f.together = ith_max64(ith_min64(ith_div_up(wanted, ith_max64(f.pieces, 1)), shape->keys_count), 1);
+    int64_t wanted = ith_div_up((int64_t)setting->threads * TASKS_PER_THREAD, ith_max64(f.pieces, 1));
+    f.together = ith_max64(ith_min64(ith_max64(wanted, TOGETHER), shape->keys_count), 1);
     int64_t message_bytes = message_floats(&f, shape->keys_count, shape->problems) * (int64_t)sizeof(float);
     f.sums = ith_arena_take(arena, f.together * f.pieces, p->head_dim * (int64_t)sizeof *f.sums);
     f.keys = ith_arena_take(arena, shape->keys_count * f.pieces, sizeof *f.keys);
@@ -189,27 +191,27 @@ static void measure_queries(const measured *t, int64_t query, int64_t piece)
     f->queries[query * f->q_pieces + piece] = f->ops->most_distance(NULL, q, rows, p->dtype, p->head_dim);
 }
 
-/* The part of one thread of a team. Keys are gone through twice, a few problems at a time so that they are still in the
- * cache. A barrier follows the sums and the means; the distances need none, as the next sums touch nothing of theirs.
- */
+/* The part of one thread of a team. A piece of one head follows that of its neighbour, for the sake of the pages that
+ * they share. A barrier follows the sums and the means; the distances need none, as the next sums touch nothing of
+ * theirs. */
 static void measure_in_thread(const measured *t)
 {
     const ith_fixed_m *f = t->f;
     int64_t pieces = ith_div_up(t->own->rows, PIECE), q_pieces = ith_div_up(t->queries->rows, PIECE);
 #pragma omp for schedule(static) nowait
     for (int64_t task = 0; task < f->heads.count * q_pieces; task++)
-        measure_queries(t, task / q_pieces, task % q_pieces);
+        measure_queries(t, task % f->heads.count, task / f->heads.count);
     for (int64_t first = 0; first < f->heads.keys_count; first += f->together) {
         int64_t here = ith_min64(f->together, f->heads.keys_count - first);
 #pragma omp for schedule(static)
         for (int64_t task = 0; task < here * pieces; task++)
-            sum_piece(t, first + task / pieces, task / pieces, task % pieces);
+            sum_piece(t, first + task % here, task % here, task / here);
 #pragma omp for schedule(static)
         for (int64_t slot = 0; slot < here; slot++)
             find_mean(t, first + slot, slot, pieces);
 #pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < here * pieces; task++)
-            measure_piece(t, first + task / pieces, task % pieces);
+            measure_piece(t, first + task % here, task / here);
     }
 }
 
@@ -345,7 +347,7 @@ static void conclude(const ith_fixed_m *f)
             float q_norm = 0;
             for (int rank = 0; rank < f->ranks; rank++)
                 q_norm = worse(q_norm, told_queries(f, message_of(f, rank))[query]);
-            double gate = ceil(sides * bound_of(f, (double)q_norm, f->bounds[keys]));
+            double gate = ceil(sides * bound_of(f, (double)q_norm, f->bounds[keys]) + OFFSET_ERROR);
             double off = bound_of(f, (double)q_norm, bound + common) * (double)(head_dim + 64) * 0x1p-24;
             f->applies[query] = off <= 0.5 && passes(s, gate, (double)magnitude);
         }
@@ -399,9 +401,10 @@ void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t problem, const void *
         fixed->ops->dots(dot, square, mean, q + first, here, p->dtype, p->head_dim);
         for (int64_t i = 0; i < here; i++) {
             double bound = bound_of(fixed, norm_of((double)square[i], p->head_dim), fixed->bounds[keys]);
-            int whole = (int)bound; /* at most what the gate lets through */
-            whole += (double)whole < bound;
-            m[first + i] = round_up(fixed->c * (double)dot[i] + (double)(whole - LARGEST_LOGIT));
+            int whole = (int)(bound + OFFSET_ERROR); /* at most what the gate lets through */
+            whole += (double)whole < bound + OFFSET_ERROR;
+            /* To nearest: of keys that are all alike 2^(s - m) is then a power of two, and sums of it are exact. */
+            m[first + i] = (float)(fixed->c * (double)dot[i] + (double)(whole - LARGEST_LOGIT));
         }
     }
 }
