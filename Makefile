@@ -4,9 +4,10 @@ BUILD   ?= build
 PREFIX  ?= /usr/local
 DEMO    ?= demo.mp4
 PROMPT  ?= A red circle moves to the right on a black background.
+TSAN_BUILD ?= build-tsan
 CTEST   := ctest --output-on-failure -j1 --no-tests=error
 
-.PHONY: help dependencies build demo check bench asan tsan install format clean
+.PHONY: help dependencies build demo check check-long check-sanitized bench asan tsan install format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -22,8 +23,17 @@ demo: build ## a video from the small model kept here
 	$(BUILD)/ithaca generate --model models/shapes --prompt "$(PROMPT)" --seed 6 --output $(DEMO)
 	@echo "The video is $(abspath $(DEMO))"
 
-check: build ## build and run every test
+check: build check-sanitized ## build and run every test; those of the attention library under sanitizers first
 	@cd $(BUILD) && $(CTEST)
+
+check-sanitized: dependencies
+	@cmake --preset asan -B build-check-asan -DITHACA_ENGINE=OFF >/dev/null
+	@cmake --build build-check-asan
+	@cd build-check-asan && $(CTEST) -LE tree
+	@$(MAKE) --no-print-directory tsan TSAN_BUILD=build-check-tsan TSAN_FLAGS=-DITHACA_ENGINE=OFF
+
+check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,000 inputs for the fuzzer's probe
+	@cd tests && ITHACA_PROBLEMS=1200 ../$(BUILD)/test_accuracy && ITHACA_PROBES=20000 ../$(BUILD)/test_fuzz
 
 asan: dependencies ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan >/dev/null
@@ -32,9 +42,9 @@ asan: dependencies ## every test under AddressSanitizer and UndefinedBehaviorSan
 
 # clang with libomp and Archer: gcc's OpenMP is not instrumented and gives false alarms.
 tsan: dependencies ## the ranks, attention and the engine on ranks under ThreadSanitizer
-	@cmake --preset tsan >/dev/null
-	@cmake --build build-tsan
-	@cd build-tsan && OMP_TOOL_LIBRARIES=libarcher.so \
+	@cmake --preset tsan -B $(TSAN_BUILD) $(TSAN_FLAGS) >/dev/null
+	@cmake --build $(TSAN_BUILD)
+	@cd $(TSAN_BUILD) && OMP_TOOL_LIBRARIES=libarcher.so \
 	TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -L "tsan"
 
 bench: build ## load, text, per step and decode of the small model; attention kernels
@@ -48,4 +58,4 @@ format: ## clang-format over every C file
 	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
 
 clean: ## remove the build folders
-	rm -rf $(BUILD) build-asan build-tsan
+	rm -rf $(BUILD) build-asan build-tsan build-check-asan build-check-tsan

@@ -1,0 +1,113 @@
+/* Ithaca under an engine that has threads, an allocator and a log of its own, and keeps q, k and v as one tensor
+ * [LENGTH, 3, HEADS, DIM], as most do behind a fused projection: strides say where rows lie, and nothing is copied.
+ *
+ *     cc under_an_engine.c $(pkg-config --cflags --libs ithaca) -lpthread -o engine && ./engine
+ */
+#include <ithaca/ithaca.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 2, HEADS = 6, DIM = 128, LENGTH = 1500, ROW = HEADS * DIM };
+
+/* The engine's allocator. */
+static void *engine_allocate(void *user, size_t bytes, size_t alignment)
+{
+    (void)user;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void engine_release(void *user, void *pointer)
+{
+    (void)user;
+    free(pointer);
+}
+
+static void engine_log(void *user, ith_log_level level, const char *line)
+{
+    (void)user, (void)level;
+    fprintf(stderr, "engine: %s\n", line);
+}
+
+/* One of the engine's workers. */
+typedef struct worker {
+    ith_context *context;
+    ith_comm *comm;
+    uint16_t *qkv, *o; /* bf16: this rank's rows */
+    ith_status status;
+} worker;
+
+static void *work(void *user)
+{
+    worker *w = user;
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    problem.heads = HEADS;
+    problem.head_dim = DIM;
+    problem.q_len = problem.kv_len = LENGTH;
+    problem.dtype = ITH_BF16;
+    problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = 3 * ROW;
+    ith_attn_tensors share = {.q = w->qkv, .k = w->qkv + ROW, .v = w->qkv + 2 * ROW, .o = w->o};
+    ith_plan *plan = NULL;
+    w->status = ith_plan_create(w->context, &problem, NULL, w->comm, &plan);
+    if (!w->status)
+        w->status = ith_plan_execute(plan, &share);
+    ith_plan_destroy(&plan);
+    return NULL;
+}
+
+/* A context and a communicator for each worker. */
+static ith_status make_workers(ith_context *context, worker workers[RANKS])
+{
+    ith_context *contexts[RANKS] = {0};
+    ith_comm *comms[RANKS] = {0};
+    ith_status status = ITH_OK;
+    for (int i = 0; !status && i < RANKS; i++) {
+        status = ith_context_clone(context, &contexts[i]);
+        workers[i].context = contexts[i];
+    }
+    if (!status)
+        status = ith_comm_create_local(contexts, RANKS, comms);
+    for (int i = 0; i < RANKS; i++) {
+        int64_t first, rows;
+        ith_share(LENGTH, RANKS, i, &first, &rows);
+        workers[i].comm = comms[i];
+        workers[i].qkv = calloc((size_t)(rows * 3 * ROW), sizeof(uint16_t));
+        workers[i].o = calloc((size_t)(rows * ROW), sizeof(uint16_t));
+        if (!workers[i].qkv || !workers[i].o)
+            return ITH_ERR_MEMORY;
+    }
+    return status;
+}
+
+int main(void)
+{
+    ith_allocator allocator = {.allocate = engine_allocate, .release = engine_release};
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.allocator = &allocator;
+    options.log = engine_log;
+    ith_context *context = NULL;
+    worker workers[RANKS];
+    memset(workers, 0, sizeof workers);
+    ith_status status = ith_context_create(&options, &context);
+    if (!status)
+        status = make_workers(context, workers);
+    pthread_t threads[RANKS];
+    for (int i = 0; !status && i < RANKS; i++)
+        pthread_create(&threads[i], NULL, work, &workers[i]);
+    for (int i = 0; !status && i < RANKS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < RANKS; i++) {
+        if (workers[i].status)
+            fprintf(stderr, "rank %d: %s\n", i, ith_context_error(workers[i].context));
+        status = status ? status : workers[i].status;
+        ith_comm_destroy(&workers[i].comm);
+        free(workers[i].qkv), free(workers[i].o);
+    }
+    for (int i = 0; i < RANKS; i++)
+        ith_context_destroy(&workers[i].context);
+    ith_context_destroy(&context);
+    puts(status ? "failed" : "attended");
+    return status ? 1 : 0;
+}
