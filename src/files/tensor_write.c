@@ -1,25 +1,17 @@
-/* The writer of safetensors files: a file beside the wanted one, made whole, then renamed to it. */
+/* The writer of safetensors files. */
 #include "quote.h"
 #include "tensor.h"
 
+#include "../base/replace_file.h"
 #include "../base/size.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define DATA_ALIGNMENT 8
-#define MOST_ATTEMPTS 100
-#define MOST_BYTES_AT_ONCE ((size_t)1 << 30)
 
-/* ---- The header
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- The header ------------------------------------------------------------------------------------------------ */
 
 static ith_status check_tensor(ith_context *context, const char *path, const ith_tensor *tensor)
 {
@@ -140,110 +132,24 @@ static ith_status header_make(ith_context *context, const char *path, const ith_
     return status;
 }
 
-/* ---- The file
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- The file -------------------------------------------------------------------------------------------------- */
 
-typedef struct target {
-    char *path;      /* what it will be called */
-    char *temporary; /* what it is called until it is whole; NULL: a device or pipe, written to as it stands */
-    int file;        /* -1: not open */
-} target;
+typedef struct contents {
+    const char *header;
+    int64_t header_bytes;
+    const ith_tensor *const *order;
+    int64_t count;
+} contents;
 
-static ith_status refused(ith_context *context, const char *path)
+/* An ith_write_fn: stops at the first failure, so that errno stays its reason. */
+static void write_contents(FILE *file, void *user)
 {
-    return ith_fail(context, ITH_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-}
-
-static ith_status open_temporary(ith_context *context, target *to)
-{
-    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-        to->temporary = ith_format(context, "%s.%ld-%d.tmp", to->path, (long)getpid(), attempt);
-        if (!to->temporary)
-            return ITH_ERR_MEMORY;
-        to->file = open(to->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (to->file >= 0)
-            return ITH_OK;
-        int reason = errno;
-        ith_free(context, to->temporary); /* not ours: must not be removed */
-        to->temporary = NULL;
-        errno = reason;
-        if (reason != EEXIST)
-            break;
+    const contents *c = user;
+    bool done = fwrite(c->header, 1, (size_t)c->header_bytes, file) == (size_t)c->header_bytes;
+    for (int64_t i = 0; done && i < c->count; i++) {
+        size_t bytes = (size_t)c->order[i]->bytes;
+        done = fwrite(c->order[i]->data, 1, bytes, file) == bytes;
     }
-    return refused(context, to->path);
-}
-
-static ith_status target_open(ith_context *context, const char *path, target *to)
-{
-    struct stat info;
-    char resolved[PATH_MAX]; /* behind symbolic links, so that they stay */
-    bool there = stat(path, &info) == 0;
-    if (there && S_ISDIR(info.st_mode))
-        return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is a folder", path);
-    to->path = ith_strdup(context, there && realpath(path, resolved) ? resolved : path);
-    if (!to->path)
-        return ITH_ERR_MEMORY;
-    if (!there || S_ISREG(info.st_mode))
-        return open_temporary(context, to);
-    to->file = open(path, O_WRONLY | O_CLOEXEC);
-    return to->file < 0 ? refused(context, path) : ITH_OK;
-}
-
-static bool write_all(int file, const void *data, int64_t bytes)
-{
-    const char *at = data;
-    for (size_t left = (size_t)bytes; left > 0;) {
-        ssize_t done = write(file, at, left < MOST_BYTES_AT_ONCE ? left : MOST_BYTES_AT_ONCE);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return false;
-        at += done;
-        left -= (size_t)done;
-    }
-    return true;
-}
-
-static bool close_file(target *to)
-{
-    int file = to->file;
-    to->file = -1;
-    return close(file) == 0;
-}
-
-/* Leaves the whole file under its own name. */
-static bool target_finish(target *to)
-{
-    if (!to->temporary)
-        return close_file(to);
-    return fsync(to->file) == 0 && close_file(to) && rename(to->temporary, to->path) == 0;
-}
-
-/* Leaves nothing of an unfinished file. */
-static void target_close(ith_context *context, target *to, bool whole)
-{
-    if (to->file >= 0)
-        close(to->file);
-    if (to->temporary && !whole)
-        unlink(to->temporary);
-    ith_free(context, to->temporary);
-    ith_free(context, to->path);
-}
-
-static ith_status write_file(ith_context *context, const char *path, const char *header, int64_t header_bytes,
-                             const ith_tensor *const *order, int64_t count)
-{
-    target to = {NULL, NULL, -1};
-    ith_status status = target_open(context, path, &to);
-    if (!status) {
-        bool done = write_all(to.file, header, header_bytes);
-        for (int64_t i = 0; done && i < count; i++)
-            done = write_all(to.file, order[i]->data, order[i]->bytes);
-        if (!done || !target_finish(&to))
-            status = refused(context, path);
-    }
-    target_close(context, &to, !status);
-    return status;
 }
 
 ith_status ith_tensor_file_write(ith_context *context, const char *path, const ith_tensor *tensors,
@@ -264,7 +170,8 @@ ith_status ith_tensor_file_write(ith_context *context, const char *path, const i
     ith_status status =
         header_make(context, path, order, tensor_count, keys, values, pair_count, &header, &header_bytes);
     if (!status)
-        status = write_file(context, path, header, header_bytes, order, tensor_count);
+        status =
+            ith_replace_file(context, path, write_contents, &(contents){header, header_bytes, order, tensor_count});
     ith_free(context, header);
     ith_free(context, order);
     return status;
