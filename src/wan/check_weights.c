@@ -1,18 +1,8 @@
 /* Looks at every component's weights before a run begins. */
 #include "../base/context.h"
-#include "../files/store.h"
 #include "model.h"
 
 typedef ith_status (*check_fn)(ith_context *context, const char *folder);
-
-/* The encoder is the first thing that a run loads: only the file itself is looked at here. */
-static ith_status check_text_encoder(ith_context *context, const char *folder)
-{
-    ith_store *store = NULL;
-    ith_status status = ith_store_open(context, folder, "model", &store);
-    ith_store_close(&store);
-    return status;
-}
 
 /* The autoencoder's weights stay in their file until it decodes, so that to load it is to look at it. */
 static ith_status check_vae(ith_context *context, const char *folder)
@@ -33,7 +23,7 @@ static ith_status check_part(ith_context *context, const ith_model *model, const
 
 ith_status ith_model_check_weights(ith_context *context, const ith_model *model)
 {
-    ith_status status = check_part(context, model, "text_encoder", check_text_encoder);
+    ith_status status = check_part(context, model, "text_encoder", ith_text_encoder_check);
     if (!status)
         status = check_part(context, model, "transformer", ith_dit_check);
     if (!status && model->info.experts == 2)

@@ -42,8 +42,14 @@ struct ith_text_encoder {
     float *final_norm; /* [dim] */
 };
 
-/* ---- Loading -------------------------------------------------------------------------------------------------------
- */
+/* ---- Loading --------------------------------------------------------------------------------------------------- */
+
+typedef struct loader {
+    ith_context *context;
+    ith_text_encoder *encoder;
+    ith_precision precision;
+    bool looks_only; /* names, types and shapes are checked, and nothing is packed */
+} loader;
 
 static void linear_shape(const ith_text_config *config, int which, int64_t *in, int64_t *out)
 {
@@ -52,9 +58,10 @@ static void linear_shape(const ith_text_config *config, int which, int64_t *in, 
     *out = which <= V ? inner : which == WI_0 || which == WI_1 ? config->ffn_dim : config->dim;
 }
 
-static ith_status load_linear(ith_context *context, ith_text_encoder *encoder, ith_precision precision, int64_t layer,
-                              int which)
+static ith_status load_linear(const loader *l, int64_t layer, int which)
 {
+    ith_context *context = l->context;
+    ith_text_encoder *encoder = l->encoder;
     int64_t in, out;
     linear_shape(&encoder->config, which, &in, &out);
     const ith_tensor *weight = NULL;
@@ -62,43 +69,44 @@ static ith_status load_linear(ith_context *context, ith_text_encoder *encoder, i
     ith_status status = ITH_ERR_MEMORY;
     if (name)
         status = ith_store_take(context, encoder->store, name, 2, (int64_t[]){out, in}, &weight);
-    if (!status)
-        status = ith_linear_create(context, in, out, weight->data, weight->dtype, NULL, precision,
+    if (!status && !l->looks_only)
+        status = ith_linear_create(context, in, out, weight->data, weight->dtype, NULL, l->precision,
                                    &encoder->layers[layer].linears[which]);
     ith_store_release(encoder->store, weight);
     ith_free(context, name);
     return status;
 }
 
-static ith_status load_floats(ith_context *context, ith_text_encoder *encoder, int64_t layer, const char *suffix,
-                              int dims, const int64_t *shape, float **out)
+static ith_status load_floats(const loader *l, int64_t layer, const char *suffix, int dims, const int64_t *shape,
+                              float **out)
 {
-    char *name = ith_format(context, "encoder.block.%lld.%s.weight", (long long)layer, suffix);
+    char *name = ith_format(l->context, "encoder.block.%lld.%s.weight", (long long)layer, suffix);
     if (!name)
         return ITH_ERR_MEMORY;
-    ith_status status = ith_store_take_f32(context, encoder->store, name, dims, shape, out);
-    ith_free(context, name);
+    ith_status status = ith_store_take_f32(l->context, l->encoder->store, name, dims, shape, out);
+    ith_free(l->context, name);
     return status;
 }
 
-static ith_status load_layer(ith_context *context, ith_text_encoder *encoder, ith_precision precision, int64_t index)
+static ith_status load_layer(const loader *l, int64_t index)
 {
-    const ith_text_config *config = &encoder->config;
-    text_layer *layer = &encoder->layers[index];
-    ith_status status =
-        load_floats(context, encoder, index, "layer.0.layer_norm", 1, &config->dim, &layer->attention_norm);
+    const ith_text_config *config = &l->encoder->config;
+    text_layer *layer = &l->encoder->layers[index];
+    ith_status status = load_floats(l, index, "layer.0.layer_norm", 1, &config->dim, &layer->attention_norm);
     if (!status)
-        status = load_floats(context, encoder, index, "layer.1.layer_norm", 1, &config->dim, &layer->ffn_norm);
+        status = load_floats(l, index, "layer.1.layer_norm", 1, &config->dim, &layer->ffn_norm);
     if (!status)
-        status = load_floats(context, encoder, index, "layer.0.SelfAttention.relative_attention_bias", 2,
+        status = load_floats(l, index, "layer.0.SelfAttention.relative_attention_bias", 2,
                              (int64_t[]){config->buckets, config->heads}, &layer->bias_table);
     for (int which = 0; which < LINEARS && !status; which++)
-        status = load_linear(context, encoder, precision, index, which);
+        status = load_linear(l, index, which);
     return status;
 }
 
-static ith_status load_weights(ith_context *context, ith_text_encoder *encoder, ith_precision precision)
+static ith_status load_weights(const loader *l)
 {
+    ith_context *context = l->context;
+    ith_text_encoder *encoder = l->encoder;
     const ith_text_config *config = &encoder->config;
     ith_store_skip(encoder->store, "encoder.embed_tokens.weight"); /* shared.weight again, where it is there at all */
     ith_status status = ith_store_take(context, encoder->store, "shared.weight", 2,
@@ -107,8 +115,23 @@ static ith_status load_weights(ith_context *context, ith_text_encoder *encoder, 
         status = ith_store_take_f32(context, encoder->store, "encoder.final_layer_norm.weight", 1, &config->dim,
                                     &encoder->final_norm);
     for (int64_t i = 0; i < config->layers && !status; i++)
-        status = load_layer(context, encoder, precision, i);
+        status = load_layer(l, i);
     return status ? status : ith_store_check_all_taken(context, encoder->store);
+}
+
+static ith_status load_all(loader *l, const char *folder)
+{
+    ith_context *context = l->context;
+    ith_text_encoder *encoder = l->encoder;
+    ith_status status = ith_text_config_read(context, folder, &encoder->config);
+    if (!status)
+        status = ith_store_open(context, folder, "model", &encoder->store);
+    if (!status && !l->looks_only && l->precision == ITH_PRECISION_AUTO)
+        status = ith_precision_measure(context, &l->precision);
+    if (status)
+        return status;
+    encoder->layers = ith_alloc_zero(context, encoder->config.layers, sizeof *encoder->layers, "a text encoder");
+    return encoder->layers ? load_weights(l) : ITH_ERR_MEMORY;
 }
 
 ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_precision precision,
@@ -118,18 +141,22 @@ ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_p
     ith_text_encoder *encoder = ith_alloc_zero(context, 1, sizeof *encoder, "a text encoder");
     if (!encoder)
         return ITH_ERR_MEMORY;
-    ith_status status = ith_text_config_read(context, folder, &encoder->config);
-    if (!status)
-        status = ith_store_open(context, folder, "model", &encoder->store);
-    if (!status && precision == ITH_PRECISION_AUTO)
-        status = ith_precision_measure(context, &precision);
-    if (!status) {
-        encoder->layers = ith_alloc_zero(context, encoder->config.layers, sizeof *encoder->layers, "a text encoder");
-        status = encoder->layers ? load_weights(context, encoder, precision) : ITH_ERR_MEMORY;
-    }
+    loader l = {.context = context, .encoder = encoder, .precision = precision};
+    ith_status status = load_all(&l, folder);
     if (status)
         ith_text_encoder_free(context, &encoder);
     *out = encoder;
+    return status;
+}
+
+ith_status ith_text_encoder_check(ith_context *context, const char *folder)
+{
+    ith_text_encoder *encoder = ith_alloc_zero(context, 1, sizeof *encoder, "a text encoder");
+    if (!encoder)
+        return ITH_ERR_MEMORY;
+    loader l = {.context = context, .encoder = encoder, .looks_only = true};
+    ith_status status = load_all(&l, folder);
+    ith_text_encoder_free(context, &encoder);
     return status;
 }
 
@@ -157,8 +184,7 @@ const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder)
     return &encoder->config;
 }
 
-/* ---- Encoding ------------------------------------------------------------------------------------------------------
- */
+/* ---- Encoding -------------------------------------------------------------------------------------------------- */
 
 /* What a call works in: one block of memory. Attention and feed-forward are not needed at the same time. */
 typedef struct text_run {
@@ -297,8 +323,7 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
     return status;
 }
 
-/* ---- Memory --------------------------------------------------------------------------------------------------------
- */
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 /* What a product of `count` rows works in, about: its rows, padded to whole tiles, and a tile of results per thread. */
 static int64_t product_bytes(int64_t in, int64_t count, int threads)

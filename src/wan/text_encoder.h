@@ -16,6 +16,8 @@ ith_status ith_text_config_read(ith_context *context, const char *folder, ith_te
 
 ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_precision precision,
                                  ith_text_encoder **out);
+/* Whether it would load: every tensor there, by name, type and shape, and no other. Reads headers and vectors only. */
+ith_status ith_text_encoder_check(ith_context *context, const char *folder);
 void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder);
 const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
 /* ids [count] -> rows [count, dim], f32. */
