@@ -52,8 +52,7 @@ static const ith_onednn_op *op_of(const ith_linear *linear, int64_t block)
     return linear->last && block == linear->blocks - 1 ? linear->last : linear->whole;
 }
 
-/* ---- Packing -------------------------------------------------------------------------------------------------------
- */
+/* ---- Packing --------------------------------------------------------------------------------------------------- */
 
 /* Columns [begin, begin + count) of the product are these rows of the weight, in the op's type: as they lie if they are
  * of that type, otherwise converted into plain. wide: room for them in f32, only for F16 to bf16. */
@@ -190,8 +189,7 @@ int64_t ith_linear_bytes(int64_t in, int64_t out, ith_precision precision)
     return packed + out * 4 + ith_div_up(out, block_columns(in, out, precision)) * 8 + (int64_t)sizeof(ith_linear);
 }
 
-/* ---- Running -------------------------------------------------------------------------------------------------------
- */
+/* ---- Running --------------------------------------------------------------------------------------------------- */
 
 /* One call: what all of its threads look at. */
 typedef struct run {

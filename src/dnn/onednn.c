@@ -12,8 +12,7 @@
 
 #define SCRATCH_ALIGNMENT 64
 
-/* ---- Memory descriptors --------------------------------------------------------------------------------------------
- */
+/* ---- Memory descriptors ---------------------------------------------------------------------------------------- */
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t layout;            /* owned */
@@ -122,8 +121,7 @@ static dnnl_status_t append_sum(dnnl_post_ops_t operations)
 
 #endif
 
-/* ---- The primitive -------------------------------------------------------------------------------------------------
- */
+/* ---- The primitive --------------------------------------------------------------------------------------------- */
 
 struct ith_onednn_op {
     dnnl_engine_t engine;
@@ -330,8 +328,7 @@ int64_t ith_onednn_scratch_bytes(const ith_onednn_op *op)
     return layout_bytes(op_layout(op, dnnl_query_scratchpad_md));
 }
 
-/* ---- Weights -------------------------------------------------------------------------------------------------------
- */
+/* ---- Weights --------------------------------------------------------------------------------------------------- */
 
 static dnnl_status_t reorder(const ith_onednn_op *op, struct dnnl_memory *from, struct dnnl_memory *to)
 {
@@ -382,8 +379,7 @@ void ith_onednn_weights_free(struct dnnl_memory **weights)
     *weights = NULL;
 }
 
-/* ---- Execution -----------------------------------------------------------------------------------------------------
- */
+/* ---- Execution ------------------------------------------------------------------------------------------------- */
 
 ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane)
 {

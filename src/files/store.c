@@ -43,8 +43,7 @@ static store_entry *find(const ith_store *store, const char *name)
     return bsearch(&key, store->entries, (size_t)store->entry_count, sizeof key, entry_by_name);
 }
 
-/* ---- One file
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- One file -------------------------------------------------------------------------------------------------- */
 
 static ith_status open_single(ith_store *store)
 {
@@ -71,8 +70,7 @@ static ith_status open_single(ith_store *store)
     return ITH_OK;
 }
 
-/* ---- Shards with an index
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Shards with an index -------------------------------------------------------------------------------------- */
 
 typedef struct index_row {
     const char *name, *shard;
@@ -191,8 +189,7 @@ static ith_status open_shards(ith_store *store, const char *folder)
     return status;
 }
 
-/* ---- The whole
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- The whole ------------------------------------------------------------------------------------------------- */
 
 /* Fills store->path with the file to start from; *sharded: whether it is an index. */
 static ith_status choose(ith_store *store, const char *folder, const char *stem, bool *sharded)
@@ -249,8 +246,7 @@ void ith_store_close(ith_store **store)
     *store = NULL;
 }
 
-/* ---- Taking
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Taking ---------------------------------------------------------------------------------------------------- */
 
 bool ith_store_has(const ith_store *store, const char *name)
 {

@@ -28,8 +28,7 @@ struct ith_tensor_file {
     char *text; /* all names, keys and values, each with its NUL */
 };
 
-/* ---- The header's length and JSON ----------------------------------------------------------------------------------
- */
+/* ---- The header's length and JSON ------------------------------------------------------------------------------ */
 
 static ith_status header_find(ith_tensor_file *file, const char **header, int64_t *header_bytes)
 {
@@ -77,8 +76,7 @@ static ith_status header_parse(ith_tensor_file *file, json_t **root)
                     error.position, ith_quote(error.text).text);
 }
 
-/* ---- One tensor ----------------------------------------------------------------------------------------------------
- */
+/* ---- One tensor ------------------------------------------------------------------------------------------------ */
 
 static ith_status type_read(ith_context *context, const json_t *json, ith_dtype *out)
 {
@@ -154,8 +152,7 @@ static ith_status tensor_read(ith_tensor_file *file, const json_t *json, ith_ten
     return ITH_OK;
 }
 
-/* ---- All of them ----------------------------------------------------------------------------------------------------
- */
+/* ---- All of them ----------------------------------------------------------------------------------------------- */
 
 static int by_place(const void *a, const void *b)
 {

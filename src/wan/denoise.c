@@ -4,8 +4,8 @@
  *                    x = solver(x, v)
  *
  * x stays cut into tokens and split over the ranks: a rank embeds, transforms and steps its own share, and only
- * self-attention communicates. Weights are shared by the ranks and held for the expert in use alone; the solver's history
- * lies outside the experts and survives the switch. */
+ * self-attention communicates. Weights are shared by the ranks and held for the expert in use alone; the solver's
+ * history lies outside the experts and survives the switch. */
 #include "denoise.h"
 
 #include "../base/clock.h"
@@ -74,7 +74,7 @@ static int64_t token_count(const ith_dit_shape *shape)
     return shape->frames * (shape->height / 2) * (shape->width / 2);
 }
 
-/* ---- One step of one rank ------------------------------------------------------------------------------------------ */
+/* ---- One step of one rank -------------------------------------------------------------------------------------- */
 
 static int64_t share_numbers(const worker *w)
 {
@@ -164,7 +164,8 @@ static ith_status gather(worker *w)
     int receive_count = w->sequence->rank == 0 ? w->sequence->size : 0;
     for (int rank = 0; rank < receive_count; rank++) {
         const rank_share *share = &p->shares[rank];
-        w->receives[rank] = (ith_transfer){rank, whole_block(w->whole + share->begin * p->width, share->count * p->width)};
+        w->receives[rank] =
+            (ith_transfer){rank, whole_block(w->whole + share->begin * p->width, share->count * p->width)};
     }
     ith_transfer send = {0, whole_block(w->share->x, share_numbers(w))};
     ith_status status = ith_comm_exchange(w->sequence, &send, 1, w->receives, receive_count);
@@ -215,7 +216,7 @@ static ith_status take_step(worker *w, int64_t step)
     return ITH_OK;
 }
 
-/* ---- One rank, one phase -------------------------------------------------------------------------------------------- */
+/* ---- One rank, one phase --------------------------------------------------------------------------------------- */
 
 static ith_status worker_buffers(worker *w)
 {
@@ -276,7 +277,7 @@ static ith_status denoise_rank(ith_context *context, ith_comm *comm, void *user)
     return status;
 }
 
-/* ---- All ranks, both phases ------------------------------------------------------------------------------------------ */
+/* ---- All ranks, both phases ------------------------------------------------------------------------------------ */
 
 static ith_status load_expert(ith_context *context, phase *p)
 {
@@ -295,8 +296,8 @@ static ith_status load_expert(ith_context *context, phase *p)
         status = ith_dit_text_create(context, p->dit, branches, job->text, job->text_count, &p->text[0]);
     else
         for (int branch = 0; branch < branches && !status; branch++)
-            status = ith_dit_text_create(context, p->dit, 1, &job->text[branch], &job->text_count[branch],
-                                         &p->text[branch]);
+            status =
+                ith_dit_text_create(context, p->dit, 1, &job->text[branch], &job->text_count[branch], &p->text[branch]);
     job->report->text_seconds += ith_clock_seconds() - start;
     return status;
 }
@@ -336,10 +337,17 @@ static ith_status run_phases(ith_context *context, ith_denoise_job *job, rank_sh
         end = end_of_phase(job, sampler, first);
         int expert = step_is_high(job->model, options, ith_sampler_timestep(sampler, first)) ? 0 : 1;
         double guidance = options->guidance[expert];
-        phase p = {.job = job, .shares = shares, .expert = expert, .first_step = first, .end_step = end,
-                   .width = job->size.channels * 4, .guidance = guidance};
+        phase p = {.job = job,
+                   .shares = shares,
+                   .expert = expert,
+                   .first_step = first,
+                   .end_step = end,
+                   .width = job->size.channels * 4,
+                   .guidance = guidance};
         p.shape = (ith_dit_shape){.batch = options->cfg == ITH_CFG_BATCH && guidance > 1 ? 2 : 1,
-                                  .frames = job->size.frames, .height = job->size.height, .width = job->size.width,
+                                  .frames = job->size.frames,
+                                  .height = job->size.height,
+                                  .width = job->size.width,
                                   .longest_text = job->text_count[0] > job->text_count[1] ? job->text_count[0]
                                                                                           : job->text_count[1]};
         status = run_phase(context, &p);

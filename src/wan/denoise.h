@@ -10,11 +10,11 @@ typedef struct ith_denoise_job {
     const ith_generate_options *options; /* resolved */
     ith_precision precision;
     ith_latent_size size;
-    float *latents;        /* in: noise; out: what is to be decoded */
-    const float *text[2];  /* rows of the prompt and of the negative prompt; the second NULL where it is not needed */
+    float *latents;       /* in: noise; out: what is to be decoded */
+    const float *text[2]; /* rows of the prompt and of the negative prompt; the second NULL where it is not needed */
     int64_t text_count[2];
-    ith_dump *dump;                /* takes the latents after every step; NULL: not wanted */
-    ith_generate_report *report;   /* times are added to it */
+    ith_dump *dump;              /* takes the latents after every step; NULL: not wanted */
+    ith_generate_report *report; /* times are added to it */
 } ith_denoise_job;
 
 /* ITH_ERR_NUMERIC names the step after which latents were not finite; ITH_ERR_INTERRUPTED the one not begun. */

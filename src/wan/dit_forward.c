@@ -48,8 +48,7 @@ static const float *modulation(const pass *p, int64_t row, int kinds, int kind)
     return p->run->modulation + (row / p->run->share * kinds + kind) * p->dim;
 }
 
-/* ---- Time ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Time ------------------------------------------------------------------------------------------------------ */
 
 static ith_status embed_time(const pass *p, const float *t)
 {
@@ -91,8 +90,7 @@ static void modulate(const pass *p, const float *table, int kinds, const float *
         }
 }
 
-/* ---- Rows ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
 /* narrow = LN(x) (1 + scale) + shift */
 static void norm_modulated(const pass *p, int64_t first, int64_t count, int kinds, int shift)
@@ -176,7 +174,7 @@ static void gelu_rows(const pass *p, int64_t count, int64_t width)
         run->ops->gelu_tanh(run->wide + i * width, run->wide + i * width, width);
 }
 
-/* ---- Layers, a chunk of rows at a time --------------------------------------------------------------------------- */
+/* ---- Layers, a chunk of rows at a time ------------------------------------------------------------------------- */
 
 /* Attention's output through the layer behind it, into narrow. */
 static ith_status project_out(const pass *p, const ith_linear *linear, int64_t first, int64_t count)
@@ -254,8 +252,7 @@ static ith_status for_chunks(const pass *p, chunk_fn fn)
     return status;
 }
 
-/* ---- Attention -----------------------------------------------------------------------------------------------------
- */
+/* ---- Attention ------------------------------------------------------------------------------------------------- */
 
 static ith_status attend_self(const pass *p)
 {
@@ -303,8 +300,7 @@ static ith_status run_layer(const pass *p)
     return status ? status : for_chunks(p, after_cross);
 }
 
-/* ---- The whole ------------------------------------------------------------------------------------------------------
- */
+/* ---- The whole ------------------------------------------------------------------------------------------------- */
 
 static ith_status run_head(const pass *p, float *out)
 {

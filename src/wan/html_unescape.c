@@ -88,8 +88,7 @@ static ith_status replace_references(ith_context *context, const ith_codepoints 
     return status;
 }
 
-/* ---- Numbers -------------------------------------------------------------------------------------------------------
- */
+/* ---- Numbers --------------------------------------------------------------------------------------------------- */
 
 uint32_t ith_windows_1252(uint32_t codepoint)
 {
@@ -134,8 +133,7 @@ static ith_status push_number(ith_context *context, ith_codepoints *out, uint32_
     return is_dropped(number) ? ITH_OK : ith_codepoints_push(context, out, ith_windows_1252(number));
 }
 
-/* ---- html.unescape -------------------------------------------------------------------------------------------------
- */
+/* ---- html.unescape --------------------------------------------------------------------------------------------- */
 
 /* Copies to name what follows '&' and could be a name, ';' included. A character that no name has becomes '?', which no
  * name has either. Returns the length. */
@@ -172,8 +170,7 @@ ith_status ith_html_unescape(ith_context *context, const ith_codepoints *text, i
     return replace_references(context, text, unescape_one, out);
 }
 
-/* ---- unescape_html -------------------------------------------------------------------------------------------------
- */
+/* ---- unescape_html --------------------------------------------------------------------------------------------- */
 
 /* The capitals of what the name stands for in lower case, if the name is one in capitals and html.unescape would see
  * nothing in it. */

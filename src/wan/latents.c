@@ -65,11 +65,12 @@ ith_status ith_latents_read_any(ith_context *context, const char *path, const ch
     if (!tensor) {
         status = ith_fail(context, ITH_ERR_FORMAT, "%s: has no tensor %s", path, names[0]);
     } else if (tensor->dims != 4 || tensor->shape[0] != channels || !is_float(tensor->dtype)) {
-        status = ith_fail(context, ITH_ERR_FORMAT,
-                          "%s: %s is %s of %d dimensions with %lld first; [%lld, frames, height, width] of f32, bf16 or "
-                          "f16 is wanted",
-                          path, tensor->name, ith_dtype_name(tensor->dtype), tensor->dims,
-                          (long long)(tensor->dims ? tensor->shape[0] : 0), (long long)channels);
+        status =
+            ith_fail(context, ITH_ERR_FORMAT,
+                     "%s: %s is %s of %d dimensions with %lld first; [%lld, frames, height, width] of f32, bf16 or "
+                     "f16 is wanted",
+                     path, tensor->name, ith_dtype_name(tensor->dtype), tensor->dims,
+                     (long long)(tensor->dims ? tensor->shape[0] : 0), (long long)channels);
     } else {
         *size = (ith_latent_size){channels, tensor->shape[1], tensor->shape[2], tensor->shape[3]};
         if (ith_latent_count(size) == 0)
@@ -93,10 +94,10 @@ ith_status ith_latents_read(ith_context *context, const char *path, const char *
     ith_free(context, *out);
     *out = NULL;
     return ith_fail(context, ITH_ERR_ARGUMENT,
-                    "%s: %s is [%lld, %lld, %lld, %lld], this run's frames and size need [%lld, %lld, %lld, %lld]", path,
-                    names[0], (long long)found.channels, (long long)found.frames, (long long)found.height,
-                    (long long)found.width, (long long)size->channels, (long long)size->frames,
-                    (long long)size->height, (long long)size->width);
+                    "%s: %s is [%lld, %lld, %lld, %lld], this run's frames and size need [%lld, %lld, %lld, %lld]",
+                    path, names[0], (long long)found.channels, (long long)found.frames, (long long)found.height,
+                    (long long)found.width, (long long)size->channels, (long long)size->frames, (long long)size->height,
+                    (long long)size->width);
 }
 
 ith_status ith_latents_write(ith_context *context, const char *path, const ith_latent_size *size, const float *latents,
@@ -106,7 +107,7 @@ ith_status ith_latents_write(ith_context *context, const char *path, const ith_l
     return ith_tensor_file_write(context, path, &tensor, 1, keys, values, pair_count);
 }
 
-/* ---- Dump ---------------------------------------------------------------------------------------------------------- */
+/* ---- Dump ------------------------------------------------------------------------------------------------------ */
 
 ith_status ith_dump_create(ith_context *context, const ith_latent_size *size, int64_t steps, int64_t frames,
                            int64_t height, int64_t width, ith_dump **out)

@@ -30,7 +30,7 @@ typedef struct run {
     uint8_t *rgb; /* one frame */
 } run;
 
-/* ---- Open and close -------------------------------------------------------------------------------------------------- */
+/* ---- Open and close -------------------------------------------------------------------------------------------- */
 
 static ith_status load_tokenizer(ith_pipeline *pipeline)
 {
@@ -88,7 +88,7 @@ ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32
     return ith_tokenizer_encode(pipeline->context, pipeline->tokenizer, text, ids, count);
 }
 
-/* ---- Stages ----------------------------------------------------------------------------------------------------------- */
+/* ---- Stages ---------------------------------------------------------------------------------------------------- */
 
 static void progress(const run *r, ith_stage stage, int64_t done, int64_t total)
 {
@@ -201,7 +201,8 @@ static ith_status take_frame(void *user, int64_t index, const float *frame, int6
                         (long long)total);
     double start = ith_clock_seconds();
     quantise(r->rgb, frame, count);
-    ith_status status = r->options.on_frame ? r->options.on_frame(r->options.user, index, r->rgb, height, width) : ITH_OK;
+    ith_status status =
+        r->options.on_frame ? r->options.on_frame(r->options.user, index, r->rgb, height, width) : ITH_OK;
     r->report->decode_sink_seconds += ith_clock_seconds() - start;
     if (status)
         return status;
@@ -234,7 +235,7 @@ static ith_status decode(run *r)
     return status;
 }
 
-/* ---- The run ------------------------------------------------------------------------------------------------------------ */
+/* ---- The run --------------------------------------------------------------------------------------------------- */
 
 static ith_latent_size latent_size(const ith_model_info *info, const ith_generate_options *options)
 {
@@ -247,8 +248,8 @@ static ith_status read_saved_latents(run *r)
 {
     static const char *const names[] = {"final", "latents", NULL};
     const ith_model_info *info = &r->pipeline->model->info;
-    ith_status status = ith_latents_read_any(r->context, r->options.from_latents, names, info->latent_channels,
-                                             &r->size, &r->latents);
+    ith_status status =
+        ith_latents_read_any(r->context, r->options.from_latents, names, info->latent_channels, &r->size, &r->latents);
     if (status)
         return status;
     r->options.frames = (r->size.frames - 1) * info->frame_stride + 1;

@@ -59,9 +59,9 @@ static ith_status check_multiple(ith_context *context, const char *name, int64_t
     int64_t below = value < least ? least : ith_min64(value - ((value - base) % multiple), last);
     const char *rule = base ? "one more than a multiple" : "a multiple";
     if (value < least || value >= last)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld; it must be %s of %lld from %lld to %lld: the nearest is %lld",
-                        name, (long long)value, rule, (long long)multiple, (long long)least, (long long)last,
-                        (long long)below);
+        return ith_fail(
+            context, ITH_ERR_ARGUMENT, "%s is %lld; it must be %s of %lld from %lld to %lld: the nearest is %lld", name,
+            (long long)value, rule, (long long)multiple, (long long)least, (long long)last, (long long)below);
     return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld; it must be %s of %lld: the nearest are %lld and %lld", name,
                     (long long)value, rule, (long long)multiple, (long long)below, (long long)(below + multiple));
 }
@@ -120,10 +120,11 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
         return ith_fail(context, ITH_ERR_ARGUMENT, "precision is %d; 0 (auto), 1 (f32) and 2 (bf16) are known",
                         options->precision);
     if (options->cfg == ITH_CFG_PARALLEL && options->ranks % 2)
-        return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "cfg parallel runs the two guidance branches on two halves of the ranks, and %d is odd: %d ranks "
-                        "would do, or cfg batch",
-                        options->ranks, options->ranks + 1);
+        return ith_fail(
+            context, ITH_ERR_ARGUMENT,
+            "cfg parallel runs the two guidance branches on two halves of the ranks, and %d is odd: %d ranks "
+            "would do, or cfg batch",
+            options->ranks, options->ranks + 1);
     return ITH_OK;
 }
 

@@ -26,8 +26,7 @@
 #define MOST_NESTED_KEYS 32
 #define LONGEST_KEY 256
 
-/* ---- Protocol buffers ----------------------------------------------------------------------------------------------
- */
+/* ---- Protocol buffers ------------------------------------------------------------------------------------------ */
 
 typedef struct slice {
     const unsigned char *at;
@@ -79,8 +78,7 @@ static bool read_field(slice *from, field *out)
     return true;
 }
 
-/* ---- The normaliser's trie -----------------------------------------------------------------------------------------
- */
+/* ---- The normaliser's trie ------------------------------------------------------------------------------------- */
 
 typedef struct trie {
     const unsigned char *units;
@@ -150,8 +148,7 @@ static ith_status check_charsmap(ith_context *context, const char *path, slice m
                   : ITH_OK;
 }
 
-/* ---- The model -----------------------------------------------------------------------------------------------------
- */
+/* ---- The model ------------------------------------------------------------------------------------------------- */
 
 static ith_status fail_unreadable(ith_context *context, const char *path)
 {

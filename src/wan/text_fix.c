@@ -12,8 +12,7 @@
 #define LONGEST_SEGMENT 1000000 /* characters; a longer line is taken in pieces */
 #define ESCAPE 0x1b
 
-/* ---- Steps: each appends to `out` what it makes of `text` -----------------------------------------------------------
- */
+/* ---- Steps: each appends to `out` what it makes of `text` ------------------------------------------------------ */
 
 typedef ith_status (*step_fn)(ith_context *context, const ith_codepoints *text, ith_codepoints *out);
 
@@ -186,8 +185,7 @@ done:
     return status;
 }
 
-/* ---- Segments ------------------------------------------------------------------------------------------------------
- */
+/* ---- Segments -------------------------------------------------------------------------------------------------- */
 
 static const step_fn steps[] = {
     ith_html_unescape_plain, read_c1_controls,      split_ligatures,         make_widths_plain, straighten_quotes,

@@ -41,8 +41,7 @@ typedef struct decoder {
     void *user;
 } decoder;
 
-/* ---- Sizes
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Sizes ----------------------------------------------------------------------------------------------------- */
 
 typedef struct buffer_sizes {
     int64_t main_floats, side_floats, temp_bytes, line_floats;
@@ -104,8 +103,7 @@ int64_t ith_vae_decode_bytes(const ith_vae_config *config, ith_precision precisi
     return bytes;
 }
 
-/* ---- Making and freeing
- * ------------------------------------------------------------------------------------------------- */
+/* ---- Making and freeing ---------------------------------------------------------------------------------------- */
 
 static ith_status create_level(decoder *d, int64_t index, int64_t height, int64_t width)
 {
@@ -197,8 +195,7 @@ static void free_decoder(decoder *d)
     ith_free(work->context, d->frame);
 }
 
-/* ---- Decoding
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- Decoding -------------------------------------------------------------------------------------------------- */
 
 static ith_status finish_frame(decoder *d, const level_layer *last)
 {

@@ -8,8 +8,7 @@
 
 #define CHUNK_BYTES 65536 /* of a memory operation given to one thread */
 
-/* ---- Numbers between layers -----------------------------------------------------------------------------------------
- */
+/* ---- Numbers between layers ------------------------------------------------------------------------------------ */
 
 void ith_vae_norm_silu(const ith_vae_work *work, void *operand, const float *x, const float *gamma, int64_t pixels,
                        int64_t channels)
@@ -60,8 +59,7 @@ void ith_vae_upsample(const ith_vae_work *work, void *operand, const float *x, i
     }
 }
 
-/* ---- Convolutions
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Convolutions ---------------------------------------------------------------------------------------------- */
 
 static ith_conv_shape shape_of(const ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                bool adds)
@@ -135,8 +133,7 @@ ith_status ith_vae_causal_run(ith_vae_work *work, ith_vae_causal *causal, float 
     return ith_conv_run(work->context, causal->conv, causal->ring, causal->newest, dst, work->conv_scratch);
 }
 
-/* ---- Residual blocks
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Residual blocks ------------------------------------------------------------------------------------------- */
 
 ith_status ith_vae_residual_create(ith_vae_work *work, const ith_vae_residual *weights, int64_t height, int64_t width,
                                    ith_vae_residual_layer *out)

@@ -226,8 +226,7 @@ static void test_refusals(void **state)
     ith_context_destroy(&context);
 }
 
-/* ---- Allocations that fail ------------------------------------------------------------------------------------------
- */
+/* ---- Allocations that fail ------------------------------------------------------------------------------------- */
 
 static void test_failing_allocations(void **state)
 {

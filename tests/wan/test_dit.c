@@ -123,8 +123,7 @@ static void close_call(call *c)
     free(c->result);
 }
 
-/* ---- Stages -------------------------------------------------------------------------------------------------------
- */
+/* ---- Stages ---------------------------------------------------------------------------------------------------- */
 
 typedef struct watcher {
     const call *call;
@@ -158,8 +157,7 @@ static void compare_stage(void *user, const char *stage, const float *rows, int6
     w->seen++;
 }
 
-/* ---- One rank's part of a call, for one rank or many ---------------------------------------------------------------
- */
+/* ---- One rank's part of a call, for one rank or many ----------------------------------------------------------- */
 
 typedef struct rank_job {
     call *call;
@@ -276,8 +274,7 @@ static void branches_in_turn_are_the_batch(void **state)
     close_call(&c);
 }
 
-/* ---- Ranks --------------------------------------------------------------------------------------------------------
- */
+/* ---- Ranks ----------------------------------------------------------------------------------------------------- */
 
 static void ranks_agree(call *c)
 {
@@ -320,8 +317,7 @@ static void ranks_give_the_answer_of_one(void **state)
     close_call(&c);
 }
 
-/* ---- Refusals -----------------------------------------------------------------------------------------------------
- */
+/* ---- Refusals -------------------------------------------------------------------------------------------------- */
 
 static void config_with(const char *line, ith_status status, const char *word)
 {
@@ -399,8 +395,7 @@ static void nonsense_is_refused(void **state)
     close_call(&c);
 }
 
-/* ---- Memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 static void memory_is_as_predicted(void **state)
 {

@@ -98,8 +98,8 @@ static void compare_frames(ith_generate_precision precision, double *share_off, 
     }
     *share_off = (double)off / (double)golden->bytes;
     *psnr = 10 * log10(255.0 * 255.0 * (double)golden->bytes / squares);
-    *final_error = relative_l2(floats(dump, "final"), floats(video, "latents"),
-                               ith_tensor_file_find(video, "latents")->bytes / 4);
+    *final_error =
+        relative_l2(floats(dump, "final"), floats(video, "latents"), ith_tensor_file_find(video, "latents")->bytes / 4);
     ith_tensor_file_close(&dump);
     ith_tensor_file_close(&video);
     ith_tensor_file_close(&run.file);
@@ -243,11 +243,16 @@ static void wrong_options_are_refused_with_the_nearest(void **state)
     (void)state;
     const double n = NAN;
     const refusal refusals[] = {
-        {"17 and 21", 18, 128, 128, 2, 3, n, n, 1, 0},     {"nearest is 1", -4, 128, 128, 2, 3, n, n, 1, 0},
-        {"112 and 128", 17, 120, 128, 2, 3, n, n, 1, 0},   {"nearest is 16", 17, 128, 7, 2, 3, n, n, 1, 0},
-        {"nearest is 16384", 17, 128, 1 << 20, 2, 3, n, n, 1, 0}, {"steps", 17, 128, 128, -1, 3, n, n, 1, 0},
-        {"shift", 17, 128, 128, 2, -3, n, n, 1, 0},        {"guidance", 17, 128, 128, 2, 3, 1e9, n, 1, 0},
-        {"boundary", 17, 128, 128, 2, 3, n, 2, 1, 0},      {"ranks", 17, 128, 128, 2, 3, n, n, -1, 0},
+        {"17 and 21", 18, 128, 128, 2, 3, n, n, 1, 0},
+        {"nearest is 1", -4, 128, 128, 2, 3, n, n, 1, 0},
+        {"112 and 128", 17, 120, 128, 2, 3, n, n, 1, 0},
+        {"nearest is 16", 17, 128, 7, 2, 3, n, n, 1, 0},
+        {"nearest is 16384", 17, 128, 1 << 20, 2, 3, n, n, 1, 0},
+        {"steps", 17, 128, 128, -1, 3, n, n, 1, 0},
+        {"shift", 17, 128, 128, 2, -3, n, n, 1, 0},
+        {"guidance", 17, 128, 128, 2, 3, 1e9, n, 1, 0},
+        {"boundary", 17, 128, 128, 2, 3, n, 2, 1, 0},
+        {"ranks", 17, 128, 128, 2, 3, n, n, -1, 0},
         {"4 ranks would do", 17, 128, 128, 2, 3, n, n, 3, ITH_CFG_PARALLEL},
         {"cfg is 9", 17, 128, 128, 2, 3, n, n, 1, (ith_generate_cfg)9},
     };

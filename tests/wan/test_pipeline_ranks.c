@@ -1,5 +1,5 @@
-/* The same video on any number of ranks: every strategy and mesh, every way to share the guidance branches. Ulysses gives
- * the bits of one rank; what involves a ring agrees to rounding. */
+/* The same video on any number of ranks: every strategy and mesh, every way to share the guidance branches. Ulysses
+ * gives the bits of one rank; what involves a ring agrees to rounding. */
 #include "support/golden.h"
 #include "support/golden_run.h"
 
@@ -45,13 +45,13 @@ typedef struct outcome {
 static outcome compare(const ith_tensor_file *reference, const ith_generate_options *options)
 {
     ith_tensor_file *dump = golden_generate(context, pipeline, options, NULL);
-    const ith_tensor *ours = ith_tensor_file_find(dump, "latents"), *theirs = ith_tensor_file_find(reference, "latents");
+    const ith_tensor *ours = ith_tensor_file_find(dump, "latents"),
+                     *theirs = ith_tensor_file_find(reference, "latents");
     int64_t count = ours->bytes / 4 / ours->shape[0];
-    outcome result = {
-        .after_one_step = relative_l2(ours->data, theirs->data, count),
-        .at_the_end = relative_l2((const float *)ours->data + (ours->shape[0] - 1) * count,
-                                  (const float *)theirs->data + (ours->shape[0] - 1) * count, count),
-        .same_bits = !memcmp(ours->data, theirs->data, (size_t)ours->bytes)};
+    outcome result = {.after_one_step = relative_l2(ours->data, theirs->data, count),
+                      .at_the_end = relative_l2((const float *)ours->data + (ours->shape[0] - 1) * count,
+                                                (const float *)theirs->data + (ours->shape[0] - 1) * count, count),
+                      .same_bits = !memcmp(ours->data, theirs->data, (size_t)ours->bytes)};
     ith_tensor_file_close(&dump);
     return result;
 }
@@ -159,10 +159,8 @@ static void an_illegal_mesh_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_mesh_gives_the_same_video),
-        cmocka_unit_test(the_guidance_branches_may_share_in_any_way),
-        cmocka_unit_test(guidance_may_end_with_an_expert),
-        cmocka_unit_test(more_ranks_than_tokens),
+        cmocka_unit_test(every_mesh_gives_the_same_video), cmocka_unit_test(the_guidance_branches_may_share_in_any_way),
+        cmocka_unit_test(guidance_may_end_with_an_expert), cmocka_unit_test(more_ranks_than_tokens),
         cmocka_unit_test(an_illegal_mesh_is_refused),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

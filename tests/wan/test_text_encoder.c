@@ -180,8 +180,7 @@ static void memory_is_predicted(void **state)
     }
 }
 
-/* ---- Files that are not what they should be ------------------------------------------------------------------------
- */
+/* ---- Files that are not what they should be -------------------------------------------------------------------- */
 
 /* A copy of the odd checkpoint with config.json changed: `from` becomes `to`. */
 static char *odd_folder(const char *from, const char *to)

@@ -184,8 +184,7 @@ static void test_causal(void **state)
     ith_context_destroy(&context);
 }
 
-/* ---- Configurations
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Configurations -------------------------------------------------------------------------------------------- */
 
 #define GOOD_LEVELS "\"dim_mult\": [1, 2, 4], \"temperal_downsample\": [false, true], "
 #define GOOD_REST                                                                                                      \
@@ -239,8 +238,7 @@ static void test_config(void **state)
     ith_context_destroy(&context);
 }
 
-/* ---- Allocations that fail
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Allocations that fail ------------------------------------------------------------------------------------- */
 
 static void test_failing_allocations(void **state)
 {
