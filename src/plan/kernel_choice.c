@@ -157,38 +157,66 @@ static ith_status refuse_all(const ith_attn_setting *s)
                     (long long)s->problem.head_dim, ith_dtype_name(s->problem.dtype), ith_softmax_name(s->softmax));
 }
 
-/* Keeps what every rank has. */
-static ith_status intersect(ith_comm *comm, kernel_set *set)
+/* Kernels by rank 0's table: another rank's may have other plugins. */
+typedef struct roster {
+    char names[ITH_WISDOM_KERNELS][48];
+} roster;
+
+static roster own_roster(void)
+{
+    roster r = {{{0}}};
+    const ith_attn_kernel *kernel;
+    for (int i = 0; i < ITH_WISDOM_KERNELS && (kernel = ith_attn_kernel_at(i)); i++)
+        snprintf(r.names[i], sizeof r.names[i], "%s", kernel->name);
+    return r;
+}
+
+/* Which of the roster's kernels serve on every rank. Collective. */
+static ith_status find_common(ith_comm *comm, const ith_attn_setting *s, roster *names, kernel_set *common)
 {
     float lacks[ITH_WISDOM_KERNELS];
+    ith_status status = ith_comm_broadcast(comm, names, sizeof *names, 0);
+    if (status)
+        return status;
+    for (int i = 0; i < ITH_WISDOM_KERNELS; i++) {
+        const ith_attn_kernel *kernel = ith_attn_kernel_named(names->names[i]);
+        lacks[i] = !kernel || !runs_here(s, kernel) || !takes(s, kernel);
+    }
+    status = ith_comm_allreduce(comm, lacks, ITH_WISDOM_KERNELS, ITH_REDUCE_MAX);
     for (int i = 0; i < ITH_WISDOM_KERNELS; i++)
-        lacks[i] = !set->has[i];
-    ith_status status = ith_comm_allreduce(comm, lacks, ITH_WISDOM_KERNELS, ITH_REDUCE_MAX);
-    for (int i = 0; i < ITH_WISDOM_KERNELS; i++)
-        set->has[i] = lacks[i] == 0;
+        common->has[i] = lacks[i] == 0;
     return status;
+}
+
+/* Rank 0's choice among them; -1 if there are none. */
+static ith_status choose_of(const ith_attn_setting *s, kernel_set common, int *place)
+{
+    int count = drop_plain(&common);
+    *place = first_of(&common);
+    return count > 1 ? recall_or_measure(s, &common, place) : ITH_OK;
 }
 
 ith_status ith_kernel_choose(ith_comm *comm, ith_attn_setting *s)
 {
     if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)
         return refuse_head_dim(s);
-    kernel_set set = fit_here(s);
-    ith_status status = ith_pass_on(s->context, comm, intersect(comm, &set));
+    roster names = own_roster();
+    kernel_set common = {{false}};
+    int place = -1;
+    ith_status status = ith_pass_on(s->context, comm, find_common(comm, s, &names, &common));
     if (status)
         return status;
-    int count = drop_plain(&set), place = first_of(&set);
-    if (count == 0)
+    if (ith_comm_rank(comm) == 0)
+        status = choose_of(s, common, &place);
+    status = ith_agree(s->context, comm, status);
+    if (!status)
+        status = ith_pass_on(s->context, comm, ith_comm_broadcast(comm, &place, sizeof place, 0));
+    if (status)
+        return status;
+    if (place < 0)
         return refuse_all(s);
-    if (count > 1) {
-        if (ith_comm_rank(comm) == 0)
-            status = recall_or_measure(s, &set, &place);
-        status = ith_agree(s->context, comm, status);
-        if (!status)
-            status = ith_pass_on(s->context, comm, ith_comm_broadcast(comm, &place, sizeof place, 0));
-    }
-    s->kernel = status ? NULL : ith_attn_kernel_at(place);
-    return status;
+    s->kernel = ith_attn_kernel_named(names.names[place]);
+    return ITH_OK;
 }
 
 ith_status ith_kernel_foresee(ith_attn_setting *s)

@@ -1,6 +1,6 @@
 #include "settle.h"
 
-#include "../attention/chunk.h"
+#include "../base/size.h"
 #include "choose.h"
 #include "kernel_choice.h"
 #include "options.h"
@@ -46,6 +46,18 @@ static ith_status choose_exchange(const ith_attn_options *options, const ith_gro
     return ITH_OK;
 }
 
+/* Chunks of all batch entries are counted in an int. */
+static ith_status check_chunks(ith_attn_setting *s)
+{
+    if (!s->unfolded)
+        return ITH_OK;
+    if (s->problem.batch > INT32_MAX)
+        return ith_fail(s->context, ITH_ERR_ARGUMENT, "unfolded takes a batch of at most %d, and batch is %lld",
+                        INT32_MAX, (long long)s->problem.batch);
+    s->chunks = (int)ith_min64(s->chunks, INT32_MAX / s->problem.batch);
+    return ITH_OK;
+}
+
 ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
     ith_status status = ith_choose_strategy(options, group->ranks, group->rank, s);
@@ -60,5 +72,8 @@ ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *
         !alone && s->ring > 1 && options->direction == ITH_DIRECTION_BIDIR ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
     s->unfolded = !alone && s->ulysses > 1 && options->unfolded;
     s->chunks = alone ? 1 : choose_chunks(options, s);
+    status = check_chunks(s);
+    if (status)
+        return status;
     return options->kernel ? ith_kernel_take_named(options->kernel, s) : ITH_OK;
 }

@@ -32,6 +32,7 @@ SPOIL(negative_block_q, o->tiles.block_q = -1)
 SPOIL(negative_block_kv, o->tiles.block_kv = INT64_MIN)
 SPOIL(negative_compute, o->tiles.block_kv_compute = -64)
 SPOIL(negative_compute_in, o->tiles.block_kv_compute_in = -64)
+SPOIL(endless_unfolded, (p->batch = 1LL << 32, p->q_len = p->kv_len = 0, o->unfolded = true))
 SPOIL(small_options, o->struct_size = 0)
 SPOIL(large_options, o->struct_size++)
 
@@ -132,6 +133,9 @@ static void options_are_resolved(void **state)
     assert_int_equal(t.info.chunks, 1);
     assert_int_equal(t.info.sent_bytes, 0);
     assert_non_null(strstr(t.plan, "nothing exchanged"));
+    t = new_trial();
+    t.spoil = endless_unfolded;
+    expect_refusal(&t, 2, ITH_ERR_ARGUMENT, "unfolded takes a batch of at most 2147483647, and batch is 4294967296");
 }
 
 static void printed_plans_name_every_choice(void **state)
