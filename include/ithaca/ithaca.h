@@ -3,30 +3,49 @@
  *   o = softmax(scale * q k^T + bias) v
  *
  * computed by one rank or by many, each of which holds a share of the sequence. Describe the problem, create a plan,
- * execute it as often as you like:
+ * execute it as often as you like. This program attends with four ranks, each a thread (cc program.c -lithaca):
  *
  *     #include <ithaca/ithaca.h>
+ *     #include <stdio.h>
+ *     #include <stdlib.h>
  *
- *     static ith_status attend(ith_context *ctx, ith_comm *comm, void *user)
+ *     enum { HEADS = 8, DIM = 64, LENGTH = 1000 };
+ *
+ *     // Every rank runs this: `tensors` are whole, a rank's share of them begins at its first row.
+ *     static ith_status attend(ith_context *context, ith_comm *comm, void *tensors)
  *     {
+ *         float *const *whole = tensors;
  *         ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
- *         problem.batch = 1, problem.heads = problem.kv_heads = 8, problem.head_dim = 64;
- *         problem.q_len = problem.kv_len = 1000, problem.dtype = ITH_F32;
- *         ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
- *         options.strategy = ITH_STRATEGY_ULYSSES;
+ *         problem.heads = HEADS, problem.head_dim = DIM;
+ *         problem.q_len = problem.kv_len = LENGTH, problem.dtype = ITH_F32;
+ *         int64_t first, rows;
+ *         ith_share(LENGTH, ith_comm_size(comm), ith_comm_rank(comm), &first, &rows);
+ *         int64_t at = first * HEADS * DIM;
+ *         ith_attn_tensors share = {.q = whole[0] + at, .k = whole[1] + at, .v = whole[2] + at, .o = whole[3] + at};
  *         ith_plan *plan = NULL;
- *         ith_status status = ith_plan_create(ctx, &problem, &options, comm, &plan);
- *         ith_attn_tensors t = my_share_of(user, ith_comm_rank(comm));
+ *         ith_status status = ith_plan_create(context, &problem, NULL, comm, &plan);
  *         if (!status)
- *             status = ith_plan_execute(plan, &t);
+ *             status = ith_plan_execute(plan, &share);
  *         ith_plan_destroy(&plan);
  *         return status;
  *     }
- *     ...
- *     ith_context *ctx = NULL;
- *     if (ith_context_create(NULL, &ctx) || ith_run_ranks(ctx, 4, 0, attend, &mine))
- *         fprintf(stderr, "%s\n", ith_context_error(ctx));
- *     ith_context_destroy(&ctx);
+ *
+ *     int main(void)
+ *     {
+ *         float *whole[4];
+ *         for (int i = 0; i < 4; i++)
+ *             whole[i] = calloc(LENGTH * HEADS * DIM, sizeof(float));
+ *         ith_context *context = NULL;
+ *         ith_status status = ith_context_create(NULL, &context);
+ *         if (!status)
+ *             status = ith_run_ranks(context, 4, 0, attend, whole);
+ *         if (status)
+ *             fprintf(stderr, "%s: %s\n", ith_status_name(status), ith_context_error(context));
+ *         ith_context_destroy(&context);
+ *         for (int i = 0; i < 4; i++)
+ *             free(whole[i]);
+ *         return status ? 1 : 0;
+ *     }
  *
  * Rules that hold everywhere
  *   Errors     Functions return ITH_OK (0) or a negative status; ith_context_error() then gives one sentence for a
@@ -36,6 +55,8 @@
  *              A pointer that you pass in stays yours and must outlive only the call, unless a comment says more.
  *   Threads    A context, and everything made with it, is used by one thread at a time. Ranks in one process have a
  *              context each (ith_run_ranks makes them).
+ *   Structs    Options are structs that begin with their size: set them with their ..._INIT, then what you care about.
+ *              0 or NULL in a field means "choose for me".
  *   Sizes      int64_t, in elements unless the name says bytes. Tensors are row-major, the last index fastest.
  */
 #ifndef ITHACA_H

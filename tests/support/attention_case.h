@@ -287,7 +287,8 @@ static inline double case_bound(const attention_case *c)
     double chance = 1.5 * unit + (2 + c->largest_logit) * 0x1p-23;
     double bound = fmax(2 * c->plain_error, chance);
     double absolute = type == ITH_F32 ? 5e-6 : type == ITH_BF16 ? 0x1p-8 : 0x1p-10;
-    return c->largest_logit <= 30 ? fmin(bound, absolute) : bound;
+    /* Where values cancel out, the plain implementation itself is beyond the absolute bound. */
+    return c->largest_logit <= 30 ? fmin(bound, fmax(absolute, c->plain_error)) : bound;
 }
 
 /* This rank's rows of a whole tensor, each followed by the gap. */

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# What someone meets who builds on the installed library: the program in the header compiles as shown, so do the examples,
+# through pkg-config and through CMake; the library needs nothing but libc, libm and OpenMP; what it exports and how its
+# structs are laid out is what tests/tree/ithaca.abi says.
+set -eu
+build=$1
+if grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
+    echo "a sanitizer's build is not installed"
+    exit 0
+fi
+root=$(cd .. && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --prefix "$work/usr" >/dev/null
+libdir=$(dirname "$(find "$work/usr" -name libithaca.so)")
+export PKG_CONFIG_PATH=$libdir/pkgconfig LD_LIBRARY_PATH=$libdir
+sed -i "s|^prefix=.*|prefix=$work/usr|" "$libdir"/pkgconfig/*.pc
+flags="-std=c11 -Wall -Wextra -Werror $(pkg-config --cflags --libs ithaca)"
+
+echo "the header's program"
+sed -n '1,/^ \* Rules that hold everywhere/s/^ \*     //p' "$work/usr/include/ithaca/ithaca.h" | sed 's|^// \(.*\)|/* \1 */|' \
+    >"$work/shown.c"
+grep -q 'int main' "$work/shown.c"
+cc "$work/shown.c" $flags -o "$work/shown"
+"$work/shown"
+
+echo "the examples"
+for example in "$root"/examples/*.c; do
+    name=$(basename "$example" .c)
+    cc -D_GNU_SOURCE "$example" $flags -lpthread -lm -o "$work/$name"
+    "$work/$name" >"$work/$name.out" || { cat "$work/$name.out"; exit 1; }
+done
+c++ -std=c++17 -fsyntax-only -x c++ "$work/usr/include/ithaca/ithaca.h"
+
+echo "through CMake"
+mkdir "$work/project"
+cp "$root/examples/reading_a_plan.c" "$work/project/main.c"
+cat >"$work/project/CMakeLists.txt" <<'EOF'
+cmake_minimum_required(VERSION 3.16)
+project(user C)
+find_package(ithaca REQUIRED)
+add_executable(user main.c)
+target_link_libraries(user ithaca::ithaca)
+EOF
+cmake -S "$work/project" -B "$work/project/build" -DCMAKE_PREFIX_PATH="$work/usr" >/dev/null
+cmake --build "$work/project/build" >/dev/null
+"$work/project/build/user" >/dev/null
+
+echo "dependencies"
+needed=$(readelf -d "$libdir/libithaca.so" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -Ev '^(libc|libm|libgomp|libomp|ld-linux[^.]*)\.so' || true)
+test -z "$needed" || { echo "libithaca.so needs $needed"; exit 1; }
+
+echo "the binary interface"
+{
+    nm -D --defined-only "$libdir/libithaca.so" | awk '{print $3}' | grep -Fwf - <(
+        grep -o 'ITH_API[^;]*' "$root/include/ithaca/ithaca.h" | tr '\n' ' ' | grep -o 'ith_[a-z_0-9]* *(' | tr -d ' (' ) |
+        sort -u
+    cc -std=c11 -I"$work/usr/include" "$root/tests/tree/abi_structs.c" -o "$work/abi"
+    "$work/abi"
+} >"$work/abi.txt"
+if [ "${ITHACA_RENEW_ABI:-}" = 1 ]; then
+    cp "$work/abi.txt" "$root/tests/tree/ithaca.abi"
+fi
+diff "$root/tests/tree/ithaca.abi" "$work/abi.txt" || {
+    echo "The binary interface has changed: raise the version if it is meant to, then renew it (ITHACA_RENEW_ABI=1)"
+    exit 1
+}
+readelf -d "$libdir/libithaca.so" | grep -q 'SONAME.*libithaca.so.0'
