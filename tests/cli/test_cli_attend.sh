@@ -24,11 +24,12 @@ values() {
         esac
 }
 
-# close_to GOLDEN MINE TENSOR RELATIVE_L2 LARGEST_DIFFERENCE
+# close_to GOLDEN MINE TENSOR RELATIVE_L2 LARGEST_DIFFERENCE, which is relative where values are larger than 1.
 close_to() {
     paste <(values "$1" "$3") <(values "$2" "$3") |
         awk -v l2="$4" -v most="$5" 'NF != 2 { bad = 1 }
-            $1 != $2 { d = $2 - $1; a += d * d; if (d > most || -d > most || d != d) bad = 1 } { b += $1 * $1 }
+            $1 != $2 { d = $2 - $1; a += d * d; m = $1 * $1 > 1 ? sqrt($1 * $1) : 1
+                       if (d > most * m || -d > most * m || d != d) bad = 1 } { b += $1 * $1 }
             END { exit bad || NR == 0 || a > l2 * l2 * b }' || fail "$2: $3 is not that of $1"
 }
 
