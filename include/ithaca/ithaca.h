@@ -285,7 +285,9 @@ typedef enum ith_exchange_mode {
 } ith_exchange_mode;
 ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
 
-/* Sizes of the loops, from the outermost memory level to registers; each 0: choose for me. */
+/* Sizes of the loops, from the outermost memory level to registers; each 0: choose for me. A kernel takes multiples of
+ * a step of its own, and no tile of keys is longer than the one around it. Tiles of keys decide about the bits of a
+ * result, block_q does not. */
 typedef struct ith_attn_tiles {
     int64_t block_q;             /* queries that pass over the keys together */
     int64_t block_kv;            /* keys that they pass over before the next block of queries */
@@ -311,16 +313,18 @@ typedef struct ith_attn_options {
     { .struct_size = sizeof(ith_attn_options) }
 
 /* Sets strategy, and where the name says so direction and softmax, from a name: "auto", "single", "ulysses", "ring",
- * "ulysses_ring", or one of maxdiffusion's (dot_product, flash, ulysses_custom_fixed_m, ulysses_ring_custom_bidir,
- * tokamax_ring_custom, ...). What the name does not speak of is left alone. ITH_ERR_ARGUMENT with a sentence for any
- * other name. */
+ * "ulysses_ring", with "_bidir" (where there may be a ring) and "_fixed_m" at its end or not; or one of maxdiffusion's
+ * (dot_product, flash, ulysses_custom_fixed_m, ulysses_ring_custom_bidir, tokamax_ring_custom, ...). What the name
+ * does not speak of is left alone. ITH_ERR_ARGUMENT with a sentence for any other name, and nothing is set. */
 ITH_API ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_options *options);
 
 typedef struct ith_plan ith_plan;
 
-/* Resolves every choice, checks that it is legal, allocates all that execution needs. Collective over comm (NULL: one
- * rank): all ranks succeed or all fail. The plan keeps comm and context: both must outlive it. ITH_ERR_ARGUMENT names
- * the rule that was broken and the nearest choice that is legal. */
+/* Resolves every choice, checks that it is legal, allocates all that execution needs: for as many threads as OpenMP
+ * would use in the calling thread now. options may be NULL: choose everything. Collective over comm (NULL: one rank):
+ * all ranks succeed or all fail, with the same status and sentence, and the group is as good as before. Ranks must
+ * agree in everything but strides. The plan keeps comm and context: both must outlive it. ITH_ERR_ARGUMENT names the
+ * rule that was broken and the nearest choice that is legal; ITH_ERR_UNSUPPORTED what this machine lacks. */
 ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem,
                                    const ith_attn_options *options, ith_comm *comm, ith_plan **out);
 
@@ -340,8 +344,8 @@ typedef struct ith_attn_tensors {
 } ith_attn_tensors;
 
 /* Collective. Allocates nothing. Wrong tensors are an error that names the one, and nothing is written; on one of
- * several ranks they end the group, so that nobody waits for that rank. A row with no key to attend to gives o = 0 and lse = -INFINITY. The same inputs give
- * the same bits on every run, and ulysses the same bits as single. */
+ * several ranks they end the group, so that nobody waits for that rank. A row with no key to attend to gives o = 0 and
+ * lse = -INFINITY. The same inputs give the same bits on every run, and ulysses the same bits as single. */
 ITH_API ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors);
 
 /* What was chosen, and what it is predicted to cost this rank. */
@@ -362,8 +366,9 @@ typedef struct ith_plan_info {
 } ith_plan_info;
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
-/* What ith_plan_create would choose for one of `ranks` ranks that share memory or do not, without making it: nothing is
- * sent, and nothing is measured that wisdom does not know. info->kernel points to static storage. */
+/* What ith_plan_create would choose for one of `ranks` ranks that share memory or do not, without making it: nothing
+ * is sent and nothing measured. Of kernels that wisdom knows no rates of, the one that is usually fastest is named. As
+ * many threads as OpenMP would use in the calling thread. info->kernel is valid as long as the process. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
                                     const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                     ith_plan_info *info);
@@ -380,7 +385,7 @@ typedef struct ith_plan_counters {
 } ith_plan_counters;
 ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters);
 
-/* What was chosen, as lines of text; cut to fit, returns text. */
+/* What was chosen, as lines of text (512 bytes are enough); cut to fit, returns text. */
 ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes);
 ITH_API void ith_plan_destroy(ith_plan **plan);
 
@@ -390,12 +395,15 @@ ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool 
 
 /* ---- Wisdom ----------------------------------------------------------------------------------------------------- */
 
-/* Which kernel is fastest is measured, not read from the processor's flags: once per context (clones share it), type and
- * head size, in milliseconds. Wisdom is what was measured, as text that can be kept; the bits of a result are a function
- * of the printed plan, so a run that must give the same bits later keeps its wisdom or names its kernel. */
+/* Which kernel is fastest is measured, not read from the processor's flags: once per context (clones share it), type,
+ * head size and softmax, in milliseconds, when the first plan is made that names none. Of several ranks rank 0
+ * measures, and a kernel that some rank's machine lacks is no candidate. Wisdom is what was measured, as text that can
+ * be kept; the bits of a result are a function of the printed plan, so a run that must give the same bits later keeps
+ * its wisdom or names its kernel. */
 
-/* Adds the wisdom of a file. A file that is not wisdom, or of another machine's instruction sets, changes nothing:
- * ITH_ERR_FORMAT with the line, ITH_ERR_IO if it cannot be read. */
+/* Adds the wisdom of a file; it takes the place of what is known of the same type, head size and softmax. A file that
+ * is not wisdom, or was written on another machine (processor or instruction sets) or by another version of the
+ * library, changes nothing: ITH_ERR_FORMAT with the line, ITH_ERR_IO if it cannot be read. */
 ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
 /* Writes all wisdom, beside the file and then renamed. */
 ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
