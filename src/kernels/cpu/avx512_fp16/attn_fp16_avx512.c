@@ -1,0 +1,478 @@
+/* Partial attention of bf16 tensors, logits in f32, p v in fp16 over short runs of keys (AVX512-FP16), whose
+ * multiply-add takes twice as many numbers as that of f32.
+ *
+ *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
+ *     t_i = max_j s_ij over a block of keys,   p_ij = 2^(s_ij - t_i),   l_i += 2^(t_i - m_i) sum_j p_ij
+ *     o_i += 2^(t_i - m_i) sum over runs of RUN keys of (sum_j p_ij v_j, in fp16)
+ *
+ * Where accuracy comes from. fp16 has three bits more than bf16, but few exponents. Therefore
+ *   - weights are counted from the block's own maximum and multiplied by 2^WEIGHT_BITS: below 2^-23 of it they have
+ * fewer bits than in bf16, below 2^-31 they are lost;
+ *   - the values of a panel are multiplied by a power of two that brings the largest just below 2^VALUE_BITS. A key
+ * whose values are 2^RATIO_BITS times smaller still has more bits than in bf16. A panel with keys that are smaller yet
+ * keeps its values in bf16, and a block with such a panel, or with panels as far apart, is multiplied in f32;
+ *   - sums of RUN products stay below 2^15, and are added up in f32. RUN roundings to 11 bits leave an error of about
+ *     2^-11.5 sqrt(RUN / 2) of what sums of independent numbers come to: less than rounding p and o to bf16.
+ *
+ * Packed. Panels of PANEL keys, in words of 32 bits: panel_head | b [PANEL] | k transposed [D][PANEL], f32 | v, fp16 or
+ * bf16, in chunks of VALUE_VECS vectors [chunk][PANEL][width]. The last panel is filled up with absent keys (b = -inf,
+ * k = v = 0); D is filled up to whole vectors of fp16 in v.
+ *
+ * Loops. A run takes its queries over all keys, block_kv_compute of them at a time: scores, mask, weights, values, as
+ * in attn_f32_body.h. Rows that fill up the last tile of queries are zeros and are computed like the others: a row's
+ * arithmetic is the same wherever it stands. */
+#include "../avx512/exp2_short_avx512.h"
+
+#include "../attn_pass.h"
+
+#define ROWS 6
+#define TILE_VECS 4 /* of logits: 24 sums, 4 vectors of k, 1 of q */
+enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 192, BLOCK_KEYS = 256 };
+
+#include "../attn_f32_scores.h"
+
+#define VALUE_VECS 4 /* ROWS x 4, ROWS x 3, 2 ROWS x 2 or 2 ROWS x 1 sums of WIDE numbers of fp16 */
+enum { WIDE = 2 * LANES, CHUNK = WIDE * VALUE_VECS, RUN = 64, WEIGHT_BITS = 6, VALUE_BITS = 3, RATIO_BITS = 10 };
+
+static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
+{
+    return dtype == ITH_BF16 && attn_takes(dtype, head_dim, softmax);
+}
+
+static ith_attn_tile_limits tiles(int64_t head_dim)
+{
+    (void)head_dim;
+    return (ith_attn_tile_limits){.best = {BLOCK_Q, 4096, BLOCK_KEYS, PANEL},
+                                  .step = {2 * ROWS, PANEL, PANEL, PANEL},
+                                  .most = {2048 * ROWS, 65536 * PANEL, 64 * PANEL, PANEL}};
+}
+
+/* ---- Packed keys and values -------------------------------------------------------------------------------------- */
+
+typedef struct panel_head {
+    int32_t biased;      /* some b is not 0 */
+    int32_t in_bf16;     /* v is as it came */
+    int32_t most, least; /* exponents of the largest value and of the largest of the smallest key that is not 0 */
+    float back;          /* what v is multiplied by to be as it came */
+} panel_head;
+
+/* D filled up to whole vectors of fp16. */
+static int64_t padded_dim(int64_t D)
+{
+    return ith_round_up(D, WIDE);
+}
+
+static int64_t panel_words(int64_t D)
+{
+    return ALIGN_FLOATS + PANEL + PANEL * D + PANEL / 2 * padded_dim(D);
+}
+
+static float *panel_bias(float *panel)
+{
+    return panel + ALIGN_FLOATS;
+}
+
+static float *panel_keys(float *panel)
+{
+    return panel + ALIGN_FLOATS + PANEL;
+}
+
+static uint16_t *panel_values(float *panel, int64_t D)
+{
+    return (uint16_t *)(panel + ALIGN_FLOATS + PANEL + PANEL * D);
+}
+
+static int64_t packed_bytes(int64_t keys, int64_t head_dim)
+{
+    int64_t bytes;
+    if (keys > INT64_MAX - PANEL ||
+        !ith_size_mul(ith_div_up(keys, PANEL), panel_words(head_dim) * (int64_t)sizeof(float), &bytes))
+        return -1;
+    return bytes;
+}
+
+static void pack_bias(float *panel, panel_head *head, const ith_attn_pack *p, int64_t first)
+{
+    for (int64_t i = 0; i < PANEL; i++) {
+        float b = key_bias2(p, first + i);
+        panel_bias(panel)[i] = b;
+        head->biased = head->biased || !(b == 0.0f);
+    }
+}
+
+/* The exponent of the largest of a row of bf16, as it is stored; 0 if all are 0, 255 for NaN and infinity. */
+static int32_t row_exponent(const uint16_t *row, int64_t D)
+{
+    __m512i most = _mm512_setzero_si512(), magnitude = _mm512_set1_epi16(0x7fff);
+    for (int64_t d = 0; d < D; d += WIDE) {
+        __mmask32 there = D - d >= WIDE ? 0xffffffffu : (1u << (D - d)) - 1u;
+        most = _mm512_max_epu16(most, _mm512_and_si512(_mm512_maskz_loadu_epi16(there, row + d), magnitude));
+    }
+    most = _mm512_max_epu16(most, _mm512_srli_epi32(most, 16));
+    uint32_t bits = _mm512_reduce_max_epu32(_mm512_and_si512(most, _mm512_set1_epi32(0xffff)));
+    return bits == 0 ? 0 : (int32_t)(bits >> 7) + (bits < 0x80); /* denormals count as the smallest normal numbers */
+}
+
+/* How the values of a panel are kept. Returns what they are multiplied by. */
+static float choose_values(panel_head *head, const char *const row[PANEL], int64_t D)
+{
+    head->least = INT32_MAX;
+    for (int64_t i = 0; i < PANEL; i++) {
+        int32_t exponent = row[i] != NULL ? row_exponent((const uint16_t *)(const void *)row[i], D) : 0;
+        head->most = exponent > head->most ? exponent : head->most;
+        head->least = exponent != 0 && exponent < head->least ? exponent : head->least;
+    }
+    head->in_bf16 = head->most == 255 || (head->most != 0 && head->most - head->least > RATIO_BITS);
+    int down = head->in_bf16 || head->most == 0 ? 0 : head->most - 126 - VALUE_BITS; /* all are below 2^(most - 126) */
+    down = down < -126 ? -126 : down;
+    head->back = ldexpf(1.0f, down);
+    return ldexpf(1.0f, -down);
+}
+
+static void pack_values(float *panel, panel_head *head, const ith_attn_pack *p, int64_t first)
+{
+    int64_t D = p->head_dim, padded = padded_dim(D);
+    uint16_t *v = panel_values(panel, D);
+    const char *row[PANEL];
+    for (int64_t i = 0; i < PANEL; i++)
+        row[i] = key_row(p, p->v, first + i);
+    vec factor = vec_set(choose_values(head, row, D));
+    for (int64_t i = 0; i < PANEL; i++)
+        for (int64_t d = 0; d < padded; d += LANES) {
+            int64_t chunk = d / CHUNK * CHUNK, width = ith_min64(CHUNK, padded - chunk);
+            vec x = load_part(d < D ? row[i] : NULL, ITH_BF16, d, D);
+            __m256i same = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16));
+            __m256i half = _mm512_cvtps_ph(vec_mul(x, factor), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+            _mm256_storeu_si256((__m256i *)(v + chunk * PANEL + i * width + (d - chunk)), head->in_bf16 ? same : half);
+        }
+}
+
+static void pack(const ith_attn_pack *p)
+{
+    float *panel = (float *)p->packed + p->first / PANEL * panel_words(p->head_dim);
+    for (int64_t first = 0; first < p->keys; first += PANEL, panel += panel_words(p->head_dim)) {
+        panel_head head = {0};
+        pack_bias(panel, &head, p, first);
+        scores_pack_keys(panel_keys(panel), p, first);
+        pack_values(panel, &head, p, first);
+        memcpy(panel, &head, sizeof head);
+    }
+}
+
+static panel_head head_of(const float *panel)
+{
+    panel_head head;
+    memcpy(&head, panel, sizeof head);
+    return head;
+}
+
+/* ---- Scratch: the queries of a run and their pass ---------------------------------------------------------------- */
+
+typedef struct work {
+    pass t;
+    const ith_attn_run *r;
+    int64_t D, padded, block; /* block: keys, block_kv_compute */
+    float *q;                 /* [rows / ROWS][D][ROWS], times c */
+    float *top;               /* [rows]: t, or 0 where that is not finite */
+    float *share;             /* [rows]: 2^(t - m - WEIGHT_BITS) */
+    float *v;                 /* [PANEL][WIDE]: some of a panel, in f32 */
+} work;
+
+static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
+{
+    int64_t words = ith_round_up(tiles->block_q * head_dim, ALIGN_FLOATS) +
+                    2 * ith_round_up(tiles->block_q, ALIGN_FLOATS) + PANEL * WIDE +
+                    pass_floats(tiles->block_q, padded_dim(head_dim), tiles->block_kv_compute);
+    return words * (int64_t)sizeof(float);
+}
+
+static work work_of(const ith_attn_run *r)
+{
+    work w = {.r = r, .D = r->head_dim, .padded = padded_dim(r->head_dim), .block = r->tiles.block_kv_compute};
+    int64_t rows = ith_round_up(r->q_rows, 2 * ROWS);
+    w.q = r->scratch;
+    w.top = w.q + ith_round_up(rows * w.D, ALIGN_FLOATS);
+    w.share = w.top + ith_round_up(rows, ALIGN_FLOATS);
+    w.v = w.share + ith_round_up(rows, ALIGN_FLOATS);
+    w.t = pass_in(w.v + PANEL * WIDE, rows, w.padded, w.block);
+    return w;
+}
+
+/* ---- Logits and weights ------------------------------------------------------------------------------------------ */
+
+static void block_scores(work *w, float *panel, int64_t panels)
+{
+    pass *t = &w->t;
+    pass_clear_tops(t);
+    for (int64_t n = 0; n < panels; n++, panel += panel_words(w->D)) {
+        const float *k = panel_keys(panel), *b = head_of(panel).biased ? panel_bias(panel) : NULL;
+        for (int64_t i = 0; i < t->rows; i += ROWS)
+            scores_tile(t->s + i * t->s_stride + n * PANEL, t->s_stride, t->top + i * LANES, w->q + i * w->D, k, b,
+                        w->D);
+    }
+}
+
+/* The block's own maxima, the new maxima of all (online), and the factors that go with them: of older sums, of the
+ * block's. */
+static void block_maxima(work *w)
+{
+    pass *t = &w->t;
+    if (w->r->softmax == ITH_SOFTMAX_ONLINE)
+        pass_maxima(t);
+    for (int64_t i = 0; i < t->rows; i++) {
+        float top = vec_hmax(vec_load(t->top + i * LANES));
+        w->top[i] = shift_of(top);
+        w->share[i] = vec_first(vec_exp2(vec_set(top - t->shift[i]))) * (1.0f / (1 << WEIGHT_BITS));
+    }
+}
+
+/* Each of LANES numbers in fp16, twice. */
+static inline vec in_pairs(vec x)
+{
+    const __m512i twice = _mm512_set_epi16(15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8, 7, 7, 6, 6, 5, 5,
+                                           4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    __m256i half = _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(twice, _mm512_castsi256_si512(half)));
+}
+
+/* p 2^WEIGHT_BITS in place of s, in f32 or as pairs of fp16, and l. */
+static inline __attribute__((always_inline)) void row_weights(const work *w, int64_t i, int64_t keys, bool in_f32)
+{
+    float *s = w->t.s + i * w->t.s_stride, *l = w->t.l + i * LANES;
+    vec top = vec_set(w->top[i]), sum = vec_set(0.0f);
+    for (int64_t j = 0; j < keys; j += LANES) {
+        vec p = vec_exp2_short_times(vec_sub(vec_load(s + j), top), 1 << WEIGHT_BITS);
+        sum = vec_add(sum, p);
+        vec_store(s + j, in_f32 ? p : in_pairs(p));
+    }
+    vec_store(l, vec_fma(vec_load(l), vec_set(w->t.scale[i]), vec_mul(sum, vec_set(w->share[i]))));
+}
+
+static __attribute__((noinline)) void row_weights_f32(const work *w, int64_t i, int64_t keys)
+{
+    row_weights(w, i, keys, true);
+}
+
+static __attribute__((noinline)) void row_weights_fp16(const work *w, int64_t i, int64_t keys)
+{
+    row_weights(w, i, keys, false);
+}
+
+/* Weights of the block; older sums of o are brought to its maximum. */
+static void block_weights(work *w, int64_t keys, bool in_f32)
+{
+    const pass *t = &w->t;
+    for (int64_t i = 0; i < t->rows; i++) {
+        if (in_f32)
+            row_weights_f32(w, i, keys);
+        else
+            row_weights_fp16(w, i, keys);
+        if (t->scale[i] == 1.0f)
+            continue;
+        vec scale = vec_set(t->scale[i]);
+        for (float *o = t->o + i * t->o_stride, *end = o + t->o_stride; o < end; o += LANES)
+            vec_store(o, vec_mul(vec_load(o), scale));
+    }
+}
+
+/* ---- Values ------------------------------------------------------------------------------------------------------ */
+
+/* A tile of o [rows][vecs], rows o_stride apart, and what goes into it. */
+typedef struct value_tile {
+    float *o;
+    int64_t o_stride;
+    const float *share, *p; /* [rows]; [rows][p_stride], as pairs of fp16 */
+    int64_t p_stride;
+    float *panel;
+    int64_t at, panel_stride, panels; /* at: where the chunk begins in a panel, in bytes */
+} value_tile;
+
+/* o += factor sum, of WIDE numbers. */
+static inline void add_sum(float *o, __m512h sum, vec factor)
+{
+    __m512i bits = _mm512_castph_si512(sum);
+    vec low = _mm512_cvtph_ps(_mm512_castsi512_si256(bits));
+    vec high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(bits, 1));
+    vec_store(o, vec_fma(low, factor, vec_load(o)));
+    vec_store(o + LANES, vec_fma(high, factor, vec_load(o + LANES)));
+}
+
+/* o += share sum of p v over RUN keys. */
+static inline __attribute__((always_inline)) void tile_run(const value_tile *t, const float *p, const char *v,
+                                                           float back, const int rows, const int vecs)
+{
+    __m512h sum[2 * ROWS][VALUE_VECS];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 16
+        for (int n = 0; n < vecs; n++)
+            sum[r][n] = _mm512_setzero_ph();
+    for (int64_t j = 0; j < RUN; j++, v += vecs * 64) {
+        __m512h value[VALUE_VECS];
+#pragma GCC unroll 16
+        for (int n = 0; n < vecs; n++)
+            value[n] = _mm512_loadu_ph(v + n * 64);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            __m512h weight = _mm512_castps_ph(vec_set(p[r * t->p_stride + j]));
+#pragma GCC unroll 16
+            for (int n = 0; n < vecs; n++)
+                sum[r][n] = _mm512_fmadd_ph(value[n], weight, sum[r][n]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+        vec factor = vec_set(t->share[r] * back);
+#pragma GCC unroll 16
+        for (int n = 0; n < vecs; n++)
+            add_sum(t->o + r * t->o_stride + n * WIDE, sum[r][n], factor);
+    }
+}
+
+static inline __attribute__((always_inline)) void tile_values_of(const value_tile *t, const int rows, const int vecs)
+{
+    const float *p = t->p, *panel = t->panel;
+    for (int64_t n = 0; n < t->panels; n++, panel += t->panel_stride) {
+        const char *v = (const char *)panel + t->at;
+        float back = head_of(panel).back;
+        for (int64_t j = 0; j < PANEL; j += RUN, p += RUN, v += RUN * vecs * 64)
+            tile_run(t, p, v, back, rows, vecs);
+    }
+}
+
+static __attribute__((noinline)) void tile_values_1(const value_tile *t)
+{
+    tile_values_of(t, 2 * ROWS, 1);
+}
+
+static __attribute__((noinline)) void tile_values_2(const value_tile *t)
+{
+    tile_values_of(t, 2 * ROWS, 2);
+}
+
+static __attribute__((noinline)) void tile_values_3(const value_tile *t)
+{
+    tile_values_of(t, ROWS, 3);
+}
+
+static __attribute__((noinline)) void tile_values_4(const value_tile *t)
+{
+    tile_values_of(t, ROWS, 4);
+}
+
+static void (*const tile_values[VALUE_VECS + 1])(const value_tile *t) = {NULL, tile_values_1, tile_values_2,
+                                                                         tile_values_3, tile_values_4};
+
+static void block_values(work *w, float *panel, int64_t panels)
+{
+    const pass *t = &w->t;
+    value_tile tile = {.o_stride = t->o_stride, .p_stride = t->s_stride, .panel = panel, .panels = panels};
+    tile.panel_stride = panel_words(w->D);
+    tile.at = (char *)panel_values(panel, w->D) - (char *)panel;
+    for (int64_t d = 0; d < w->padded; d += CHUNK, tile.at += CHUNK * PANEL * 2) {
+        int64_t vecs = ith_min64(VALUE_VECS, (w->padded - d) / WIDE);
+        for (int64_t i = 0; i<t->rows; i += vecs> 2 ? ROWS : 2 * ROWS) {
+            tile.o = t->o + i * t->o_stride + d;
+            tile.p = t->s + i * t->s_stride;
+            tile.share = w->share + i;
+            tile_values[vecs](&tile);
+        }
+    }
+}
+
+/* ---- Values in f32 ----------------------------------------------------------------------------------------------- */
+
+/* Do the values of the block differ too much for fp16? */
+static bool needs_f32(const work *w, const float *panel, int64_t panels)
+{
+    int32_t most = 0, least = INT32_MAX;
+    bool in_bf16 = false;
+    for (int64_t n = 0; n < panels; n++, panel += panel_words(w->D)) {
+        panel_head head = head_of(panel);
+        in_bf16 = in_bf16 || head.in_bf16;
+        most = head.most > most ? head.most : most;
+        least = head.least < least ? head.least : least;
+    }
+    return in_bf16 || (most != 0 && most - least > RATIO_BITS);
+}
+
+/* Columns [d, d + WIDE) of a panel's values into w->v. */
+static void unpack_values(const work *w, float *panel, int64_t d)
+{
+    panel_head head = head_of(panel);
+    int64_t chunk = d / CHUNK * CHUNK, width = ith_min64(CHUNK, w->padded - chunk);
+    const uint16_t *v = panel_values(panel, w->D) + chunk * PANEL + (d - chunk);
+    vec back = vec_set(head.back);
+    for (int64_t i = 0; i < PANEL; i++, v += width)
+        for (int64_t e = 0; e < WIDE; e += LANES)
+            vec_store(w->v + i * WIDE + e, head.in_bf16 ? vec_load_bf16(v + e) : vec_mul(back, vec_load_f16(v + e)));
+}
+
+/* o [ROWS][WIDE] += share p v over a panel. */
+static __attribute__((noinline)) void tile_values_f32(float *o, int64_t o_stride, const float *share, const float *p,
+                                                      int64_t p_stride, const float *v)
+{
+    vec sum[ROWS][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+        sum[r][0] = sum[r][1] = vec_set(0.0f);
+    for (int64_t j = 0; j < PANEL; j++, v += WIDE) {
+        vec low = vec_load(v), high = vec_load(v + LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; r++) {
+            vec weight = vec_set(p[r * p_stride + j]);
+            sum[r][0] = vec_fma(low, weight, sum[r][0]);
+            sum[r][1] = vec_fma(high, weight, sum[r][1]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++, o += o_stride) {
+        vec factor = vec_set(share[r]);
+        vec_store(o, vec_fma(sum[r][0], factor, vec_load(o)));
+        vec_store(o + LANES, vec_fma(sum[r][1], factor, vec_load(o + LANES)));
+    }
+}
+
+static void block_values_f32(work *w, float *panel, int64_t panels)
+{
+    const pass *t = &w->t;
+    for (int64_t n = 0; n < panels; n++, panel += panel_words(w->D))
+        for (int64_t d = 0; d < w->padded; d += WIDE) {
+            unpack_values(w, panel, d);
+            for (int64_t i = 0; i < t->rows; i += ROWS)
+                tile_values_f32(t->o + i * t->o_stride + d, t->o_stride, w->share + i,
+                                t->s + i * t->s_stride + n * PANEL, t->s_stride, w->v);
+        }
+}
+
+static void run(const ith_attn_run *r)
+{
+    work w = work_of(r);
+    scores_load_queries(w.q, w.t.rows, r);
+    pass_load_state(&w.t, r);
+    float *panel = (float *)r->packed;
+    for (int64_t j = 0; j < r->keys; j += w.block) {
+        int64_t keys = ith_min64(w.block, r->keys - j), panels = ith_div_up(keys, PANEL);
+        bool in_f32 = needs_f32(&w, panel, panels);
+        block_scores(&w, panel, panels);
+        if (r->mask_kind != ITH_MASK_NONE)
+            pass_mask(&w.t, r, j, keys, panels * PANEL);
+        block_maxima(&w);
+        block_weights(&w, panels * PANEL, in_f32);
+        if (in_f32)
+            block_values_f32(&w, panel, panels);
+        else
+            block_values(&w, panel, panels);
+        panel += panels * panel_words(w.D);
+    }
+    pass_store(&w.t, r);
+}
+
+const ith_attn_kernel ith_k_attn_fp16_avx512 = {.name = "fp16_avx512",
+                                                .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_FP16,
+                                                .supports = supports,
+                                                .tiles = tiles,
+                                                .packed_bytes = packed_bytes,
+                                                .scratch_bytes = scratch_bytes,
+                                                .pack = pack,
+                                                .run = run};
