@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Ithaca's attention beside PyTorch's scaled_dot_product_attention (bf16 and f32), in turn, on as many threads.
+
+    pip install torch && tools/bench_sdpa.py [--threads 1] [--seq 8192] [--heads 2] [--head-dim 128] [--rounds 5]
+
+Medians over the rounds, in GFLOP/s (4 S^2 D H operations), and the ratio to the better of PyTorch's two.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import time
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ithaca", default="build/ithaca")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seq", type=int, default=8192)
+    parser.add_argument("--heads", type=int, default=2)
+    parser.add_argument("--head-dim", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--kernel", default=None, help="of Ithaca's; the fastest by measurement if left out")
+    return parser.parse_args()
+
+
+def ithaca_rate(args, softmax):
+    command = [args.ithaca, "bench", "attention", "--json", "--repeat", "1", "--dtype", "bf16", "--softmax", softmax,
+               "--threads", str(args.threads), "--seq", str(args.seq), "--heads", str(args.heads),
+               "--head-dim", str(args.head_dim)]
+    if args.kernel:
+        command += ["--kernel", args.kernel]
+    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    row = rows[0] if isinstance(rows, list) else rows
+    return row["gflops"], row["peak_gflops"], row["kernel"]
+
+
+def torch_rate(args, dtype):
+    import torch
+    torch.set_num_threads(args.threads)
+    q, k, v = (torch.randn(1, args.heads, args.seq, args.head_dim).to(getattr(torch, dtype)) for _ in range(3))
+    torch.nn.functional.scaled_dot_product_attention(q, k, v)  # warms up
+    start = time.perf_counter()
+    torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    return 4e-9 * args.seq**2 * args.head_dim * args.heads / (time.perf_counter() - start)
+
+
+def main():
+    args = arguments()
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    import torch
+    rates = {"torch bfloat16": [], "torch float32": [], "ithaca online": [], "ithaca fixed_m": []}
+    peaks, kernels = [], {}
+    for _ in range(args.rounds + 1):
+        for name in rates:
+            who, what = name.split()
+            if who == "torch":
+                rates[name].append(torch_rate(args, what))
+                continue
+            rate, peak, kernels[name] = ithaca_rate(args, what)
+            rates[name].append(rate)
+            peaks.append(peak)
+    medians = {name: statistics.median(values[1:]) for name, values in rates.items()}  # the first round warms up
+    peer = max(medians["torch bfloat16"], medians["torch float32"])
+    print(f"torch {torch.__version__}, S {args.seq}, D {args.head_dim}, H {args.heads}, {args.threads} thread(s), "
+          f"peak {statistics.median(peaks):.1f} GFLOP/s")
+    for name, median in medians.items():
+        print(f"{name:16} {kernels.get(name, ''):14} {median:9.1f} GFLOP/s  {median / peer:5.2f} x the better of torch's")
+
+
+if __name__ == "__main__":
+    main()
