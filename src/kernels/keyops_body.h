@@ -243,8 +243,10 @@ static uint32_t most_bits_16(const void *const *x, int64_t rows, int64_t n)
     int16_t columns[COLUMNS] = {0}, most = 0;
     for (int64_t first = 0; first < n; first += COLUMNS)
         for (int64_t row = 0; row < rows; row++) {
+            if (x[row] == NULL)
+                continue;
             const uint16_t *from = (const uint16_t *)x[row] + first;
-            for (int64_t i = 0; x[row] != NULL && i < ith_min64(COLUMNS, n - first); i++) {
+            for (int64_t i = 0; i < ith_min64(COLUMNS, n - first); i++) {
                 int16_t bits = (int16_t)(from[i] & 0x7fffu);
                 columns[i] = bits > columns[i] ? bits : columns[i];
             }
@@ -259,8 +261,10 @@ static uint32_t most_bits_32(const void *const *x, int64_t rows, int64_t n)
     int32_t columns[COLUMNS] = {0}, most = 0;
     for (int64_t first = 0; first < n; first += COLUMNS)
         for (int64_t row = 0; row < rows; row++) {
+            if (x[row] == NULL)
+                continue;
             const uint32_t *from = (const uint32_t *)x[row] + first;
-            for (int64_t i = 0; x[row] != NULL && i < ith_min64(COLUMNS, n - first); i++) {
+            for (int64_t i = 0; i < ith_min64(COLUMNS, n - first); i++) {
                 int32_t bits = (int32_t)(from[i] & 0x7fffffffu);
                 columns[i] = bits > columns[i] ? bits : columns[i];
             }
