@@ -7,41 +7,76 @@
  * c is multiplied into q when a block of queries is read (in f32: a rounding of 2^-25, next to which the sum over D
  * rounds more), so that s - m is exact at the maximum however large the logits are.
  *
- * Packed. Panels of PANEL keys: flag | b [PANEL] | k transposed [D][PANEL] | v in chunks of TILE_VECS vectors
- * [chunk][PANEL][width]. The last panel is filled up with absent keys (b = -inf, k = v = 0); D is filled up to whole
- * vectors in v.
+ * Everything is computed transposed, with queries in the lanes of vectors: both products are then the same,
  *
- * Loops. A run takes its queries over all keys, block_kv_compute of them at a time:
- *     scores   for each panel, for each tile of ROWS queries: a ROWS x PANEL tile of s, summed over D in registers
+ *     s^T [keys][queries] = k [keys][D] q^T [D][queries],      o^T [D][queries] += v^T [D][keys] p^T [keys][queries],
+ *
+ * a narrow left side, of which single numbers are broadcast and which streams past in the order in which it is read,
+ * and a right side of QUERIES columns that stays in the first-level cache. Maxima and sums need no step across lanes.
+ *
+ * Packed. Panels of PANEL keys: flag | b [PANEL] | k | v. The rows of k, and the columns of v, stand in groups of ROWS
+ * and LESS (see `split`): a group of h keys as [D][h], a group of h columns as [PANEL][h]. The last panel is filled up
+ * with absent keys (b = -inf, k = v = 0), D with columns of zeros.
+ *
+ * Loops. A run takes its queries over all keys, block_kv_compute of them at a time, QUERIES at a time:
+ *     scores   for each group of keys: a tile of s, summed over D in registers
  *     mask     if there is one, in a loop of its own
- *     weights  for each row: the new maximum (online), p in place of s, l
- *     values   for each chunk of v, for each tile of ROWS queries: a ROWS x width tile of o, summed over the block's
- *              keys in registers, then o = o 2^(m - m') + tile
- * A panel of k, or a block's chunk of v, stays in the first-level cache while every tile of queries passes by.
+ *     weights  the new maximum (online), p in place of s, l
+ *     values   for each panel, for each group of columns: a tile summed over its keys in registers, o = o 2^(m - m') +
+ * tile
  *
- * Rows that fill up the last tile of queries are zeros and are computed like the others: a row's arithmetic is the same
+ * Queries that fill up the last vector are zeros and are computed like the others: a row's arithmetic is the same
  * wherever it stands. */
 #include "attn_pass.h"
 
 /* What the including file defines, besides what attn_pass.h asks for:
- *   ROWS, TILE_VECS   the tile in registers: ROWS x TILE_VECS vectors
- *   BLOCK_Q, BLOCK_KEYS   the tiles that serve best */
-enum { PANEL = LANES * TILE_VECS };
+ *   ROWS, TILE_VECS   the tile in registers: ROWS x TILE_VECS vectors, ROWS = 6
+ *   BLOCK_Q           the queries that serve best */
+enum { QUERIES = LANES * TILE_VECS, LESS = 4, PANEL = 128, BUFFER = 6 * 16 + LANES };
+_Static_assert(ROWS == 6, "split is made for groups of 6 and 4");
 
 static ith_attn_tile_limits tiles(int64_t head_dim)
 {
     (void)head_dim;
-    return (ith_attn_tile_limits){.best = {BLOCK_Q, 4096, BLOCK_KEYS, PANEL},
-                                  .step = {ROWS, PANEL, PANEL, PANEL},
-                                  .most = {1024 * ROWS, 65536 * PANEL, 64 * PANEL, PANEL}};
+    return (ith_attn_tile_limits){.best = {BLOCK_Q, 128 * PANEL, PANEL, PANEL},
+                                  .step = {QUERIES, PANEL, PANEL, PANEL},
+                                  .most = {128 * QUERIES, 65536 * PANEL, 64 * PANEL, PANEL}};
 }
 
 /* ---- Packed keys and values -------------------------------------------------------------------------------------- */
 
-/* D filled up to whole vectors. */
+/* `count` things as groups of ROWS, then of LESS; a few may be added to fill up the last. */
+typedef struct groups {
+    int64_t whole, all; /* groups of ROWS; groups */
+} groups;
+
+static groups split(int64_t count)
+{
+    int64_t whole = count / ROWS, rest = count % ROWS;
+    if (rest == 0)
+        return (groups){whole, whole};
+    if (rest > LESS)
+        return (groups){whole + 1, whole + 1};
+    if (ROWS + rest <= 2 * LESS && whole > 0)
+        return (groups){whole - 1, whole + 1};
+    return (groups){whole, whole + 1};
+}
+
+static int64_t group_height(const groups *g, int64_t n)
+{
+    return n < g->whole ? ROWS : LESS;
+}
+
+static int64_t group_start(const groups *g, int64_t n)
+{
+    return n < g->whole ? n * ROWS : g->whole * ROWS + (n - g->whole) * LESS;
+}
+
+/* D filled up to whole groups. */
 static int64_t padded_dim(int64_t D)
 {
-    return ith_round_up(D, LANES);
+    groups g = split(D);
+    return group_start(&g, g.all);
 }
 
 static int64_t panel_floats(int64_t D)
@@ -51,7 +86,7 @@ static int64_t panel_floats(int64_t D)
 
 static const float *panel_bias(const float *panel)
 {
-    return panel + ALIGN_FLOATS;
+    return panel[0] != 0.0f ? panel + ALIGN_FLOATS : NULL;
 }
 
 static const float *panel_keys(const float *panel)
@@ -87,30 +122,47 @@ static void pack_bias(float *panel, const ith_attn_pack *p, int64_t first)
 
 static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
 {
-    for (int64_t i = 0; i < PANEL; i += LANES) {
-        const char *row[LANES];
-        for (int64_t r = 0; r < LANES; r++)
-            row[r] = key_row(p, p->k, first + i + r);
-        for (int64_t d = 0; d < p->head_dim; d += LANES) {
-            vec block[LANES];
-            for (int64_t r = 0; r < LANES; r++)
-                block[r] = load_part(row[r], p->dtype, d, p->head_dim);
-            vec_transpose(block);
-            for (int64_t c = 0; c < ith_min64(LANES, p->head_dim - d); c++)
-                vec_store(k + (d + c) * PANEL + i, block[c]);
+    groups g = split(PANEL);
+    int64_t D = p->head_dim;
+    for (int64_t n = 0; n < g.all; n++) {
+        int64_t start = group_start(&g, n), height = group_height(&g, n);
+        for (int64_t r = 0; r < height; r++) {
+            const char *row = key_row(p, p->k, first + start + r);
+            for (int64_t d = 0; d < D; d += LANES) {
+                float x[LANES];
+                vec_store(x, load_part(row, p->dtype, d, D));
+                for (int64_t e = 0; e < ith_min64(LANES, D - d); e++)
+                    k[start * D + (d + e) * height + r] = x[e];
+            }
         }
+    }
+}
+
+/* Key i of the panel: the groups of columns that begin in [first, first + 96), no one of which goes on for LANES more.
+ */
+static void pack_value_part(float *v, int64_t i, const char *row, const ith_attn_pack *p, const groups *g,
+                            int64_t first)
+{
+    float x[BUFFER];
+    for (int64_t d = 0; d < BUFFER; d += LANES)
+        vec_store(x + d, first + d < p->head_dim ? load_part(row, p->dtype, first + d, p->head_dim) : vec_set(0.0f));
+    for (int64_t n = first / ROWS; n < g->all; n++) {
+        int64_t start = group_start(g, n), height = group_height(g, n);
+        if (start >= first + BUFFER - LANES)
+            return;
+        if (start < first) /* the part before went on to its end */
+            continue;
+        memcpy(v + start * PANEL + i * height, x + start - first, (size_t)height * sizeof *x);
     }
 }
 
 static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
 {
-    int64_t D = p->head_dim, padded = padded_dim(D);
+    groups g = split(p->head_dim);
     for (int64_t i = 0; i < PANEL; i++) {
         const char *row = key_row(p, p->v, first + i);
-        for (int64_t d = 0; d < D; d += LANES) {
-            int64_t chunk = d / PANEL * PANEL, width = ith_min64(PANEL, padded - chunk);
-            vec_store(v + chunk * PANEL + i * width + (d - chunk), load_part(row, p->dtype, d, D));
-        }
+        for (int64_t d = 0; d < group_start(&g, g.all); d += BUFFER - LANES)
+            pack_value_part(v, i, row, p, &g, d);
     }
 }
 
@@ -124,180 +176,260 @@ static void pack(const ith_attn_pack *p)
     }
 }
 
-/* ---- Scratch: the queries of a run and their pass ------------------------------------------------------------------
+/* ---- The tile ---------------------------------------------------------------------------------------------------- */
+
+/* sum [h][width] = a [steps][h], transposed, times b [steps][width]; then, for logits, out = sum + bias and its maxima
+ * into top, or for outputs out = out scale + sum. */
+typedef struct tile {
+    const float *a, *b;
+    int64_t steps;
+    float *out;         /* [h][width] */
+    const float *bias;  /* [h] or NULL */
+    float *top;         /* [width] or NULL */
+    const float *scale; /* [width], makes it an output; or NULL */
+} tile;
+
+static inline __attribute__((always_inline)) void tile_of(const tile *t, const int rows, const int vecs)
+{
+    const float *a = t->a, *b = t->b, *end = b + t->steps * vecs * LANES;
+    vec sum[ROWS][TILE_VECS];
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS && r < rows; r++)
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS && n < vecs; n++)
+            sum[r][n] = vec_set(0.0f);
+    for (; b < end; a += rows, b += vecs * LANES) {
+        vec x[TILE_VECS];
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS && n < vecs; n++)
+            x[n] = vec_load(b + n * LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS && r < rows; r++) {
+            vec y = vec_set(a[r]);
+#pragma GCC unroll 16
+            for (int n = 0; n < TILE_VECS && n < vecs; n++)
+                sum[r][n] = vec_fma(x[n], y, sum[r][n]);
+        }
+    }
+    float *out = t->out;
+    if (t->scale != NULL) {
+        const float *scale = t->scale;
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS && n < vecs; n++) {
+            vec y = vec_load(scale + n * LANES);
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS && r < rows; r++)
+                sum[r][n] = vec_fma(vec_load(out + (r * vecs + n) * LANES), y, sum[r][n]);
+        }
+    }
+    if (t->bias != NULL) {
+        const float *bias = t->bias;
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS && r < rows; r++)
+#pragma GCC unroll 16
+            for (int n = 0; n < TILE_VECS && n < vecs; n++)
+                sum[r][n] = vec_add(sum[r][n], vec_set(bias[r]));
+    }
+    if (t->top != NULL) {
+        float *top = t->top;
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS && n < vecs; n++) {
+            vec most = vec_load(top + n * LANES);
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS && r < rows; r++)
+                most = vec_max(sum[r][n], most);
+            vec_store(top + n * LANES, most);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS && r < rows; r++)
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS && n < vecs; n++)
+            vec_store(out + (r * vecs + n) * LANES, sum[r][n]);
+}
+
+/* One function for each size, not inlined: the registers are given out for the tile alone. */
+#define TILE_FUNCTION(rows, vecs)                                                                                      \
+    static __attribute__((noinline)) void tile_##rows##x##vecs(const tile *t)                                          \
+    {                                                                                                                  \
+        tile_of(t, rows, vecs);                                                                                        \
+    }
+TILE_FUNCTION(6, 1)
+TILE_FUNCTION(4, 1)
+TILE_FUNCTION(6, 2)
+TILE_FUNCTION(4, 2)
+#if TILE_VECS > 2
+TILE_FUNCTION(6, 3)
+TILE_FUNCTION(4, 3)
+TILE_FUNCTION(6, 4)
+TILE_FUNCTION(4, 4)
+#endif
+
+typedef void tile_function(const tile *t);
+static tile_function *const tile_functions[TILE_VECS][2] = {
+    {tile_6x1, tile_4x1},
+    {tile_6x2, tile_4x2},
+#if TILE_VECS > 2
+    {tile_6x3, tile_4x3},
+    {tile_6x4, tile_4x4},
+#endif
+};
+
+/* ---- Scratch: the queries of a run and their state -----------------------------------------------------------------
  */
 
 typedef struct work {
-    pass t;
     const ith_attn_run *r;
     int64_t D, padded, block;      /* block: keys, block_kv_compute */
-    float *q;                      /* [rows / ROWS][D][ROWS], times c */
+    int64_t rows;                  /* queries, and those that fill up the last vector */
+    float *q;                      /* panels of [D][width], times c; width QUERIES, of the last panel what is left */
+    float *o;                      /* panels of [padded][width] */
+    float *s;                      /* [block][width] of one panel */
+    float *m, *shift, *l;          /* [rows], as attn_pass.h has them */
+    float *top, *scale;            /* [QUERIES] of one panel: maxima of the block's logits; 2^(m - m') */
+    float *turned;                 /* [LANES][D rounded up]: rows of o */
     const char *ahead, *ahead_end; /* of the next block, what is still to be fetched */
     int64_t ahead_lines;           /* by each tile */
 } work;
 
+static int64_t turned_stride(int64_t D)
+{
+    return ith_round_up(D, LANES);
+}
+
+static int64_t work_floats(int64_t rows, int64_t D, int64_t block)
+{
+    return rows * (D + padded_dim(D) + 3) + QUERIES * (block + 2) + LANES * turned_stride(D);
+}
+
 static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
 {
-    int64_t floats = ith_round_up(tiles->block_q * head_dim, ALIGN_FLOATS) +
-                     pass_floats(tiles->block_q, padded_dim(head_dim), tiles->block_kv_compute);
-    return floats * (int64_t)sizeof(float);
+    return work_floats(tiles->block_q, head_dim, tiles->block_kv_compute) * (int64_t)sizeof(float);
 }
 
 static work work_of(const ith_attn_run *r)
 {
     work w = {.r = r, .D = r->head_dim, .padded = padded_dim(r->head_dim), .block = r->tiles.block_kv_compute};
-    int64_t rows = ith_round_up(r->q_rows, ROWS);
-    w.q = r->scratch;
-    w.t = pass_in(w.q + ith_round_up(rows * w.D, ALIGN_FLOATS), rows, w.padded, w.block);
+    w.rows = ith_round_up(r->q_rows, LANES);
+    w.s = r->scratch;
+    w.top = w.s + QUERIES * w.block;
+    w.scale = w.top + QUERIES;
+    w.q = w.scale + QUERIES;
+    w.o = w.q + w.rows * w.D;
+    w.m = w.o + w.rows * w.padded;
+    w.shift = w.m + w.rows;
+    w.l = w.shift + w.rows;
+    w.turned = w.l + w.rows;
     return w;
 }
 
-/* The queries transposed by tiles and multiplied by c. */
-static void load_queries(work *w)
+static int64_t panel_width(const work *w, int64_t i)
+{
+    return ith_min64(QUERIES, w->rows - i);
+}
+
+/* LANES rows' elements from d on, transposed, times their factors, into the columns of a panel `width` wide. */
+static void turn_in(float *columns, int64_t width, const char *const *row, ith_dtype dtype, int64_t d, int64_t D,
+                    vec factor)
+{
+    vec block[LANES];
+    for (int64_t r = 0; r < LANES; r++)
+        block[r] = load_part(row[r], dtype, d, D);
+    vec_transpose(block);
+    for (int64_t e = 0; e < ith_min64(LANES, D - d); e++)
+        vec_store(columns + (d + e) * width, vec_mul(factor, block[e]));
+}
+
+/* What a row of state outside is multiplied by to be state inside: 2^(m - m inside). */
+static float inward_factor(const work *w, int64_t i)
+{
+    return w->r->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(w->r->m[i]) - w->shift[i]) : 1.0f;
+}
+
+/* Queries [i, i + LANES), whose columns stand at q and o: q times c; m, l and o from outside or from nothing. */
+static void load_lanes(work *w, int64_t i, float *q, float *o, int64_t width)
 {
     const ith_attn_run *r = w->r;
+    const char *q_row[LANES], *o_row[LANES];
+    float factor[LANES];
+    for (int64_t n = 0; n < LANES; n++) {
+        bool mine = i + n < r->q_rows, old = mine && !r->first, fixed = r->softmax == ITH_SOFTMAX_FIXED_M;
+        float m = !mine ? -INFINITY : fixed ? rintf(r->m[i + n]) : old ? r->m[i + n] : -INFINITY;
+        w->m[i + n] = m;
+        w->shift[i + n] = shift_of(m);
+        factor[n] = old ? inward_factor(w, i + n) : 0.0f;
+        w->l[i + n] = old ? r->l[i + n] * factor[n] : 0.0f;
+        q_row[n] = mine ? r->q[i + n] : NULL;
+        o_row[n] = old ? (const char *)(r->o_sum + (i + n) * w->D) : NULL;
+    }
     vec c = vec_set(r->scale * (float)M_LOG2E);
-    for (int64_t i = 0; i < w->t.rows; i++) {
-        const char *row = i < r->q_rows ? r->q[i] : NULL;
-        float *q = w->q + i / ROWS * ROWS * w->D + i % ROWS;
-        for (int64_t d = 0; d < w->D; d += LANES) {
-            float x[LANES];
-            vec_store(x, vec_mul(c, load_part(row, r->dtype, d, w->D)));
-            for (int64_t e = 0; e < ith_min64(LANES, w->D - d); e++)
-                q[(d + e) * ROWS] = x[e];
+    for (int64_t d = 0; d < w->D; d += LANES) {
+        turn_in(q, width, q_row, r->dtype, d, w->D, c);
+        turn_in(o, width, o_row, ITH_F32, d, w->D, vec_load(factor));
+    }
+    for (int64_t d = w->D; d < w->padded; d++)
+        vec_store(o + d * width, vec_set(0.0f));
+}
+
+static void load(work *w)
+{
+    for (int64_t i = 0; i < w->rows; i += LANES) {
+        int64_t panel = i / QUERIES * QUERIES;
+        load_lanes(w, i, w->q + panel * w->D + i - panel, w->o + panel * w->padded + i - panel, panel_width(w, panel));
+    }
+}
+
+/* The rows of o whose columns stand at o, times factor, into `turned`. */
+static void turn_out(const work *w, const float *o, int64_t width, const float *factor)
+{
+    for (int64_t d = 0; d < w->D; d += LANES) {
+        vec block[LANES];
+        for (int64_t e = 0; e < LANES; e++)
+            block[e] = d + e < w->D ? vec_mul(vec_load(factor), vec_load(o + (d + e) * width)) : vec_set(0.0f);
+        vec_transpose(block);
+        for (int64_t n = 0; n < LANES; n++)
+            vec_store(w->turned + n * turned_stride(w->D) + d, block[n]);
+    }
+}
+
+/* o and lse, or the state, of queries [i, i + LANES). */
+static void store_lanes(const work *w, int64_t i, const float *o, int64_t width)
+{
+    const ith_attn_run *r = w->r;
+    float factor[LANES];
+    for (int64_t n = 0; n < LANES; n++) {
+        float l = w->l[i + n];
+        factor[n] = !r->last    ? (i + n < r->q_rows ? 1.0f / inward_factor(w, i + n) : 0.0f)
+                    : l == 0.0f ? 0.0f
+                                : 1.0f / l;
+    }
+    turn_out(w, o, width, factor);
+    for (int64_t n = 0; n < LANES && i + n < r->q_rows; n++) {
+        const float *row = w->turned + n * turned_stride(w->D);
+        float m = w->m[i + n], l = w->l[i + n];
+        if (r->last) {
+            ith_from_f32(r->o[i + n], r->dtype, row, w->D);
+            if (r->lse != NULL) /* l = 0: no key but hidden ones */
+                r->lse[i + n] = l == 0.0f ? -INFINITY : (m + log2f(l)) * (float)M_LN2;
+            continue;
         }
+        memcpy(r->o_sum + (i + n) * w->D, row, (size_t)w->D * sizeof *row);
+        r->l[i + n] = l * factor[n];
+        if (r->softmax == ITH_SOFTMAX_ONLINE)
+            r->m[i + n] = m;
     }
 }
 
-/* ---- The three loops --------------------------------------------------------------------------------------------- */
-
-/* s [ROWS][PANEL] (rows S_STRIDE apart) = q k + b, and its maxima into top [ROWS][LANES]. */
-static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, float *top, const float *q,
-                                                  const float *panel, int64_t D)
+static void store(const work *w)
 {
-    const float *k = panel_keys(panel);
-    for (int r = 0; r < ROWS; r++)
-        for (int n = 0; n < TILE_VECS; n++)
-            __builtin_prefetch(s + (ROWS + r) * s_stride + n * LANES, 1); /* where the next tile goes */
-    vec sum[ROWS][TILE_VECS];
-#pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS; n++)
-            sum[r][n] = vec_set(0.0f);
-    for (int64_t d = 0; d < D; d++, q += ROWS, k += PANEL) {
-        __builtin_prefetch(q + ROWS * D); /* the next tile's */
-        vec x[TILE_VECS];
-#pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS; n++)
-            x[n] = vec_load(k + n * LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < ROWS; r++) {
-            vec y = vec_set(q[r]);
-#pragma GCC unroll 16
-            for (int n = 0; n < TILE_VECS; n++)
-                sum[r][n] = vec_fma(x[n], y, sum[r][n]);
-        }
-    }
-    if (panel[0] != 0.0f) {
-        const float *b = panel_bias(panel);
-#pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS; n++)
-#pragma GCC unroll 16
-            for (int r = 0; r < ROWS; r++)
-                sum[r][n] = vec_add(sum[r][n], vec_load(b + n * LANES));
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++) {
-        vec most = vec_load(top + r * LANES);
-#pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS; n++) {
-            most = vec_max(sum[r][n], most);
-            vec_store(s + r * s_stride + n * LANES, sum[r][n]);
-        }
-        vec_store(top + r * LANES, most);
+    for (int64_t i = 0; i < w->rows; i += LANES) {
+        int64_t panel = i / QUERIES * QUERIES;
+        store_lanes(w, i, w->o + panel * w->padded + i - panel, panel_width(w, panel));
     }
 }
 
-/* A tile of o [ROWS][vecs], rows `padded` apart, and what goes into it. */
-typedef struct value_tile {
-    float *o;
-    int64_t padded;
-    const float *scale, *p; /* [ROWS]; [ROWS][p_stride] */
-    int64_t p_stride;
-    const float *v; /* the chunk in the block's first panel; the next panel's is `panel_stride` further on */
-    int64_t panel_stride, keys;
-} value_tile;
-
-/* o = o scale + p v, over the block's keys. (Both bounds of the inner loops: clang unrolls by the one that it sees
- * before it inlines, and without it keeps the sums in memory.) */
-static inline __attribute__((always_inline)) void tile_values_of(const value_tile *t, const int vecs)
-{
-    const float *p = t->p, *v = t->v;
-    int64_t p_stride = t->p_stride;
-    vec sum[ROWS][TILE_VECS];
-#pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++)
-#pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS && n < vecs; n++)
-            sum[r][n] = vec_set(0.0f);
-    for (int64_t keys = t->keys; keys > 0; keys -= PANEL, v += t->panel_stride, p += PANEL) {
-        const float *x = v;
-        int64_t here = ith_min64(keys, PANEL);
-        for (int64_t j = 0; j < here; j++, x += vecs * LANES) {
-            vec value[TILE_VECS];
-#pragma GCC unroll 16
-            for (int n = 0; n < TILE_VECS && n < vecs; n++)
-                value[n] = vec_load(x + n * LANES);
-#pragma GCC unroll 16
-            for (int r = 0; r < ROWS; r++) {
-                vec weight = vec_set(p[r * p_stride + j]);
-#pragma GCC unroll 16
-                for (int n = 0; n < TILE_VECS && n < vecs; n++)
-                    sum[r][n] = vec_fma(value[n], weight, sum[r][n]);
-            }
-        }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < ROWS; r++) {
-        vec rescale = vec_set(t->scale[r]);
-#pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS && n < vecs; n++) {
-            float *at = t->o + r * t->padded + n * LANES;
-            vec_store(at, vec_fma(vec_load(at), rescale, sum[r][n]));
-        }
-    }
-}
-
-/* One function for each width, not inlined, like tile_scores: the registers are given out for the tile alone. */
-static __attribute__((noinline)) void tile_values_1(const value_tile *t)
-{
-    tile_values_of(t, 1);
-}
-
-static __attribute__((noinline)) void tile_values_2(const value_tile *t)
-{
-    tile_values_of(t, 2);
-}
-
-#if TILE_VECS > 2
-static __attribute__((noinline)) void tile_values_3(const value_tile *t)
-{
-    tile_values_of(t, 3);
-}
-
-static __attribute__((noinline)) void tile_values_4(const value_tile *t)
-{
-    tile_values_of(t, 4);
-}
-#endif
-
-static void (*const tile_values[TILE_VECS + 1])(const value_tile *t) = {
-    NULL,          tile_values_1, tile_values_2,
-#if TILE_VECS > 2
-    tile_values_3, tile_values_4,
-#endif
-};
+/* ---- A block of keys and a panel of queries, which begins at query i ------------------------------------------------
+ */
 
 /* Brings a share of the next block's keys and values nearer, once for each tile of this block. */
 static inline void fetch_ahead(work *w)
@@ -308,64 +440,157 @@ static inline void fetch_ahead(work *w)
 
 static void plan_fetching(work *w, const float *next)
 {
+    groups keys = split(PANEL), columns = split(w->D);
     int64_t panels = w->block / PANEL, bytes = panels * panel_floats(w->D) * (int64_t)sizeof(float);
     const char *end = (const char *)w->r->packed + packed_bytes(w->r->keys, w->D);
     w->ahead = (const char *)next;
     w->ahead_end = end - w->ahead < bytes ? end : w->ahead + bytes;
-    int64_t tiles = w->t.rows / ROWS * (panels + ith_div_up(w->padded, PANEL));
+    int64_t tiles = ith_div_up(w->rows, QUERIES) * panels * (keys.all + columns.all);
     w->ahead_lines = ith_div_up(bytes / 64, tiles);
 }
 
-static void block_scores(work *w, const float *panel, int64_t panels)
+/* s of a panel of keys, `keys` of which are looked at, and top. */
+static void panel_scores(work *w, const float *panel, int64_t keys, int64_t i, float *s)
 {
-    pass *t = &w->t;
-    pass_clear_tops(t);
-    for (int64_t n = 0; n < panels; n++, panel += panel_floats(w->D))
-        for (int64_t i = 0; i < t->rows; i += ROWS) {
-            fetch_ahead(w);
-            tile_scores(t->s + i * t->s_stride + n * PANEL, t->s_stride, t->top + i * LANES, w->q + i * w->D, panel,
-                        w->D);
-        }
+    int64_t width = panel_width(w, i);
+    tile_function *const *function = tile_functions[width / LANES - 1];
+    groups g = split(PANEL);
+    tile t = {.b = w->q + i * w->D, .steps = w->D, .top = w->r->softmax == ITH_SOFTMAX_ONLINE ? w->top : NULL};
+    for (int64_t n = 0; n < g.all && group_start(&g, n) < keys; n++) {
+        int64_t start = group_start(&g, n);
+        fetch_ahead(w);
+        t.a = panel_keys(panel) + start * w->D;
+        t.out = s + start * width;
+        t.bias = panel_bias(panel) ? panel_bias(panel) + start : NULL;
+        function[n >= g.whole](&t);
+    }
 }
 
-static void block_values(work *w, const float *panel, int64_t keys)
+static void find_top(work *w, int64_t keys, int64_t width)
 {
-    const pass *t = &w->t;
-    value_tile tile = {.padded = w->padded, .panel_stride = panel_floats(w->D), .keys = keys};
-    tile.v = panel_values(panel, w->D);
-    tile.p_stride = t->s_stride;
-    for (int64_t d = 0; d < w->padded; d += PANEL, tile.v += PANEL * PANEL) {
-        int64_t vecs = ith_min64(TILE_VECS, (w->padded - d) / LANES);
-        for (int64_t i = 0; i < t->rows; i += ROWS) {
-            fetch_ahead(w);
-            tile.o = t->o + i * t->o_stride + d;
-            tile.p = t->s + i * t->s_stride;
-            tile.scale = t->scale + i;
-            tile_values[vecs](&tile);
+    for (int64_t n = 0; n < width; n += LANES) {
+        vec top = vec_set(-INFINITY);
+        for (int64_t j = 0; j < keys; j++)
+            top = vec_max(vec_load(w->s + j * width + n), top);
+        vec_store(w->top + n, top);
+    }
+}
+
+/* The mask of keys [first, first + keys) of the run, and the maxima of what is left. */
+static void mask_scores(work *w, int64_t first, int64_t keys, int64_t i)
+{
+    const ith_attn_run *r = w->r;
+    int64_t width = panel_width(w, i);
+    for (int64_t n = 0; n < width && i + n < r->q_rows; n++) {
+        float *s = w->s + n;
+        const uint8_t *shown = r->mask[i + n];
+        const float *added = r->mask[i + n];
+        for (int64_t j = 0; j < keys; j++, s += width)
+            *s = r->mask_kind == ITH_MASK_BOOL ? masked_bool(*s, shown[first + j])
+                                               : masked_additive(*s, added[first + j]);
+    }
+    find_top(w, keys, width);
+}
+
+/* The new maxima, and what older sums are multiplied by. */
+static void raise_maxima(work *w, int64_t i, int64_t width)
+{
+    float *m = w->m + i, *shift = w->shift + i;
+    for (int64_t n = 0; n < width; n++) {
+        float old = m[n];
+        m[n] = w->top[n] > old ? w->top[n] : old;
+        shift[n] = shift_of(m[n]);
+        w->scale[n] = old - shift[n];
+    }
+    for (int64_t n = 0; n < width; n += LANES)
+        vec_store(w->scale + n, vec_exp2(vec_load(w->scale + n)));
+}
+
+/* p in place of s, and l, of LANES queries; `whole`: m is given and an integer. Four sums, for many like numbers added
+ * up one after the other are all rounded the same way. */
+static inline __attribute__((always_inline)) void lane_weights(float *s, int64_t width, int64_t keys, float *l, vec m,
+                                                               const bool whole)
+{
+    vec sum[4] = {vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)};
+    for (int64_t j = 0; j < keys; j += 4)
+#pragma GCC unroll 4
+        for (int64_t n = 0; n < 4; n++, s += width) {
+            if (j + n >= keys)
+                break;
+            vec p = whole ? vec_exp2_whole(vec_load(s), m) : vec_exp2(vec_sub(vec_load(s), m));
+            vec_store(s, p);
+            sum[n] = vec_add(sum[n], p);
         }
+    vec_store(l, vec_add(vec_load(l), vec_add(vec_add(sum[0], sum[1]), vec_add(sum[2], sum[3]))));
+}
+
+static __attribute__((noinline)) void weights(work *w, int64_t keys, int64_t i)
+{
+    int64_t width = panel_width(w, i);
+    if (w->r->softmax == ITH_SOFTMAX_ONLINE)
+        raise_maxima(w, i, width);
+    for (int64_t n = 0; n < width; n += LANES) {
+        float *l = w->l + i + n;
+        vec m = vec_load(w->shift + i + n);
+        vec_store(l, vec_mul(vec_load(w->scale + n), vec_load(l)));
+        if (w->r->softmax == ITH_SOFTMAX_ONLINE)
+            lane_weights(w->s + n, width, keys, l, m, false);
+        else
+            lane_weights(w->s + n, width, keys, l, m, true);
+    }
+}
+
+/* o of a panel of keys. */
+static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, const float *p)
+{
+    int64_t width = panel_width(w, i);
+    tile_function *const *function = tile_functions[width / LANES - 1];
+    groups g = split(w->D);
+    tile t = {.b = p, .steps = keys, .scale = w->scale};
+    for (int64_t n = 0; n < g.all; n++) {
+        int64_t start = group_start(&g, n);
+        fetch_ahead(w);
+        t.a = panel_values(panel, w->D) + start * PANEL;
+        t.out = w->o + i * w->padded + start * width;
+        function[n >= g.whole](&t);
+    }
+}
+
+static void fill(float *x, float value)
+{
+    for (int64_t n = 0; n < QUERIES; n++)
+        x[n] = value;
+}
+
+/* Keys [first, first + keys) of the run, at most a block, and queries from i on. */
+static void attend_panel(work *w, const float *panel, int64_t first, int64_t keys, int64_t i)
+{
+    int64_t width = panel_width(w, i), floats = panel_floats(w->D);
+    fill(w->top, -INFINITY);
+    fill(w->scale, 1.0f);
+    for (int64_t j = 0; j < keys; j += PANEL)
+        panel_scores(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
+    if (w->r->mask_kind != ITH_MASK_NONE)
+        mask_scores(w, first, keys, i);
+    weights(w, keys, i);
+    for (int64_t j = 0; j < keys; j += PANEL) {
+        panel_sums(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
+        fill(w->scale, 1.0f); /* the first panel's tiles have done it */
     }
 }
 
 static void run(const ith_attn_run *r)
 {
-    if (r->q_rows == 0)
-        return;
     work w = work_of(r);
-    load_queries(&w);
-    pass_load_state(&w.t, r);
+    load(&w);
     const float *panel = r->packed;
-    for (int64_t j = 0; j < r->keys; j += w.block) {
-        int64_t keys = ith_min64(w.block, r->keys - j), panels = ith_div_up(keys, PANEL);
-        const float *next = panel + panels * panel_floats(w.D);
+    for (int64_t j = 0; j < r->keys && r->q_rows > 0; j += w.block) {
+        int64_t keys = ith_min64(w.block, r->keys - j);
+        const float *next = panel + ith_div_up(keys, PANEL) * panel_floats(w.D);
         plan_fetching(&w, next);
-        block_scores(&w, panel, panels);
-        if (r->mask_kind != ITH_MASK_NONE)
-            pass_mask(&w.t, r, j, keys, panels * PANEL);
-        if (r->softmax == ITH_SOFTMAX_ONLINE)
-            pass_maxima(&w.t);
-        pass_weights(&w.t, keys);
-        block_values(&w, panel, keys);
+        for (int64_t i = 0; i < w.rows; i += QUERIES)
+            attend_panel(&w, panel, j, keys, i);
         panel = next;
     }
-    pass_store(&w.t, r);
+    store(&w);
 }

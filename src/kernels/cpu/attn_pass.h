@@ -18,8 +18,7 @@
  *   vec_set, vec_fma(a, b, c) = a b + c, vec_add, vec_sub, vec_mul
  *   vec_max(a, b)                  b where a is NaN
  *   vec_exp2(x)                    0 at -inf, NaN stays; x <= 127
- *   vec_exp2_row, vec_exp2_from(m), vec_exp2_of(s, row)
- *                                  2^(s - m) without rounding s - m; m an integer, |m| <= EXP2_FROM_MOST
+ *   vec_exp2_whole(s, m)           2^(s - m) for an integer m, without rounding s - m
  *   vec_hmax, vec_hsum             over the lanes
  *   vec_first                      the first lane
  *   vec_load_bf16, vec_load_f16    LANES 16-bit numbers as f32
@@ -34,7 +33,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { ALIGN_FLOATS = 16, EXP2_FROM_MOST = 100 };
+enum { ALIGN_FLOATS = 16 };
 
 /* ---- Reading rows ------------------------------------------------------------------------------------------------ */
 
@@ -228,20 +227,29 @@ static inline void pass_find_tops(pass *t, int64_t keys)
 }
 
 /* Whatever s is, also NaN: hidden is hidden. */
-static inline void pass_row_mask_bool(float *restrict s, const uint8_t *restrict mask, int64_t keys)
+static inline float masked_bool(float s, uint8_t shown)
 {
-    for (int64_t j = 0; j < keys; j++)
-        s[j] = mask[j] != 0 ? s[j] : -INFINITY;
+    return shown != 0 ? s : -INFINITY;
 }
 
 /* A mask that is finite hides nothing, however low the sum. */
+static inline float masked_additive(float s, float mask)
+{
+    float sum = s + to_base2(mask);
+    sum = sum < -FLT_MAX ? -FLT_MAX : sum;
+    return mask == -INFINITY || s == -INFINITY ? -INFINITY : sum;
+}
+
+static inline void pass_row_mask_bool(float *restrict s, const uint8_t *restrict mask, int64_t keys)
+{
+    for (int64_t j = 0; j < keys; j++)
+        s[j] = masked_bool(s[j], mask[j]);
+}
+
 static inline void pass_row_mask_additive(float *restrict s, const float *restrict mask, int64_t keys)
 {
-    for (int64_t j = 0; j < keys; j++) {
-        float sum = s[j] + to_base2(mask[j]);
-        sum = sum < -FLT_MAX ? -FLT_MAX : sum;
-        s[j] = mask[j] == -INFINITY || s[j] == -INFINITY ? -INFINITY : sum;
-    }
+    for (int64_t j = 0; j < keys; j++)
+        s[j] = masked_additive(s[j], mask[j]);
 }
 
 /* The mask of keys [first, first + keys) of the run, and the maxima of what is left; `filled` of them, a multiple of
@@ -268,32 +276,6 @@ static inline void pass_maxima(pass *t)
         t->shift[i] = shift_of(m);
         t->scale[i] = vec_first(vec_exp2(vec_set(old - t->shift[i])));
     }
-}
-
-/* p in place of s, and l = l scale + sum_j p_j, lane by lane. */
-static __attribute__((noinline)) void pass_row_weights(float *s, float *l, float scale, float m, int64_t keys)
-{
-    vec sum = vec_mul(vec_set(scale), vec_load(l));
-    bool whole = rintf(m) == m && fabsf(m) <= (float)EXP2_FROM_MOST;
-    vec_exp2_row row = vec_exp2_from(whole ? m : 0.0f);
-    for (int64_t j = 0; whole && j < keys; j += LANES) {
-        vec p = vec_exp2_of(vec_load(s + j), &row);
-        vec_store(s + j, p);
-        sum = vec_add(sum, p);
-    }
-    vec away = vec_set(m); /* a maximum, or so large that s has no more bits than s - m */
-    for (int64_t j = 0; !whole && j < keys; j += LANES) {
-        vec p = vec_exp2_of(vec_sub(vec_load(s + j), away), &row);
-        vec_store(s + j, p);
-        sum = vec_add(sum, p);
-    }
-    vec_store(l, sum);
-}
-
-static inline void pass_weights(pass *t, int64_t keys)
-{
-    for (int64_t i = 0; i < t->rows; i++)
-        pass_row_weights(t->s + i * t->s_stride, t->l + i * LANES, t->scale[i], t->shift[i], keys);
 }
 
 #endif

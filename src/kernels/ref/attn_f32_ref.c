@@ -4,7 +4,7 @@
  *     p_j = 2^(s_j - m),   l = sum_j p_j,   o = sum_j p_j v_j
  *
  * One query at a time, block_kv_compute keys at a time. Online, when a block raises the maximum from m to m', what was
- * summed before is multiplied by 2^(m - m'). Everything is f32.
+ * summed before is multiplied by 2^(m - m'). Everything that is kept is f32.
  *
  * Packed: for each key bias, k [D], v [D], all f32. Scratch: q [D], o [D], s [block_kv_compute]. */
 #include "../../base/dtype.h"
@@ -127,13 +127,15 @@ static void accumulate(row_state *row, const ith_attn_run *r, const float *s, in
 {
     int64_t D = r->head_dim;
     float shift = shift_of(row->m);
+    double l = 0.0; /* many like numbers added up in f32 are all rounded the same way */
     const float *v = (const float *)r->packed + first * key_floats(D) + 1 + D;
     for (int64_t j = 0; j < keys; j++, v += key_floats(D)) {
         float p = (float)exp2((double)s[j] - (double)shift); /* in f32 a fixed m would cost bits of s */
-        row->l += p;
+        l += (double)p;
         for (int64_t d = 0; d < D; d++)
             row->o[d] += p * v[d];
     }
+    row->l += (float)l;
 }
 
 static void load_state(row_state *row, const ith_attn_run *r)

@@ -80,35 +80,29 @@ static inline vec vec_load_f16(const uint16_t *x)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)x));
 }
 
-/* 2^(s - m) = 2^floor(s) (2^-m 2^f), f = s - floor(s): a polynomial of degree 5 with P(0) = 1, minimax in relative
- * error (8e-8), whose coefficients carry 2^-m. */
-typedef struct vec_exp2_row {
-    vec c[6];
-} vec_exp2_row;
-
-static inline vec_exp2_row vec_exp2_from(float m)
+/* 2^f for f in [0, 1): a polynomial of degree 5 with P(0) = 1, minimax in relative error (8e-8). */
+static inline vec vec_exp2_fraction(vec f)
 {
-    vec unit = _mm512_scalef_ps(vec_set(1.0f), vec_set(-m));
-    return (vec_exp2_row){{unit, vec_mul(unit, vec_set(6.9315129519e-1f)), vec_mul(unit, vec_set(2.4016444385e-1f)),
-                           vec_mul(unit, vec_set(5.5799916387e-2f)), vec_mul(unit, vec_set(9.0170269832e-3f)),
-                           vec_mul(unit, vec_set(1.8671316793e-3f))}};
+    vec p = vec_fma(f, vec_set(1.8671316793e-3f), vec_set(9.0170269832e-3f));
+    p = vec_fma(p, f, vec_set(5.5799916387e-2f));
+    p = vec_fma(p, f, vec_set(2.4016444385e-1f));
+    p = vec_fma(p, f, vec_set(6.9315129519e-1f));
+    return vec_fma(p, f, vec_set(1.0f));
 }
 
-static inline vec vec_exp2_of(vec s, const vec_exp2_row *row)
-{
-    vec f = _mm512_reduce_ps(s, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    vec p = vec_fma(f, row->c[5], row->c[4]);
-    p = vec_fma(p, f, row->c[3]);
-    p = vec_fma(p, f, row->c[2]);
-    p = vec_fma(p, f, row->c[1]);
-    p = vec_fma(p, f, row->c[0]);
-    return _mm512_scalef_ps(p, s);
-}
-
+/* 2^x = 2^floor(x) 2^f, f = x - floor(x) */
 static inline vec vec_exp2(vec x)
 {
-    vec_exp2_row row = vec_exp2_from(0.0f);
-    return vec_exp2_of(x, &row);
+    vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    return _mm512_scalef_ps(vec_exp2_fraction(f), x);
+}
+
+/* s - m, rounded down, has the floor of the exact difference. */
+static inline vec vec_exp2_whole(vec s, vec m)
+{
+    vec f = _mm512_reduce_ps(s, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    vec x = _mm512_sub_round_ps(s, m, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    return _mm512_scalef_ps(vec_exp2_fraction(f), x);
 }
 
 /* Pairs of rows 1, 2, 4, 8 apart exchange halves. */
