@@ -1,18 +1,19 @@
-/* Partial attention of bf16 tensors, logits in f32, p v in fp16 over short runs of keys (AVX512-FP16), whose
- * multiply-add takes twice as many numbers as that of f32.
+/* Partial attention of bf16 tensors, logits in f32, p v in fp16 over short runs of keys (AVX512-FP16): its multiply-add
+ * takes twice as many numbers as that of f32.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     t_i = max_j s_ij over a block of keys,   p_ij = 2^(s_ij - t_i),   l_i += 2^(t_i - m_i) sum_j p_ij
  *     o_i += 2^(t_i - m_i) sum over runs of RUN keys of (sum_j p_ij v_j, in fp16)
  *
  * Where accuracy comes from. fp16 has three bits more than bf16, but few exponents. Therefore
- *   - weights are counted from the block's own maximum and multiplied by 2^WEIGHT_BITS: below 2^-23 of it they have
- * fewer bits than in bf16, below 2^-31 they are lost;
+ *   - weights are counted from the block's own maximum and multiplied by 2^WEIGHT_BITS: below 2^-25 of it they have
+ *     fewer bits than in bf16, below 2^-33 they are lost;
  *   - the values of a panel are multiplied by a power of two that brings the largest just below 2^VALUE_BITS. A key
- * whose values are 2^RATIO_BITS times smaller still has more bits than in bf16. A panel with keys that are smaller yet
- * keeps its values in bf16, and a block with such a panel, or with panels as far apart, is multiplied in f32;
- *   - sums of RUN products stay below 2^15, and are added up in f32. RUN roundings to 11 bits leave an error of about
- *     2^-11.5 sqrt(RUN / 2) of what sums of independent numbers come to: less than rounding p and o to bf16.
+ *     whose values are 2^RATIO_BITS times smaller still has more bits than in bf16. A panel with keys that are smaller
+ *     yet keeps its values in bf16, and a block with such a panel, or with panels as far apart, is multiplied in f32;
+ *   - sums of RUN products stay below 2^15 and are added up in f32. Their roundings to 11 bits leave an error of about
+ *     2^-11 of the sum, whether its numbers have one sign or any, where rounding p and o to bf16 costs 2^-8.7. (Runs of
+ *     64 are too long: neighbours alike in v make large sums that cancel later.)
  *
  * Packed. Panels of PANEL keys, in words of 32 bits: panel_head | b [PANEL] | k transposed [D][PANEL], f32 | v, fp16 or
  * bf16, in chunks of VALUE_VECS vectors [chunk][PANEL][width]. The last panel is filled up with absent keys (b = -inf,
@@ -32,7 +33,7 @@ enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 192, BLOCK_KEYS = 256 };
 #include "../attn_f32_scores.h"
 
 #define VALUE_VECS 4 /* ROWS x 4, ROWS x 3, 2 ROWS x 2 or 2 ROWS x 1 sums of WIDE numbers of fp16 */
-enum { WIDE = 2 * LANES, CHUNK = WIDE * VALUE_VECS, RUN = 64, WEIGHT_BITS = 6, VALUE_BITS = 3, RATIO_BITS = 10 };
+enum { WIDE = 2 * LANES, CHUNK = WIDE * VALUE_VECS, RUN = 16, WEIGHT_BITS = 8, VALUE_BITS = 3, RATIO_BITS = 10 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
@@ -301,6 +302,8 @@ static inline void add_sum(float *o, __m512h sum, vec factor)
 static inline __attribute__((always_inline)) void tile_run(const value_tile *t, const float *p, const char *v,
                                                            float back, const int rows, const int vecs)
 {
+    float *o = t->o;
+    int64_t p_stride = t->p_stride;
     __m512h sum[2 * ROWS][VALUE_VECS];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; r++)
@@ -314,18 +317,18 @@ static inline __attribute__((always_inline)) void tile_run(const value_tile *t, 
             value[n] = _mm512_loadu_ph(v + n * 64);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
-            __m512h weight = _mm512_castps_ph(vec_set(p[r * t->p_stride + j]));
+            __m512h weight = _mm512_castps_ph(vec_set(p[r * p_stride + j]));
 #pragma GCC unroll 16
             for (int n = 0; n < vecs; n++)
                 sum[r][n] = _mm512_fmadd_ph(value[n], weight, sum[r][n]);
         }
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < rows; r++, o += t->o_stride) {
         vec factor = vec_set(t->share[r] * back);
 #pragma GCC unroll 16
         for (int n = 0; n < vecs; n++)
-            add_sum(t->o + r * t->o_stride + n * WIDE, sum[r][n], factor);
+            add_sum(o + n * WIDE, sum[r][n], factor);
     }
 }
 
