@@ -5,23 +5,10 @@
  *     mkdir -p found && ./fuzz found tests/files/corpus/safetensors
  *
  * What it finds goes to that corpus, under a name that says what it is: tests/files/test_corpus.c replays all of it. */
-#include "support/memory_file.h"
+#include "support/fuzz_file.h"
 #include "support/probe.h"
-
-#include <stddef.h>
-#include <stdint.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    ith_context *context = NULL;
-    if (ith_context_create(NULL, &context))
-        return 0;
-    memory_file file = memory_file_create();
-    memory_file_fill(&file, data, size);
-    probe_file(context, file.path);
-    close(file.file);
-    ith_context_destroy(&context);
-    return 0;
+    return fuzz_file(data, size, probe_file);
 }

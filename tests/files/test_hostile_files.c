@@ -1,34 +1,10 @@
 /* Safetensors files that lie: each is refused with the right status and a sentence that names file, tensor and lie. */
 #include "base/context.h"
+#include "support/folder_fixture.h"
 #include "support/probe.h"
-#include "support/temporary.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static ith_context *context;
-static char *folder;
-
-static int set_up(void **state)
-{
-    (void)state;
-    folder = temporary_folder();
-    return ith_context_create(NULL, &context);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    temporary_remove(folder);
-    int64_t held = ith_context_memory(context).current_bytes;
-    ith_context_destroy(&context);
-    return held != 0;
-}
 
 /* A file of a claimed header length, a header, and data of so many bytes. */
 static void write_raw(const char *path, uint64_t claimed, const char *header, size_t header_bytes, size_t data_bytes)
@@ -251,5 +227,5 @@ int main(void)
         cmocka_unit_test(lengths_that_lie_are_refused), cmocka_unit_test(what_is_no_file_is_refused),
         cmocka_unit_test(large_claims_cost_nothing),    cmocka_unit_test(long_names_are_cut_in_sentences),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);
 }

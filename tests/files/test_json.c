@@ -1,34 +1,10 @@
 /* Configuration files: every kind of value, and a sentence with file and key for every kind of mistake. */
 #include "files/json.h"
-#include "support/temporary.h"
+#include "support/folder_fixture.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static ith_context *context;
-static char *folder;
-
-static int set_up(void **state)
-{
-    (void)state;
-    folder = temporary_folder();
-    return ith_context_create(NULL, &context);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    temporary_remove(folder);
-    int64_t held = ith_context_memory(context).current_bytes;
-    ith_context_destroy(&context);
-    return held != 0;
-}
 
 static ith_status read_text(const char *text, size_t bytes, ith_json **out)
 {
@@ -239,5 +215,5 @@ int main(void)
         cmocka_unit_test(what_nests_too_deep_is_refused),
         cmocka_unit_test(what_cannot_be_read_is_named),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);
 }

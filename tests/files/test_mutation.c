@@ -2,38 +2,24 @@
  * same numbers every time; run under AddressSanitizer this is a small fuzzer. */
 #include "base/context.h"
 #include "files/store.h"
+#include "support/context_fixture.h"
 #include "support/memory_file.h"
 #include "support/probe.h"
 #include "support/probe_json.h"
 #include "support/temporary.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MOST_BYTES 4096
 #define ROUNDS 20000
 
-static ith_context *context;
 static uint64_t seed;
 
 static int set_up(void **state)
 {
-    (void)state;
     seed = 1;
-    return ith_context_create(NULL, &context);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    int64_t held = ith_context_memory(context).current_bytes;
-    ith_context_destroy(&context);
-    return held != 0;
+    return context_set_up(state);
 }
 
 /* 0 <= number < limit, by xorshift64*. */
@@ -257,10 +243,10 @@ static void indexes_with_changed_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(files_with_changed_bytes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(files_with_changed_headers, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(configurations_with_changed_bytes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(indexes_with_changed_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(files_with_changed_bytes, set_up, context_tear_down),
+        cmocka_unit_test_setup_teardown(files_with_changed_headers, set_up, context_tear_down),
+        cmocka_unit_test_setup_teardown(configurations_with_changed_bytes, set_up, context_tear_down),
+        cmocka_unit_test_setup_teardown(indexes_with_changed_bytes, set_up, context_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,35 +2,10 @@
 #include "base/context.h"
 #include "base/dtype.h"
 #include "files/store.h"
-#include "support/temporary.h"
+#include "support/folder_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static ith_context *context;
-static char *folder;
-
-/* A folder of its own for every test. */
-static int set_up(void **state)
-{
-    (void)state;
-    folder = temporary_folder();
-    return ith_context_create(NULL, &context);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    temporary_remove(folder);
-    int64_t held = ith_context_memory(context).current_bytes;
-    ith_context_destroy(&context);
-    return held != 0;
-}
 
 /* A shard of the f32 tensors named, separated by spaces, each [2] and holding (first, first + 1). */
 static void write_shard(const char *name, const char *tensors, float first)
@@ -306,13 +281,13 @@ static void folders_that_hold_nothing_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_file_is_taken, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(shards_are_taken, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_real_component_is_taken, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_was_not_asked_for_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(unaligned_data_is_taken, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(indexes_that_lie_are_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(folders_that_hold_nothing_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_file_is_taken, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(shards_are_taken, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(a_real_component_is_taken, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(what_was_not_asked_for_is_refused, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(unaligned_data_is_taken, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(indexes_that_lie_are_refused, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(folders_that_hold_nothing_are_refused, folder_set_up, folder_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 /* Safetensors files: what is written comes back, files of other software are read, odd but legal layouts too. */
 #include "base/context.h"
 #include "base/dtype.h"
-#include "support/temporary.h"
+#include "support/folder_fixture.h"
 
 #include <ithaca/files.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,28 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include <signal.h>
-
-static ith_context *context;
-static char *folder;
-
-static int set_up(void **state)
-{
-    (void)state;
-    folder = temporary_folder();
-    return !folder || ith_context_create(NULL, &context);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    temporary_remove(folder);
-    int64_t held = ith_context_memory(context).current_bytes;
-    ith_context_destroy(&context);
-    return held != 0;
-}
 
 static ith_tensor tensor_of(const char *name, ith_dtype type, int dims, const int64_t *shape, const void *data)
 {
@@ -297,5 +273,5 @@ int main(void)
         cmocka_unit_test(links_stay_links),
         cmocka_unit_test(wrong_tensors_are_not_written),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);
 }

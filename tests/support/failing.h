@@ -40,8 +40,8 @@ static inline ith_context *failing_context(failing_allocator *self, long refuse)
     self->table = (ith_allocator){failing_allocate, failing_release, self};
     ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
     options.allocator = &self->table;
-    ith_context *context = NULL;
-    return ith_context_create(&options, &context) ? NULL : context;
+    ith_context *ctx = NULL;
+    return ith_context_create(&options, &ctx) ? NULL : ctx;
 }
 
 #endif

@@ -37,11 +37,11 @@ typedef struct golden_run {
     ith_generate_options options;
 } golden_run;
 
-static inline void golden_run_open(ith_context *context, const char *path, golden_run *run)
+static inline void golden_run_open(ith_context *ctx, const char *path, golden_run *run)
 {
     char word[32];
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
-    assert_int_equal(ith_tensor_file_open(context, path, &run->file), ITH_OK);
+    assert_int_equal(ith_tensor_file_open(ctx, path, &run->file), ITH_OK);
     golden_text(run->file, "prompt", run->prompt, sizeof run->prompt);
     golden_text(run->file, "negative", run->negative, sizeof run->negative);
     golden_text(run->file, "solver", word, sizeof word);
@@ -64,7 +64,7 @@ static inline void golden_run_open(ith_context *context, const char *path, golde
 }
 
 /* Runs it and opens the dump. */
-static inline ith_tensor_file *golden_generate(ith_context *context, ith_pipeline *pipeline,
+static inline ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline,
                                                const ith_generate_options *asked, ith_generate_report *report)
 {
     char path[] = "/tmp/ithaca_dump_XXXXXX";
@@ -75,9 +75,9 @@ static inline ith_tensor_file *golden_generate(ith_context *context, ith_pipelin
     options.dump_file = path;
     ith_status status = ith_pipeline_generate(pipeline, &options, report);
     if (status)
-        fail_msg("%s: %s", ith_status_name(status), ith_context_error(context));
+        fail_msg("%s: %s", ith_status_name(status), ith_context_error(ctx));
     ith_tensor_file *dump = NULL;
-    assert_int_equal(ith_tensor_file_open(context, path, &dump), ITH_OK);
+    assert_int_equal(ith_tensor_file_open(ctx, path, &dump), ITH_OK);
     unlink(path);
     return dump;
 }

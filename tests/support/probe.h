@@ -49,17 +49,17 @@ static inline void probe_tensors(const ith_tensor_file *file, int64_t file_bytes
 }
 
 /* The status of opening. A failure must have a sentence, success a file that keeps its promises. */
-static inline ith_status probe_file(ith_context *context, const char *path)
+static inline ith_status probe_file(ith_context *ctx, const char *path)
 {
     ith_tensor_file *file = NULL;
-    ith_status status = ith_tensor_file_open(context, path, &file);
+    ith_status status = ith_tensor_file_open(ctx, path, &file);
     probe_require(!status == (file != NULL));
     struct stat info;
     if (!status) {
         probe_require(stat(path, &info) == 0);
         probe_tensors(file, info.st_size);
     } else {
-        probe_require(strstr(ith_context_error(context), path) != NULL);
+        probe_require(strstr(ith_context_error(ctx), path) != NULL);
     }
     ith_tensor_file_close(&file);
     return status;

@@ -1,44 +1,20 @@
 /* The transformer against diffusers, on the checkpoint of the demo and on a small one of odd sizes; ranks against one
  * rank; what is refused; memory. */
 #include "dnn/linear.h"
+#include "support/context_fixture.h"
+#include "support/every_allocation.h"
 #include "support/golden.h"
 #include "wan/dit.h"
 
 #include <ithaca/files.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #define SMALL "golden/dit_small"
-
-static ith_context *context;
-
-static int setup(void **state)
-{
-    (void)state;
-    return ith_context_create(NULL, &context);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    int64_t left = ith_context_memory(context).current_bytes;
-    ith_context_destroy(&context);
-    return left != 0;
-}
-
-static void check(ith_context *c, ith_status status)
-{
-    if (status)
-        fail_msg("%s: %s", ith_status_name(status), ith_context_error(c));
-}
 
 /* One call of the transformer, read from a golden file, and what it must give. */
 typedef struct call {
@@ -442,22 +418,9 @@ static void memory_is_as_predicted(void **state)
     }
 }
 
-/* Allocations that fail after `left` have succeeded. */
-static void *allocate(void *user, size_t bytes, size_t alignment)
-{
-    int *left = user;
-    void *pointer = NULL;
-    return (*left)-- <= 0 || posix_memalign(&pointer, alignment, bytes) ? NULL : pointer;
-}
-
-static void release(void *user, void *pointer)
+static ith_status whole_call(ith_context *poor, void *user)
 {
     (void)user;
-    free(pointer);
-}
-
-static ith_status whole_call(ith_context *poor)
-{
     ith_dit *dit = NULL;
     ith_dit_text *text = NULL;
     ith_dit_run *run = NULL;
@@ -481,21 +444,7 @@ static ith_status whole_call(ith_context *poor)
 static void failed_allocations_are_survived(void **state)
 {
     (void)state;
-    ith_status status = ITH_ERR_MEMORY;
-    int allowed = 0;
-    for (; status; allowed += 3) {
-        int left = allowed + 1; /* and the context */
-        ith_allocator allocator = {allocate, release, &left};
-        ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
-        options.allocator = &allocator;
-        ith_context *poor = NULL;
-        check(context, ith_context_create(&options, &poor));
-        status = whole_call(poor);
-        assert_true(status == ITH_OK || status == ITH_ERR_MEMORY);
-        assert_int_equal(ith_context_memory(poor).current_bytes, 0);
-        ith_context_destroy(&poor);
-    }
-    assert_true(allowed > 100);
+    assert_true(refuse_every_allocation(whole_call, NULL, 3) > 100);
 }
 
 int main(void)
@@ -511,5 +460,5 @@ int main(void)
         cmocka_unit_test(memory_is_as_predicted),
         cmocka_unit_test(failed_allocations_are_survived),
     };
-    return cmocka_run_group_tests_name("dit", all, setup, teardown);
+    return cmocka_run_group_tests_name("dit", all, context_set_up, context_tear_down);
 }

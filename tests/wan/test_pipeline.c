@@ -1,29 +1,7 @@
 /* Whole runs against the golden ones: latents after every step, frames, bits from run to run, memory. */
 #include "support/golden.h"
 #include "support/golden_run.h"
-
-#define MODEL "../models/shapes"
-
-static ith_context *context;
-static ith_pipeline *pipeline;
-
-static int open_model(void **state)
-{
-    (void)state;
-    ith_context_create(NULL, &context);
-    if (ith_pipeline_open(context, MODEL, &pipeline))
-        printf("%s\n", ith_context_error(context));
-    return pipeline ? 0 : -1;
-}
-
-static int close_model(void **state)
-{
-    (void)state;
-    ith_pipeline_close(&pipeline);
-    int64_t left = ith_context_memory(context).current_bytes;
-    ith_context_destroy(&context);
-    return left == 0 ? 0 : -1;
-}
+#include "support/pipeline_fixture.h"
 
 static const float *floats(const ith_tensor_file *file, const char *name)
 {
@@ -287,5 +265,5 @@ int main(void)
         cmocka_unit_test(saved_latents_give_the_same_frames),
         cmocka_unit_test(wrong_options_are_refused_with_the_nearest),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
 }

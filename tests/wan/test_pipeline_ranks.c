@@ -2,28 +2,7 @@
  * gives the bits of one rank; what involves a ring agrees to rounding. */
 #include "support/golden.h"
 #include "support/golden_run.h"
-
-#define MODEL "../models/shapes"
-
-static ith_context *context;
-static ith_pipeline *pipeline;
-
-static int open_model(void **state)
-{
-    (void)state;
-    ith_context_create(NULL, &context);
-    if (ith_pipeline_open(context, MODEL, &pipeline))
-        printf("%s\n", ith_context_error(context));
-    return pipeline ? 0 : -1;
-}
-
-static int close_model(void **state)
-{
-    (void)state;
-    ith_pipeline_close(&pipeline);
-    ith_context_destroy(&context);
-    return 0;
-}
+#include "support/pipeline_fixture.h"
 
 /* 2 latent frames of 6 x 5 tokens: 60, which neither 4 nor 7 ranks share evenly with 6 heads. */
 static ith_generate_options small_run(void)
@@ -163,5 +142,5 @@ int main(void)
         cmocka_unit_test(guidance_may_end_with_an_expert), cmocka_unit_test(more_ranks_than_tokens),
         cmocka_unit_test(an_illegal_mesh_is_refused),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
 }

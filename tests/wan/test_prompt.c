@@ -1,30 +1,11 @@
 /* Prompt cleaning against what ftfy and html.unescape of Python gave (golden/prompts.json). */
-#include "support/allocator.h"
+#include "support/context_fixture.h"
+#include "support/every_allocation.h"
 #include "wan/prompt.h"
 
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-static ith_context *context;
-
-static int set_up(void **state)
-{
-    (void)state;
-    return ith_context_create(NULL, &context);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    int64_t left = ith_context_memory(context).current_bytes;
-    ith_context_destroy(&context);
-    return left != 0;
-}
 
 static void expect(const char *text, const char *clean)
 {
@@ -112,27 +93,22 @@ static void long_prompts_are_taken(void **state)
     free(text);
 }
 
+static ith_status clean_one(ith_context *poor, void *user)
+{
+    (void)user;
+    const char *text = "&amp;amp;eacute; \u201cﬁ\u201d e\u0301\r\n\x1b[1m&#x26;lt;";
+    char *clean = NULL;
+    ith_status status = ith_prompt_clean(poor, text, &clean);
+    if (!status)
+        assert_string_equal(clean, "\u00e9 \"fi\" \u00e9 <");
+    ith_free(poor, clean);
+    return status;
+}
+
 static void failing_allocations_are_survived(void **state)
 {
     (void)state;
-    const char *text = "&amp;amp;eacute; \u201cﬁ\u201d e\u0301\r\n\x1b[1m&#x26;lt;";
-    int64_t count = 0;
-    for (;; count++) {
-        limited_allocator limited;
-        ith_context *poor = limited_context(&limited, count);
-        char *clean = NULL;
-        ith_status status = ith_prompt_clean(poor, text, &clean);
-        if (!status)
-            assert_string_equal(clean, "\u00e9 \"fi\" \u00e9 <");
-        else
-            assert_int_equal(status, ITH_ERR_MEMORY);
-        ith_free(poor, clean);
-        assert_int_equal(ith_context_memory(poor).current_bytes, 0);
-        ith_context_destroy(&poor);
-        if (!status)
-            break;
-    }
-    assert_true(count > 8);
+    assert_true(refuse_every_allocation(clean_one, NULL, 1) > 8);
 }
 
 int main(void)
@@ -142,5 +118,5 @@ int main(void)
         cmocka_unit_test(white_space_is_single),  cmocka_unit_test(what_is_not_utf8_is_refused),
         cmocka_unit_test(long_prompts_are_taken), cmocka_unit_test(failing_allocations_are_survived),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

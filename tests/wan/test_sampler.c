@@ -1,34 +1,16 @@
 /* Solvers against diffusers: the grids of its runs, and whole trajectories on an analytic velocity in float64. */
+#include "support/context_fixture.h"
+#include "support/every_allocation.h"
 #include "support/golden.h"
 #include "wan/sampler.h"
 
 #include <ithaca/files.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #define MOST 24
-
-static ith_context *context;
-
-static int setup(void **state)
-{
-    (void)state;
-    return ith_context_create(NULL, &context);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    int64_t left = ith_context_memory(context).current_bytes;
-    ith_context_destroy(&context);
-    return left != 0;
-}
 
 static ith_tensor_file *open_file(const char *path)
 {
@@ -193,41 +175,20 @@ static void nonsense_is_refused(void **state)
     assert_refused(ITH_SOLVER_EULER, ITH_SIGMAS_OFFICIAL, 50, 1e12, "the same number");
 }
 
-/* Allocations that fail after `left` have succeeded. */
-static void *allocate(void *user, size_t bytes, size_t alignment)
-{
-    int *left = user;
-    void *pointer = NULL;
-    return (*left)-- <= 0 || posix_memalign(&pointer, alignment, bytes) ? NULL : pointer;
-}
-
-static void release(void *user, void *pointer)
+static ith_status create(ith_context *poor, void *user)
 {
     (void)user;
-    free(pointer);
+    ith_sampler *sampler = NULL;
+    ith_status status = ith_sampler_create(poor, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, 3, 10, &sampler);
+    assert_true(!status == (sampler != NULL));
+    ith_sampler_destroy(poor, &sampler);
+    return status;
 }
 
 static void failed_allocations_are_survived(void **state)
 {
     (void)state;
-    for (int allowed = 0;; allowed++) {
-        int left = allowed + 1; /* and the context */
-        ith_allocator allocator = {allocate, release, &left};
-        ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
-        options.allocator = &allocator;
-        ith_context *poor = NULL;
-        assert_int_equal(ith_context_create(&options, &poor), ITH_OK);
-        ith_sampler *sampler = NULL;
-        ith_status status = ith_sampler_create(poor, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, 3, 10, &sampler);
-        assert_true(status == ITH_OK ? sampler != NULL : status == ITH_ERR_MEMORY && !sampler);
-        ith_sampler_destroy(poor, &sampler);
-        assert_int_equal(ith_context_memory(poor).current_bytes, 0);
-        ith_context_destroy(&poor);
-        if (status == ITH_OK) {
-            assert_int_equal(allowed, 6);
-            return;
-        }
-    }
+    assert_int_equal(refuse_every_allocation(create, NULL, 1), 6);
 }
 
 int main(void)
@@ -239,5 +200,5 @@ int main(void)
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(failed_allocations_are_survived),
     };
-    return cmocka_run_group_tests_name("sampler", all, setup, teardown);
+    return cmocka_run_group_tests_name("sampler", all, context_set_up, context_tear_down);
 }

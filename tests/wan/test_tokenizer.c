@@ -1,42 +1,34 @@
 /* The tokenizer against ids that SentencePiece itself gave (golden/shapes/tokenizer.json), and damaged model files. */
-#include "support/allocator.h"
+#include "support/context_fixture.h"
+#include "support/every_allocation.h"
 #include "support/temporary.h"
 #include "wan/tokenizer.h"
 
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define MODEL "../models/shapes/tokenizer"
 #define BYTE_0 4 /* the model's id of <0x00> */
 
-static ith_context *context;
 static unsigned char *model;
 static size_t model_bytes;
 
 static int set_up(void **state)
 {
-    (void)state;
     FILE *file = fopen(MODEL "/spiece.model", "rb");
     model = malloc(1 << 20);
     if (!file || !model)
         return 1;
     model_bytes = fread(model, 1, 1 << 20, file);
     fclose(file);
-    return ith_context_create(NULL, &context);
+    return context_set_up(state);
 }
 
 static int tear_down(void **state)
 {
-    (void)state;
     free(model);
-    int64_t left = ith_context_memory(context).current_bytes;
-    ith_context_destroy(&context);
-    return left != 0;
+    return context_tear_down(state);
 }
 
 static void ids_of_the_reference(void **state)
@@ -191,26 +183,24 @@ static void damaged_models_are_survived(void **state)
     assert_true(loaded > 10 && refused > 10);
 }
 
+/* user: the model's folder. */
+static ith_status load_and_tokenize(ith_context *poor, void *user)
+{
+    ith_tokenizer *tokenizer = NULL;
+    int32_t ids[ITH_TEXT_LEN];
+    int64_t count = 0;
+    ith_status status = ith_tokenizer_load(poor, user, &tokenizer);
+    if (!status)
+        status = ith_tokenizer_encode(poor, tokenizer, "red &amp; \u00e9", ids, &count);
+    ith_tokenizer_free(poor, &tokenizer);
+    return status;
+}
+
 static void failing_allocations_are_survived(void **state)
 {
     (void)state;
     char *folder = folder_with(model, model_bytes, "{\"model\": {}}");
-    ith_status status = ITH_ERR_MEMORY;
-    for (int64_t count = 0; status; count++) {
-        limited_allocator limited;
-        ith_context *poor = limited_context(&limited, count);
-        ith_tokenizer *tokenizer = NULL;
-        int32_t ids[ITH_TEXT_LEN];
-        int64_t id_count = 0;
-        status = ith_tokenizer_load(poor, folder, &tokenizer);
-        if (!status)
-            status = ith_tokenizer_encode(poor, tokenizer, "red &amp; \u00e9", ids, &id_count);
-        assert_true(!status || status == ITH_ERR_MEMORY);
-        ith_tokenizer_free(poor, &tokenizer);
-        assert_int_equal(ith_context_memory(poor).current_bytes, 0);
-        ith_context_destroy(&poor);
-        assert_true(count < 1000);
-    }
+    assert_true(refuse_every_allocation(load_and_tokenize, folder, 1) > 8);
     temporary_remove(folder);
 }
 
