@@ -1,0 +1,263 @@
+/* The fixed-m softmax from plan to output, where it is hardest on: queries at right angles to all keys, so that every
+ * logit lies B below its bound, on both sides of the gate. Against the definition in double and against online. */
+#include "kernels/kernel.h"
+#include "support/attention_check.h"
+
+enum { HEADS = 8 };
+
+static ith_context *context;
+
+/* ---- The problem
+ * --------------------------------------------------------------------------------------------------------- */
+
+/* Largest B of each head. The gate is 192 for bf16, 180 for f32 and f16, with up to 1024 keys. */
+static const double passing[HEADS] = {5, 60, 100, 130, 150, 165, 173, 178}; /* in every type */
+static const double mixed[HEADS] = {150, 210, 172, 186, 196, 158, 185, 204};
+
+static double gate_of(ith_dtype type)
+{
+    return type == ITH_BF16 ? 192 : 180;
+}
+
+/* A key of length 4 along random axes of the first half, or what mirrors the key before it; then 3 along the first. */
+static void fill_key(float *k, int64_t D, const float *mirrored, uint32_t *seed)
+{
+    double square = 0;
+    for (int64_t d = 0; d < D / 2; d++) {
+        k[d] = case_value(seed);
+        square += (double)k[d] * (double)k[d];
+    }
+    for (int64_t d = 0; d < D; d++)
+        k[d] = d >= D / 2 ? 0 : mirrored ? -mirrored[d] : k[d] * 4 / (float)sqrt(square);
+    k[0] += mirrored ? 6 : 3; /* the mirrored one has it already */
+}
+
+/* Queries have numbers in the second half: of odd rows a little leaks into the first. */
+static void fill_rows(const attention_case *c, const double *bounds, float *q, float *k, float *v)
+{
+    const ith_attn_problem *p = &c->problem;
+    int64_t D = p->head_dim;
+    uint32_t seed = 7;
+    for (int64_t i = 0; i < p->batch * p->kv_len * HEADS; i++) {
+        fill_key(k + i * D, D, i / HEADS % 2 ? k + (i - HEADS) * D : NULL, &seed);
+        for (int64_t d = 0; d < D; d++)
+            v[i * D + d] = case_value(&seed) + (d % 2 ? 0 : 1);
+    }
+    for (int64_t i = 0; i < p->batch * p->q_len * p->heads; i++) {
+        double square = 0, wanted = bounds[i % p->heads] / M_LOG2E * sqrt((double)D) / 4;
+        for (int64_t d = 0; d < D; d++) {
+            float leak = i / p->heads % 2 ? 0.02f : 0;
+            q[i * D + d] = case_value(&seed) * (d < D / 2 ? leak : 1);
+            square += (double)q[i * D + d] * (double)q[i * D + d];
+        }
+        for (int64_t d = 0; d < D; d++)
+            q[i * D + d] *= (float)(wanted / sqrt(square));
+    }
+}
+
+static attention_case right_angles(ith_dtype type, int64_t D, int64_t kv_len, const double *bounds)
+{
+    attention_case c = {.problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT, .wants_lse = true};
+    c.problem.heads = HEADS, c.problem.kv_heads = HEADS, c.problem.head_dim = D;
+    c.problem.q_len = 45, c.problem.kv_len = kv_len, c.problem.dtype = type;
+    case_fill(&c, 2, 0);
+    free(c.q), free(c.k), free(c.v);
+    int64_t q_count = c.problem.q_len * HEADS * D, k_count = kv_len * HEADS * D;
+    float *q = malloc((size_t)q_count * sizeof *q), *k = malloc((size_t)k_count * sizeof *k);
+    float *v = malloc((size_t)k_count * sizeof *v);
+    fill_rows(&c, bounds, q, k, v);
+    c.q = case_tensor(type, q, q_count), c.k = case_tensor(type, k, k_count), c.v = case_tensor(type, v, k_count);
+    free(q), free(k), free(v);
+    return c;
+}
+
+/* ---- How many heads took which way
+ * --------------------------------------------------------------------------------------- */
+
+typedef struct head_count {
+    attention_case *c;
+    int64_t fixed[8], online[8]; /* of each rank */
+} head_count;
+
+static ith_status count_in_rank(ith_context *rank_context, ith_comm *comm, void *user)
+{
+    head_count *out = user;
+    const ith_attn_problem *p = &out->c->problem;
+    int64_t begin, rows, kv_begin, kv_rows, width = p->heads * p->head_dim;
+    int rank = ith_comm_rank(comm);
+    ith_share(p->q_len, ith_comm_size(comm), rank, &begin, &rows);
+    ith_share(p->kv_len, ith_comm_size(comm), rank, &kv_begin, &kv_rows);
+    void *q = case_share(out->c, out->c->q, p->q_len, width, begin, rows);
+    void *k = case_share(out->c, out->c->k, p->kv_len, width, kv_begin, kv_rows);
+    void *v = case_share(out->c, out->c->v, p->kv_len, width, kv_begin, kv_rows);
+    void *o = case_share(out->c, NULL, p->q_len, width, begin, rows);
+    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o};
+    ith_plan *plan = NULL;
+    ith_plan_counters counters = {0};
+    ith_status status = ith_plan_create(rank_context, p, &out->c->options, comm, &plan);
+    if (!status)
+        status = ith_plan_execute(plan, &tensors);
+    if (!status)
+        status = ith_plan_count(plan, &counters);
+    out->fixed[rank] = counters.fixed_m_problems, out->online[rank] = counters.online_problems;
+    ith_plan_destroy(&plan);
+    free(q), free(k), free(v), free(o);
+    return status;
+}
+
+/* Heads whose B is below the gate by the factor. */
+static int64_t below_gate(const attention_case *c, const double *bounds, double factor)
+{
+    int64_t count = 0;
+    for (int h = 0; h < HEADS; h++)
+        count += bounds[h] * factor < gate_of(c->problem.dtype);
+    return count;
+}
+
+/* Every head counts once on the ranks of a ring that share it, and all of them say the same. */
+static void check_counts(attention_case *c, int ranks, const double *bounds)
+{
+    head_count out = {.c = c};
+    assert_int_equal(ith_run_ranks(context, ranks, ranks, count_in_rank, &out), ITH_OK);
+    int64_t fixed = 0, online = 0, ring = c->options.ring;
+    for (int rank = 0; rank < ranks; rank++)
+        fixed += out.fixed[rank], online += out.online[rank];
+    assert_int_equal(fixed + online, HEADS * ring);
+    assert_int_equal(fixed % ring, 0);
+    if (c->options.softmax == ITH_SOFTMAX_ONLINE)
+        assert_int_equal(fixed, 0);
+    else if (ring == 1)
+        assert_int_equal(fixed, below_gate(c, bounds, 1));
+    else /* the bound of a ring is larger: by the distance of the shards' means */
+        assert_true(fixed / ring <= below_gate(c, bounds, 1) && fixed / ring >= below_gate(c, bounds, 1.25));
+}
+
+/* ---- Every way to compute it
+ * ---------------------------------------------------------------------------------------------- */
+
+typedef struct way {
+    ith_strategy strategy;
+    int ulysses, ring, chunks;
+    ith_direction direction;
+    ith_exchange_mode exchange;
+} way;
+
+static const way ways[] = {
+    {ITH_STRATEGY_SINGLE, 1, 1, 0, 0, ITH_EXCHANGE_AUTO},
+    {ITH_STRATEGY_ULYSSES, 2, 1, 1, 0, ITH_EXCHANGE_IN_PLACE},
+    {ITH_STRATEGY_ULYSSES, 3, 1, 1, 0, ITH_EXCHANGE_COPY},
+    {ITH_STRATEGY_ULYSSES, 2, 1, 3, 0, ITH_EXCHANGE_COPY},
+    {ITH_STRATEGY_RING, 1, 2, 0, ITH_DIRECTION_UNI, ITH_EXCHANGE_IN_PLACE},
+    {ITH_STRATEGY_RING, 1, 4, 0, ITH_DIRECTION_UNI, ITH_EXCHANGE_COPY},
+    {ITH_STRATEGY_RING, 1, 3, 0, ITH_DIRECTION_BIDIR, ITH_EXCHANGE_COPY},
+    {ITH_STRATEGY_RING, 1, 3, 0, ITH_DIRECTION_BIDIR, ITH_EXCHANGE_IN_PLACE},
+    {ITH_STRATEGY_ULYSSES_RING, 2, 2, 1, ITH_DIRECTION_UNI, ITH_EXCHANGE_COPY},
+    {ITH_STRATEGY_ULYSSES_RING, 2, 2, 2, ITH_DIRECTION_BIDIR, ITH_EXCHANGE_IN_PLACE},
+};
+#define WAYS ((int)(sizeof ways / sizeof *ways))
+
+static int take_way(attention_case *c, const way *w)
+{
+    c->options.strategy = w->strategy;
+    c->options.ulysses = w->ulysses, c->options.ring = w->ring, c->options.chunks = w->chunks;
+    c->options.direction = w->direction, c->options.exchange = w->exchange;
+    return w->ulysses * w->ring;
+}
+
+/* The next kernel after number *index that takes the problem; NULL after the last. */
+static const char *next_kernel(const attention_case *c, int *index)
+{
+    const char *name;
+    bool usable;
+    for (; (name = ith_kernel_list(context, *index, &usable)); ++*index)
+        if (usable && ith_attn_kernel_named(name) &&
+            ith_attn_kernel_named(name)->supports(c->problem.dtype, c->problem.head_dim, ITH_SOFTMAX_FIXED_M)) {
+            ++*index;
+            return name;
+        }
+    return NULL;
+}
+
+/* One kernel, both softmaxes: right, and next to one another. */
+static void check_way(attention_case *c, int ranks, const double *bounds, const float *o, const float *lse)
+{
+    int64_t count = c->problem.q_len * HEADS * c->problem.head_dim;
+    float *online = malloc((size_t)count * sizeof *online);
+    c->options.softmax = ITH_SOFTMAX_ONLINE;
+    check_run(context, c, ranks);
+    check_result(c, o, lse, 0);
+    memcpy(online, c->o, (size_t)count * sizeof *online);
+    c->options.softmax = ITH_SOFTMAX_FIXED_M;
+    check_run(context, c, ranks);
+    check_result(c, o, lse, 0);
+    assert_true(relative_l2(c->o, online, count) <= case_bound(c));
+    check_counts(c, ranks, bounds);
+    free(online);
+}
+
+/* All ways with the kernel that is chosen, and one rank with every kernel. */
+static void check_all(ith_dtype type, int64_t D, int64_t kv_len, const double *bounds)
+{
+    attention_case c = right_angles(type, D, kv_len, bounds);
+    int64_t rows = c.problem.q_len * HEADS;
+    size_t bytes = (size_t)(rows * D * ith_dtype_bytes(type));
+    float *o = malloc((size_t)(rows * D) * sizeof *o), *lse = malloc((size_t)rows * sizeof *lse);
+    char *single = malloc(bytes);
+    case_oracle(&c, o, lse);
+    const char *kernel;
+    for (int index = 0; (kernel = next_kernel(&c, &index));) {
+        c.options.kernel = kernel;
+        check_way(&c, take_way(&c, &ways[0]), bounds, o, lse);
+    }
+    int first = 0;
+    c.options.kernel = next_kernel(&c, &first);
+    for (int i = 0; i < WAYS; i++) {
+        check_way(&c, take_way(&c, &ways[i]), bounds, o, lse);
+        if (i == 0)
+            memcpy(single, c.o_bits, bytes);
+        if (ways[i].ring == 1)
+            assert_memory_equal(c.o_bits, single, bytes);
+    }
+    case_free(&c);
+    free(o), free(lse), free(single);
+}
+
+static void rows_at_the_gate(void **state)
+{
+    (void)state;
+    check_all(ITH_BF16, 64, 1001, passing);
+    check_all(ITH_F32, 64, 602, passing);
+    check_all(ITH_F16, 40, 700, passing);
+    check_all(ITH_BF16, 128, 530, passing);
+}
+
+static void heads_on_both_sides_of_the_gate(void **state)
+{
+    (void)state;
+    check_all(ITH_BF16, 64, 1001, mixed);
+    check_all(ITH_F32, 128, 513, mixed);
+    check_all(ITH_F16, 64, 600, mixed);
+    check_all(ITH_BF16, 36, 777, mixed);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    return ith_context_create(NULL, &context) == ITH_OK ? 0 : -1;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    ith_context_destroy(&context);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_at_the_gate),
+        cmocka_unit_test(heads_on_both_sides_of_the_gate),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
