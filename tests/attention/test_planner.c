@@ -396,6 +396,33 @@ static void kernels_are_measured_once(void **state)
     ith_context_destroy(&context);
 }
 
+static ith_status plan_alone(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)comm;
+    const trial *t = user;
+    ith_plan *plan = NULL;
+    RANK_TRY(ith_plan_create(context, &t->problem, &t->options, NULL, &plan));
+    ith_plan_destroy(&plan);
+    return ITH_OK;
+}
+
+/* Contexts of one family that plan at the same time: one measures, the others wait for it. */
+static void one_context_measures_for_all(void **state)
+{
+    (void)state;
+    failing_allocator allocator;
+    ith_context *context = failing_context(&allocator, -1);
+    trial t = new_trial();
+    long calls[2];
+    for (int i = 0; i < 2; i++) {
+        long before = atomic_load(&allocator.calls);
+        assert_int_equal(ith_run_ranks(context, 4, 4, plan_alone, &t), ITH_OK);
+        calls[i] = atomic_load(&allocator.calls) - before;
+    }
+    assert_true(calls[0] - calls[1] <= 2); /* memory for wisdom, memory for timing */
+    ith_context_destroy(&context);
+}
+
 /* Ranks on machines that differ take a kernel that all of them run. */
 static ith_status differ(ith_context *parent, ith_comm *comm, void *user)
 {
@@ -571,6 +598,7 @@ int main(void)
         cmocka_unit_test(tiles_of_keys_are_those_of_the_whole),
         cmocka_unit_test(named_kernels_are_taken_or_refused),
         cmocka_unit_test(kernels_are_measured_once),
+        cmocka_unit_test(one_context_measures_for_all),
         cmocka_unit_test(machines_that_differ_agree),
         cmocka_unit_test(strategies_have_many_names),
         cmocka_unit_test(other_names_are_refused),
