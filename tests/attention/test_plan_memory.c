@@ -1,5 +1,6 @@
 /* The memory of plans: predicted, refused to one rank at a time, and none in execution. */
 #include "comm/comm.h"
+#include "kernels/kernel.h"
 #include "support/failing.h"
 
 #include <omp.h>
@@ -53,17 +54,20 @@ static ith_attn_options options_of(const plan_kind *kind)
     return o;
 }
 
-/* The first kernel of the table that runs on this machine. */
+/* The first kernel of the table that runs on this machine and takes all that is asked for here. */
 static const char *usable_kernel(void)
 {
     ith_context *context = NULL;
-    const char *name = NULL;
-    bool usable = false;
+    const ith_attn_kernel *kernel;
+    bool found = false;
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    for (int i = 0; !usable && (name = ith_kernel_list(context, i, &usable)); i++)
-        ;
+    for (int i = 0; !found && (kernel = ith_attn_kernel_at(i)); i++)
+        found = !(kernel->cpu & ~ith_context_cpu(context)) && kernel->supports(ITH_F32, 8, ITH_SOFTMAX_FIXED_M) &&
+                kernel->supports(ITH_BF16, 128, ITH_SOFTMAX_FIXED_M) &&
+                kernel->supports(ITH_F16, 64, ITH_SOFTMAX_FIXED_M);
     ith_context_destroy(&context);
-    return name;
+    assert_true(found);
+    return kernel->name;
 }
 
 /* ---- Execution --------------------------------------------------------------------------------------------------- */
