@@ -1,125 +1,40 @@
-/* oneDNN primitives behind one interface for its 2.x and 3.x versions.
- *
- * What differs: in 2.x a memory descriptor is a struct and a primitive descriptor is made from an operation descriptor;
- * in 3.x a memory descriptor is a handle and a primitive descriptor is made in one call.
- * https://oneapi-src.github.io/oneDNN/dev_guide_transition_to_v3.html */
+/* oneDNN primitives behind one interface for its 2.x and 3.x versions. */
 #include "onednn.h"
 
 #include "../base/size.h"
+#include "../kernels/onednn/onednn_api.h"
 
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
 
 #define SCRATCH_ALIGNMENT 64
-
-/* ---- Memory descriptors ---------------------------------------------------------------------------------------- */
-
-#if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t layout;            /* owned */
-typedef const_dnnl_memory_desc_t layout_view; /* borrowed */
-#else
-typedef dnnl_memory_desc_t layout;
-typedef const dnnl_memory_desc_t *layout_view;
-#endif
 
 /* What a primitive is described by. */
 typedef struct layouts {
     layout src, weights, bias, dst;
 } layouts;
 
-#if DNNL_VERSION_MAJOR >= 3
-
-static dnnl_status_t layout_strided(layout *out, int dims, const dnnl_dims_t size, dnnl_data_type_t type,
-                                    const dnnl_dims_t strides)
-{
-    return dnnl_memory_desc_create_with_strides(out, dims, size, type, strides);
-}
-
 static dnnl_status_t layout_any(layout *out, int dims, const dnnl_dims_t size, dnnl_data_type_t type)
 {
-    return dnnl_memory_desc_create_with_tag(out, dims, size, type, dnnl_format_tag_any);
-}
-
-static layout_view layout_borrow(const layout *own)
-{
-    return *own;
-}
-
-static void layout_free(layout *own)
-{
-    if (*own)
-        dnnl_memory_desc_destroy(*own);
-    *own = NULL;
-}
-
-static dnnl_status_t matmul_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layouts *l,
-                                       dnnl_primitive_attr_t attributes)
-{
-    return dnnl_matmul_primitive_desc_create(out, engine, l->src, l->weights, l->bias, l->dst, attributes);
+    return layout_tagged(out, dims, size, type, dnnl_format_tag_any);
 }
 
 static dnnl_status_t conv_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layouts *l,
                                      const dnnl_dims_t padding, dnnl_primitive_attr_t attributes)
 {
+#if DNNL_VERSION_MAJOR >= 3
     const dnnl_dims_t strides = {1, 1, 1}, dilates = {0, 0, 0};
     return dnnl_convolution_forward_primitive_desc_create(out, engine, dnnl_forward_inference, dnnl_convolution_direct,
                                                           l->src, l->weights, l->bias, l->dst, strides, dilates,
                                                           padding, padding, attributes);
-}
-
-static dnnl_status_t append_sum(dnnl_post_ops_t operations)
-{
-    return dnnl_post_ops_append_sum(operations, 1.0f, 0, dnnl_data_type_undef);
-}
-
 #else
-
-static dnnl_status_t layout_strided(layout *out, int dims, const dnnl_dims_t size, dnnl_data_type_t type,
-                                    const dnnl_dims_t strides)
-{
-    return dnnl_memory_desc_init_by_strides(out, dims, size, type, strides);
-}
-
-static dnnl_status_t layout_any(layout *out, int dims, const dnnl_dims_t size, dnnl_data_type_t type)
-{
-    return dnnl_memory_desc_init_by_tag(out, dims, size, type, dnnl_format_tag_any);
-}
-
-static layout_view layout_borrow(const layout *own)
-{
-    return own;
-}
-
-static void layout_free(layout *own)
-{
-    (void)own;
-}
-
-static dnnl_status_t matmul_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layouts *l,
-                                       dnnl_primitive_attr_t attributes)
-{
-    dnnl_matmul_desc_t description;
-    dnnl_status_t status = dnnl_matmul_desc_init(&description, &l->src, &l->weights, &l->bias, &l->dst);
-    return status ? status : dnnl_primitive_desc_create(out, &description, attributes, engine, NULL);
-}
-
-static dnnl_status_t conv_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layouts *l,
-                                     const dnnl_dims_t padding, dnnl_primitive_attr_t attributes)
-{
     const dnnl_dims_t strides = {1, 1, 1};
     dnnl_convolution_desc_t description;
     dnnl_status_t status =
         dnnl_convolution_forward_desc_init(&description, dnnl_forward_inference, dnnl_convolution_direct, &l->src,
                                            &l->weights, &l->bias, &l->dst, strides, padding, padding);
     return status ? status : dnnl_primitive_desc_create(out, &description, attributes, engine, NULL);
-}
-
-static dnnl_status_t append_sum(dnnl_post_ops_t operations)
-{
-    return dnnl_post_ops_append_sum(operations, 1.0f);
-}
-
 #endif
+}
 
 /* ---- The primitive --------------------------------------------------------------------------------------------- */
 
@@ -179,25 +94,6 @@ static void layouts_free(layouts *l)
     layout_free(&l->dst);
 }
 
-/* Scratch memory comes from the caller, so that threads can share a primitive. */
-static dnnl_status_t attributes_make(bool adds, dnnl_primitive_attr_t *out)
-{
-    dnnl_post_ops_t operations = NULL;
-    dnnl_status_t status = dnnl_primitive_attr_create(out);
-    if (!status)
-        status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
-    if (!status && adds) {
-        status = dnnl_post_ops_create(&operations);
-        if (!status)
-            status = append_sum(operations);
-        if (!status)
-            status = dnnl_primitive_attr_set_post_ops(*out, operations);
-    }
-    if (operations)
-        dnnl_post_ops_destroy(operations);
-    return status;
-}
-
 static dnnl_status_t matmul_layouts(const ith_onednn_matmul *shape, layout *plain, layouts *l)
 {
     dnnl_data_type_t type = operand_type(shape->precision);
@@ -223,7 +119,7 @@ static dnnl_status_t matmul_describe(ith_onednn_op *op, const ith_onednn_matmul 
     if (!status)
         status = matmul_layouts(shape, &op->plain_weights, &l);
     if (!status)
-        status = matmul_descriptor(&op->descriptor, op->engine, &l, attributes);
+        status = matmul_descriptor(&op->descriptor, op->engine, &l.src, &l.weights, &l.bias, &l.dst, attributes);
     layouts_free(&l);
     if (attributes)
         dnnl_primitive_attr_destroy(attributes);

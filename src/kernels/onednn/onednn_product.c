@@ -17,25 +17,6 @@ static void make_engine(void)
         engine = NULL;
 }
 
-/* Scratch memory comes from the caller, so that threads can share a primitive. */
-static dnnl_status_t attributes_make(bool adds, dnnl_primitive_attr_t *out)
-{
-    dnnl_post_ops_t operations = NULL;
-    dnnl_status_t status = dnnl_primitive_attr_create(out);
-    if (!status)
-        status = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
-    if (!status && adds) {
-        status = dnnl_post_ops_create(&operations);
-        if (!status)
-            status = append_sum(operations);
-        if (!status)
-            status = dnnl_primitive_attr_set_post_ops(*out, operations);
-    }
-    if (operations)
-        dnnl_post_ops_destroy(operations);
-    return status;
-}
-
 static dnnl_status_t describe(const onednn_shape *shape, dnnl_primitive_desc_t *out)
 {
     layout src = {0}, weights = {0}, dst = {0};
@@ -51,7 +32,7 @@ static dnnl_status_t describe(const onednn_shape *shape, dnnl_primitive_desc_t *
     if (!status)
         status = layout_tagged(&dst, 2, dst_size, dnnl_f32, dnnl_ab);
     if (!status)
-        status = matmul_descriptor(out, engine, &src, &weights, &dst, attributes);
+        status = matmul_descriptor(out, engine, &src, &weights, NULL, &dst, attributes);
     layout_free(&src);
     layout_free(&weights);
     layout_free(&dst);
