@@ -163,8 +163,9 @@ ith_status ith_fail_in(ith_context *context, ith_status status, const char *form
     va_start(arguments, format);
     int length = vsnprintf(context->error, sizeof context->error, format, arguments);
     va_end(arguments);
-    if (length >= 0 && (size_t)length < sizeof context->error)
-        snprintf(context->error + length, sizeof context->error - (size_t)length, ": %s", reason);
+    int room = ITH_ERROR_BYTES - length - (int)sizeof ": ";
+    if (length >= 0 && room > 0)
+        snprintf(context->error + length, sizeof context->error - (size_t)length, ": %.*s", room, reason);
     return status;
 }
 
