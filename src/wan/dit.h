@@ -44,6 +44,12 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
                                const int64_t *counts, ith_dit_text **out);
 void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 
+/* The text embedding alone: rows [count, text_dim] -> linear, GELU -> hidden [count, dim] -> linear -> out [count,
+ * dim].
+ */
+ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, int64_t count, const float *rows, float *hidden,
+                              float *out);
+
 /* One rank's buffers and plans for latents of one size: batch entries are the guidance branches. */
 typedef struct ith_dit_run ith_dit_run;
 typedef struct ith_dit_shape {
@@ -79,11 +85,12 @@ void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape
 void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
                         float *latent);
 
-/* Bytes that weights, a text of `batch` prompts of at most `longest` rows, and one rank's run will take; for the
- * prediction before a run. */
+/* Bytes that weights, a text of `batch` prompts of at most `longest` rows, and the run of one of `ranks` ranks of a
+ * process will take; for the prediction before a run. */
 int64_t ith_dit_weight_bytes(const ith_dit_config *config, ith_precision precision);
 int64_t ith_dit_text_bytes(const ith_dit_config *config, ith_precision precision, int64_t batch, int64_t longest);
-int64_t ith_dit_run_bytes(const ith_dit_config *config, ith_precision precision, const ith_dit_shape *shape, int ranks,
-                          int rank);
+ith_status ith_dit_run_bytes(ith_context *context, const ith_dit_config *config, ith_precision precision,
+                             const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,
+                             int64_t *bytes);
 
 #endif

@@ -47,21 +47,39 @@ static int64_t product_bytes(const ith_dit_config *c, ith_precision precision, i
     return 2 * tile + (precision == ITH_PRECISION_BF16 ? rounded : 0);
 }
 
-/* The run's own buffers, what a product works with, and what a plan keeps at most: q, k, v and o once more on their way
- * between ranks, and keys and values packed in f32. */
-int64_t ith_dit_run_bytes(const ith_dit_config *config, ith_precision precision, const ith_dit_shape *shape, int ranks,
-                          int rank)
+/* What the two plans hold. */
+static ith_status plans_bytes(ith_context *context, const ith_dit_config *config, ith_dtype type,
+                              const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,
+                              int64_t *bytes)
+{
+    int64_t begin, share;
+    ith_share(ith_dit_tokens(shape), ranks, rank, &begin, &share);
+    ith_attn_problem self = ith_dit_self_problem(config, type, shape, share);
+    ith_attn_problem cross = ith_dit_cross_problem(config, type, shape, ith_dit_text_keys(shape->longest_text));
+    ith_attn_options own = ith_dit_cross_options(options);
+    ith_plan_info self_info = {0}, cross_info = {0};
+    ith_status status = ith_plan_predict(context, &self, options, ranks, rank, true, &self_info);
+    if (!status)
+        status = ith_plan_predict(context, &cross, &own, ranks, rank, true, &cross_info);
+    *bytes = self_info.memory_bytes + cross_info.memory_bytes;
+    return status;
+}
+
+/* The run's own buffers, what a product works with, and the plans. */
+ith_status ith_dit_run_bytes(ith_context *context, const ith_dit_config *config, ith_precision precision,
+                             const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,
+                             int64_t *bytes)
 {
     const ith_dtype type = ith_dit_attention_type(precision);
     const int64_t element = ith_dtype_bytes(type), dim = config->dim;
-    int64_t tokens = ith_dit_tokens(shape), begin = 0, share = 0;
-    ith_share(tokens, ranks, rank, &begin, &share);
+    int64_t begin, share, plans = 0;
+    ith_share(ith_dit_tokens(shape), ranks, rank, &begin, &share);
     int64_t rows = shape->batch * share, chunk = ith_min64(rows, ITH_DIT_CHUNK);
     int64_t keys = shape->batch * ith_dit_text_keys(shape->longest_text);
     int64_t state = rows * dim * (4 + 4 * element) + chunk * (dim + ith_dit_wide(config, type)) * 4;
     int64_t tables = share * config->head_dim * 4 + keys * (2 * dim * element + 4) +
                      shape->batch * (config->freq_dim + 14 * dim) * 4;
-    int64_t exchange = ranks > 1 ? 4 * rows * dim * element : 0;
-    int64_t packed = 2 * rows * dim * 4 + 2 * keys * dim * 4;
-    return state + tables + exchange + packed + product_bytes(config, precision, chunk);
+    ith_status status = plans_bytes(context, config, type, shape, options, ranks, rank, &plans);
+    *bytes = state + tables + plans + product_bytes(config, precision, chunk);
+    return status;
 }

@@ -88,33 +88,46 @@ static void fill_rope(ith_dit_run *run)
     }
 }
 
-/* Queries, keys and values of self-attention lie in one buffer, [rows, 3 dim]. */
-static ith_status plan_self(ith_context *context, ith_dit_run *run, const ith_attn_options *options, ith_comm *comm)
+ith_attn_problem ith_dit_self_problem(const ith_dit_config *c, ith_dtype type, const ith_dit_shape *shape,
+                                      int64_t share)
 {
-    const ith_dit_config *c = &run->dit->config;
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
-    problem.batch = run->shape.batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
-    problem.q_len = problem.kv_len = ith_dit_tokens(&run->shape);
-    problem.dtype = run->type;
+    problem.batch = shape->batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
+    problem.q_len = problem.kv_len = ith_dit_tokens(shape);
+    problem.dtype = type;
     problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = 3 * c->dim;
-    problem.q_batch_stride = problem.k_batch_stride = problem.v_batch_stride = run->share * 3 * c->dim;
-    return ith_plan_create(context, &problem, options, comm, &run->self_plan);
+    problem.q_batch_stride = problem.k_batch_stride = problem.v_batch_stride = share * 3 * c->dim;
+    return problem;
 }
 
-/* The text's keys and values are on every rank: nothing is sent. */
-static ith_status plan_cross(ith_context *context, ith_dit_run *run, const ith_attn_options *options, ith_comm *comm)
+ith_attn_problem ith_dit_cross_problem(const ith_dit_config *c, ith_dtype type, const ith_dit_shape *shape,
+                                       int64_t keys)
 {
-    const ith_dit_config *c = &run->dit->config;
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
-    problem.batch = run->shape.batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
-    problem.q_len = ith_dit_tokens(&run->shape), problem.kv_len = run->keys;
-    problem.dtype = run->type;
+    problem.batch = shape->batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
+    problem.q_len = ith_dit_tokens(shape), problem.kv_len = keys;
+    problem.dtype = type;
     problem.has_key_bias = problem.replicated_kv = true;
     problem.k_row_stride = problem.v_row_stride = 2 * c->dim;
-    problem.k_batch_stride = problem.v_batch_stride = run->keys * 2 * c->dim;
+    problem.k_batch_stride = problem.v_batch_stride = keys * 2 * c->dim;
+    return problem;
+}
+
+ith_attn_options ith_dit_cross_options(const ith_attn_options *options)
+{
     ith_attn_options own = ITH_ATTN_OPTIONS_INIT;
     own.kernel = options ? options->kernel : NULL;
-    return ith_plan_create(context, &problem, &own, comm, &run->cross_plan);
+    return own;
+}
+
+static ith_status make_plans(ith_context *context, ith_dit_run *run, const ith_attn_options *options, ith_comm *comm)
+{
+    const ith_dit_config *c = &run->dit->config;
+    ith_attn_problem self = ith_dit_self_problem(c, run->type, &run->shape, run->share);
+    ith_attn_problem cross = ith_dit_cross_problem(c, run->type, &run->shape, run->keys);
+    ith_attn_options own = ith_dit_cross_options(options);
+    ith_status status = ith_plan_create(context, &self, options, comm, &run->self_plan);
+    return status ? status : ith_plan_create(context, &cross, &own, comm, &run->cross_plan);
 }
 
 static ith_status fill_run(ith_context *context, ith_dit_run *run, ith_comm *comm)
@@ -152,9 +165,7 @@ ith_status ith_dit_run_create(ith_context *context, const ith_dit *dit, const it
     }
     status = ith_comm_agree(comm, status);
     if (!status)
-        status = plan_self(context, run, options, comm);
-    if (!status)
-        status = plan_cross(context, run, options, comm);
+        status = make_plans(context, run, options, comm);
     if (status)
         ith_dit_run_free(context, &run);
     *out = run;

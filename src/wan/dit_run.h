@@ -47,4 +47,12 @@ static inline int64_t ith_dit_tokens(const ith_dit_shape *shape)
     return shape->frames * (shape->height / 2) * (shape->width / 2);
 }
 
+/* What is attended to: this rank's queries, keys and values in one buffer, [rows, 3 dim]; and the text, whose keys and
+ * values are on every rank, so that nothing is sent. */
+ith_attn_problem ith_dit_self_problem(const ith_dit_config *config, ith_dtype type, const ith_dit_shape *shape,
+                                      int64_t share);
+ith_attn_problem ith_dit_cross_problem(const ith_dit_config *config, ith_dtype type, const ith_dit_shape *shape,
+                                       int64_t keys);
+ith_attn_options ith_dit_cross_options(const ith_attn_options *options);
+
 #endif

@@ -34,15 +34,15 @@ static void fill_rows(const maker *m, const float *const *rows, const int64_t *c
     }
 }
 
-static ith_status embed(const maker *m)
+ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, int64_t count, const float *rows, float *hidden,
+                              float *out)
 {
-    const int64_t dim = m->dit->config.dim;
-    ith_status status =
-        ith_linear_run(m->context, m->dit->text_1, m->rows, m->in, m->dit->config.text_dim, m->out, dim);
+    const int64_t dim = dit->config.dim;
+    ith_status status = ith_linear_run(context, dit->text_1, count, rows, dit->config.text_dim, hidden, dim);
     if (status)
         return status;
-    m->ops->gelu_tanh(m->out, m->out, m->rows * dim);
-    return ith_linear_run(m->context, m->dit->text_2, m->rows, m->out, dim, m->hidden, dim);
+    ith_rowops_choose(ith_context_cpu(context))->gelu_tanh(hidden, hidden, count * dim);
+    return ith_linear_run(context, dit->text_2, count, hidden, dim, out, dim);
 }
 
 static ith_status make_layer(const maker *m, int64_t layer)
@@ -74,7 +74,7 @@ static ith_status make(maker *m, const float *const *rows, const int64_t *counts
     if (!m->in || !m->hidden || !m->out || !m->text->key_bias || !m->text->keys_values)
         return ITH_ERR_MEMORY;
     fill_rows(m, rows, counts);
-    ith_status status = embed(m);
+    ith_status status = ith_dit_embed_text(m->context, m->dit, m->rows, m->in, m->out, m->hidden);
     for (int64_t layer = 0; layer < c->layers && !status; layer++)
         status = make_layer(m, layer);
     return status;

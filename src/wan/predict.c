@@ -24,9 +24,10 @@ static ith_status count_ids(ith_pipeline *pipeline, const ith_generate_options *
     return status;
 }
 
-static int64_t denoise_bytes(const ith_model *model, const ith_generate_options *options, ith_precision precision,
-                             const ith_latent_size *size, const int64_t counts[2])
+static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_options *options, ith_precision precision,
+                                const ith_latent_size *size, const int64_t counts[2], int64_t *bytes)
 {
+    const ith_model *model = pipeline->model;
     int ranks = ith_denoise_sequence_ranks(model, options);
     int groups = options->ranks / ranks;
     int64_t longest = ith_max64(counts[0], counts[1]), branches = counts[1] ? 2 : 1, most = 0;
@@ -35,15 +36,22 @@ static int64_t denoise_bytes(const ith_model *model, const ith_generate_options 
     for (int i = 0; i < model->info.experts; i++) {
         const ith_dit_config *config = &model->dit[i];
         int64_t runs = 0;
-        for (int rank = 0; rank < ranks; rank++)
-            runs += groups * ith_dit_run_bytes(config, precision, &shape, ranks, rank);
+        for (int rank = 0; rank < ranks; rank++) {
+            int64_t run = 0;
+            ith_status status =
+                ith_dit_run_bytes(pipeline->context, config, precision, &shape, &options->attention, ranks, rank, &run);
+            if (status)
+                return status;
+            runs += groups * run;
+        }
         int64_t text = ith_dit_text_bytes(config, precision, branches, longest);
         most = ith_max64(most, ith_dit_weight_bytes(config, precision) + text + runs);
     }
     /* x and the solver's history; tokens in (batch) and velocities of both branches; what rank 0 gathers. */
     int64_t states = groups * (latent_bytes + ith_sampler_bytes(ith_latent_count(size)));
     int64_t buffers = groups * (shape.batch + 2) * tokens * size->channels * 16 + latent_bytes;
-    return most + states + buffers;
+    *bytes = most + states + buffers;
+    return ITH_OK;
 }
 
 ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
@@ -67,8 +75,10 @@ ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_optio
     kept += (counts[0] + counts[1]) * model->text.dim * 4;
     if (options->dump_file)
         kept += latents * (options->steps + 2) + frame * options->frames;
-    int64_t text = ith_text_encoder_bytes(&model->text, precision, longest);
-    int64_t denoise = denoise_bytes(model, options, precision, &size, counts);
+    int64_t text = 0, denoise = 0;
+    status = ith_text_encoder_bytes(pipeline->context, &model->text, precision, longest, &text);
+    if (!status)
+        status = denoise_bytes(pipeline, options, precision, &size, counts, &denoise);
     *bytes = kept + ith_max64(ith_max64(text, denoise), decode);
-    return ITH_OK;
+    return status;
 }

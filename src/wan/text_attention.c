@@ -1,19 +1,23 @@
 /* For every head h and query i, over the keys j of a prompt:
  *
- *     o[i] = sum_j softmax_j(q[i] . k[j] + table[bucket(j - i)][h]) v[j]
+ *     o[i] = sum_j softmax_j(q[i] . k[j] + bias[h][i][j]) v[j],   bias[h][i][j] = table[bucket(j - i)][h]
  *
- * A head is one thread's work: keys are laid out as [head_dim, count], so that both products run along rows, and four
- * queries are taken at a time. Sums are taken in the order of their index whatever the number of threads. */
+ * The library's own attention takes it, with the biases as a mask that is added: [1, heads, count, count], filled for
+ * each layer from its table, row i of a head being the stretch of its 2 count - 1 distances that begins at -i. */
 #include "text_attention.h"
 
-#include "../base/size.h"
+#include "../base/context.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
-#define TILE_ROWS 4
-#define TILE_COLUMNS 8
+struct ith_text_attention {
+    int64_t heads, count;
+    ith_plan *plan;
+    int64_t *buckets; /* [2 count - 1], by distance + count - 1 */
+    float *lines;     /* [heads, 2 count - 1], the biases of those distances */
+    float *bias;      /* [heads, count, count] */
+};
 
 /* Distances below buckets/4 have a bucket each, larger ones share logarithmically wider ones, and from max_distance on
  * the last; keys that follow the query have the upper half. In float, as the reference counts. */
@@ -25,117 +29,93 @@ int64_t ith_text_bucket(int64_t distance, int64_t buckets, int64_t max_distance)
         return first + away;
     float ratio = logf((float)away / (float)exact) / (float)log((double)max_distance / (double)exact);
     int64_t wide = exact + (int64_t)(ratio * (float)(half - exact));
-    return first + ith_min64(wide, half - 1);
+    return first + (wide < half - 1 ? wide : half - 1);
 }
 
-/* One thread's work space. */
-typedef struct head_work {
-    float *k;               /* [head_dim, columns] */
-    float *v;               /* [count, width] */
-    float *bias;            /* [2 count - 1], by j - i + count - 1 */
-    float *q;               /* [TILE_ROWS, head_dim] */
-    float *scores;          /* [TILE_ROWS, columns] */
-    float *o;               /* [TILE_ROWS, width] */
-    int64_t columns, width; /* count and head_dim, rounded up to TILE_COLUMNS; what is beyond is zero */
-} head_work;
-
-static int64_t head_work_floats(const ith_text_config *config, int64_t count)
+static ith_attn_problem problem_of(const ith_text_config *config, int64_t count)
 {
-    int64_t columns = ith_round_up(count, TILE_COLUMNS), width = ith_round_up(config->head_dim, TILE_COLUMNS);
-    int64_t floats =
-        config->head_dim * columns + count * width + 2 * count + TILE_ROWS * (config->head_dim + columns + width);
-    return ith_round_up(floats, 16);
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    problem.heads = problem.mask_heads = config->heads, problem.head_dim = config->head_dim;
+    problem.q_len = problem.kv_len = count;
+    problem.mask = ITH_MASK_ADDITIVE;
+    problem.scale = 1;
+    return problem;
 }
 
-int64_t ith_text_attention_work(const ith_text_config *config, int64_t count, int threads)
+static ith_attn_options options_of(void)
 {
-    return head_work_floats(config, count) * ith_min64(threads, config->heads);
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    options.strategy = ITH_STRATEGY_SINGLE;
+    return options;
 }
 
-static head_work lay_out(const ith_text_config *config, int64_t count, float *work)
+static ith_status fill(ith_context *context, const ith_text_config *config, ith_text_attention *a)
 {
-    head_work w = {.columns = ith_round_up(count, TILE_COLUMNS), .width = ith_round_up(config->head_dim, TILE_COLUMNS)};
-    w.k = work;
-    w.scores = w.k + config->head_dim * w.columns;
-    w.v = w.scores + TILE_ROWS * w.columns;
-    w.o = w.v + count * w.width;
-    w.q = w.o + TILE_ROWS * w.width;
-    w.bias = w.q + TILE_ROWS * config->head_dim;
-    return w;
+    int64_t distances = 2 * a->count - 1;
+    a->buckets = ith_alloc(context, distances, sizeof *a->buckets, "buckets of distances");
+    a->lines = ith_alloc(context, a->heads * distances, sizeof *a->lines, "biases by distance");
+    a->bias = ith_alloc(context, a->heads * a->count, a->count * (int64_t)sizeof *a->bias, "attention's biases");
+    if (!a->buckets || !a->lines || !a->bias)
+        return ITH_ERR_MEMORY;
+    for (int64_t i = 0; i < distances; i++)
+        a->buckets[i] = ith_text_bucket(i - (a->count - 1), config->buckets, config->max_distance);
+    ith_attn_problem problem = problem_of(config, a->count);
+    ith_attn_options options = options_of();
+    return ith_plan_create(context, &problem, &options, NULL, &a->plan);
 }
 
-/* c[TILE_ROWS, TILE_COLUMNS] = a[TILE_ROWS, inner] b[inner, TILE_COLUMNS] */
-static void multiply_tile(const float *a, int64_t a_stride, const float *b, int64_t b_stride, int64_t inner, float *c,
-                          int64_t c_stride)
+ith_status ith_text_attention_create(ith_context *context, const ith_text_config *config, int64_t count,
+                                     ith_text_attention **out)
 {
-    float sum[TILE_ROWS][TILE_COLUMNS] = {{0}};
-    for (int64_t l = 0; l < inner; l++)
-        for (int row = 0; row < TILE_ROWS; row++)
-            for (int column = 0; column < TILE_COLUMNS; column++)
-                sum[row][column] += a[row * a_stride + l] * b[l * b_stride + column];
-    for (int row = 0; row < TILE_ROWS; row++)
-        memcpy(c + row * c_stride, sum[row], sizeof sum[row]);
+    *out = NULL;
+    ith_text_attention *attention = ith_alloc_zero(context, 1, sizeof *attention, "the text encoder's attention");
+    if (!attention)
+        return ITH_ERR_MEMORY;
+    attention->heads = config->heads, attention->count = count;
+    ith_status status = fill(context, config, attention);
+    if (status)
+        ith_text_attention_free(context, &attention);
+    *out = attention;
+    return status;
 }
 
-/* c[TILE_ROWS, columns] = a[TILE_ROWS, inner] b[inner, columns]; b and c have rows of `columns`. */
-static void multiply(const float *a, int64_t a_stride, const float *b, int64_t inner, int64_t columns, float *c)
+void ith_text_attention_free(ith_context *context, ith_text_attention **attention)
 {
-    for (int64_t column = 0; column < columns; column += TILE_COLUMNS)
-        multiply_tile(a, a_stride, b + column, columns, inner, c + column, columns);
+    if (!attention || !*attention)
+        return;
+    ith_plan_destroy(&(*attention)->plan);
+    ith_free(context, (*attention)->buckets);
+    ith_free(context, (*attention)->lines);
+    ith_free(context, (*attention)->bias);
+    ith_free(context, *attention);
+    *attention = NULL;
 }
 
-/* k, v: of the head's first token, `stride` from one token to the next. */
-static void pack_head(const head_work *w, int64_t count, int64_t head_dim, int64_t stride, const float *k,
-                      const float *v)
+ith_status ith_text_attention_run(ith_text_attention *attention, const float *q, const float *k, const float *v,
+                                  const float *table, float *o)
 {
-    for (int64_t d = 0; d < head_dim; d++) {
-        for (int64_t j = 0; j < count; j++)
-            w->k[d * w->columns + j] = k[j * stride + d];
-        for (int64_t j = count; j < w->columns; j++)
-            w->k[d * w->columns + j] = 0;
-    }
-    for (int64_t j = 0; j < count; j++) {
-        memcpy(w->v + j * w->width, v + j * stride, (size_t)head_dim * sizeof *v);
-        memset(w->v + j * w->width + head_dim, 0, (size_t)(w->width - head_dim) * sizeof *v);
-    }
-}
-
-/* Queries [i, i + rows) of one head, rows <= TILE_ROWS. */
-static void attend_rows(const head_work *w, const ith_rowops *rowops, int64_t count, int64_t head_dim, int64_t stride,
-                        int64_t i, int64_t rows, const float *q, float *o)
-{
-    memset(w->q, 0, (size_t)(TILE_ROWS * head_dim) * sizeof *w->q);
-    for (int64_t row = 0; row < rows; row++)
-        memcpy(w->q + row * head_dim, q + (i + row) * stride, (size_t)head_dim * sizeof *q);
-    multiply(w->q, head_dim, w->k, head_dim, w->columns, w->scores);
-    for (int64_t row = 0; row < rows; row++) {
-        float *scores = w->scores + row * w->columns;
-        const float *bias = w->bias + count - 1 - (i + row);
-        for (int64_t j = 0; j < count; j++)
-            scores[j] += bias[j];
-        rowops->softmax(scores, count);
-    }
-    multiply(w->scores, w->columns, w->v, count, w->width, w->o);
-    for (int64_t row = 0; row < rows; row++)
-        memcpy(o + (i + row) * stride, w->o + row * w->width, (size_t)head_dim * sizeof *o);
-}
-
-void ith_text_attention(const ith_text_config *config, const ith_rowops *rowops, int64_t count, const float *q,
-                        const float *k, const float *v, const float *table, int threads, float *work, float *o)
-{
-    int64_t heads = config->heads, head_dim = config->head_dim, stride = heads * head_dim;
-    int64_t work_floats = head_work_floats(config, count);
-    int team = (int)ith_min64(threads, heads);
-#pragma omp parallel for schedule(static) num_threads(team)
+    const int64_t heads = attention->heads, count = attention->count, distances = 2 * count - 1;
+#pragma omp parallel for schedule(static)
     for (int64_t head = 0; head < heads; head++) {
-        head_work w = lay_out(config, count, work + omp_get_thread_num() * work_floats);
-        int64_t at = head * head_dim;
-        pack_head(&w, count, head_dim, stride, k + at, v + at);
-        for (int64_t distance = 1 - count; distance < count; distance++) {
-            int64_t bucket = ith_text_bucket(distance, config->buckets, config->max_distance);
-            w.bias[distance + count - 1] = table[bucket * heads + head];
-        }
-        for (int64_t i = 0; i < count; i += TILE_ROWS)
-            attend_rows(&w, rowops, count, head_dim, stride, i, ith_min64(TILE_ROWS, count - i), q + at, o + at);
+        float *line = attention->lines + head * distances, *bias = attention->bias + head * count * count;
+        for (int64_t i = 0; i < distances; i++)
+            line[i] = table[attention->buckets[i] * heads + head];
+        for (int64_t i = 0; i < count; i++)
+            memcpy(bias + i * count, line + count - 1 - i, (size_t)count * sizeof *bias);
     }
+    const ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o, .mask = attention->bias};
+    return ith_plan_execute(attention->plan, &tensors);
+}
+
+ith_status ith_text_attention_bytes(ith_context *context, const ith_text_config *config, int64_t count, int64_t *bytes)
+{
+    int64_t distances = 2 * count - 1;
+    ith_attn_problem problem = problem_of(config, count);
+    ith_attn_options options = options_of();
+    ith_plan_info info;
+    ith_status status = ith_plan_predict(context, &problem, &options, 1, 0, true, &info);
+    if (!status)
+        *bytes = info.memory_bytes + distances * (int64_t)sizeof(int64_t) +
+                 config->heads * (distances + count * count) * (int64_t)sizeof(float);
+    return status;
 }

@@ -3,6 +3,7 @@
 
 #include "../files/json.h"
 #include "../files/quote.h"
+#include "../kernels/kernel.h"
 
 #include <string.h>
 
@@ -45,7 +46,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_tex
         {"vocab_size", 1, MOST_VOCAB, 0, &out->vocab},
         {"d_model", 1, MOST_DIM, 0, &out->dim},
         {"num_heads", 1, MOST_DIM, 0, &out->heads},
-        {"d_kv", 1, MOST_DIM, 0, &out->head_dim},
+        {"d_kv", 1, ITH_ATTN_HEAD_DIM_MAX, 0, &out->head_dim},
         {"d_ff", 1, MOST_DIM, 0, &out->ffn_dim},
         {"num_layers", 1, MOST_LAYERS, 0, &out->layers},
         {"relative_attention_num_buckets", 4, MOST_DIM, 32, &out->buckets},

@@ -16,6 +16,7 @@
 #include "../base/size.h"
 #include "../dnn/linear.h"
 #include "../files/store.h"
+#include "../kernels/rowops.h"
 #include "text_attention.h"
 
 #include <omp.h>
@@ -190,13 +191,12 @@ const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder)
 typedef struct text_run {
     const ith_text_encoder *encoder;
     const ith_rowops *rowops;
+    ith_text_attention *attention;
     int64_t count;
-    int threads;
     float *x;      /* [count, dim]: the caller's rows */
     float *normed; /* [count, dim] */
     float *added;  /* [count, dim] */
     float *wide;   /* q, k, v, o of [count, heads * head_dim], or two of [count, ffn_dim] */
-    float *heads;  /* ith_text_attention_work */
 } text_run;
 
 static int64_t wide_floats(const ith_text_config *config)
@@ -204,16 +204,16 @@ static int64_t wide_floats(const ith_text_config *config)
     return ith_max64(4 * config->heads * config->head_dim, 2 * config->ffn_dim);
 }
 
-static int64_t run_floats(const ith_text_config *config, int64_t count, int threads)
+static int64_t run_floats(const ith_text_config *config, int64_t count)
 {
-    return count * (2 * config->dim + wide_floats(config)) + ith_text_attention_work(config, count, threads);
+    return count * (2 * config->dim + wide_floats(config));
 }
 
 static void normalise(const text_run *r, const float *weight, float *y)
 {
     int64_t dim = r->encoder->config.dim;
     float eps = (float)r->encoder->config.eps;
-#pragma omp parallel for schedule(static) num_threads(r->threads)
+#pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < r->count; i++)
         r->rowops->rms_norm(y + i * dim, r->x + i * dim, weight, dim, eps);
 }
@@ -221,7 +221,7 @@ static void normalise(const text_run *r, const float *weight, float *y)
 static void add_to_x(const text_run *r)
 {
     int64_t dim = r->encoder->config.dim;
-#pragma omp parallel for schedule(static) num_threads(r->threads)
+#pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < r->count; i++)
         r->rowops->add_gated(r->x + i * dim, r->added + i * dim, NULL, dim);
 }
@@ -247,8 +247,9 @@ static ith_status add_attention(ith_context *context, const text_run *r, const t
         status = run_linear(context, r, layer, V, r->normed, v);
     if (status)
         return status;
-    ith_text_attention(config, r->rowops, r->count, q, k, v, layer->bias_table, r->threads, r->heads, o);
-    status = run_linear(context, r, layer, O, o, r->added);
+    status = ith_text_attention_run(r->attention, q, k, v, layer->bias_table, o);
+    if (!status)
+        status = run_linear(context, r, layer, O, o, r->added);
     if (!status)
         add_to_x(r);
     return status;
@@ -265,7 +266,7 @@ static ith_status add_feed_forward(ith_context *context, const text_run *r, cons
         status = run_linear(context, r, layer, WI_1, r->normed, up);
     if (status)
         return status;
-#pragma omp parallel for schedule(static) num_threads(r->threads)
+#pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < r->count; i++)
         r->rowops->gelu_tanh_mul(gate + i * width, gate + i * width, up + i * width, width);
     status = run_linear(context, r, layer, WO, gate, r->added);
@@ -302,15 +303,14 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
     ith_status status = check_ids(context, config, ids, count);
     if (status)
         return status;
-    int threads = omp_get_max_threads();
-    float *work = ith_alloc(context, run_floats(config, count, threads), sizeof *work, "the text encoder's work space");
+    text_run r = {.encoder = encoder, .rowops = ith_rowops_choose(ith_context_cpu(context)), .count = count, .x = rows};
+    float *work = ith_alloc(context, run_floats(config, count), sizeof *work, "the text encoder's work space");
     if (!work)
         return ITH_ERR_MEMORY;
-    text_run r = {encoder, ith_rowops_choose(ith_context_cpu(context)), count, threads, rows, NULL, NULL, NULL, NULL};
     r.normed = work;
     r.added = r.normed + count * config->dim;
     r.wide = r.added + count * config->dim;
-    r.heads = r.wide + count * wide_floats(config);
+    status = ith_text_attention_create(context, config, count, &r.attention);
     embed(encoder, ids, count, rows);
     for (int64_t i = 0; i < config->layers && !status; i++) {
         status = add_attention(context, &r, &encoder->layers[i]);
@@ -319,6 +319,7 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
     }
     if (!status)
         normalise(&r, encoder->final_norm, rows);
+    ith_text_attention_free(context, &r.attention);
     ith_free(context, work);
     return status;
 }
@@ -331,7 +332,8 @@ static int64_t product_bytes(int64_t in, int64_t count, int threads)
     return ith_round_up(count, 64) * in * 4 + threads * (int64_t)(64 * 1024 * 4);
 }
 
-int64_t ith_text_encoder_bytes(const ith_text_config *config, ith_precision precision, int64_t count)
+ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_precision precision,
+                                  int64_t count, int64_t *bytes)
 {
     int threads = omp_get_max_threads();
     int64_t layer = (2 * config->dim + config->buckets * config->heads) * 4 + (int64_t)sizeof(text_layer), product = 0;
@@ -341,5 +343,8 @@ int64_t ith_text_encoder_bytes(const ith_text_config *config, ith_precision prec
         layer += ith_linear_bytes(in, out, precision);
         product = ith_max64(product, product_bytes(in, count, threads));
     }
-    return config->layers * layer + config->dim * 4 + run_floats(config, count, threads) * 4 + product;
+    int64_t attention = 0;
+    ith_status status = ith_text_attention_bytes(context, config, count, &attention);
+    *bytes = config->layers * layer + config->dim * 4 + run_floats(config, count) * 4 + attention + product;
+    return status;
 }

@@ -23,7 +23,8 @@ const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
 /* ids [count] -> rows [count, dim], f32. */
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                            float *rows);
-/* Bytes of weights and of the work for `count` ids. */
-int64_t ith_text_encoder_bytes(const ith_text_config *config, ith_precision precision, int64_t count);
+/* *bytes: of weights and of the work for `count` ids. */
+ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_precision precision,
+                                  int64_t count, int64_t *bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* Checkpoints with one thing wrong: each is refused when the folder is opened, by a sentence that names the file and the
- * tensor or key. */
+/* Checkpoints with one thing wrong: each is refused when the folder is opened, by a sentence that names the file and
+ * the tensor or key. */
 #include "base/context.h"
 #include "support/temporary.h"
 

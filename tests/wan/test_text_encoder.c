@@ -149,7 +149,9 @@ static void memory_is_predicted(void **state)
         int32_t ids[512] = {0};
         float *rows = malloc(512 * 128 * sizeof *rows);
         assert_int_equal(ith_text_encode(own, encoder, ids, counts[i], rows), ITH_OK);
-        int64_t predicted = ith_text_encoder_bytes(ith_text_encoder_config(encoder), ITH_PRECISION_F32, counts[i]);
+        int64_t predicted = 0;
+        check(own,
+              ith_text_encoder_bytes(own, ith_text_encoder_config(encoder), ITH_PRECISION_F32, counts[i], &predicted));
         int64_t peak = ith_context_memory(own).peak_bytes, slack = 4 << 20; /* what packing weights takes for a while */
         print_message("%d tokens: predicted %.2f MiB, peak %.2f MiB\n", (int)counts[i], (double)predicted / 1048576,
                       (double)peak / 1048576);
