@@ -8,6 +8,9 @@ const ith_keyops *ith_keyops_choose(uint32_t cpu)
         return &ith_keyops_avx512;
     if (cpu & ITH_CPU_AVX2)
         return &ith_keyops_avx2;
+#elif defined(__aarch64__)
+    if (cpu & ITH_CPU_NEON)
+        return &ith_keyops_neon;
 #else
     (void)cpu;
 #endif

@@ -30,6 +30,8 @@ typedef struct ith_keyops {
 extern const ith_keyops ith_keyops_ref;
 #if defined(__x86_64__)
 extern const ith_keyops ith_keyops_avx2, ith_keyops_avx512;
+#elif defined(__aarch64__)
+extern const ith_keyops ith_keyops_neon;
 #endif
 
 /* The best for ith_cpu_feature bits. Never NULL. */

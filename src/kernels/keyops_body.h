@@ -314,6 +314,8 @@ static inline void dots_of(float *dot, float *square, const float *y, const void
         vec dot_vecs[LANES], square_vecs[LANES];
         for (int row = 0; row < LANES; row++) {
             dot_vecs[row] = square_vecs[row] = vec_set(0.0f);
+            if (row + AHEAD < rows - first)
+                fetch(x[first + row + AHEAD], n * bytes_of(dtype));
             if (row < here)
                 dot_folded(dot_vecs + row, square_vecs + row, y, x[first + row], dtype, n);
         }

@@ -49,7 +49,7 @@ static int tables(const ith_keyops *out[TABLES])
     out[count++] = ith_keyops_choose(ITH_CPU_BASELINE);
     if (cpu & ITH_CPU_AVX2)
         out[count++] = ith_keyops_choose(ITH_CPU_BASELINE | ITH_CPU_AVX2);
-    if (cpu & ITH_CPU_AVX512)
+    if (cpu & (ITH_CPU_AVX512 | ITH_CPU_NEON))
         out[count++] = ith_keyops_choose(cpu);
     return count;
 }
@@ -156,6 +156,19 @@ static void check_dots(const ith_keyops *ops, const ith_keyops *first, const flo
     }
 }
 
+static void choice_follows_the_cpu(void **state)
+{
+    (void)state;
+    assert_string_equal(ith_keyops_choose(0)->name, "ref");
+    assert_string_equal(ith_keyops_choose(ITH_CPU_BASELINE)->name, "ref");
+#if defined(__x86_64__)
+    assert_string_equal(ith_keyops_choose(ITH_CPU_BASELINE | ITH_CPU_AVX2)->name, "avx2");
+    assert_string_equal(ith_keyops_choose(ITH_CPU_AVX2 | ITH_CPU_AVX512)->name, "avx512");
+#elif defined(__aarch64__)
+    assert_string_equal(ith_keyops_choose(ITH_CPU_BASELINE | ITH_CPU_NEON)->name, "neon");
+#endif
+}
+
 static void rows_of_every_size(void **state)
 {
     (void)state;
@@ -218,6 +231,7 @@ static void extremes_show(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(choice_follows_the_cpu),
         cmocka_unit_test(rows_of_every_size),
         cmocka_unit_test(extremes_show),
     };
