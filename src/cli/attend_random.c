@@ -25,17 +25,21 @@ static float next_normal(uint64_t *state)
     return ((float)sum + 2.0f - 0x1p17f) * (0x1p-16f * 1.7320508f);
 }
 
-/* `count` normal numbers of a type; NULL if there is no memory. */
-static void *make_tensor(ith_context *context, ith_attend_whole *whole, int64_t count, uint64_t seed)
+/* [.., heads, D], `count` normal numbers of a type whose deviation grows from 1 in the first head to `deviation` in the
+ * last; NULL if there is no memory. */
+static void *make_tensor(ith_context *context, ith_attend_whole *whole, int64_t count, uint64_t seed, double deviation)
 {
     enum { PIECE = 4096 };
-    float values[PIECE];
-    int64_t bytes = ith_dtype_bytes(whole->problem.dtype);
+    float values[PIECE], size = 1;
+    int64_t bytes = ith_dtype_bytes(whole->problem.dtype), D = whole->problem.head_dim, heads = whole->problem.heads;
     char *tensor = ith_attend_own(whole, count * bytes);
     for (int64_t i = 0; tensor && i < count; i += PIECE) {
         int64_t piece = count - i < PIECE ? count - i : PIECE;
-        for (int64_t j = 0; j < piece; j++)
-            values[j] = next_normal(&seed);
+        for (int64_t j = 0; j < piece; j++) {
+            if ((i + j) % D == 0 && deviation != 1)
+                size = (float)pow(deviation, heads > 1 ? (double)((i + j) / D % heads) / (double)(heads - 1) : 1);
+            values[j] = size * next_normal(&seed);
+        }
         if (ith_tensor_from_f32(context, values, piece, whole->problem.dtype, tensor + i * bytes))
             return NULL;
     }
@@ -79,15 +83,15 @@ static bool make_mask(ith_attend_whole *whole, uint64_t seed)
     return mask != NULL;
 }
 
-int ith_attend_make_random(ith_context *context, uint64_t seed, ith_attend_whole *whole)
+int ith_attend_make_random(ith_context *context, uint64_t seed, double deviation, ith_attend_whole *whole)
 {
     ith_attn_problem *p = &whole->problem;
     ith_attn_tensors *t = &whole->tensors;
     ith_attend_set_strides(p);
     int64_t q_count = p->batch * p->q_batch_stride, kv_count = p->batch * p->k_batch_stride;
-    bool good = (t->q = make_tensor(context, whole, q_count, next(&seed))) &&
-                (t->k = make_tensor(context, whole, kv_count, next(&seed))) &&
-                (t->v = make_tensor(context, whole, kv_count, next(&seed)));
+    bool good = (t->q = make_tensor(context, whole, q_count, next(&seed), deviation)) &&
+                (t->k = make_tensor(context, whole, kv_count, next(&seed), 1)) &&
+                (t->v = make_tensor(context, whole, kv_count, next(&seed), 1));
     good = good && (!p->has_kv_lengths || make_lengths(whole, next(&seed)));
     good = good && (!p->has_key_bias || make_key_bias(whole, next(&seed)));
     good = good && (!p->mask || make_mask(whole, next(&seed)));

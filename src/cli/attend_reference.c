@@ -232,35 +232,49 @@ void ith_attend_found(const ith_attend_whole *whole, ith_attend_rows *rows)
 
 /* ---- Differences ------------------------------------------------------------------------------------------------- */
 
-/* Of rows [begin, begin + count) of all heads' rows. */
-static double relative_l2(int64_t D, const ith_attend_rows *rows, const ith_attend_rows *exact, int64_t begin,
-                          int64_t count)
+typedef struct squares {
+    double difference, size;
+} squares;
+
+/* Adds those of head problem n. */
+static void add_squares(const ith_attn_problem *problem, const ith_attend_rows *rows, const ith_attend_rows *exact,
+                        int64_t n, squares *sums)
 {
-    double difference = 0, size = 0;
-    for (int64_t row = begin; row < begin + count; row++)
+    int64_t D = problem->head_dim;
+    for (int64_t row = n * rows->count; row < (n + 1) * rows->count; row++)
         for (int64_t i = row * D; i < (row + 1) * D; i++) {
             double d = rows->o[i] - exact->o[i];
-            if (exact->lse[row] == -INFINITY && rows->o[i] != 0)
-                return INFINITY;
-            difference += d * d;
-            size += exact->o[i] * exact->o[i];
+            sums->difference += exact->lse[row] == -INFINITY && rows->o[i] != 0 ? INFINITY : d * d;
+            sums->size += exact->o[i] * exact->o[i];
         }
-    if (difference == 0)
-        return 0;
-    double error = sqrt(difference / size);
+}
+
+static double relative(const squares *sums)
+{
+    double error = sums->difference == 0 ? 0 : sqrt(sums->difference / sums->size);
     return isnan(error) ? INFINITY : error;
 }
 
 double ith_attend_error(const ith_attn_problem *problem, const ith_attend_rows *rows, const ith_attend_rows *exact,
                         int64_t n)
 {
-    return relative_l2(problem->head_dim, rows, exact, n * rows->count, rows->count);
+    squares sums = {0};
+    add_squares(problem, rows, exact, n, &sums);
+    return relative(&sums);
 }
 
 double ith_attend_error_of_all(const ith_attn_problem *problem, const ith_attend_rows *rows,
-                               const ith_attend_rows *exact)
+                               const ith_attend_rows *exact, double most_lse)
 {
-    return relative_l2(problem->head_dim, rows, exact, 0, problem->batch * problem->heads * rows->count);
+    squares sums = {0};
+    for (int64_t n = 0; n < problem->batch * problem->heads; n++) {
+        double most = -INFINITY;
+        for (int64_t row = n * rows->count; row < (n + 1) * rows->count; row++)
+            most = fmax(most, exact->lse[row]);
+        if (most <= most_lse)
+            add_squares(problem, rows, exact, n, &sums);
+    }
+    return relative(&sums);
 }
 
 double ith_attend_lse_error(const ith_attn_problem *problem, const ith_attend_rows *rows, const ith_attend_rows *exact)

@@ -28,9 +28,9 @@ void ith_attend_found(const ith_attend_whole *whole, ith_attend_rows *rows);
  * with no key. */
 double ith_attend_error(const ith_attn_problem *problem, const ith_attend_rows *rows, const ith_attend_rows *exact,
                         int64_t n);
-/* The same over all heads together. */
+/* The same over all heads together that have no lse above most_lse. */
 double ith_attend_error_of_all(const ith_attn_problem *problem, const ith_attend_rows *rows,
-                               const ith_attend_rows *exact);
+                               const ith_attend_rows *exact, double most_lse);
 /* The largest difference of lse in units of max(1, |lse|); infinity unless the same rows have no key. */
 double ith_attend_lse_error(const ith_attn_problem *problem, const ith_attend_rows *rows, const ith_attend_rows *exact);
 

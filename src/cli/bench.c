@@ -153,7 +153,7 @@ static int make_tensors(ith_bench *bench)
     for (int i = 0; i < bench->problem_count; i++) {
         ith_bench_problem *x = &bench->problems[i];
         const ith_attn_problem *p = &x->whole.problem;
-        int code = ith_attend_make_random(bench->context, (uint64_t)i, &x->whole);
+        int code = ith_attend_make_random(bench->context, (uint64_t)i, 1, &x->whole);
         if (code)
             return code;
         if (!ith_attend_rows_create(p, sample_rows, &x->exact) || !ith_attend_rows_create(p, sample_rows, &x->found) ||

@@ -7,6 +7,7 @@
 
 #include "cli.h"
 
+#include <math.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,7 +15,9 @@
 #include <stdlib.h>
 
 enum { PEAKS_MAX = 16 };
-static const double PEAK_SECONDS = 0.05;
+
+/* A peak is measured for a fifth of the time that the row took, within these. */
+static const double PEAK_SECONDS_MIN = 0.05, PEAK_SECONDS_MAX = 0.5;
 
 /* What one rank knows of the row at hand. */
 typedef struct rank_note {
@@ -71,13 +74,13 @@ static void find_peaks(bench_run *run, ith_context *context)
             run->peaks[run->peak_count++] = i;
 }
 
-static double measure_peak(const bench_run *run, ith_context *context)
+static double measure_peak(const bench_run *run, ith_context *context, double row_seconds)
 {
     const char *name;
     bool counts;
-    double rate, best = 0;
+    double rate, best = 0, seconds = fmin(fmax(row_seconds / 5, PEAK_SECONDS_MIN), PEAK_SECONDS_MAX);
     for (int i = 0; i < run->peak_count; i++)
-        if (ith_peak_rate(context, run->peaks[i], run->bench->threads, PEAK_SECONDS / run->peak_count, &name, &counts,
+        if (ith_peak_rate(context, run->peaks[i], run->bench->threads, seconds / run->peak_count, &name, &counts,
                           &rate) &&
             rate > best)
             best = rate;
@@ -156,7 +159,7 @@ static void compare(ith_bench_row *row)
     ith_bench_problem *x = row->problem;
     ith_attend_gather_lse(&x->whole, row->ranks);
     ith_attend_found(&x->whole, &x->found);
-    row->rel_l2 = ith_attend_error_of_all(&x->whole.problem, &x->found, &x->exact);
+    row->rel_l2 = ith_attend_error_of_all(&x->whole.problem, &x->found, &x->exact, INFINITY);
 }
 
 /* Repeat -1 warms up. */
@@ -174,7 +177,7 @@ static bool run_repeat(bench_rank *r, int repeat)
             compare(row);
         } else {
             row->seconds[repeat] = seconds;
-            row->peaks[repeat] = measure_peak(r->run, r->context);
+            row->peaks[repeat] = measure_peak(r->run, r->context, seconds);
         }
         ith_progress_show(&bench->progress, 0, (int64_t)(repeat + 1) * bench->row_count + i + 1,
                           (int64_t)(bench->repeats + 1) * bench->row_count);

@@ -49,7 +49,7 @@ static double rate_of(ith_context *context, const char *kernel, ith_dtype type, 
     int threads_before = omp_get_max_threads();
     omp_set_num_threads(threads);
     if (!ith_plan_create(context, &whole.problem, &options, NULL, &plan) &&
-        !ith_attend_make_random(context, 0, &whole)) {
+        !ith_attend_make_random(context, 0, 1, &whole)) {
         double seconds = time_plan(plan, &whole.tensors, KERNEL_SECONDS);
         rate = seconds > 0 ? 1e-9 * ith_attend_operations(&whole.problem) / seconds : 0;
     }

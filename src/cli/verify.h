@@ -9,11 +9,11 @@
 
 typedef struct ith_verify_plan {
     ith_attn_options options;
-    ith_plan_info info;          /* as predicted */
-    double error, bound;         /* relative L2 of o, of one head or of all, where it comes nearest to its bound */
-    double lse_error, lse_bound; /* in units of max(1, |lse|) */
-    bool repeats;                /* a second execution gives the same bits */
-    bool has_single, is_single;  /* whether it should have the bits of the single rank, and has */
+    ith_plan_info info;         /* as predicted */
+    double error, bound;        /* relative L2 of o, of one head or of all, where it comes nearest to its bound */
+    double lse_error;           /* in units of max(1, |lse|), as the bound is */
+    bool repeats;               /* a second execution gives the same bits */
+    bool has_single, is_single; /* whether it should have the bits of the single rank, and has */
     bool passed;
     char why[256]; /* it failed; "" if a figure above says so */
 } ith_verify_plan;
@@ -24,14 +24,16 @@ typedef struct ith_verify {
     int ranks, threads;
     const char *kernel; /* only this one; NULL: all that are usable */
     uint64_t seed;
+    double deviation;                      /* of the logits in the last head */
     ith_attend_whole first, again, single; /* results of two executions and of the single rank; inputs are first's */
-    ith_attend_rows exact, plain, found;
+    ith_attend_rows exact, found;
+    double *bounds, lse_bound; /* of the error in each head problem, and of lse */
     ith_verify_plan *plans;
     int count, room;
 } ith_verify;
 
-/* Makes the problem's tensors and what they should come to; v->first.problem and the members above it are set. Prints
- * what is wrong and returns an exit status; free in any case. */
+/* Makes the problem's tensors and what they should come to; v->first.problem and the members above `first` are set.
+ * Prints what is wrong and returns an exit status; free in any case. */
 int ith_verify_prepare(ith_verify *v);
 /* Fills in plans: those that differ and are legal, each single plan before those that are compared with it. */
 int ith_verify_list(ith_verify *v);

@@ -64,7 +64,7 @@ void ith_verify_print(const ith_verify *v)
         print_plan(&v->plans[i]);
 }
 
-static json_t *plan_json(const ith_verify_plan *plan)
+static json_t *plan_json(const ith_verify *v, const ith_verify_plan *plan)
 {
     const ith_plan_info *info = &plan->info;
     json_t *row = json_pack("{s:s, s:i, s:i, s:i, s:s, s:i, s:b, s:s, s:b, s:s, s:s}", "strategy",
@@ -73,11 +73,11 @@ static json_t *plan_json(const ith_verify_plan *plan)
                             !info->unfolded, "softmax", ith_softmax_name(info->softmax), "smoothing",
                             info->softmax == ITH_SOFTMAX_FIXED_M && !info->unsmoothed, "exchange", exchange_text(plan),
                             "kernel", info->kernel);
-    json_t *verdict = json_pack("{s:o, s:f, s:o, s:f, s:b, s:o, s:s}", "error", ith_cli_json_number(plan->error),
-                                "bound", plan->bound, "lse_error", ith_cli_json_number(plan->lse_error), "lse_bound",
-                                plan->lse_bound, "repeats", plan->repeats, "same_as_single",
-                                plan->has_single ? json_boolean(plan->is_single) : json_null(), "verdict",
-                                plan->passed ? "ok" : "failed");
+    json_t *verdict =
+        json_pack("{s:o, s:f, s:o, s:f, s:b, s:o, s:s}", "error", ith_cli_json_number(plan->error), "bound",
+                  plan->bound, "lse_error", ith_cli_json_number(plan->lse_error), "lse_bound", v->lse_bound, "repeats",
+                  plan->repeats, "same_as_single", plan->has_single ? json_boolean(plan->is_single) : json_null(),
+                  "verdict", plan->passed ? "ok" : "failed");
     if (row)
         json_object_update_new(row, verdict);
     if (row && *plan->why)
@@ -90,7 +90,7 @@ json_t *ith_verify_json(const ith_verify *v)
     const ith_attn_problem *p = &v->first.problem;
     json_t *plans = json_array();
     for (int i = 0; i < v->count; i++)
-        json_array_append_new(plans, plan_json(&v->plans[i]));
+        json_array_append_new(plans, plan_json(v, &v->plans[i]));
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:i, s:o}", "batch", (json_int_t)p->batch, "heads",
                      (json_int_t)p->heads, "kv_heads", (json_int_t)p->kv_heads, "queries", (json_int_t)p->q_len, "keys",
                      (json_int_t)p->kv_len, "head_dim", (json_int_t)p->head_dim, "dtype", ith_dtype_name(p->dtype),
