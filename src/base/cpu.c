@@ -5,6 +5,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* GCC 12's __builtin_cpu_supports knows neither F16C for clang nor AVX512-FP16 for both: leaf 7 does. */
 static bool leaf7(unsigned subleaf, unsigned eax_bit, unsigned edx_bit)
@@ -21,6 +23,33 @@ static bool has_f16c(void)
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
 
+/* Does the operating system keep the state of AMX tiles when it switches threads? */
+static bool saves_tiles(void)
+{
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE))
+        return false;
+    unsigned low, high, tiles = 3u << 17; /* their configuration and their data */
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & tiles) == tiles;
+}
+
+/* Linux lets a process use tiles that asks once, for all its threads; a second time changes nothing. */
+static bool may_use_tiles(void)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+
+static bool has_amx_bf16(void)
+{
+    return leaf7(0, 0, 1u << 24) && leaf7(0, 0, 1u << 22) && saves_tiles() && may_use_tiles();
+}
+
 uint32_t ith_cpu_detect(void)
 {
     uint32_t features = ITH_CPU_BASELINE;
@@ -35,6 +64,8 @@ uint32_t ith_cpu_detect(void)
             features |= ITH_CPU_AVX512_BF16;
         if (leaf7(0, 0, 1u << 23))
             features |= ITH_CPU_AVX512_FP16;
+        if (has_amx_bf16())
+            features |= ITH_CPU_AMX_BF16;
     }
     return features;
 }
@@ -52,7 +83,7 @@ uint32_t ith_cpu_detect(void)
 
 const char *ith_cpu_describe(uint32_t features, char *text, size_t text_bytes)
 {
-    static const char *const names[] = {"baseline", "avx2", "avx512", "avx512_bf16", "avx512_fp16", "neon"};
+    static const char *const names[] = {"baseline", "avx2", "avx512", "avx512_bf16", "avx512_fp16", "neon", "amx_bf16"};
     size_t length = 0;
     if (text_bytes)
         text[0] = '\0';
