@@ -1,5 +1,6 @@
-/* Strategy and mesh. One rank, or replicated keys: single. Otherwise ulysses if there are heads for every rank, since
- * it sends least; else as many ranks on the ulysses axis as there are heads for, and the rest on the ring. */
+/* Strategy and mesh. One rank, or replicated keys: single. Otherwise as many ranks on the ulysses axis as there are
+ * heads for, since ulysses sends least and has the bits of one rank, and the rest on the ring; unless heads come out so
+ * uneven that ranks would wait for others (40 heads on 16 ranks: 8 x 2 instead of 16). */
 #include "choose.h"
 
 #include "../base/size.h"
@@ -11,6 +12,18 @@ static int divisor_below(int n, int64_t most)
     while (n % best)
         best--;
     return (int)best;
+}
+
+/* A rank that has most may have so much more than the average, in percent, before a smaller axis is preferred. */
+#define UNEVEN_PERCENT 15
+
+/* The longest ulysses axis that divides the ranks and shares the problems out evenly enough. */
+static int balanced_axis(int ranks, int64_t problems)
+{
+    for (int64_t axis = divisor_below(ranks, problems); axis > 1; axis = divisor_below(ranks, axis - 1))
+        if ((double)ith_div_up(problems, axis) * (double)axis * 100 <= (double)problems * (100 + UNEVEN_PERCENT))
+            return (int)axis;
+    return 1;
 }
 
 /* One axis is given: the other follows. */
@@ -35,7 +48,7 @@ static void default_mesh(ith_strategy strategy, int ranks, int64_t problems, int
             square++;
         *ulysses = divisor_below(ranks, ith_min64(square, problems));
     } else if (strategy == ITH_STRATEGY_AUTO) {
-        *ulysses = divisor_below(ranks, problems);
+        *ulysses = balanced_axis(ranks, problems);
     } else {
         *ulysses = ranks;
     }

@@ -20,7 +20,8 @@ static void choices_are_made(void **state)
     } rows[] = {
         {1, 3, ITH_STRATEGY_AUTO, 0, 0, "single over 1 rank, ulysses 1 x ring 1"},
         {1, 3, ITH_STRATEGY_ULYSSES_RING, 1, 1, "single over 1 rank, ulysses 1 x ring 1"},
-        {4, 3, ITH_STRATEGY_AUTO, 0, 0, "ulysses over 4 ranks, ulysses 4 x ring 1"}, /* 6 problems */
+        {4, 4, ITH_STRATEGY_AUTO, 0, 0, "ulysses over 4 ranks, ulysses 4 x ring 1"},      /* 8 problems */
+        {4, 3, ITH_STRATEGY_AUTO, 0, 0, "ulysses_ring over 4 ranks, ulysses 2 x ring 2"}, /* 6 */
         {4, 1, ITH_STRATEGY_AUTO, 0, 0, "ulysses_ring over 4 ranks, ulysses 2 x ring 2"},
         {3, 1, ITH_STRATEGY_AUTO, 0, 0, "ring over 3 ranks, ulysses 1 x ring 3"},
         {4, 1, ITH_STRATEGY_AUTO, 4, 0, "ulysses over 4 ranks, ulysses 4 x ring 1"},
