@@ -79,23 +79,19 @@ static inline vec vec_load_f16(const uint16_t *x)
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x)));
 }
 
-/* 2^(s - m) = 2^(n - m) 2^f, n = round(s), f = s - n in [-1/2, 1/2]: a polynomial of degree 5 with P(0) = 1, minimax in
- * relative error (9e-8). Adding `shifter` = 1.5 2^23 + 127 - m leaves n - m + 127 in the low bits, 2^(n - m) when they
- * are the exponent; below 2^-127 that is 0. */
-typedef struct vec_exp2_row {
-    vec shifter, lowest;
-} vec_exp2_row;
-
-static inline vec_exp2_row vec_exp2_from(float m)
+/* 2^(s - m), m an integer: 2^(n - m) 2^f, n = round(s), f = s - n in [-1/2, 1/2]: a polynomial of degree 5 with P(0) =
+ * 1, minimax in relative error (9e-8). Adding `shifter` = 1.5 2^23 + 127 - m leaves n - m + 127 in the low bits, 2^(n -
+ * m) when they are the exponent; below 2^-127 that is 0. An m for which the shifter has no bits is taken off before: s
+ * has no more of them. */
+static inline vec vec_exp2_whole(vec s, vec m)
 {
-    return (vec_exp2_row){vec_set(0x1.8p23f + 127.0f - m), vec_set(m - 127.0f)};
-}
-
-static inline vec vec_exp2_of(vec s, const vec_exp2_row *row)
-{
-    vec x = vmaxq_f32(row->lowest, s); /* NaN where s is */
-    vec shifted = vec_add(x, row->shifter);
-    vec f = vec_sub(x, vec_sub(shifted, row->shifter));
+    uint32x4_t beyond = vcgtq_f32(vec_mul(m, m), vec_set(0x1p40f));
+    vec far = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(m), beyond));
+    vec near = vec_sub(m, far);
+    vec shifter = vec_sub(vec_set(0x1.8p23f + 127.0f), near);
+    vec x = vmaxq_f32(vec_sub(near, vec_set(127.0f)), vec_sub(s, far)); /* NaN where s is */
+    vec shifted = vec_add(x, shifter);
+    vec f = vec_sub(x, vec_sub(shifted, shifter));
     vec p = vec_fma(f, vec_set(1.3264728477e-3f), vec_set(9.6715129912e-3f));
     p = vec_fma(p, f, vec_set(5.5507335812e-2f));
     p = vec_fma(p, f, vec_set(2.4022242427e-1f));
@@ -106,8 +102,7 @@ static inline vec vec_exp2_of(vec s, const vec_exp2_row *row)
 
 static inline vec vec_exp2(vec x)
 {
-    vec_exp2_row row = vec_exp2_from(0.0f);
-    return vec_exp2_of(x, &row);
+    return vec_exp2_whole(x, vec_set(0.0f));
 }
 
 static inline void vec_transpose(vec x[LANES])
