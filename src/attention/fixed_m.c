@@ -22,7 +22,7 @@
 #define OFFSET_ERROR 0x1p-15 /* of the rounding of m to f32 where the gate is passed */
 
 /* What one piece of a shard's keys says, besides its sum. */
-typedef struct key_piece {
+typedef struct ith_key_piece {
     int64_t count;   /* of keys that are not masked */
     float magnitude; /* max |v| */
     float distance;  /* max |k_j - k'_r|^2 */

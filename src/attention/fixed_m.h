@@ -28,15 +28,15 @@ typedef struct ith_fixed_m {
     const struct ith_keyops *ops;
     int ranks; /* that take the same branch */
     double c;
-    int64_t pieces, q_pieces; /* of the longest shard and of a query problem */
-    int64_t together;         /* key problems that are gone through at a time */
-    double *sums;             /* [together, pieces, head_dim] */
-    struct key_piece *keys;   /* [keys_count, pieces] */
-    float *queries;           /* [problems, q_pieces]: the largest |q_i|^2 */
-    float *own, *all;         /* what a rank knows of its shard, and what all know: [ranks] of it */
-    float *means;             /* [keys_count, head_dim]: k' */
-    double *bounds;           /* [keys_count]: at least max_j |k_j - k'|, with room for the rounding of c q_i . k' */
-    bool *applies;            /* [problems] */
+    int64_t pieces, q_pieces;   /* of the longest shard and of a query problem */
+    int64_t together;           /* key problems that are gone through at a time */
+    double *sums;               /* [together, pieces, head_dim] */
+    struct ith_key_piece *keys; /* [keys_count, pieces] */
+    float *queries;             /* [problems, q_pieces]: the largest |q_i|^2 */
+    float *own, *all;           /* what a rank knows of its shard, and what all know: [ranks] of it */
+    float *means;               /* [keys_count, head_dim]: k' */
+    double *bounds;             /* [keys_count]: at least max_j |k_j - k'|, with room for the rounding of c q_i . k' */
+    bool *applies;              /* [problems] */
 } ith_fixed_m;
 
 /* The most that a later ith_fixed_m_prepare may bring. */
@@ -50,8 +50,8 @@ void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shap
                          ith_fixed_m *out);
 
 /* Reads all queries and keys of `heads` once or twice, on all of the setting's threads; `own` is this rank's shard of
- * its ring. Collective over ring_comm: one all-gather, after which every rank of a ring has the same offsets and takes
- * the same branch. */
+ * its ring. Collective over ring_comm, or over all ranks if replicated_kv: one all-gather, after which every rank has
+ * the same offsets and takes the same branch. */
 ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const ith_queries *queries,
                                const ith_shard *own, const ith_attn_tensors *tensors);
 

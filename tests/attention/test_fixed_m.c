@@ -701,6 +701,8 @@ static void nothing_at_all_goes_online(void **state)
         case_alloc(&c);
         fill(&c, DATA_RANDOM);
         assert_passing(&c, which == 1 ? 0x00 : 0xff);
+        c.first = 3, c.count = 0; /* a rank without heads */
+        run(&c, 2);
         case_free(&c);
     }
 }
