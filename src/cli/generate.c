@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TRACE_EVENTS (1 << 18)
+
 /* In the order of ith_stage. */
 static const ith_progress_stage stages[] = {
     {"load", "part", false}, {"text", "prompt", false}, {"denoise", "step", true}, {"decode", "frame", false}};
@@ -88,7 +90,10 @@ static int check_names(ith_generation *g)
         return ith_cli_error("%s", ith_context_error(g->context));
     if (ith_video_check_path(g->media_context, g->settings.output))
         return ith_cli_error("%s", ith_context_error(g->media_context));
-    return g->settings.dump ? check_writable(g->settings.dump) : ITH_EXIT_DONE;
+    int code = g->settings.dump ? check_writable(g->settings.dump) : ITH_EXIT_DONE;
+    if (!code && g->settings.trace)
+        code = check_writable(g->settings.trace);
+    return code;
 }
 
 static int open_model(ith_generation *g)
@@ -161,6 +166,14 @@ static int finish_video(ith_generation *g)
     return status ? ITH_EXIT_FAILED : ITH_EXIT_DONE;
 }
 
+/* Also of a run that failed or was stopped. */
+static int save_trace(ith_generation *g, int code)
+{
+    if (!g->settings.trace || !ith_trace_save(g->context, g->settings.trace))
+        return code;
+    return ith_cli_error("%s", ith_context_error(g->context));
+}
+
 static int run(ith_generation *g)
 {
     struct stat before = {0};
@@ -168,6 +181,8 @@ static int run(ith_generation *g)
         before = (struct stat){0};
     if (!g->settings.quiet)
         ith_generate_announce(g);
+    if (g->settings.trace && ith_trace_start(g->context, TRACE_EVENTS))
+        return ith_cli_error("%s", ith_context_error(g->context));
     ith_interrupt_watch();
     ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
     ith_status status = ith_pipeline_generate(g->pipeline, &g->options, &g->report);
@@ -176,11 +191,11 @@ static int run(ith_generation *g)
     ith_video_discard(&g->writer);
     bool saved = is_new(g->latents_path, &before);
     if (code)
-        return explain_failure(g, saved);
+        return save_trace(g, explain_failure(g, saved));
     if (saved && !g->settings.keep_latents)
         unlink(g->latents_path);
     g->total_seconds = ith_cli_seconds() - g->start;
-    return ith_generate_summarise(g);
+    return save_trace(g, ith_generate_summarise(g));
 }
 
 int ith_cli_generate(int argc, char **argv)

@@ -10,7 +10,7 @@
 #include <ithaca/wan.h>
 
 typedef struct ith_generate_settings {
-    const char *model, *prompt, *negative, *output, *noise, *dump, *from_latents, *strategy, *config;
+    const char *model, *prompt, *negative, *output, *noise, *dump, *from_latents, *strategy, *config, *trace;
     int64_t frames, height, width, steps, ranks, threads, ulysses, ring, crf;
     uint64_t seed;
     double shift, guidance[2], boundary, fps;

@@ -65,6 +65,8 @@ static const ith_option table[] = {
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_latents), 0, 0, NULL, 0},
     {"dump", "FILE", "Write noise, latents of every step, final and frames to a .safetensors file", ITH_OPTION_TEXT,
      ITH_FROM_CONFIG, AT(dump), 0, 0, NULL, 0},
+    {"trace", "FILE", "Write when every rank computed what for chrome://tracing or Perfetto (JSON)", ITH_OPTION_TEXT,
+     ITH_FROM_CONFIG, AT(trace), 0, 0, NULL, 0},
     {.help = "Talk:"},
     {"config", "FILE", "Read options from a YAML file; the command line counts more", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
      AT(config), 0, 0, NULL, 0},

@@ -65,10 +65,11 @@ static int add_meshes(ith_verify *v, ith_attn_options options)
         if (v->ranks % ulysses)
             continue;
         options.ulysses = ulysses, options.ring = v->ranks / ulysses;
-        options.strategy = ITH_STRATEGY_ULYSSES_RING;
-        code = add_mesh(v, options);
         options.strategy = ulysses > 1 ? ITH_STRATEGY_ULYSSES : ITH_STRATEGY_RING;
-        if (!code && (ulysses == 1 || ulysses == v->ranks))
+        if (ulysses == 1 || ulysses == v->ranks)
+            code = add_mesh(v, options);
+        options.strategy = ITH_STRATEGY_ULYSSES_RING;
+        if (!code)
             code = add_mesh(v, options);
     }
     return code;
