@@ -23,6 +23,7 @@ static inline void tiles_claim(void)
         config.row_bytes[i] = TILE_ROW_BYTES;
         config.rows[i] = TILE_ROWS;
     }
+    __asm__ volatile("" ::"m"(config)); /* GCC 12 does not know that loading a configuration reads all of it */
     _tile_loadconfig(&config);
 }
 
