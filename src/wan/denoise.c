@@ -10,6 +10,7 @@
 
 #include "../base/clock.h"
 #include "../base/context.h"
+#include "../base/trace.h"
 #include "../comm/comm.h"
 
 #include <math.h>
@@ -271,8 +272,11 @@ static ith_status denoise_rank(ith_context *context, ith_comm *comm, void *user)
     phase *p = user;
     worker w = {.context = context, .phase = p, .share = &p->shares[comm->rank], .comm = comm};
     ith_status status = worker_open(&w);
-    for (int64_t step = p->first_step; step < p->end_step && !status; step++)
+    for (int64_t step = p->first_step; step < p->end_step && !status; step++) {
+        double traced = ith_trace_begin(context);
         status = take_step(&w, step);
+        ith_trace_end(context, traced, "step", "compute");
+    }
     worker_close(&w);
     return status;
 }
@@ -283,14 +287,15 @@ static ith_status load_expert(ith_context *context, phase *p)
 {
     static const char *const folders[] = {"transformer", "transformer_2"};
     ith_denoise_job *job = p->job;
-    double start = ith_clock_seconds();
+    double start = ith_clock_seconds(), traced = ith_trace_begin(context);
     char *path = ith_model_path(context, job->model, folders[p->expert]);
     ith_status status = path ? ith_dit_load(context, path, job->precision, &p->dit) : ITH_ERR_MEMORY;
     ith_free(context, path);
+    ith_trace_end(context, traced, "load transformer", "load");
     job->report->load_seconds += ith_clock_seconds() - start;
     if (status)
         return status;
-    start = ith_clock_seconds();
+    start = ith_clock_seconds(), traced = ith_trace_begin(context);
     int branches = p->guidance > 1 ? 2 : 1;
     if (p->shape.batch == branches)
         status = ith_dit_text_create(context, p->dit, branches, job->text, job->text_count, &p->text[0]);
@@ -298,6 +303,7 @@ static ith_status load_expert(ith_context *context, phase *p)
         for (int branch = 0; branch < branches && !status; branch++)
             status =
                 ith_dit_text_create(context, p->dit, 1, &job->text[branch], &job->text_count[branch], &p->text[branch]);
+    ith_trace_end(context, traced, "text keys", "compute");
     job->report->text_seconds += ith_clock_seconds() - start;
     return status;
 }

@@ -11,6 +11,7 @@
 #include "../base/context.h"
 #include "../base/dtype.h"
 #include "../base/size.h"
+#include "../base/trace.h"
 #include "dit_run.h"
 
 #include <math.h>
@@ -244,15 +245,26 @@ static ith_status after_cross(const pass *p, int64_t first, int64_t count)
 
 typedef ith_status (*chunk_fn)(const pass *p, int64_t first, int64_t count);
 
-static ith_status for_chunks(const pass *p, chunk_fn fn)
+/* name: in the trace. */
+static ith_status for_chunks(const pass *p, const char *name, chunk_fn fn)
 {
+    double traced = ith_trace_begin(p->context);
     ith_status status = ITH_OK;
     for (int64_t first = 0; first < p->run->rows && !status; first += p->run->chunk)
         status = fn(p, first, ith_min64(p->run->chunk, p->run->rows - first));
+    ith_trace_end(p->context, traced, name, "compute");
     return status;
 }
 
 /* ---- Attention ------------------------------------------------------------------------------------------------- */
+
+static ith_status attend(const pass *p, const char *name, ith_plan *plan, const ith_attn_tensors *tensors)
+{
+    double traced = ith_trace_begin(p->context);
+    ith_status status = ith_plan_execute(plan, tensors);
+    ith_trace_end(p->context, traced, name, "compute");
+    return status;
+}
 
 static ith_status attend_self(const pass *p)
 {
@@ -261,7 +273,7 @@ static ith_status attend_self(const pass *p)
     ith_attn_tensors t = {.q = run->qkv, .o = run->o};
     t.k = (const char *)run->qkv + dim_bytes;
     t.v = (const char *)run->qkv + 2 * dim_bytes;
-    return ith_plan_execute(run->self_plan, &t);
+    return attend(p, "self attention", run->self_plan, &t);
 }
 
 /* The layer's keys and values, with as many keys as the plan has. */
@@ -284,20 +296,20 @@ static ith_status attend_text(const pass *p)
     ith_attn_tensors t = {.q = run->qkv, .o = run->o, .key_bias = run->padded_bias};
     t.k = text_layer(p);
     t.v = (const char *)t.k + p->dim * ith_dtype_bytes(run->type);
-    return ith_plan_execute(run->cross_plan, &t);
+    return attend(p, "cross attention", run->cross_plan, &t);
 }
 
 static ith_status run_layer(const pass *p)
 {
     modulate(p, p->block->modulation, ITH_DIT_MODULATIONS, p->run->e0, false);
-    ith_status status = for_chunks(p, before_self);
+    ith_status status = for_chunks(p, "qkv", before_self);
     if (!status)
         status = attend_self(p);
     if (!status)
-        status = for_chunks(p, after_self);
+        status = for_chunks(p, "project", after_self);
     if (!status)
         status = attend_text(p);
-    return status ? status : for_chunks(p, after_cross);
+    return status ? status : for_chunks(p, "ffn", after_cross);
 }
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
@@ -334,7 +346,9 @@ ith_status ith_dit_forward(ith_context *context, ith_dit_run *run, const float *
     show(&p, "patch_embedding", run->x, 0, run->rows, p.dim);
     for (p.layer = 0; p.layer < dit->config.layers && !status; p.layer++) {
         p.block = &dit->blocks[p.layer];
+        double traced = ith_trace_begin(context);
         status = run_layer(&p);
+        ith_trace_end(context, traced, "block", "compute");
     }
     return status ? status : run_head(&p, out);
 }

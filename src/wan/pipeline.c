@@ -7,6 +7,7 @@
 
 #include "../base/clock.h"
 #include "../base/context.h"
+#include "../base/trace.h"
 #include "denoise.h"
 #include "noise.h"
 
@@ -117,10 +118,11 @@ static ith_status encode_prompt(run *r, const ith_text_encoder *encoder, const c
 static ith_status encode_prompts(run *r)
 {
     ith_text_encoder *encoder = NULL;
-    double start = ith_clock_seconds();
+    double start = ith_clock_seconds(), traced = ith_trace_begin(r->context);
     char *path = ith_model_path(r->context, r->pipeline->model, "text_encoder");
     ith_status status = path ? ith_text_encoder_load(r->context, path, r->precision, &encoder) : ITH_ERR_MEMORY;
     ith_free(r->context, path);
+    ith_trace_end(r->context, traced, "load text encoder", "load");
     r->report->load_seconds += ith_clock_seconds() - start;
     if (status)
         return status;
@@ -128,7 +130,9 @@ static ith_status encode_prompts(run *r)
     const char *const texts[2] = {r->options.prompt, r->options.negative};
     start = ith_clock_seconds();
     for (int i = 0; i < prompts && !status; i++) {
+        traced = ith_trace_begin(r->context);
         status = encode_prompt(r, encoder, texts[i], i);
+        ith_trace_end(r->context, traced, "text", "compute");
         progress(r, ITH_STAGE_TEXT, i + 1, prompts);
     }
     r->report->text_seconds += ith_clock_seconds() - start;
@@ -200,9 +204,11 @@ static ith_status take_frame(void *user, int64_t index, const float *frame, int6
         return ith_fail(r->context, ITH_ERR_INTERRUPTED, "stopped before frame %lld of %lld", (long long)index + 1,
                         (long long)total);
     double start = ith_clock_seconds();
+    double traced = ith_trace_begin(r->context);
     quantise(r->rgb, frame, count);
     ith_status status =
         r->options.on_frame ? r->options.on_frame(r->options.user, index, r->rgb, height, width) : ITH_OK;
+    ith_trace_end(r->context, traced, "write frame", "write");
     r->report->decode_sink_seconds += ith_clock_seconds() - start;
     if (status)
         return status;

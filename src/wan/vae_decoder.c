@@ -10,6 +10,7 @@
 #include "vae_layers.h"
 
 #include "../base/size.h"
+#include "../base/trace.h"
 
 #include <omp.h>
 
@@ -291,8 +292,11 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
     ith_status status = create_layers(&d, height, width);
     if (!status)
         status = create_buffers(&d, height, width);
-    for (int64_t frame = 0; frame < frames && !status; frame++)
+    for (int64_t frame = 0; frame < frames && !status; frame++) {
+        double traced = ith_trace_begin(context);
         status = decode_latent(&d, latents, frames, frame);
+        ith_trace_end(context, traced, "decode", "compute");
+    }
     free_decoder(&d);
     return status;
 }

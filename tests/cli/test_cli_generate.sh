@@ -83,11 +83,50 @@ truncate -s -1 dump.safetensors
 expect 1 "dump.safetensors" "$ithaca" generate --model "$model" --from-latents dump.safetensors --output cut.mp4
 rm -r dumped noise again clip.mp4 whole dump.safetensors
 
+# A trace: what each rank did when.
+generate 0 "" clip.mp4 --ranks 2 --trace trace.json
+jq -e '[.traceEvents[] | select(.ph == "X") | .name] | (map(select(. == "step")) | length == 6) and
+    (map(select(. == "block")) | length == 36) and (map(select(. == "decode")) | length == 2) and
+    (["text", "qkv", "self attention", "cross attention", "ffn"] - . == [])' trace.json >/dev/null ||
+    fail "the trace lacks something"
+left clip.mp4 trace.json whole.latents.safetensors
+rm clip.mp4 trace.json
+
 # A disk that is full while the video is written, and while latents are.
 expect 1 "'full.mp4' cannot be written: .*File too large" bash -c 'ulimit -f 1; exec "$@"' - "$ithaca" generate \
     --model "$model" --from-latents whole.latents.safetensors --output full.mp4 --quiet --crf 0
 expect 1 "full.mp4.latents.safetensors" bash -c 'ulimit -f 4; exec "$@"' - "$ithaca" generate $small --prompt x \
     --output full.mp4 --quiet --frames 17
+left whole.latents.safetensors
+
+# on_small_disk KB STATUS WORDS LEFT OPTION...: the same on a file system of so many kB, and what is left there.
+on_small_disk() {
+    local kb=$1 status=$2 words=$3 want=$4
+    shift 4
+    mkdir small
+    expect "$status" "$words" unshare -rm bash -c 'mount -t tmpfs -o size=$1k tmpfs small && shift && cd small || exit 77
+        status=0
+        "$@" || status=$?
+        ls -A >../there
+        exit $status' - "$kb" "$ithaca" generate --quiet "$@"
+    [ "$(echo $(cat there))" = "$want" ] || fail "left on a full disk: $(echo $(cat there)) instead of $want"
+    rm -r small there
+}
+if unshare -rm true 2>/dev/null; then
+    on_small_disk 64 0 "" "clip.mp4" $small --prompt x --output clip.mp4
+    on_small_disk 4 1 "clip.mp4.latents.safetensors: No space left" "" $small --prompt x --output clip.mp4
+    on_small_disk 12 1 "'clip.mp4' cannot be written: .*No space left" clip.mp4.latents.safetensors $small --prompt x \
+        --output clip.mp4
+    on_small_disk 4 1 "'clip.gif' cannot be written: .*No space left" "" --model "$model" --output clip.gif \
+        --from-latents ../whole.latents.safetensors
+    on_small_disk 4 1 "'clip/' cannot be written: .*No space left" "" --model "$model" --output clip/ \
+        --from-latents ../whole.latents.safetensors
+    on_small_disk 64 1 "d.safetensors: No space left" clip.mp4.latents.safetensors $small --prompt x --output clip.mp4 \
+        --dump d.safetensors
+    on_small_disk 24 1 "t.json: No space left" clip.mp4 $small --prompt x --output clip.mp4 --trace t.json
+else
+    echo "skipped: a small file system needs user namespaces (unshare -rm), which are off here"
+fi
 left whole.latents.safetensors
 rm whole.latents.safetensors
 
@@ -117,9 +156,11 @@ interrupt() {
 interrupt INT "denoise: step 2 " "$ithaca" generate $small --prompt x --steps 5000 --output clip.mp4
 grep -q "Nothing was written" err || fail "interrupted: $(tail -n 3 err)"
 left
-interrupt TERM "decode: frame" "$ithaca" generate $small --prompt x --frames 201 --steps 1 --output clip.mp4
+interrupt TERM "decode: frame" "$ithaca" generate $small --prompt x --frames 201 --steps 1 --output clip.mp4 \
+    --trace trace.json
 grep -q -- "--from-latents 'clip.mp4.latents.safetensors'" err || fail "not told how to go on: $(tail -n 3 err)"
-left clip.mp4.latents.safetensors
+left clip.mp4.latents.safetensors trace.json
+jq -e 'any(.traceEvents[]; .name == "decode")' trace.json >/dev/null || fail "no trace of a run that was stopped"
 
 # A bar on a terminal.
 if command -v script >/dev/null; then
