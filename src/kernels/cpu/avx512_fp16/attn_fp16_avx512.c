@@ -310,6 +310,7 @@ static inline __attribute__((always_inline)) void tile_run(const value_tile *t, 
 #pragma GCC unroll 16
         for (int n = 0; n < vecs; n++)
             sum[r][n] = _mm512_setzero_ph();
+#pragma GCC unroll 4
     for (int64_t j = 0; j < RUN; j++, v += vecs * 64) {
         __m512h value[VALUE_VECS];
 #pragma GCC unroll 16
