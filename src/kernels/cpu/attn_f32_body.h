@@ -22,8 +22,8 @@
  *     scores   for each group of keys: a tile of s, summed over D in registers
  *     mask     if there is one, in a loop of its own
  *     weights  the new maximum (online), p in place of s, l
- *     values   for each panel, for each group of columns: a tile summed over its keys in registers, o = o 2^(m - m') +
- * tile
+ *     values   for each panel, for each group of columns: a tile of o, summed over the panel's keys in registers, then
+ *              o = o 2^(m - m') + tile
  *
  * Queries that fill up the last vector are zeros and are computed like the others: a row's arithmetic is the same
  * wherever it stands. */
@@ -31,8 +31,17 @@
 
 /* What the including file defines, besides what attn_pass.h asks for:
  *   ROWS, TILE_VECS   the tile in registers: ROWS x TILE_VECS vectors, ROWS = 6
- *   BLOCK_Q           the queries that serve best */
-enum { QUERIES = LANES * TILE_VECS, LESS = 4, PANEL = 128, BUFFER = 6 * 16 + LANES };
+ *   BLOCK_Q           the queries that serve best
+ *   EXP2_SHORT        2^x for weights of 16-bit tensors; vec_exp2 unless defined */
+#ifndef EXP2_SHORT
+#define EXP2_SHORT vec_exp2
+#endif
+enum {
+    QUERIES = LANES * TILE_VECS,
+    LESS = 4,
+    PANEL = 128,
+    WRITE_AHEAD = 1024 /* floats that packing fetches before it writes them */
+};
 _Static_assert(ROWS == 6, "split is made for groups of 6 and 4");
 
 static ith_attn_tile_limits tiles(int64_t head_dim)
@@ -81,7 +90,7 @@ static int64_t padded_dim(int64_t D)
 
 static int64_t panel_floats(int64_t D)
 {
-    return ith_round_up(ALIGN_FLOATS + PANEL + PANEL * D + PANEL * padded_dim(D), ALIGN_FLOATS);
+    return ith_round_up(ALIGN_FLOATS + PANEL + PANEL * D + PANEL * padded_dim(D) + LANES, ALIGN_FLOATS);
 }
 
 static const float *panel_bias(const float *panel)
@@ -120,49 +129,41 @@ static void pack_bias(float *panel, const ith_attn_pack *p, int64_t first)
     panel[0] = any ? 1.0f : 0.0f;
 }
 
+/* Vectors are stored whole, one after the other in the order of addresses: what one writes too much the next puts
+ * right, what the last group of k does the first of v, and behind v there is room. */
 static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
 {
     groups g = split(PANEL);
     int64_t D = p->head_dim;
     for (int64_t n = 0; n < g.all; n++) {
         int64_t start = group_start(&g, n), height = group_height(&g, n);
-        for (int64_t r = 0; r < height; r++) {
-            const char *row = key_row(p, p->k, first + start + r);
-            for (int64_t d = 0; d < D; d += LANES) {
-                float x[LANES];
-                vec_store(x, load_part(row, p->dtype, d, D));
-                for (int64_t e = 0; e < ith_min64(LANES, D - d); e++)
-                    k[start * D + (d + e) * height + r] = x[e];
+        for (int64_t d = 0; d < D; d += LANES) {
+            vec block[LANES];
+            for (int64_t r = 0; r < LANES; r++)
+                block[r] = r < height ? load_part(key_row(p, p->k, first + start + r), p->dtype, d, D) : vec_set(0.0f);
+            vec_transpose(block);
+            for (int64_t e = 0; e < ith_min64(LANES, D - d); e++) {
+                float *at = k + start * D + (d + e) * height;
+                __builtin_prefetch(at + WRITE_AHEAD, 1);
+                vec_store(at, block[e]);
             }
         }
-    }
-}
-
-/* Key i of the panel: the groups of columns that begin in [first, first + 96), no one of which goes on for LANES more.
- */
-static void pack_value_part(float *v, int64_t i, const char *row, const ith_attn_pack *p, const groups *g,
-                            int64_t first)
-{
-    float x[BUFFER];
-    for (int64_t d = 0; d < BUFFER; d += LANES)
-        vec_store(x + d, first + d < p->head_dim ? load_part(row, p->dtype, first + d, p->head_dim) : vec_set(0.0f));
-    for (int64_t n = first / ROWS; n < g->all; n++) {
-        int64_t start = group_start(g, n), height = group_height(g, n);
-        if (start >= first + BUFFER - LANES)
-            return;
-        if (start < first) /* the part before went on to its end */
-            continue;
-        memcpy(v + start * PANEL + i * height, x + start - first, (size_t)height * sizeof *x);
     }
 }
 
 static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
 {
     groups g = split(p->head_dim);
-    for (int64_t i = 0; i < PANEL; i++) {
-        const char *row = key_row(p, p->v, first + i);
-        for (int64_t d = 0; d < group_start(&g, g.all); d += BUFFER - LANES)
-            pack_value_part(v, i, row, p, &g, d);
+    const char *row[PANEL];
+    for (int64_t i = 0; i < PANEL; i++)
+        row[i] = key_row(p, p->v, first + i);
+    for (int64_t n = 0; n < g.all; n++) {
+        int64_t start = group_start(&g, n), height = group_height(&g, n);
+        for (int64_t i = 0; i < PANEL; i++) {
+            float *at = v + start * PANEL + i * height;
+            __builtin_prefetch(at + WRITE_AHEAD, 1);
+            vec_store(at, load_part(row[i], p->dtype, start, p->head_dim));
+        }
     }
 }
 
@@ -178,10 +179,10 @@ static void pack(const ith_attn_pack *p)
 
 /* ---- The tile ---------------------------------------------------------------------------------------------------- */
 
-/* sum [h][width] = a [steps][h], transposed, times b [steps][width]; then, for logits, out = sum + bias and its maxima
- * into top, or for outputs out = out scale + sum. */
+/* sum [h][width] = from [width] + a [steps][h], transposed, times b [steps][width]; then, for logits, out = sum + bias
+ * and its maxima into top, or for outputs out = out scale + sum. */
 typedef struct tile {
-    const float *a, *b;
+    const float *a, *b, *from;
     int64_t steps;
     float *out;         /* [h][width] */
     const float *bias;  /* [h] or NULL */
@@ -191,13 +192,13 @@ typedef struct tile {
 
 static inline __attribute__((always_inline)) void tile_of(const tile *t, const int rows, const int vecs)
 {
-    const float *a = t->a, *b = t->b, *end = b + t->steps * vecs * LANES;
+    const float *a = t->a, *b = t->b, *from = t->from, *end = b + t->steps * vecs * LANES;
     vec sum[ROWS][TILE_VECS];
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS && r < rows; r++)
 #pragma GCC unroll 16
         for (int n = 0; n < TILE_VECS && n < vecs; n++)
-            sum[r][n] = vec_set(0.0f);
+            sum[r][n] = vec_load(from + n * LANES);
     for (; b < end; a += rows, b += vecs * LANES) {
         vec x[TILE_VECS];
 #pragma GCC unroll 16
@@ -278,14 +279,20 @@ static tile_function *const tile_functions[TILE_VECS][2] = {
 /* ---- Scratch: the queries of a run and their state -----------------------------------------------------------------
  */
 
+/* How a logit s becomes a weight. In f32 a fixed m must not be taken off with a rounding (attn_pass.h). With 16 bits
+ * that does not matter, and s begins with -m. */
+typedef enum weight_kind { F32_ONLINE, F32_FIXED, SHORT_ONLINE, BEGUN } weight_kind;
+
 typedef struct work {
     const ith_attn_run *r;
+    weight_kind kind;
     int64_t D, padded, block;      /* block: keys, block_kv_compute */
     int64_t rows;                  /* queries, and those that fill up the last vector */
     float *q;                      /* panels of [D][width], times c; width QUERIES, of the last panel what is left */
     float *o;                      /* panels of [padded][width] */
     float *s;                      /* [block][width] of one panel */
     float *m, *shift, *l;          /* [rows], as attn_pass.h has them */
+    float *from;                   /* [rows]: what logits begin with, -m or 0 */
     float *top, *scale;            /* [QUERIES] of one panel: maxima of the block's logits; 2^(m - m') */
     float *turned;                 /* [LANES][D rounded up]: rows of o */
     const char *ahead, *ahead_end; /* of the next block, what is still to be fetched */
@@ -299,7 +306,7 @@ static int64_t turned_stride(int64_t D)
 
 static int64_t work_floats(int64_t rows, int64_t D, int64_t block)
 {
-    return rows * (D + padded_dim(D) + 3) + QUERIES * (block + 2) + LANES * turned_stride(D);
+    return rows * (D + padded_dim(D) + 4) + QUERIES * (block + 2) + LANES * turned_stride(D);
 }
 
 static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
@@ -310,6 +317,8 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
 static work work_of(const ith_attn_run *r)
 {
     work w = {.r = r, .D = r->head_dim, .padded = padded_dim(r->head_dim), .block = r->tiles.block_kv_compute};
+    bool fixed = r->softmax == ITH_SOFTMAX_FIXED_M;
+    w.kind = r->dtype == ITH_F32 ? (fixed ? F32_FIXED : F32_ONLINE) : fixed ? BEGUN : SHORT_ONLINE;
     w.rows = ith_round_up(r->q_rows, LANES);
     w.s = r->scratch;
     w.top = w.s + QUERIES * w.block;
@@ -319,7 +328,8 @@ static work work_of(const ith_attn_run *r)
     w.m = w.o + w.rows * w.padded;
     w.shift = w.m + w.rows;
     w.l = w.shift + w.rows;
-    w.turned = w.l + w.rows;
+    w.from = w.l + w.rows;
+    w.turned = w.from + w.rows;
     return w;
 }
 
@@ -357,6 +367,7 @@ static void load_lanes(work *w, int64_t i, float *q, float *o, int64_t width)
         float m = !mine ? -INFINITY : fixed ? rintf(r->m[i + n]) : old ? r->m[i + n] : -INFINITY;
         w->m[i + n] = m;
         w->shift[i + n] = shift_of(m);
+        w->from[i + n] = w->kind == BEGUN ? -w->shift[i + n] : 0.0f;
         factor[n] = old ? inward_factor(w, i + n) : 0.0f;
         w->l[i + n] = old ? r->l[i + n] * factor[n] : 0.0f;
         q_row[n] = mine ? r->q[i + n] : NULL;
@@ -455,7 +466,8 @@ static void panel_scores(work *w, const float *panel, int64_t keys, int64_t i, f
     int64_t width = panel_width(w, i);
     tile_function *const *function = tile_functions[width / LANES - 1];
     groups g = split(PANEL);
-    tile t = {.b = w->q + i * w->D, .steps = w->D, .top = w->r->softmax == ITH_SOFTMAX_ONLINE ? w->top : NULL};
+    tile t = {.b = w->q + i * w->D, .from = w->from + i, .steps = w->D};
+    t.top = w->r->softmax == ITH_SOFTMAX_ONLINE ? w->top : NULL;
     for (int64_t n = 0; n < g.all && group_start(&g, n) < keys; n++) {
         int64_t start = group_start(&g, n);
         fetch_ahead(w);
@@ -506,10 +518,20 @@ static void raise_maxima(work *w, int64_t i, int64_t width)
         vec_store(w->scale + n, vec_exp2(vec_load(w->scale + n)));
 }
 
-/* p in place of s, and l, of LANES queries; `whole`: m is given and an integer. Four sums, for many like numbers added
- * up one after the other are all rounded the same way. */
+static inline __attribute__((always_inline)) vec weight_of(vec s, vec m, const weight_kind kind)
+{
+    switch (kind) {
+    case F32_ONLINE: return vec_exp2(vec_sub(s, m));
+    case F32_FIXED: return vec_exp2_whole(s, m);
+    case SHORT_ONLINE: return EXP2_SHORT(vec_sub(s, m));
+    default: return EXP2_SHORT(s);
+    }
+}
+
+/* p in place of s, and l, of LANES queries. Four sums, for many like numbers added up one after the other are all
+ * rounded the same way. */
 static inline __attribute__((always_inline)) void lane_weights(float *s, int64_t width, int64_t keys, float *l, vec m,
-                                                               const bool whole)
+                                                               const weight_kind kind)
 {
     vec sum[4] = {vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)};
     for (int64_t j = 0; j < keys; j += 4)
@@ -517,7 +539,7 @@ static inline __attribute__((always_inline)) void lane_weights(float *s, int64_t
         for (int64_t n = 0; n < 4; n++, s += width) {
             if (j + n >= keys)
                 break;
-            vec p = whole ? vec_exp2_whole(vec_load(s), m) : vec_exp2(vec_sub(vec_load(s), m));
+            vec p = weight_of(vec_load(s), m, kind);
             vec_store(s, p);
             sum[n] = vec_add(sum[n], p);
         }
@@ -530,23 +552,28 @@ static __attribute__((noinline)) void weights(work *w, int64_t keys, int64_t i)
     if (w->r->softmax == ITH_SOFTMAX_ONLINE)
         raise_maxima(w, i, width);
     for (int64_t n = 0; n < width; n += LANES) {
-        float *l = w->l + i + n;
+        float *s = w->s + n, *l = w->l + i + n;
         vec m = vec_load(w->shift + i + n);
         vec_store(l, vec_mul(vec_load(w->scale + n), vec_load(l)));
-        if (w->r->softmax == ITH_SOFTMAX_ONLINE)
-            lane_weights(w->s + n, width, keys, l, m, false);
+        if (w->kind == F32_ONLINE)
+            lane_weights(s, width, keys, l, m, F32_ONLINE);
+        else if (w->kind == F32_FIXED)
+            lane_weights(s, width, keys, l, m, F32_FIXED);
+        else if (w->kind == SHORT_ONLINE)
+            lane_weights(s, width, keys, l, m, SHORT_ONLINE);
         else
-            lane_weights(w->s + n, width, keys, l, m, true);
+            lane_weights(s, width, keys, l, m, BEGUN);
     }
 }
 
 /* o of a panel of keys. */
 static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, const float *p)
 {
+    static const float zeros[QUERIES];
     int64_t width = panel_width(w, i);
     tile_function *const *function = tile_functions[width / LANES - 1];
     groups g = split(w->D);
-    tile t = {.b = p, .steps = keys, .scale = w->scale};
+    tile t = {.b = p, .from = zeros, .steps = keys, .scale = w->scale};
     for (int64_t n = 0; n < g.all; n++) {
         int64_t start = group_start(&g, n);
         fetch_ahead(w);

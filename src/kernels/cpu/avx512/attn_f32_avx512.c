@@ -1,9 +1,11 @@
 /* Partial attention in f32 with AVX-512: the tile for attn_f32_body.h. */
+#include "exp2_short_avx512.h"
 #include "vec_avx512.h"
 
 #define ROWS 6
-#define TILE_VECS 4 /* 24 sums, 4 vectors of k or v, 1 of q or p */
-enum { BLOCK_Q = 384, BLOCK_KEYS = 256 };
+#define TILE_VECS 4 /* 24 sums, 4 vectors of queries, 1 broadcast number */
+#define EXP2_SHORT vec_exp2_short
+enum { BLOCK_Q = 512 };
 
 #include "../attn_f32_body.h"
 
