@@ -2,8 +2,8 @@
 #include "vec_neon.h"
 
 #define ROWS 6
-#define TILE_VECS 4 /* 24 sums, 4 vectors of k or v, 1 of q or p */
-enum { BLOCK_Q = 192, BLOCK_KEYS = 256 };
+#define TILE_VECS 4 /* 24 sums, 4 vectors of queries, 1 broadcast number */
+enum { BLOCK_Q = 192 };
 
 #include "../attn_f32_body.h"
 
