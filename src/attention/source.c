@@ -23,6 +23,16 @@ static const ith_kv_segment *kv_segment_of(const ith_shard *shard, int64_t *row)
     return segment;
 }
 
+/* Pointers to rows of one piece of memory. */
+static void list_rows(const ith_attn_setting *setting, const ith_rows *rows, int64_t problem, int64_t row,
+                      int64_t count, const void **out)
+{
+    const char *first = ith_rows_at(setting, rows, problem, row);
+    int64_t step = rows->row_stride * setting->element_bytes;
+    for (int64_t i = 0; i < count; i++)
+        out[i] = first + i * step;
+}
+
 int64_t ith_query_rows(const ith_attn_setting *setting, const ith_queries *queries, int64_t problem, int64_t row,
                        int64_t count, const void **q, void **o)
 {
@@ -30,12 +40,12 @@ int64_t ith_query_rows(const ith_attn_setting *setting, const ith_queries *queri
     for (int64_t done = 0; done < count;) {
         int64_t local = row + done;
         const ith_q_segment *segment = q_segment_of(queries, &local);
-        for (; done < count && local < segment->rows; local++, done++) {
-            if (q)
-                q[done] = ith_rows_at(setting, &segment->q, problem, local);
-            if (o)
-                o[done] = ith_rows_at(setting, &segment->o, problem, local);
-        }
+        int64_t here = ith_min64(count - done, segment->rows - local);
+        if (q)
+            list_rows(setting, &segment->q, problem, local, here, q + done);
+        for (int64_t i = 0; o && i < here; i++)
+            o[done + i] = ith_rows_at(setting, &segment->o, problem, local + i);
+        done += here;
     }
     return number;
 }
@@ -72,12 +82,17 @@ const float *ith_key_rows(const ith_attn_setting *setting, const ith_shard *shar
     for (int64_t done = 0; done < count;) {
         int64_t local = row + done;
         const ith_kv_segment *segment = kv_segment_of(shard, &local);
-        for (; done < count && local < segment->rows; local++, done++) {
-            bool absent = bias && bias[done] == -INFINITY;
-            k[done] = absent ? NULL : ith_rows_at(setting, &segment->k, key_problem, local);
-            if (v)
-                v[done] = absent ? NULL : ith_rows_at(setting, &segment->v, key_problem, local);
-        }
+        int64_t here = ith_min64(count - done, segment->rows - local);
+        list_rows(setting, &segment->k, key_problem, local, here, k + done);
+        if (v)
+            list_rows(setting, &segment->v, key_problem, local, here, v + done);
+        done += here;
     }
+    for (int64_t i = 0; bias && i < count; i++)
+        if (bias[i] == -INFINITY) {
+            k[i] = NULL;
+            if (v)
+                v[i] = NULL;
+        }
     return bias;
 }
