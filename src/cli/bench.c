@@ -50,11 +50,13 @@ static const char doc[] =
     "of "
     "the slowest and the fastest over it; gflops counts 4 B H Sq Skv D operations. peak_gflops is the larger of the "
     "f32 "
-    "multiply-add and bf16 dot product rates of this machine, measured after each repeat on as many threads, and "
-    "share_of_peak is gflops over it. rel_l2 compares 16 rows of each head with float64. memory is what the plans of "
-    "all ranks hold, predicted and measured; sent_bytes is what the rank that sends most sends in one execution; "
-    "hidden "
-    "the share of the exchanges during which ranks computed.";
+    "multiply-add and bf16 dot product rates of this machine (AMX and fp16 do not count), measured after each repeat "
+    "on "
+    "as many threads, and share_of_peak is gflops over it. rel_l2 compares 16 rows of each head with float64. memory "
+    "is "
+    "what the plans of all ranks hold, predicted and measured; sent_bytes is what the rank that sends most sends in "
+    "one "
+    "execution; hidden is the share of the time of exchanges during which ranks computed.";
 
 static int take_what(void *user, char *text)
 {

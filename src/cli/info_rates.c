@@ -82,6 +82,7 @@ json_t *ith_info_kernels(ith_context *context, int threads)
         json_t *row = json_pack("{s:s, s:b}", "name", name, "usable", usable);
         if (usable) {
             add_rate(context, row, name, ITH_BF16, threads);
+            add_rate(context, row, name, ITH_F16, threads);
             add_rate(context, row, name, ITH_F32, threads);
         }
         json_array_append_new(kernels, row);

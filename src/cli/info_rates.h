@@ -8,7 +8,8 @@
 
 /* The peak of every instruction set: [{"name", "gflops", "counts"}]. */
 json_t *ith_info_peaks(const ith_context *context, int threads);
-/* Every kernel: [{"name", "usable", "bf16_gflops", "f32_gflops"}], rates only where the kernel takes the type. */
+/* Every kernel: [{"name", "usable", "bf16_gflops", "f16_gflops", "f32_gflops"}], rates only where the kernel takes the
+ * type. */
 json_t *ith_info_kernels(ith_context *context, int threads);
 
 #endif
