@@ -57,6 +57,15 @@ done:
     return status;
 }
 
+ith_status ith_json_read_in(ith_context *context, const char *folder, const char *name, ith_json **out)
+{
+    *out = NULL;
+    char *path = ith_format(context, "%s/%s", folder, name);
+    ith_status status = path ? ith_json_read(context, path, out) : ITH_ERR_MEMORY;
+    ith_free(context, path);
+    return status;
+}
+
 void ith_json_close(ith_json **json)
 {
     if (!json || !*json)

@@ -8,6 +8,8 @@ typedef struct ith_json ith_json; /* a document: an object at the top, the path 
 
 /* ITH_ERR_IO: cannot be read. ITH_ERR_FORMAT: not JSON, not an object, a key twice, larger than 64 MiB. */
 ITH_PRIVATE ith_status ith_json_read(ith_context *context, const char *path, ith_json **out);
+/* The file `name` of a folder. */
+ITH_PRIVATE ith_status ith_json_read_in(ith_context *context, const char *folder, const char *name, ith_json **out);
 ITH_PRIVATE void ith_json_close(ith_json **json);
 
 ITH_PRIVATE const char *ith_json_path(const ith_json *json);

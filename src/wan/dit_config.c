@@ -107,10 +107,7 @@ ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit
 {
     *out = (ith_dit_config){0};
     ith_json *json = NULL;
-    char *path = ith_format(context, "%s/config.json", folder);
-    if (!path)
-        return ITH_ERR_MEMORY;
-    ith_status status = ith_json_read(context, path, &json);
+    ith_status status = ith_json_read_in(context, folder, "config.json", &json);
     if (!status)
         status = check_kind(context, json);
     if (!status)
@@ -118,6 +115,5 @@ ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit
     if (!status)
         status = check_sizes(context, json, out);
     ith_json_close(&json);
-    ith_free(context, path);
     return status;
 }

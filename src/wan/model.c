@@ -35,17 +35,6 @@ char *ith_model_path(ith_context *context, const ith_model *model, const char *p
     return ith_format(context, "%s/%s", model->folder, part);
 }
 
-static ith_status open_part(ith_context *context, const ith_model *model, const char *part, ith_json **out)
-{
-    *out = NULL;
-    char *path = ith_model_path(context, model, part);
-    if (!path)
-        return ITH_ERR_MEMORY;
-    ith_status status = ith_json_read(context, path, out);
-    ith_free(context, path);
-    return status;
-}
-
 static const official_model *find_official(const ith_model *model)
 {
     for (size_t i = 0; i < sizeof officials / sizeof officials[0]; i++)
@@ -60,7 +49,7 @@ static ith_status read_index(ith_context *context, ith_model *model)
     ith_json *index = NULL;
     const char *class_name = NULL;
     bool expand_timesteps = false;
-    ith_status status = open_part(context, model, "model_index.json", &index);
+    ith_status status = ith_json_read_in(context, model->folder, "model_index.json", &index);
     if (status)
         return status;
     if ((status = ith_json_string(context, index, "_class_name", true, &class_name)))
@@ -94,7 +83,7 @@ static ith_status read_scheduler(ith_context *context, ith_model *model)
 {
     ith_json *json = NULL;
     const char *class_name = NULL, *prediction = NULL;
-    ith_status status = open_part(context, model, "scheduler/scheduler_config.json", &json);
+    ith_status status = ith_json_read_in(context, model->folder, "scheduler/scheduler_config.json", &json);
     if (status)
         return status;
     if ((status = ith_json_string(context, json, "_class_name", true, &class_name)))

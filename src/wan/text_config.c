@@ -81,15 +81,13 @@ ith_status ith_text_config_read(ith_context *context, const char *folder, ith_te
 {
     *out = (ith_text_config){0};
     ith_json *json = NULL;
-    char *path = ith_format(context, "%s/config.json", folder);
-    ith_status status = path ? ith_json_read(context, path, &json) : ITH_ERR_MEMORY;
+    ith_status status = ith_json_read_in(context, folder, "config.json", &json);
     if (!status)
         status = check_kind(context, json);
     if (!status)
         status = read_sizes(context, json, out);
     if (!status)
-        status = check_sizes(context, path, out);
+        status = check_sizes(context, ith_json_path(json), out);
     ith_json_close(&json);
-    ith_free(context, path);
     return status;
 }

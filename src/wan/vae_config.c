@@ -127,13 +127,9 @@ ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae
 {
     *out = (ith_vae_config){0};
     ith_json *json = NULL;
-    char *path = ith_format(context, "%s/config.json", folder);
-    if (!path)
-        return ITH_ERR_MEMORY;
-    ith_status status = ith_json_read(context, path, &json);
+    ith_status status = ith_json_read_in(context, folder, "config.json", &json);
     if (!status)
         status = read_config(context, json, out);
     ith_json_close(&json);
-    ith_free(context, path);
     return status;
 }
