@@ -27,6 +27,7 @@
  *
  * Queries that fill up the last vector are zeros and are computed like the others: a row's arithmetic is the same
  * wherever it stands. */
+#include "attn_fetch.h"
 #include "attn_pass.h"
 
 /* What the including file defines, besides what attn_pass.h asks for:
@@ -286,17 +287,16 @@ typedef enum weight_kind { F32_ONLINE, F32_FIXED, SHORT_ONLINE, BEGUN } weight_k
 typedef struct work {
     const ith_attn_run *r;
     weight_kind kind;
-    int64_t D, padded, block;      /* block: keys, block_kv_compute */
-    int64_t rows;                  /* queries, and those that fill up the last vector */
-    float *q;                      /* panels of [D][width], times c; width QUERIES, of the last panel what is left */
-    float *o;                      /* panels of [padded][width] */
-    float *s;                      /* [block][width] of one panel */
-    float *m, *shift, *l;          /* [rows], as attn_pass.h has them */
-    float *from;                   /* [rows]: what logits begin with, -m or 0 */
-    float *top, *scale;            /* [QUERIES] of one panel: maxima of the block's logits; 2^(m - m') */
-    float *turned;                 /* [LANES][D rounded up]: rows of o */
-    const char *ahead, *ahead_end; /* of the next block, what is still to be fetched */
-    int64_t ahead_lines;           /* by each tile */
+    int64_t D, padded, block; /* block: keys, block_kv_compute */
+    int64_t rows;             /* queries, and those that fill up the last vector */
+    float *q;                 /* panels of [D][width], times c; width QUERIES, of the last panel what is left */
+    float *o;                 /* panels of [padded][width] */
+    float *s;                 /* [block][width] of one panel */
+    float *m, *shift, *l;     /* [rows], as attn_pass.h has them */
+    float *from;              /* [rows]: what logits begin with, -m or 0 */
+    float *top, *scale;       /* [QUERIES] of one panel: maxima of the block's logits; 2^(m - m') */
+    float *turned;            /* [LANES][D rounded up]: rows of o */
+    fetch ahead;              /* the next block */
 } work;
 
 static int64_t turned_stride(int64_t D)
@@ -442,22 +442,13 @@ static void store(const work *w)
 /* ---- A block of keys and a panel of queries, which begins at query i ------------------------------------------------
  */
 
-/* Brings a share of the next block's keys and values nearer, once for each tile of this block. */
-static inline void fetch_ahead(work *w)
+/* Of the block of keys behind this one, which begins at `next`. */
+static fetch fetch_of_next(const work *w, const float *next)
 {
-    for (int64_t n = 0; n < w->ahead_lines && w->ahead < w->ahead_end; n++, w->ahead += 64)
-        vec_prefetch(w->ahead);
-}
-
-static void plan_fetching(work *w, const float *next)
-{
-    groups keys = split(PANEL), columns = split(w->D);
     int64_t panels = w->block / PANEL, bytes = panels * panel_floats(w->D) * (int64_t)sizeof(float);
+    int64_t tiles = ith_div_up(w->rows, QUERIES) * panels * (split(PANEL).all + split(w->D).all);
     const char *end = (const char *)w->r->packed + packed_bytes(w->r->keys, w->D);
-    w->ahead = (const char *)next;
-    w->ahead_end = end - w->ahead < bytes ? end : w->ahead + bytes;
-    int64_t tiles = ith_div_up(w->rows, QUERIES) * panels * (keys.all + columns.all);
-    w->ahead_lines = ith_div_up(bytes / 64, tiles);
+    return fetch_of(next, end, bytes, tiles);
 }
 
 /* s of a panel of keys, `keys` of which are looked at, and top. */
@@ -470,7 +461,7 @@ static void panel_scores(work *w, const float *panel, int64_t keys, int64_t i, f
     t.top = w->r->softmax == ITH_SOFTMAX_ONLINE ? w->top : NULL;
     for (int64_t n = 0; n < g.all && group_start(&g, n) < keys; n++) {
         int64_t start = group_start(&g, n);
-        fetch_ahead(w);
+        fetch_some(&w->ahead);
         t.a = panel_keys(panel) + start * w->D;
         t.out = s + start * width;
         t.bias = panel_bias(panel) ? panel_bias(panel) + start : NULL;
@@ -576,7 +567,7 @@ static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, con
     tile t = {.b = p, .from = zeros, .steps = keys, .scale = w->scale};
     for (int64_t n = 0; n < g.all; n++) {
         int64_t start = group_start(&g, n);
-        fetch_ahead(w);
+        fetch_some(&w->ahead);
         t.a = panel_values(panel, w->D) + start * PANEL;
         t.out = w->o + i * w->padded + start * width;
         function[n >= g.whole](&t);
@@ -614,7 +605,7 @@ static void run(const ith_attn_run *r)
     for (int64_t j = 0; j < r->keys && r->q_rows > 0; j += w.block) {
         int64_t keys = ith_min64(w.block, r->keys - j);
         const float *next = panel + ith_div_up(keys, PANEL) * panel_floats(w.D);
-        plan_fetching(&w, next);
+        w.ahead = fetch_of_next(&w, next);
         for (int64_t i = 0; i < w.rows; i += QUERIES)
             attend_panel(&w, panel, j, keys, i);
         panel = next;
