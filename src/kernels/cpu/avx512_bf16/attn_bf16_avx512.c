@@ -25,6 +25,7 @@
  * wherever it stands. */
 #include "../avx512/exp2_short_avx512.h"
 
+#include "../attn_fetch.h"
 #include "../attn_pass.h"
 
 #define ROWS 6
@@ -155,6 +156,7 @@ typedef struct work {
     uint32_t *q;                     /* [rows / ROWS][pairs][ROWS] */
     float *rounded;                  /* [rows][LANES]: l', lane by lane */
     float c;
+    fetch ahead; /* the next block */
 } work;
 
 static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
@@ -299,6 +301,7 @@ static void block_scores(work *w, const float *panel, int64_t panels, bool at_on
             tile.rounded = w->rounded + i * LANES;
             tile.m = t->shift + i;
             tile.q = w->q + i * w->pairs;
+            fetch_some(&w->ahead);
             if (at_once)
                 tile_weights(&tile);
             else
@@ -437,9 +440,11 @@ static void run(const ith_attn_run *r)
     load_queries(&w);
     load_state(&w);
     bool online = r->softmax == ITH_SOFTMAX_ONLINE, masked = r->mask_kind != ITH_MASK_NONE;
-    const float *panel = r->packed;
+    const float *panel = r->packed, *end = panel + ith_div_up(r->keys, PANEL) * panel_words(w.D);
     for (int64_t j = 0; j < r->keys; j += w.block) {
         int64_t keys = ith_min64(w.block, r->keys - j), panels = ith_div_up(keys, PANEL);
+        const float *next = panel + panels * panel_words(w.D);
+        w.ahead = fetch_of(next, end, (next - panel) * (int64_t)sizeof *next, panels * w.t.rows / ROWS);
         if (online)
             pass_clear_tops(&w.t);
         block_scores(&w, panel, panels, !online && !masked);
@@ -450,7 +455,7 @@ static void run(const ith_attn_run *r)
         for (int64_t i = 0; i < w.t.rows && (online || masked); i++)
             row_weights(&w, i, panels * PANEL);
         block_values(&w, panel, panels);
-        panel += panels * panel_words(w.D);
+        panel = next;
     }
     store_state(&w);
 }

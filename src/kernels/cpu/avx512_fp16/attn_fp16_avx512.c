@@ -19,20 +19,23 @@
  * bf16, in chunks of VALUE_VECS vectors [chunk][PANEL][width]. The last panel is filled up with absent keys (b = -inf,
  * k = v = 0); D is filled up to whole vectors of fp16 in v.
  *
- * Loops. A run takes its queries over all keys, block_kv_compute of them at a time: scores, mask, weights, values, as
- * in attn_f32_body.h. Rows that fill up the last tile of queries are zeros and are computed like the others: a row's
- * arithmetic is the same wherever it stands. */
+ * Loops. A run takes its queries over all keys, block_kv_compute of them at a time:
+ *     scores   for each panel, for each tile of ROWS queries: a ROWS x PANEL tile of s, summed over D in registers
+ *     mask     if there is one, in a loop of its own
+ *     weights  for each row: t, the new maximum (online), p in place of s, l; o = o 2^(m - m')
+ *     values   for each chunk of v, for each tile of queries: a tile of o, RUN keys at a time in registers
+ *
+ * Rows that fill up the last tile of queries are zeros and are computed like the others: a row's arithmetic is the same
+ * wherever it stands. */
 #include "../avx512/exp2_short_avx512.h"
 
+#include "../attn_fetch.h"
 #include "../attn_pass.h"
 
 #define ROWS 6
-#define TILE_VECS 4 /* of logits: 24 sums, 4 vectors of k, 1 of q */
-enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 192, BLOCK_KEYS = 256 };
-
-#include "../attn_f32_scores.h"
-
+#define TILE_VECS 4  /* of logits: 24 sums, 4 vectors of k, 1 of q */
 #define VALUE_VECS 4 /* ROWS x 4, ROWS x 3, 2 ROWS x 2 or 2 ROWS x 1 sums of WIDE numbers of fp16 */
+enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 192, BLOCK_KEYS = 256 };
 enum { WIDE = 2 * LANES, CHUNK = WIDE * VALUE_VECS, RUN = 16, WEIGHT_BITS = 8, VALUE_BITS = 3, RATIO_BITS = 10 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -101,6 +104,24 @@ static void pack_bias(float *panel, panel_head *head, const ith_attn_pack *p, in
     }
 }
 
+/* k [D][PANEL] = PANEL keys from `first` on, transposed. */
+static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
+{
+    for (int64_t i = 0; i < PANEL; i += LANES) {
+        const char *row[LANES];
+        for (int64_t r = 0; r < LANES; r++)
+            row[r] = key_row(p, p->k, first + i + r);
+        for (int64_t d = 0; d < p->head_dim; d += LANES) {
+            vec block[LANES];
+            for (int64_t r = 0; r < LANES; r++)
+                block[r] = load_part(row[r], p->dtype, d, p->head_dim);
+            vec_transpose(block);
+            for (int64_t c = 0; c < ith_min64(LANES, p->head_dim - d); c++)
+                vec_store(k + (d + c) * PANEL + i, block[c]);
+        }
+    }
+}
+
 /* The exponent of the largest of a row of bf16, as it is stored; 0 if all are 0, 255 for NaN and infinity. */
 static int32_t row_exponent(const uint16_t *row, int64_t D)
 {
@@ -154,7 +175,7 @@ static void pack(const ith_attn_pack *p)
     for (int64_t first = 0; first < p->keys; first += PANEL, panel += panel_words(p->head_dim)) {
         panel_head head = {0};
         pack_bias(panel, &head, p, first);
-        scores_pack_keys(panel_keys(panel), p, first);
+        pack_keys(panel_keys(panel), p, first);
         pack_values(panel, &head, p, first);
         memcpy(panel, &head, sizeof head);
     }
@@ -177,6 +198,7 @@ typedef struct work {
     float *top;               /* [rows]: t, or 0 where that is not finite */
     float *share;             /* [rows]: 2^(t - m - WEIGHT_BITS) */
     float *v;                 /* [PANEL][WIDE]: some of a panel, in f32 */
+    fetch ahead;              /* the next block */
 } work;
 
 static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
@@ -199,7 +221,70 @@ static work work_of(const ith_attn_run *r)
     return w;
 }
 
+/* The queries transposed by tiles and multiplied by c; zeros behind them. */
+static void load_queries(work *w)
+{
+    const ith_attn_run *r = w->r;
+    vec c = vec_set(r->scale * (float)M_LOG2E);
+    for (int64_t i = 0; i < w->t.rows; i++) {
+        const char *row = i < r->q_rows ? r->q[i] : NULL;
+        float *q = w->q + i / ROWS * ROWS * w->D + i % ROWS;
+        for (int64_t d = 0; d < w->D; d += LANES) {
+            float x[LANES];
+            vec_store(x, vec_mul(c, load_part(row, ITH_BF16, d, w->D)));
+            for (int64_t e = 0; e < ith_min64(LANES, w->D - d); e++)
+                q[(d + e) * ROWS] = x[e];
+        }
+    }
+}
+
 /* ---- Logits and weights ------------------------------------------------------------------------------------------ */
+
+/* s [ROWS][PANEL] (rows s_stride apart) = q k + b, and its maxima into top [ROWS][LANES]. b: NULL for none. */
+static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, float *top, const float *q,
+                                                  const float *k, const float *b, int64_t D)
+{
+    for (int r = 0; r < ROWS; r++)
+        for (int n = 0; n < TILE_VECS; n++)
+            __builtin_prefetch(s + (ROWS + r) * s_stride + n * LANES, 1); /* where the next tile goes */
+    vec sum[ROWS][TILE_VECS];
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS; n++)
+            sum[r][n] = vec_set(0.0f);
+    for (int64_t d = 0; d < D; d++, q += ROWS, k += PANEL) {
+        __builtin_prefetch(q + ROWS * D); /* the next tile's */
+        vec x[TILE_VECS];
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS; n++)
+            x[n] = vec_load(k + n * LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < ROWS; r++) {
+            vec y = vec_set(q[r]);
+#pragma GCC unroll 16
+            for (int n = 0; n < TILE_VECS; n++)
+                sum[r][n] = vec_fma(x[n], y, sum[r][n]);
+        }
+    }
+    if (b != NULL) {
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS; n++)
+#pragma GCC unroll 16
+            for (int r = 0; r < ROWS; r++)
+                sum[r][n] = vec_add(sum[r][n], vec_load(b + n * LANES));
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++) {
+        vec most = vec_load(top + r * LANES);
+#pragma GCC unroll 16
+        for (int n = 0; n < TILE_VECS; n++) {
+            most = vec_max(sum[r][n], most);
+            vec_store(s + r * s_stride + n * LANES, sum[r][n]);
+        }
+        vec_store(top + r * LANES, most);
+    }
+}
 
 static void block_scores(work *w, float *panel, int64_t panels)
 {
@@ -207,9 +292,11 @@ static void block_scores(work *w, float *panel, int64_t panels)
     pass_clear_tops(t);
     for (int64_t n = 0; n < panels; n++, panel += panel_words(w->D)) {
         const float *k = panel_keys(panel), *b = head_of(panel).biased ? panel_bias(panel) : NULL;
-        for (int64_t i = 0; i < t->rows; i += ROWS)
-            scores_tile(t->s + i * t->s_stride + n * PANEL, t->s_stride, t->top + i * LANES, w->q + i * w->D, k, b,
+        for (int64_t i = 0; i < t->rows; i += ROWS) {
+            fetch_some(&w->ahead);
+            tile_scores(t->s + i * t->s_stride + n * PANEL, t->s_stride, t->top + i * LANES, w->q + i * w->D, k, b,
                         w->D);
+        }
     }
 }
 
@@ -452,12 +539,14 @@ static void block_values_f32(work *w, float *panel, int64_t panels)
 static void run(const ith_attn_run *r)
 {
     work w = work_of(r);
-    scores_load_queries(w.q, w.t.rows, r);
+    load_queries(&w);
     pass_load_state(&w.t, r);
-    float *panel = (float *)r->packed;
+    float *panel = (float *)r->packed, *end = panel + ith_div_up(r->keys, PANEL) * panel_words(w.D);
     for (int64_t j = 0; j < r->keys; j += w.block) {
         int64_t keys = ith_min64(w.block, r->keys - j), panels = ith_div_up(keys, PANEL);
         bool in_f32 = needs_f32(&w, panel, panels);
+        float *next = panel + panels * panel_words(w.D);
+        w.ahead = fetch_of(next, end, (next - panel) * (int64_t)sizeof *next, panels * w.t.rows / ROWS);
         block_scores(&w, panel, panels);
         if (r->mask_kind != ITH_MASK_NONE)
             pass_mask(&w.t, r, j, keys, panels * PANEL);
@@ -467,7 +556,7 @@ static void run(const ith_attn_run *r)
             block_values_f32(&w, panel, panels);
         else
             block_values(&w, panel, panels);
-        panel += panels * panel_words(w.D);
+        panel = next;
     }
     pass_store(&w.t, r);
 }
