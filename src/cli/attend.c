@@ -42,8 +42,8 @@ static const char doc[] =
     "Attention on tensors read from a .safetensors file: o = softmax(scale q k^T + mask) v."
     "\v"
     "Names of maxdiffusion's strategies may also set direction and softmax (ulysses_custom_fixed_m, "
-    "ulysses_ring_custom_bidir); --direction and --softmax count more. The sequence is shared out to the ranks; any "
-    "number of ranks, heads and rows will do.";
+    "ulysses_ring_custom_bidir); --direction and --softmax count more. The sequence is shared out to the ranks; "
+    "any number of ranks, heads and rows will do.";
 
 typedef struct attend_job {
     ith_attend_tensors tensors;

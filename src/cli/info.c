@@ -28,11 +28,10 @@ static const ith_option table[] = {
 static const char doc[] =
     "Describe this machine, the kernels that were built and the ways ranks can talk to one another."
     "\v"
-    "Rates are measured now, in 10^9 operations a second: what each instruction set does at most, and what attention "
-    "with each kernel does for tensors of a type at head size 128. Which kernel is the fastest differs between "
-    "machines "
-    "with the same instruction sets; peak_gflops, the larger of f32 multiply-adds and bf16 dot products, is what rates "
-    "are quoted as a share of.";
+    "Rates are measured now, in 10^9 operations a second: what each instruction set does at most, and what "
+    "attention with each kernel does for tensors of a type at head size 128. Which kernel is the fastest differs "
+    "between machines with the same instruction sets; peak_gflops, the larger of f32 multiply-adds and bf16 dot "
+    "products, is what rates are quoted as a share of.";
 
 static json_t *describe_machine(ith_context *context)
 {

@@ -55,12 +55,12 @@ static const char doc[] =
     "Compute a random attention problem with every legal combination of strategy, mesh, direction, chunks, fold, "
     "softmax, smoothing, exchange and kernel, and compare each with a float64 softmax."
     "\v"
-    "error is the relative L2 difference of o where it comes nearest to its bound. In each head the bound is twice the "
-    "error of a plain implementation in the same type (f32 logits, p rounded to the type of v, f32 sums), or the "
-    "rounding of o itself if that is more; in all heads together whose lse is below 30 it is 2^-8 for bf16, 2^-10 for "
-    "f16 and 5e-6 for f32. lse is the largest difference of lse, relative where lse is larger than 1. single says "
-    "whether a ulysses plan has the very bits of a single rank; all plans are executed twice and must repeat theirs. "
-    "The exit status is 1 if any plan fails.";
+    "error is the relative L2 difference of o where it comes nearest to its bound. In each head the bound is twice "
+    "the error of a plain implementation in the same type (f32 logits, p rounded to the type of v, f32 sums), or "
+    "the rounding of o itself if that is more; in all heads together whose lse is below 30 it is 2^-8 for bf16, "
+    "2^-10 for f16 and 5e-6 for f32. lse is the largest difference of lse, relative where lse is larger than 1. "
+    "single says whether a ulysses plan has the very bits of a single rank; all plans are executed twice and must "
+    "repeat theirs. The exit status is 1 if any plan fails.";
 
 static const ith_progress_stage stage = {"verify", "plan", false};
 
