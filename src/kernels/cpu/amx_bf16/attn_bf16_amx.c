@@ -26,6 +26,7 @@
  */
 #include "../avx512/exp2_short_avx512.h"
 
+#include "../attn_fetch.h"
 #include "../attn_pass.h"
 #include "tiles_amx.h"
 
@@ -48,7 +49,7 @@ static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 static ith_attn_tile_limits tiles(int64_t head_dim)
 {
     (void)head_dim;
-    return (ith_attn_tile_limits){.best = {512, 8192, PANEL, PANEL},
+    return (ith_attn_tile_limits){.best = {512, 8192, 4 * PANEL, PANEL},
                                   .step = {GROUP, PANEL, PANEL, PANEL},
                                   .most = {128 * GROUP, 16384 * PANEL, 32 * PANEL, PANEL}};
 }
@@ -205,9 +206,8 @@ typedef struct work {
     job *weighed;
     int64_t n, unit, units, credit, products;
     float *logits;
-    float factor[GROUP];           /* c, or 1 where it is in the logits */
-    const char *ahead, *ahead_end; /* packed keys that are still to be brought nearer */
-    int64_t ahead_lines;           /* in a slot */
+    float factor[GROUP]; /* c, or 1 where it is in the logits */
+    fetch ahead;         /* the next block of keys, while the groups take turns with this one */
 } work;
 
 /* Where in scratch everything lies, in bytes. */
@@ -662,20 +662,11 @@ static job job_at(const work *w, int64_t t)
     return j;
 }
 
-/* The next block of keys is fetched while the groups take turns with this one. */
-static void plan_fetching(work *w, const job *j)
+static fetch next_block(const work *w, const job *j)
 {
     const char *end = (const char *)w->r->packed + packed_bytes(w->r->keys, w->D);
     int64_t bytes = w->block / PANEL * w->panel_bytes;
-    w->ahead = end - j->panels > bytes ? j->panels + bytes : end;
-    w->ahead_end = end - w->ahead > bytes ? w->ahead + bytes : end;
-    w->ahead_lines = ith_div_up(bytes / 64, w->groups * j->strips);
-}
-
-static void fetch_ahead(work *w)
-{
-    for (int64_t n = 0; n < w->ahead_lines && w->ahead < w->ahead_end; n++, w->ahead += 64)
-        vec_prefetch(w->ahead);
+    return fetch_of(end - j->panels > bytes ? j->panels + bytes : end, end, bytes, w->groups * j->strips);
 }
 
 /* Strip n of `now` is scored, the strip before it weighed, and once all strips of `before` are weighed, its chunks are
@@ -692,7 +683,7 @@ static void run_slot(work *w, const job *now, const job *before, int64_t n)
     if (before != NULL && !weights_first)
         w->products += (end - begin) * before->strips;
     w->products = ith_max64(w->products, 1);
-    fetch_ahead(w);
+    fetch_some(&w->ahead);
     if (now != NULL)
         score_strip(w, now, n, w->logits == w->s[0] ? w->s[1] : w->s[0]);
     else
@@ -718,7 +709,7 @@ static void sweep(work *w)
         if (now != NULL) {
             *now = job_at(w, t);
             if (t % w->groups == 0)
-                plan_fetching(w, now);
+                w->ahead = next_block(w, now);
         }
         for (int64_t n = 0; n < (now != NULL ? now->strips : 1); n++) {
             run_slot(w, now, before, n);
