@@ -3,8 +3,8 @@
 #include "decode.h"
 #include "media/media.h"
 #include "support/every_allocation.h"
+#include "support/temporary.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 
 typedef struct fixture {
     ith_context *context;
-    char folder[64], path[160];
+    char *folder, path[320];
     int64_t width, height;
     char last_log[256];
 } fixture;
@@ -38,44 +38,25 @@ static int set_up(void **state)
     fixture *f = calloc(1, sizeof *f);
     ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
     options.log = keep_log, options.log_user = f;
-    snprintf(f->folder, sizeof f->folder, "/tmp/ithaca-video-XXXXXX");
+    f->folder = temporary_folder();
     f->width = 64, f->height = 48;
     *state = f;
-    return !mkdtemp(f->folder) || ith_context_create(&options, &f->context);
-}
-
-static int remove_all(const char *folder)
-{
-    char command[256];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return ith_context_create(&options, &f->context);
 }
 
 static int tear_down(void **state)
 {
     fixture *f = *state;
     ith_context_destroy(&f->context);
-    int result = remove_all(f->folder);
+    temporary_remove(f->folder);
     free(f);
-    return result;
+    return 0;
 }
 
 static const char *in_folder(fixture *f, const char *name)
 {
     snprintf(f->path, sizeof f->path, "%s/%s", f->folder, name);
     return f->path;
-}
-
-/* Entries of a folder, hidden ones too. */
-static int count_entries(const char *folder)
-{
-    DIR *entries = opendir(folder);
-    assert_non_null(entries);
-    int count = -2;
-    while (readdir(entries))
-        count++;
-    closedir(entries);
-    return count;
 }
 
 /* Four patches above a ramp of greys: red, green, blue and white; a dark square walks over the ramp. */
@@ -168,7 +149,7 @@ static void mp4_holds_the_frames(void **state)
     fixture *f = *state;
     ith_video_options options = options_for(f);
     assert_written(f, in_folder(f, "clip.mp4"), &options);
-    assert_int_equal(count_entries(f->folder), 1);
+    assert_int_equal(temporary_count(f->folder), 1);
     decoded video;
     assert_true(decode_open(&video, f->path));
     assert_int_equal(video.count, FRAMES);
@@ -242,7 +223,7 @@ static void gif_holds_the_frames(void **state)
     fixture *f = *state;
     ith_video_options options = options_for(f);
     assert_written(f, in_folder(f, "CLIP.GIF"), &options);
-    assert_int_equal(count_entries(f->folder), 1);
+    assert_int_equal(temporary_count(f->folder), 1);
     decoded video;
     assert_true(decode_open(&video, f->path));
     assert_int_equal(video.count, FRAMES);
@@ -266,7 +247,7 @@ static void gif_holds_the_frames(void **state)
 
 static void assert_pngs(fixture *f, const char *folder)
 {
-    assert_int_equal(count_entries(folder), FRAMES);
+    assert_int_equal(temporary_count(folder), FRAMES);
     uint8_t *rgb = malloc((size_t)(3 * f->width * f->height));
     for (int i = 0; i < FRAMES; i++) {
         char path[200];
@@ -292,11 +273,11 @@ static void pngs_are_exact(void **state)
     ith_video_options options = options_for(f);
     assert_written(f, in_folder(f, "new//"), &options); /* a folder that is not there yet */
     assert_pngs(f, f->path);
-    assert_int_equal(count_entries(f->folder), 1);
+    assert_int_equal(temporary_count(f->folder), 1);
     assert_int_equal(mkdir(in_folder(f, "old"), 0777), 0);
     assert_written(f, f->path, &options); /* one that is there, without '/' */
     assert_pngs(f, f->path);
-    assert_int_equal(count_entries(f->folder), 2);
+    assert_int_equal(temporary_count(f->folder), 2);
 }
 
 static void odd_sizes(void **state)
@@ -342,7 +323,7 @@ static void names_that_cannot_be_written(void **state)
     assert_int_equal(ith_video_check_path(f->context, in_folder(f, "frames/")), ITH_OK);
     assert_int_equal(ith_video_check_path(f->context, in_folder(f, "clip.mpeg")), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_video_check(f->context, in_folder(f, "clip.mp4"), &options), ITH_OK);
-    assert_int_equal(count_entries(f->folder), 0);
+    assert_int_equal(temporary_count(f->folder), 0);
 }
 
 static void options_that_make_no_video(void **state)
@@ -366,7 +347,7 @@ static void options_that_make_no_video(void **state)
     assert_null(writer);
     ith_video_discard(&writer);
     ith_video_discard(NULL);
-    assert_int_equal(count_entries(f->folder), 0);
+    assert_int_equal(temporary_count(f->folder), 0);
 }
 
 static void frames_of_others_are_kept(void **state)
@@ -376,9 +357,9 @@ static void frames_of_others_are_kept(void **state)
     assert_int_equal(mkdir(in_folder(f, "frames"), 0777), 0);
     fclose(fopen(in_folder(f, "frames/notes.txt"), "w"));
     assert_written(f, in_folder(f, "frames/"), &options); /* other files are no obstacle */
-    assert_int_equal(count_entries(f->path), FRAMES + 1);
+    assert_int_equal(temporary_count(f->path), FRAMES + 1);
     assert_refused(f, f->path, &options, ITH_ERR_IO, "already holds frames");
-    assert_int_equal(count_entries(f->path), FRAMES + 1);
+    assert_int_equal(temporary_count(f->path), FRAMES + 1);
     assert_refused(f, in_folder(f, "frames/notes.txt/"), &options, ITH_ERR_IO, "a file, not a folder");
 }
 
@@ -401,7 +382,7 @@ static void full_disk(void **state)
                 break; /* a PNG is as small as that */
             assert_int_equal(status, ITH_ERR_IO);
             assert_non_null(strstr(ith_context_error(f->context), strerror(EFBIG)));
-            assert_int_equal(count_entries(f->folder), 0);
+            assert_int_equal(temporary_count(f->folder), 0);
         }
     }
 }
@@ -415,14 +396,14 @@ static void a_failure_keeps_the_old_file(void **state)
     assert_int_equal(symlink("clip.mp4", in_folder(f, "link.mp4")), 0);
     ith_video_writer *writer = NULL;
     assert_int_equal(ith_video_open(f->context, f->path, &options, &writer), ITH_OK);
-    assert_int_equal(count_entries(f->folder), 3);
+    assert_int_equal(temporary_count(f->folder), 3);
     ith_video_discard(&writer);
-    assert_int_equal(count_entries(f->folder), 2);
+    assert_int_equal(temporary_count(f->folder), 2);
     assert_int_equal(file_bytes(in_folder(f, "clip.mp4")), before);
     options.crf = 40;
     assert_written(f, in_folder(f, "link.mp4"), &options); /* through the link, which stays one */
     assert_true(file_bytes(in_folder(f, "clip.mp4")) < before);
-    assert_int_equal(count_entries(f->folder), 2);
+    assert_int_equal(temporary_count(f->folder), 2);
 }
 
 typedef struct trial {
@@ -438,7 +419,7 @@ static ith_status write_one(ith_context *poor, void *user)
     f.context = poor;
     ith_video_options video = options_for(&f);
     ith_status status = write_video(&f, in_folder(&f, t->name), &video);
-    assert_int_equal(count_entries(f.folder), t->entries + (status ? 0 : 1));
+    assert_int_equal(temporary_count(f.folder), t->entries + (status ? 0 : 1));
     return status;
 }
 

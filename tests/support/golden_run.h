@@ -3,6 +3,8 @@
 #ifndef ITH_TESTS_GOLDEN_RUN_H
 #define ITH_TESTS_GOLDEN_RUN_H
 
+#include "support/temporary.h"
+
 #include <ithaca/files.h>
 #include <ithaca/wan.h>
 
@@ -11,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -67,10 +68,8 @@ static inline void golden_run_open(ith_context *ctx, const char *path, golden_ru
 static inline ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline,
                                                const ith_generate_options *asked, ith_generate_report *report)
 {
-    char path[] = "/tmp/ithaca_dump_XXXXXX";
-    int descriptor = mkstemp(path);
-    assert_true(descriptor >= 0);
-    close(descriptor);
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "dump.safetensors");
     ith_generate_options options = *asked;
     options.dump_file = path;
     ith_status status = ith_pipeline_generate(pipeline, &options, report);
@@ -78,7 +77,7 @@ static inline ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *p
         fail_msg("%s: %s", ith_status_name(status), ith_context_error(ctx));
     ith_tensor_file *dump = NULL;
     assert_int_equal(ith_tensor_file_open(ctx, path, &dump), ITH_OK);
-    unlink(path);
+    temporary_remove(folder);
     return dump;
 }
 

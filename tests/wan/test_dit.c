@@ -4,6 +4,7 @@
 #include "support/context_fixture.h"
 #include "support/every_allocation.h"
 #include "support/golden.h"
+#include "support/temporary.h"
 #include "wan/dit.h"
 
 #include <ithaca/files.h>
@@ -11,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define SMALL "golden/dit_small"
 
@@ -314,24 +313,19 @@ static void ranks_give_the_answer_of_one(void **state)
 
 static void config_with(const char *line, ith_status status, const char *word)
 {
-    char folder[] = "/tmp/ithaca_dit_XXXXXX", path[64];
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fprintf(file,
-            "{\"num_attention_heads\": 2, \"attention_head_dim\": 16, \"in_channels\": 4, \"ffn_dim\": 8, "
-            "\"num_layers\": 1, \"text_dim\": 8%s}",
-            line);
-    fclose(file);
+    char *folder = temporary_folder(), text[512];
+    int length = snprintf(text, sizeof text,
+                          "{\"num_attention_heads\": 2, \"attention_head_dim\": 16, \"in_channels\": 4, "
+                          "\"ffn_dim\": 8, \"num_layers\": 1, \"text_dim\": 8%s}",
+                          line);
+    temporary_write(temporary_path(folder, "config.json"), text, (size_t)length);
     ith_dit_config config;
     assert_int_equal(ith_dit_config_read(context, folder, &config), status);
     if (status)
         assert_non_null(strstr(ith_context_error(context), word));
     else
         assert_true(config.dim == 32 && config.out_channels == 4 && config.freq_dim == 256 && config.patch[2] == 2);
-    unlink(path);
-    rmdir(folder);
+    temporary_remove(folder);
 }
 
 static void other_models_are_refused_by_name(void **state)

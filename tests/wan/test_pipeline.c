@@ -186,10 +186,8 @@ static void a_run_can_be_stopped(void **state)
 static void saved_latents_give_the_same_frames(void **state)
 {
     (void)state;
-    char path[] = "/tmp/ithaca_latents_XXXXXX";
-    int descriptor = mkstemp(path);
-    assert_true(descriptor >= 0);
-    close(descriptor);
+    char *folder = temporary_folder(), path[512];
+    snprintf(path, sizeof path, "%s/latents.safetensors", folder);
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a", options.frames = 5, options.height = options.width = 32, options.steps = 2;
     options.precision = ITH_GENERATE_F32, options.latents_file = path;
@@ -205,7 +203,7 @@ static void saved_latents_give_the_same_frames(void **state)
     assert_int_equal(report.frames_done, 5);
     assert_int_equal(report.steps_done, 0);
     ith_tensor_file_close(&whole);
-    unlink(path);
+    temporary_remove(folder);
 }
 
 typedef struct refusal {
