@@ -2,7 +2,7 @@
 #include "vec_neon.h"
 
 #define ROWS 6
-#define TILE_VECS 4 /* 24 sums, 4 vectors of queries, 1 broadcast number */
+#define TILE_VECS 2 /* 24 sums, 4 registers of queries, 1 broadcast number */
 enum { BLOCK_Q = 192 };
 
 #include "../attn_f32_body.h"
