@@ -11,7 +11,7 @@
  *
  * peak      sustained for as long as a run takes, in registers alone
  * of peak   by the clock on the wall
- * cpu       the share by the time that the threads were given: where others use the machine too
+ * cpu       the share by the time that the threads were given, of run and peak: where others use the machine too
  * at clock  share of the peak in the first two milliseconds after the run: a processor that lowers its clock while
  *           caches and multipliers are both busy has not yet raised it again */
 #include "../src/base/clock.h"
@@ -58,7 +58,7 @@ typedef struct head {
 
 /* What a repeat gave. */
 typedef struct sample {
-    double rate, cpu_rate, burst, peak;
+    double rate, cpu_rate, burst, peak, cpu_peak;
 } sample;
 
 static void *random_rows(ith_context *ctx, ith_dtype dtype, int64_t count, uint32_t seed)
@@ -166,7 +166,9 @@ static sample measure(const problem *p, const head *heads, uint32_t cpu, ith_sof
     }
     sample s = {.rate = work / (ith_clock_seconds() - start), .cpu_rate = work / cpu_seconds};
     s.burst = ith_peak_measure(cpu, p->threads, BURST_SECONDS);
+    double peak_start = ith_clock_seconds(), peak_thread_start = thread_seconds();
     s.peak = ith_peak_measure(cpu, p->threads, PEAK_SECONDS);
+    s.cpu_peak = s.peak * (ith_clock_seconds() - peak_start) / (thread_seconds() - peak_thread_start);
     return s;
 }
 
@@ -189,7 +191,7 @@ static void print_medians(const problem *p, ith_softmax softmax, const sample *s
         rates[n] = samples[n].rate;
         peaks[n] = samples[n].peak;
         shares[n] = 100.0 * samples[n].rate / samples[n].peak;
-        cpu[n] = 100.0 * samples[n].cpu_rate / samples[n].peak;
+        cpu[n] = 100.0 * samples[n].cpu_rate / samples[n].cpu_peak;
         at_clock[n] = 100.0 * samples[n].rate / samples[n].burst;
     }
     printf("%-12s %-5s %-8s %5lld %7lld %8d %10.1f %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
