@@ -148,7 +148,7 @@ static void write_contents(FILE *file, void *user)
     bool done = fwrite(c->header, 1, (size_t)c->header_bytes, file) == (size_t)c->header_bytes;
     for (int64_t i = 0; done && i < c->count; i++) {
         size_t bytes = (size_t)c->order[i]->bytes;
-        done = fwrite(c->order[i]->data, 1, bytes, file) == bytes;
+        done = !bytes || fwrite(c->order[i]->data, 1, bytes, file) == bytes;
     }
 }
 
