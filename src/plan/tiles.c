@@ -25,6 +25,17 @@ static ith_status check_asked(const ith_attn_setting *s, int index, int64_t aske
                     (long long)nearest_multiple(asked, step, most));
 }
 
+#define BLOCKS_PER_THREAD 4 /* at least, so that threads end at nearly the same time */
+
+/* The most queries of a block that still leave every thread of every rank some blocks. */
+static int64_t busy_block(const ith_attn_setting *s, int64_t step)
+{
+    if (s->threads <= 1)
+        return INT64_MAX;
+    int64_t rows = s->problem.batch * s->problem.heads * s->problem.q_len;
+    return ith_round_up(ith_max64(rows / (s->ulysses * s->ring) / (s->threads * BLOCKS_PER_THREAD), 1), step);
+}
+
 /* What is left open: the best, as far as the problem needs it; room for the tiles inside that are asked for; no more
  * than the tile around it. */
 static int64_t choose(const ith_attn_tiles *asked, const ith_attn_tile_limits *limits, ith_attn_setting *s, int index)
@@ -34,6 +45,8 @@ static int64_t choose(const ith_attn_tiles *asked, const ith_attn_tile_limits *l
     int64_t step = *ith_tile_at(&l.step, index), most = *ith_tile_at(&l.most, index);
     int64_t rows = ith_max64(index == BLOCK_Q ? s->problem.q_len : s->problem.kv_len, 1);
     int64_t size = ith_min64(*ith_tile_at(&l.best, index), ith_round_up(rows, step));
+    if (index == BLOCK_Q)
+        size = ith_min64(size, busy_block(s, step));
     for (int i = index + 1; index >= BLOCK_KV && i < ITH_TILES; i++)
         size = ith_max64(size, ith_min64(ith_round_up(*ith_tile_at(&wanted, i), step), most));
     if (index > BLOCK_KV)

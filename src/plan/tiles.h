@@ -1,8 +1,9 @@
 /* Tiles: what was asked for within a kernel's limits, and the rest.
  *
  * What is left open is the kernel's best, lowered to the next multiple of its step that takes the whole problem in.
- * Neither the strategy nor a rank's share has a say: the bits of a result depend on the tiles of keys. An inner tile is
- * never longer than the one around it. */
+ * Neither the strategy nor a rank's share has a say in the tiles of keys: the bits of a result depend on them. Blocks
+ * of queries, which they do not depend on, are lowered too where threads would be idle. An inner tile is never longer
+ * than the one around it. */
 #ifndef ITH_PLAN_TILES_H
 #define ITH_PLAN_TILES_H
 
