@@ -120,7 +120,9 @@ static inline bool trace_elements(trace_file *f)
     if (trace_take(f, "]"))
         return true;
     do {
-        f->events = realloc(f->events, (size_t)(f->count + 1) * sizeof *f->events);
+        bool full = (f->count & (f->count - 1)) == 0; /* room doubles */
+        if (full)
+            f->events = realloc(f->events, (size_t)(2 * f->count + 1) * sizeof *f->events);
         if (!f->events)
             return false;
         f->events[f->count++] = (trace_event){.pid = NAN, .tid = NAN, .ts = NAN, .dur = NAN, .value = NAN};
