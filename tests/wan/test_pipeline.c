@@ -126,6 +126,29 @@ static void the_same_bits_twice(void **state)
     ith_tensor_file_close(&second);
 }
 
+static char *wisdom_of(ith_context *c, const char *folder)
+{
+    check(c, ith_wisdom_save(c, temporary_path(folder, "wisdom")));
+    return temporary_read(temporary_path(folder, "wisdom"), NULL);
+}
+
+/* What is measured may be measured otherwise the next time, and other kernels give other bits. */
+static void no_kernel_is_chosen_by_measurement(void **state)
+{
+    (void)state;
+    ith_context *fresh = NULL;
+    assert_int_equal(ith_context_create(NULL, &fresh), ITH_OK);
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a", options.frames = 1, options.height = options.width = 32, options.steps = 2;
+    options.ranks = 2, options.precision = ITH_GENERATE_F32;
+    check(context, ith_pipeline_generate(pipeline, &options, NULL));
+    char *folder = temporary_folder(), *before = wisdom_of(fresh, folder), *after = wisdom_of(context, folder);
+    assert_string_equal(after, before);
+    free(before), free(after);
+    temporary_remove(folder);
+    ith_context_destroy(&fresh);
+}
+
 static void memory_is_predicted(void **state)
 {
     (void)state;
@@ -258,6 +281,7 @@ int main(void)
         cmocka_unit_test(frames_are_the_golden_ones),
         cmocka_unit_test(bf16_comes_as_close_as_the_reference_in_bf16),
         cmocka_unit_test(the_same_bits_twice),
+        cmocka_unit_test(no_kernel_is_chosen_by_measurement),
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test(a_run_can_be_stopped),
         cmocka_unit_test(saved_latents_give_the_same_frames),
