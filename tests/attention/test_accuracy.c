@@ -3,12 +3,11 @@
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/random_case.h"
+#include "support/shared_context.h"
 
 enum { PLANS_PER_PROBLEM = 3, FEW_PROBLEMS = 90, ENOUGH_FOR_PAIRS = 300 };
 static const int64_t MOST_PRODUCTS =
     60000000; /* queries x keys x head_dim x heads: what the oracle takes a second for */
-
-static ith_context *context;
 
 /* A plan's kernel must take the problem; if it does not, the next one. Small tiles are of the kernel's steps. */
 static void fit_to_kernel(const draw_table *table, drawn_plan *plan, attention_case *c)
@@ -187,19 +186,6 @@ static void hops_add_no_error(void **state)
     case_free(&c);
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    return ith_context_create(NULL, &context) == ITH_OK ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    ith_context_destroy(&context);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,5 +193,5 @@ int main(void)
         cmocka_unit_test(every_legal_plan),
         cmocka_unit_test(hops_add_no_error),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, begin_context, end_context);
 }

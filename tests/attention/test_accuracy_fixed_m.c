@@ -3,10 +3,9 @@
  * Against the definition in double and against online. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
+#include "support/shared_context.h"
 
 enum { HEADS = 8 };
-
-static ith_context *context;
 
 /* ---- The problem
  * --------------------------------------------------------------------------------------------------------- */
@@ -290,19 +289,6 @@ static void rows_at_the_lower_end(void **state)
     }
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    return ith_context_create(NULL, &context) == ITH_OK ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    ith_context_destroy(&context);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,5 +296,5 @@ int main(void)
         cmocka_unit_test(heads_on_both_sides_of_the_gate),
         cmocka_unit_test(rows_at_the_lower_end),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, begin_context, end_context);
 }

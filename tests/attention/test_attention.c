@@ -2,8 +2,7 @@
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
 #include "support/random_case.h"
-
-static ith_context *context;
+#include "support/shared_context.h"
 
 /* All strategies and meshes of `fewest` to `most` ranks on one problem, by messages and in place. */
 static void check_all_meshes(attention_case *c, int fewest, int most, uint32_t seed)
@@ -68,24 +67,11 @@ static void long_problems_on_every_mesh(void **state)
     }
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    return ith_context_create(NULL, &context) == ITH_OK ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    ith_context_destroy(&context);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_problems_on_every_mesh),
         cmocka_unit_test(long_problems_on_every_mesh),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, begin_context, end_context);
 }

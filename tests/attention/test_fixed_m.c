@@ -3,6 +3,7 @@
 #include "attention/fixed_m.h"
 #include "base/dtype.h"
 #include "support/in_rank.h"
+#include "support/shared_context.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,7 +16,6 @@
 #define MOST_RANKS 5
 #define MOST_SEGMENTS 4
 
-static ith_context *context;
 static uint32_t random_state = 1;
 
 static uint32_t draw(uint32_t below)
@@ -755,19 +755,6 @@ static void replicated_keys_are_counted_once(void **state)
     }
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    return ith_context_create(NULL, &context) == ITH_OK ? 0 : -1;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    ith_context_destroy(&context);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -781,5 +768,5 @@ int main(void)
         cmocka_unit_test(what_is_not_finite_fails_its_heads_everywhere),
         cmocka_unit_test(replicated_keys_are_counted_once),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, begin_context, end_context);
 }
