@@ -284,7 +284,7 @@ static inline double case_bound(const attention_case *c)
 {
     ith_dtype type = c->problem.dtype;
     double unit = type == ITH_F32 ? 0x1p-24 : type == ITH_BF16 ? 0x1p-9 : 0x1p-11;
-    double chance = 1.5 * unit + (2 + c->largest_logit) * 0x1p-23;
+    double chance = 2 * unit + (2 + c->largest_logit) * 0x1p-23;
     double bound = fmax(2 * c->plain_error, chance);
     double absolute = type == ITH_F32 ? 5e-6 : type == ITH_BF16 ? 0x1p-8 : 0x1p-10;
     /* Where values cancel out, the plain implementation itself is beyond the absolute bound. */

@@ -63,7 +63,7 @@ static inline void probe_problem(probe_bytes *b, ith_attn_problem *p)
     static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16, ITH_F32, ITH_BF16, ITH_I32};
     p->batch = probe_size(b, 3);
     p->kv_heads = probe_size(b, 3);
-    bool grouped = probe_byte(b) % 16 && p->kv_heads <= 3;
+    bool grouped = probe_byte(b) % 16 && p->kv_heads >= 0 && p->kv_heads <= 3;
     p->heads = grouped ? p->kv_heads * (1 + probe_byte(b) % 3) : probe_size(b, 6);
     p->head_dim = probe_size(b, 70);
     p->q_len = probe_size(b, 60);
