@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define ALIGNMENT 64
 
@@ -37,11 +38,26 @@ struct ith_context {
     char error[ITH_ERROR_BYTES];
 };
 
+#define LARGE_PAGE_BYTES ((size_t)1 << 21)
+
+/* Large blocks ask for large pages: a block of queries passes over all packed keys, and with small ones waits for their
+ * addresses too. A refusal does no harm. */
 static void *system_allocate(void *user, size_t bytes, size_t alignment)
 {
     (void)user;
     void *pointer = NULL;
-    return posix_memalign(&pointer, alignment, bytes) ? NULL : pointer;
+    bool large = bytes >= LARGE_PAGE_BYTES && bytes <= SIZE_MAX - LARGE_PAGE_BYTES;
+    if (large) {
+        bytes = (bytes + LARGE_PAGE_BYTES - 1) / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
+        alignment = alignment > LARGE_PAGE_BYTES ? alignment : LARGE_PAGE_BYTES;
+    }
+    if (posix_memalign(&pointer, alignment, bytes))
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    if (large)
+        madvise(pointer, bytes, MADV_HUGEPAGE);
+#endif
+    return pointer;
 }
 
 static void system_release(void *user, void *pointer)
