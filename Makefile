@@ -30,7 +30,7 @@ check-sanitized: dependencies
 	@cmake --preset asan -B build-check-asan -DITHACA_ENGINE=OFF >/dev/null
 	@cmake --build build-check-asan
 	@cd build-check-asan && $(CTEST) -LE tree
-	@$(MAKE) --no-print-directory tsan TSAN_BUILD=build-check-tsan TSAN_FLAGS=-DITHACA_ENGINE=OFF
+	@$(MAKE) --no-print-directory tsan TSAN_BUILD=build-check-tsan TSAN_FLAGS=-DITHACA_ENGINE=OFF TSAN_TESTS='-E accuracy'
 
 check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,000 inputs for the fuzzer's probe
 	@cd tests && ITHACA_PROBLEMS=1200 ../$(BUILD)/test_accuracy && ITHACA_PROBES=20000 ../$(BUILD)/test_fuzz
@@ -45,7 +45,7 @@ tsan: dependencies ## the ranks, attention and the engine on ranks under ThreadS
 	@cmake --preset tsan -B $(TSAN_BUILD) $(TSAN_FLAGS) >/dev/null
 	@cmake --build $(TSAN_BUILD)
 	@cd $(TSAN_BUILD) && OMP_TOOL_LIBRARIES=libarcher.so \
-	TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -L "tsan"
+	TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -L tsan $(TSAN_TESTS)
 
 bench: build ## load, text, per step and decode of the small model; attention kernels
 	@cmake --build $(BUILD) --target bench
