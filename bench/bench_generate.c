@@ -38,8 +38,8 @@ static ith_status measure(ith_pipeline *pipeline, const ith_generate_options *op
 {
     ith_generate_report report;
     ith_status status = ith_pipeline_generate(pipeline, options, &report);
-    *out = (sample){report.load_seconds, report.text_seconds, report.plan_seconds, report.denoise_seconds,
-                    report.decode_seconds, 0};
+    *out = (sample){report.load_seconds,    report.text_seconds,   report.plan_seconds,
+                    report.denoise_seconds, report.decode_seconds, 0};
     out->whole = out->text + out->plan + out->denoise + out->decode;
     return status;
 }

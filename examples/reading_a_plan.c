@@ -1,5 +1,5 @@
-/* What would be chosen for a problem, and at what cost, on any number of ranks, without having them: the 720p attention of
- * Wan 2.2 A14B. Then a small plan is made, printed, executed and asked what it did.
+/* What would be chosen for a problem, and at what cost, on any number of ranks, without having them: the 720p attention
+ * of Wan 2.2 A14B. Then a small plan is made, printed, executed and asked what it did.
  *
  *     cc reading_a_plan.c $(pkg-config --cflags --libs ithaca) -o plan && ./plan
  */

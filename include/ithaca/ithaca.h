@@ -80,7 +80,7 @@ extern "C" {
 #define ITH_API
 #endif
 
-/* ---- Status ------------------------------------------------------------------------------------------------------ */
+/* ---- Status ---------------------------------------------------------------------------------------------------- */
 
 typedef enum ith_status {
     ITH_OK = 0,
@@ -102,7 +102,7 @@ ITH_API const char *ith_status_name(ith_status status);
 /* "0.1.0". Static storage. */
 ITH_API const char *ith_version(void);
 
-/* ---- Context: allocator, log, last error -------------------------------------------------------------------------- */
+/* ---- Context: allocator, log, last error ----------------------------------------------------------------------- */
 
 /* Element types. Attention takes F32, BF16 and F16; files know all. */
 typedef enum ith_dtype {
@@ -124,7 +124,8 @@ ITH_API int64_t ith_dtype_bytes(ith_dtype type);
 /* "f32", "bf16", ...; "none" for anything unknown. */
 ITH_API const char *ith_dtype_name(ith_dtype type);
 
-/* Every allocation of the library goes through one of these. Both functions must be safe to call from several threads. */
+/* Every allocation of the library goes through one of these. Both functions must be safe to call from several threads.
+ */
 typedef struct ith_allocator {
     void *(*allocate)(void *user, size_t bytes, size_t alignment); /* NULL: none left; alignment is a power of two */
     void (*release)(void *user, void *pointer);                    /* never called with NULL */
@@ -143,8 +144,10 @@ typedef struct ith_context_options {
     ith_log_level log_level; /* lines above this level are not made */
     uint32_t cpu_mask;       /* instruction sets (ith_cpu_feature) that may be used; 0: all that the machine has */
 } ith_context_options;
-#define ITH_CONTEXT_OPTIONS_INIT \
-    { .struct_size = sizeof(ith_context_options), .log_level = ITH_LOG_WARNING }
+#define ITH_CONTEXT_OPTIONS_INIT                                                                                       \
+    {                                                                                                                  \
+        .struct_size = sizeof(ith_context_options), .log_level = ITH_LOG_WARNING                                       \
+    }
 
 typedef struct ith_context ith_context;
 
@@ -179,7 +182,7 @@ ITH_API uint32_t ith_context_cpu(const ith_context *context);
 /* Names of the bits set, joined by spaces, cut to fit; returns text. */
 ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_bytes);
 
-/* ---- Ranks --------------------------------------------------------------------------------------------------------- */
+/* ---- Ranks ----------------------------------------------------------------------------------------------------- */
 
 /* A communicator: one rank's view of a group of ranks. Calls on it are collective: every rank makes the same ones in
  * the same order. */
@@ -197,23 +200,23 @@ ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int6
 typedef ith_status (*ith_rank_fn)(ith_context *context, ith_comm *comm, void *user);
 
 /* Runs fn as `ranks` ranks, each in a thread of its own with a context cloned from `context` and an OpenMP team of its
- * share of `threads` (0: as many as OpenMP would use here, which is all cores unless it was told otherwise; at least one
- * each). Returns when all have ended: ITH_OK if all returned it, otherwise the status of the rank that failed first,
- * whose sentence is then in `context`. */
+ * share of `threads` (0: as many as OpenMP would use here, which is all cores unless it was told otherwise; at least
+ * one each). Returns when all have ended: ITH_OK if all returned it, otherwise the status of the rank that failed
+ * first, whose sentence is then in `context`. */
 ITH_API ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user);
 
 /* The same group for threads of your own: comms[i] is rank i's, used with contexts[i]. Destroy each with
  * ith_comm_destroy; the contexts must live until the last of them, and of the plans made with them, is destroyed. On
  * failure the sentence is in contexts[0]. */
 ITH_API ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms);
-/* Ends every wait on the group, now and later and on every rank, with `status` and the sentence that this rank's context
- * holds. The first end of a group counts; NULL does nothing. */
+/* Ends every wait on the group, now and later and on every rank, with `status` and the sentence that this rank's
+ * context holds. The first end of a group counts; NULL does nothing. */
 ITH_API void ith_comm_abort(ith_comm *comm, ith_status status);
 /* Seconds that a wait lasts before it fails with ITH_ERR_TIMEOUT; 0 waits for ever. 600 at first. */
 ITH_API void ith_comm_set_timeout(ith_comm *comm, double seconds);
 ITH_API void ith_comm_destroy(ith_comm **comm);
 
-/* ---- Attention ------------------------------------------------------------------------------------------------------ */
+/* ---- Attention ------------------------------------------------------------------------------------------------- */
 
 /* A mask that differs between queries. */
 typedef enum ith_mask {
@@ -225,14 +228,14 @@ typedef enum ith_mask {
 /* What is to be computed. Sizes are those of the whole problem; a rank holds its ith_share of q_len and kv_len. */
 typedef struct ith_attn_problem {
     size_t struct_size;
-    int64_t batch;    /* B */
-    int64_t heads;    /* H, of q and o */
-    int64_t kv_heads; /* Hkv, a divisor of H (grouped queries); 0: H */
-    int64_t head_dim; /* D */
-    int64_t q_len;    /* Sq */
-    int64_t kv_len;   /* Skv */
-    ith_dtype dtype;  /* of q, k, v and o */
-    float scale;      /* 0: 1/sqrt(D) */
+    int64_t batch;       /* B */
+    int64_t heads;       /* H, of q and o */
+    int64_t kv_heads;    /* Hkv, a divisor of H (grouped queries); 0: H */
+    int64_t head_dim;    /* D */
+    int64_t q_len;       /* Sq */
+    int64_t kv_len;      /* Skv */
+    ith_dtype dtype;     /* of q, k, v and o */
+    float scale;         /* 0: 1/sqrt(D) */
     bool has_kv_lengths; /* ith_attn_tensors.kv_lengths will be given */
     bool has_key_bias;   /* ith_attn_tensors.key_bias will be given */
     ith_mask mask;       /* ith_attn_tensors.mask will be given, of this kind */
@@ -246,8 +249,10 @@ typedef struct ith_attn_problem {
     int64_t v_row_stride, v_batch_stride;
     int64_t o_row_stride, o_batch_stride;
 } ith_attn_problem;
-#define ITH_ATTN_PROBLEM_INIT \
-    { .struct_size = sizeof(ith_attn_problem), .batch = 1, .dtype = ITH_F32 }
+#define ITH_ATTN_PROBLEM_INIT                                                                                          \
+    {                                                                                                                  \
+        .struct_size = sizeof(ith_attn_problem), .batch = 1, .dtype = ITH_F32                                          \
+    }
 
 /* Zero means "choose for me". */
 typedef enum ith_strategy {
@@ -298,19 +303,21 @@ typedef struct ith_attn_tiles {
 typedef struct ith_attn_options {
     size_t struct_size;
     ith_strategy strategy;
-    int ulysses, ring;      /* the mesh, ulysses * ring = ranks; rank = ring index * ulysses + ulysses index */
+    int ulysses, ring; /* the mesh, ulysses * ring = ranks; rank = ring index * ulysses + ulysses index */
     ith_direction direction;
-    int chunks;             /* groups of heads exchanged one after the other, so that the exchange of one hides behind the
-                             * computing of another (maxdiffusion #428); 0: choose for me; lowered to what there is */
-    bool unfolded;          /* batch entries are exchanged one by one instead of batch * heads as one list */
+    int chunks;    /* groups of heads exchanged one after the other, so that the exchange of one hides behind the
+                    * computing of another (maxdiffusion #428); 0: choose for me; lowered to what there is */
+    bool unfolded; /* batch entries are exchanged one by one instead of batch * heads as one list */
     ith_softmax softmax;
-    bool unsmoothed;        /* fixed_m without taking the mean key away: cheaper offsets, a stricter gate */
+    bool unsmoothed; /* fixed_m without taking the mean key away: cheaper offsets, a stricter gate */
     ith_exchange_mode exchange;
-    const char *kernel;     /* a name from ith_kernel_list; NULL: the fastest, by measurement (see Wisdom) */
+    const char *kernel; /* a name from ith_kernel_list; NULL: the fastest, by measurement (see Wisdom) */
     ith_attn_tiles tiles;
 } ith_attn_options;
-#define ITH_ATTN_OPTIONS_INIT \
-    { .struct_size = sizeof(ith_attn_options) }
+#define ITH_ATTN_OPTIONS_INIT                                                                                          \
+    {                                                                                                                  \
+        .struct_size = sizeof(ith_attn_options)                                                                        \
+    }
 
 /* Sets strategy, and where the name says so direction and softmax, from a name: "auto", "single", "ulysses", "ring",
  * "ulysses_ring", with "_bidir" (where there may be a ring) and "_fixed_m" at its end or not; or one of maxdiffusion's
@@ -333,14 +340,14 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
 typedef struct ith_attn_tensors {
     const void *q, *k, *v;
     void *o;
-    float *lse;            /* [B, H, Sq share], natural logarithm of the sum of exponentials; NULL: not wanted. On every
-                            * rank or on none */
+    float *lse; /* [B, H, Sq share], natural logarithm of the sum of exponentials; NULL: not wanted. On every
+                 * rank or on none */
     /* Each of the whole sequence, and the same on every rank. */
     const int32_t *kv_lengths; /* [B], 0..Skv: keys from there on are masked. Only with has_kv_lengths */
-    const float *key_bias;     /* [B, Skv]: added to the scaled logits of a key; -INFINITY masks the key, whose k and v are
-                                * then not looked at. Only with has_key_bias */
-    const void *mask;          /* [mask_batch, mask_heads, Sq, Skv]. Only with a mask kind. Keys that it hides must be
-                                * finite all the same */
+    const float *key_bias; /* [B, Skv]: added to the scaled logits of a key; -INFINITY masks the key, whose k and v are
+                            * then not looked at. Only with has_key_bias */
+    const void *mask;      /* [mask_batch, mask_heads, Sq, Skv]. Only with a mask kind. Keys that it hides must be
+                            * finite all the same */
 } ith_attn_tensors;
 
 /* Collective. Allocates nothing. Wrong tensors are an error that names the one, and nothing is written; on one of
@@ -376,12 +383,12 @@ ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem
 /* What happened since the plan was created, on this rank. */
 typedef struct ith_plan_counters {
     int64_t executions;
-    int64_t sent_bytes;        /* to other ranks (in place: read by them from this rank's tensors, written into theirs),
-                                * without lse and the small exchange of fixed_m */
+    int64_t sent_bytes; /* to other ranks (in place: read by them from this rank's tensors, written into theirs),
+                         * without lse and the small exchange of fixed_m */
     int64_t fixed_m_problems, online_problems; /* head problems by the softmax that they took */
-    double seconds;            /* in ith_plan_execute */
-    double exchange_seconds;   /* during which some exchange of keys, values, queries or outputs was under way */
-    double waiting_seconds;    /* of those, not hidden behind computing */
+    double seconds;                            /* in ith_plan_execute */
+    double exchange_seconds; /* during which some exchange of keys, values, queries or outputs was under way */
+    double waiting_seconds;  /* of those, not hidden behind computing */
 } ith_plan_counters;
 ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters);
 
@@ -393,7 +400,7 @@ ITH_API void ith_plan_destroy(ith_plan **plan);
  * machine runs it. */
 ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool *usable);
 
-/* ---- Wisdom ----------------------------------------------------------------------------------------------------- */
+/* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
 
 /* Which kernel is fastest is measured, not read from the processor's flags: once per context (clones share it), type,
  * head size and softmax, in milliseconds, when the first plan is made that names none. Of several ranks rank 0
@@ -414,13 +421,13 @@ ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
 ITH_API bool ith_peak_rate(const ith_context *context, int index, int threads, double seconds, const char **name,
                            bool *counts, double *rate);
 
-/* ---- Trace ------------------------------------------------------------------------------------------------------- */
+/* ---- Trace ----------------------------------------------------------------------------------------------------- */
 
 /* Keeps up to `events` spans (computing, exchanges, waits) of everything that is done with this context and its clones
  * from now on; later ones are counted but lost. Recording allocates nothing. */
 ITH_API ith_status ith_trace_start(ith_context *context, int64_t events);
-/* Writes them as a Chrome / Perfetto trace (JSON), a row for each rank, with a counter of the share of the exchanges that
- * was hidden behind computing; beside the file and then renamed. No rank may be computing. */
+/* Writes them as a Chrome / Perfetto trace (JSON), a row for each rank, with a counter of the share of the exchanges
+ * that was hidden behind computing; beside the file and then renamed. No rank may be computing. */
 ITH_API ith_status ith_trace_save(ith_context *context, const char *path);
 
 #ifdef __cplusplus

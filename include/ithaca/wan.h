@@ -64,11 +64,11 @@ typedef struct ith_generate_options {
     const char *negative; /* NULL: the model's default; "" for none */
     int64_t frames, height, width, steps;
     double shift;
-    double guidance[2]; /* high noise, low noise; NAN: default. 1 or less leaves out the negative branch */
-    double boundary;    /* NAN: default */
-    ith_generate_solver solver;   /* 0: UniPC */
-    ith_generate_grid grid;       /* 0: official */
-    ith_generate_cfg cfg;         /* 0: batch */
+    double guidance[2];         /* high noise, low noise; NAN: default. 1 or less leaves out the negative branch */
+    double boundary;            /* NAN: default */
+    ith_generate_solver solver; /* 0: UniPC */
+    ith_generate_grid grid;     /* 0: official */
+    ith_generate_cfg cfg;       /* 0: batch */
     ith_generate_precision precision; /* 0: the faster on this machine, measured */
     uint64_t seed;
     const char *noise_file;   /* .safetensors with `noise` [channels, frames, height, width]; NULL: from seed */
@@ -85,10 +85,10 @@ typedef struct ith_generate_options {
     bool (*should_stop)(void *user); /* asked before every step and frame */
     void *user;
 } ith_generate_options;
-#define ITH_GENERATE_OPTIONS_INIT                                                                                  \
-    {                                                                                                              \
-        .struct_size = sizeof(ith_generate_options), .guidance = {__builtin_nan(""), __builtin_nan("")},           \
-        .boundary = __builtin_nan(""), .attention = ITH_ATTN_OPTIONS_INIT                                          \
+#define ITH_GENERATE_OPTIONS_INIT                                                                                      \
+    {                                                                                                                  \
+        .struct_size = sizeof(ith_generate_options), .guidance = {__builtin_nan(""), __builtin_nan("")},               \
+        .boundary = __builtin_nan(""), .attention = ITH_ATTN_OPTIONS_INIT                                              \
     }
 
 /* Puts the model's defaults where nothing was asked for, measures which precision is the faster one if none was named,

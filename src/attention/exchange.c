@@ -3,7 +3,7 @@
 
 #include "../base/size.h"
 
-/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 static int buffer_count(const ith_attn_setting *s)
 {
@@ -69,7 +69,7 @@ void ith_exchange_init(ith_exchange *e)
     }
 }
 
-/* ---- Blocks ------------------------------------------------------------------------------------------------------ */
+/* ---- Blocks ---------------------------------------------------------------------------------------------------- */
 
 /* Some rows of problems [first, first + count), of which a batch entry has per_entry. */
 typedef struct range {
@@ -137,7 +137,7 @@ static void list_lse(const ith_exchange *e, ith_exchanged *chunk, int peer, floa
     };
 }
 
-/* ---- Chunks ------------------------------------------------------------------------------------------------------ */
+/* ---- Chunks ---------------------------------------------------------------------------------------------------- */
 
 /* Says what a buffer holds from now on. */
 static void describe_chunk(const ith_exchange *e, int index, bool wants_lse, float *lse, ith_exchanged *chunk)

@@ -100,8 +100,7 @@ void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shap
     *out = f;
 }
 
-/* ---- This rank's shard: on all threads ------------------------------------------------------------------------------
- */
+/* ---- This rank's shard: on all threads ------------------------------------------------------------------------- */
 
 /* What ith_fixed_m_prepare was given. */
 typedef struct measured {
@@ -242,8 +241,7 @@ static void tell(const measured *t)
     }
 }
 
-/* ---- All shards: the same on every rank ---------------------------------------------------------------------------
- */
+/* ---- All shards: the same on every rank ------------------------------------------------------------------------ */
 
 static float *message_of(const ith_fixed_m *f, int rank)
 {

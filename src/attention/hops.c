@@ -5,7 +5,7 @@
 
 enum { FROM_LEFT, FROM_RIGHT };
 
-/* ---- Shards ------------------------------------------------------------------------------------------------------ */
+/* ---- Shards ---------------------------------------------------------------------------------------------------- */
 
 /* The rows of ring index `index`. */
 static void shard_share(const ith_attn_setting *s, int index, int64_t *begin, int64_t *rows)
@@ -43,7 +43,7 @@ int ith_hops_order(const ith_attn_setting *s, int *order)
     return count;
 }
 
-/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 void ith_hops_lay_out(const ith_attn_setting *s, int64_t keys_count, bool spares, ith_arena *arena, ith_hops *out)
 {
@@ -72,7 +72,7 @@ void ith_hops_init(ith_hops *h)
     }
 }
 
-/* ---- Hops -------------------------------------------------------------------------------------------------------- */
+/* ---- Hops ------------------------------------------------------------------------------------------------------ */
 
 static ith_block shard_block(const ith_attn_setting *s, const ith_hops_job *job, const ith_rows *rows, int64_t count)
 {

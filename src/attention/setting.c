@@ -66,7 +66,7 @@ ith_heads ith_heads_of(const ith_attn_problem *problem, int64_t first, int64_t c
     return (ith_heads){first, count, first_keys, keys_count};
 }
 
-/* ---- The problem ------------------------------------------------------------------------------------------------- */
+/* ---- The problem ----------------------------------------------------------------------------------------------- */
 
 static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
 {
@@ -180,7 +180,7 @@ ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *p
     return status;
 }
 
-/* ---- Tensors ----------------------------------------------------------------------------------------------------- */
+/* ---- Tensors --------------------------------------------------------------------------------------------------- */
 
 typedef struct extent {
     const char *name;

@@ -18,7 +18,7 @@ typedef struct block_memory {
     float *offsets, *lse;   /* [block_q] */
 } block_memory;
 
-/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 static int64_t runs_of(const ith_sweep *s, int64_t rows)
 {
@@ -103,7 +103,7 @@ ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith
     return status;
 }
 
-/* ---- Packing ----------------------------------------------------------------------------------------------------- */
+/* ---- Packing --------------------------------------------------------------------------------------------------- */
 
 /* Where run `run` of shard `shard` lies for the slot-th of the key problems packed together. */
 static char *packed_run(const ith_sweep *s, int64_t slot, int shard, int64_t run)
@@ -155,7 +155,7 @@ static void pack_in_thread(const ith_sweep *s, const ith_sweep_job *job, int64_t
 #pragma omp barrier
 }
 
-/* ---- Running ----------------------------------------------------------------------------------------------------- */
+/* ---- Running --------------------------------------------------------------------------------------------------- */
 
 /* Pointers to the mask's rows of `rows` queries from number `number` on, at key `key`. */
 static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors, int64_t problem, int64_t number,

@@ -197,7 +197,7 @@ void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
     context->log(context->log_user, level, line);
 }
 
-/* ---- What the family has in common ------------------------------------------------------------------------------- */
+/* ---- What the family has in common ----------------------------------------------------------------------------- */
 
 void *ith_context_keep(ith_context *context, int64_t bytes, const char *what)
 {
@@ -243,8 +243,7 @@ void ith_context_unlock_wisdom(ith_context *context)
     pthread_mutex_unlock(&context->family->wisdom_lock);
 }
 
-/* ---- Memory: a block is preceded by one aligned header that holds its size ------------------------------------------
- */
+/* ---- Memory: a block is preceded by one aligned header that holds its size ------------------------------------- */
 
 static void count_add(memory_count *count, int64_t bytes)
 {

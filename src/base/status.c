@@ -33,9 +33,9 @@ typedef struct dtype_row {
 } dtype_row;
 
 static const dtype_row dtypes[] = {
-    [ITH_DTYPE_NONE] = {"none", 0}, [ITH_F32] = {"f32", 4}, [ITH_BF16] = {"bf16", 2}, [ITH_F16] = {"f16", 2},
-    [ITH_F64] = {"f64", 8},         [ITH_BOOL] = {"bool", 1}, [ITH_U8] = {"u8", 1},   [ITH_I8] = {"i8", 1},
-    [ITH_I16] = {"i16", 2},         [ITH_I32] = {"i32", 4}, [ITH_I64] = {"i64", 8},
+    [ITH_DTYPE_NONE] = {"none", 0}, [ITH_F32] = {"f32", 4},   [ITH_BF16] = {"bf16", 2}, [ITH_F16] = {"f16", 2},
+    [ITH_F64] = {"f64", 8},         [ITH_BOOL] = {"bool", 1}, [ITH_U8] = {"u8", 1},     [ITH_I8] = {"i8", 1},
+    [ITH_I16] = {"i16", 2},         [ITH_I32] = {"i32", 4},   [ITH_I64] = {"i64", 8},
 };
 
 static const dtype_row *dtype_find(ith_dtype type)

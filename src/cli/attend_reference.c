@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Types ------------------------------------------------------------------------------------------------------- */
+/* ---- Types ----------------------------------------------------------------------------------------------------- */
 
 static float from_bf16(uint16_t bits)
 {
@@ -44,7 +44,7 @@ static float round_to(float value, ith_dtype type)
     return ldexpf(nearbyintf(ldexpf(value, -unit)), unit);
 }
 
-/* ---- One head problem -------------------------------------------------------------------------------------------- */
+/* ---- One head problem ------------------------------------------------------------------------------------------ */
 
 typedef struct head {
     const ith_attend_whole *whole;
@@ -187,7 +187,7 @@ static bool compute(const ith_attend_whole *whole, ith_attend_rows *rows, row_fn
     return good;
 }
 
-/* ---- Rows -------------------------------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
 bool ith_attend_rows_create(const ith_attn_problem *p, int64_t most, ith_attend_rows *rows)
 {
@@ -230,7 +230,7 @@ void ith_attend_found(const ith_attend_whole *whole, ith_attend_rows *rows)
         }
 }
 
-/* ---- Differences ------------------------------------------------------------------------------------------------- */
+/* ---- Differences ----------------------------------------------------------------------------------------------- */
 
 typedef struct squares {
     double difference, size;

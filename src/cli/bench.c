@@ -64,7 +64,7 @@ static int take_what(void *user, char *text)
     return 0;
 }
 
-/* ---- Rows -------------------------------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
 /* The part of a list with commas that begins at *at, which moves on; false at its end. */
 static bool next_name(const char **at, char *name, size_t bytes)
@@ -174,7 +174,7 @@ static void bench_free(ith_bench *bench)
     free(bench->problems);
 }
 
-/* ---- Command ----------------------------------------------------------------------------------------------------- */
+/* ---- Command --------------------------------------------------------------------------------------------------- */
 
 static int run(ith_context *context, const bench_settings *s, const char *command)
 {

@@ -62,7 +62,7 @@ static bool takes_part(const bench_rank *r, const ith_bench_row *row)
     return r->rank == 0 || row->ranks > 1;
 }
 
-/* ---- Peaks ------------------------------------------------------------------------------------------------------- */
+/* ---- Peaks ----------------------------------------------------------------------------------------------------- */
 
 static void find_peaks(bench_run *run, ith_context *context)
 {
@@ -87,7 +87,7 @@ static double measure_peak(const bench_run *run, ith_context *context, double ro
     return best;
 }
 
-/* ---- Plans ------------------------------------------------------------------------------------------------------- */
+/* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
 static ith_status create_plan(bench_rank *r, const ith_bench_row *row, ith_plan **plan)
 {
@@ -127,7 +127,7 @@ static bool create_plans(bench_rank *r)
     return true;
 }
 
-/* ---- Executions -------------------------------------------------------------------------------------------------- */
+/* ---- Executions ------------------------------------------------------------------------------------------------ */
 
 /* Executes a row on all of its ranks; rank 0 has what it took in *seconds. */
 static bool execute(bench_rank *r, int index, double *seconds)

@@ -16,12 +16,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"generate", ith_cli_generate},
-    {"attend", ith_cli_attend},
-    {"verify", ith_cli_verify},
-    {"bench", ith_cli_bench},
-    {"info", ith_cli_info},
-    {"tokenize", ith_cli_tokenize},
+    {"generate", ith_cli_generate}, {"attend", ith_cli_attend}, {"verify", ith_cli_verify},
+    {"bench", ith_cli_bench},       {"info", ith_cli_info},     {"tokenize", ith_cli_tokenize},
 };
 
 static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention over several ranks."

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- The problem ------------------------------------------------------------------------------------------------- */
+/* ---- The problem ----------------------------------------------------------------------------------------------- */
 
 static bool make_results(const ith_attend_whole *inputs, ith_attend_whole *whole)
 {
@@ -59,7 +59,7 @@ void ith_verify_free(ith_verify *v)
     *v = (ith_verify){.count = 0};
 }
 
-/* ---- Execution --------------------------------------------------------------------------------------------------- */
+/* ---- Execution ------------------------------------------------------------------------------------------------- */
 
 typedef struct verify_job {
     ith_verify *v;
@@ -103,7 +103,7 @@ static bool same_bits(const ith_attend_whole *a, const ith_attend_whole *b)
     return !memcmp(a->tensors.o, b->tensors.o, o_bytes(a)) && !memcmp(a->tensors.lse, b->tensors.lse, lse_bytes(a));
 }
 
-/* ---- Verdict ----------------------------------------------------------------------------------------------------- */
+/* ---- Verdict --------------------------------------------------------------------------------------------------- */
 
 /* Keeps the error that comes nearest to its bound. */
 static void note_error(ith_verify_plan *plan, double error, double bound)

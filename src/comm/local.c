@@ -76,7 +76,7 @@ ith_status ith_local_ended(local_comm *self)
     return ith_fail(self->base.context, world->status, "%s", world->sentence);
 }
 
-/* ---- Carrying ---------------------------------------------------------------------------------------------------- */
+/* ---- Carrying -------------------------------------------------------------------------------------------------- */
 
 /* The next block, from transfer *cursor on, that the request sends to (or receives from) peer. False: no more. */
 static bool next_block(const ith_request *request, bool sending, int peer, int *cursor, ith_block *out)
@@ -273,7 +273,7 @@ static bool advance(local_comm *self)
     return any;
 }
 
-/* ---- Posting ----------------------------------------------------------------------------------------------------- */
+/* ---- Posting --------------------------------------------------------------------------------------------------- */
 
 /* Which ways the request has. */
 static void mark_ways(ith_request *request, int rank, int ranks)
@@ -420,7 +420,7 @@ static ith_status local_barrier(ith_comm *comm, ith_request **out)
     return ith_local_post(comm, &wanted, out);
 }
 
-/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
+/* ---- Waiting --------------------------------------------------------------------------------------------------- */
 
 /* Some rank that `mine` still waits for: one that has not posted, if there is one. */
 static int awaited_rank(const local_comm *self, const ith_request *mine)

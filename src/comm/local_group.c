@@ -230,7 +230,7 @@ void ith_local_destroy(ith_comm **comm)
     ith_free(self->base.context, self);
 }
 
-/* ---- Splitting --------------------------------------------------------------------------------------------------- */
+/* ---- Splitting ------------------------------------------------------------------------------------------------- */
 
 /* What a rank tells the others when its group is split. */
 typedef struct split_card {

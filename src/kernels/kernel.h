@@ -1,7 +1,7 @@
 /* The contract of attention kernels. The rows are in kernels.inc; plain C in ref/ defines what each means.
  *
- * A kernel's unit of work is a partial attention of one head: some queries against a run of packed keys and values. With
- * logits in base 2,
+ * A kernel's unit of work is a partial attention of one head: some queries against a run of packed keys and values.
+ * With logits in base 2,
  *
  *     s_ij = log2(e) (scale q_i . k_j + bias_j + mask_ij),   p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,
  *     o_i = sum_j p_ij v_j
@@ -12,13 +12,15 @@
  * which lies in memory between them; the last divides by l and writes o and lse.
  *
  * What a kernel owes
- *   - A row's result depends on that row's query, on the keys in their order, on where runs end and on the tiles of keys;
- *     not on the row's place in the block, on q_rows, on how packing was cut into calls, or on the thread. (Ulysses gives
- *     the bits of a single rank because of this.)
- *   - Every q_rows from 0 to block_q, every number of keys >= 0, every head_dim that `supports` accepts; nothing outside
- *     the arrays is touched.
- *   - A row all of whose keys are masked has m = -inf (online), l = 0, o = 0; when finished o = 0, lse = -inf. Never NaN.
- *   - An absent key (NULL, or a bias of -inf) is not looked at. A key that only `mask` hides may be, and must be finite.
+ *   - A row's result depends on that row's query, on the keys in their order, on where runs end and on the tiles of
+ * keys; not on the row's place in the block, on q_rows, on how packing was cut into calls, or on the thread. (Ulysses
+ * gives the bits of a single rank because of this.)
+ *   - Every q_rows from 0 to block_q, every number of keys >= 0, every head_dim that `supports` accepts; nothing
+ * outside the arrays is touched.
+ *   - A row all of whose keys are masked has m = -inf (online), l = 0, o = 0; when finished o = 0, lse = -inf. Never
+ * NaN.
+ *   - An absent key (NULL, or a bias of -inf) is not looked at. A key that only `mask` hides may be, and must be
+ * finite.
  *   - NaN in a query stays in its row. Sums in f32 or better, but for short runs where the kernel's file says so.
  *   - log2(e) * scale is never rounded to less than f32, nor multiplied into a q of less.
  *   - Against float64 on the same inputs the error is at most twice that of the plain implementation in the same type
@@ -40,25 +42,25 @@ typedef struct ith_attn_pack {
     int64_t head_dim, first, keys;
     const void *const *k, *const *v; /* [keys] pointers to rows [head_dim]; NULL (in both): the key is absent */
     const float *key_bias;           /* [keys], natural units, added to the scaled logits; NULL: none */
-    void *packed;                    /* of the run's first key; packed_bytes(keys of the run, head_dim), aligned to 64 */
+    void *packed; /* of the run's first key; packed_bytes(keys of the run, head_dim), aligned to 64 */
 } ith_attn_pack;
 
 typedef struct ith_attn_run {
     ith_dtype dtype; /* of q and o */
     int64_t q_rows, keys, head_dim;
-    ith_attn_tiles tiles;   /* as the kernel's limits allow */
-    const void *const *q;   /* [q_rows] pointers to rows [head_dim] */
+    ith_attn_tiles tiles; /* as the kernel's limits allow */
+    const void *const *q; /* [q_rows] pointers to rows [head_dim] */
     const void *packed;
     float scale;
-    ith_softmax softmax;    /* ONLINE or FIXED_M */
+    ith_softmax softmax; /* ONLINE or FIXED_M */
     ith_mask mask_kind;
     const void *const *mask; /* [q_rows] pointers to rows [keys]: uint8_t (BOOL, 0 hides) or float (ADDITIVE) */
-    bool first, last;        /* first: start from nothing, o_sum, l (and m, if online) are not read. last: write o, lse */
-    float *o_sum;            /* [q_rows, head_dim] unnormalised; NULL if first and last */
-    float *m, *l;            /* [q_rows]; m in base 2. NULL if first and last, but m is always there if fixed_m */
-    void *const *o;          /* [q_rows] pointers to rows [head_dim]; used if last */
-    float *lse;              /* [q_rows], natural logarithm, written if last; NULL: not wanted */
-    void *scratch;           /* scratch_bytes(head_dim, tiles), aligned to 64, this thread's own */
+    bool first, last; /* first: start from nothing, o_sum, l (and m, if online) are not read. last: write o, lse */
+    float *o_sum;     /* [q_rows, head_dim] unnormalised; NULL if first and last */
+    float *m, *l;     /* [q_rows]; m in base 2. NULL if first and last, but m is always there if fixed_m */
+    void *const *o;   /* [q_rows] pointers to rows [head_dim]; used if last */
+    float *lse;       /* [q_rows], natural logarithm, written if last; NULL: not wanted */
+    void *scratch;    /* scratch_bytes(head_dim, tiles), aligned to 64, this thread's own */
 } ith_attn_run;
 
 /* Which tiles a kernel takes: multiples of `step` from `step` to `most`; `best` where the caller has no wish. */

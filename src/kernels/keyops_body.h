@@ -116,7 +116,7 @@ static inline void fetch(const void *row, int64_t bytes)
         __builtin_prefetch((const char *)row + i);
 }
 
-/* ---- Sums of rows ------------------------------------------------------------------------------------------------ */
+/* ---- Sums of rows ---------------------------------------------------------------------------------------------- */
 
 /* The next rows that count, at most SUM_ROWS, from number `first` of each. Returns how many rows it went by. */
 static inline int64_t gather(const void **found, int *count, const void *const *x, int64_t rows, ith_dtype dtype,
@@ -183,7 +183,7 @@ static int64_t add_rows(double *sum, const void *const *x, int64_t rows, ith_dty
     return dtype == ITH_BF16 ? add_all(sum, x, rows, ITH_BF16, n) : add_all(sum, x, rows, ITH_F16, n);
 }
 
-/* ---- Distances --------------------------------------------------------------------------------------------------- */
+/* ---- Distances ------------------------------------------------------------------------------------------------- */
 
 /* |x - centre|^2, folded. */
 static inline vec distance(const float *centre, const void *x, ith_dtype dtype, int64_t n)
@@ -235,8 +235,7 @@ static float most_distance(const float *centre, const void *const *x, int64_t ro
     return dtype == ITH_BF16 ? farthest(centre, x, rows, ITH_BF16, n) : farthest(centre, x, rows, ITH_F16, n);
 }
 
-/* ---- Magnitudes, on the bits without their sign: they are ordered like the numbers, and NaN is above infinity ------
- */
+/* ---- Magnitudes, on the bits without their sign: they are ordered like the numbers, and NaN is above infinity -- */
 
 static uint32_t most_bits_16(const void *const *x, int64_t rows, int64_t n)
 {
@@ -282,8 +281,7 @@ static float most_magnitude(const void *const *x, int64_t rows, ith_dtype dtype,
     return dtype == ITH_BF16 ? ith_f32_from_bf16((uint16_t)bits) : ith_f32_from_f16((uint16_t)bits);
 }
 
-/* ---- Products with one vector -------------------------------------------------------------------------------------
- */
+/* ---- Products with one vector ---------------------------------------------------------------------------------- */
 
 /* x . y and |x|^2, folded. */
 static inline void dot_folded(vec *dot, vec *square, const float *y, const void *x, ith_dtype dtype, int64_t n)

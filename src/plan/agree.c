@@ -23,7 +23,7 @@ ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status)
     return status;
 }
 
-/* ---- Requests ---------------------------------------------------------------------------------------------------- */
+/* ---- Requests -------------------------------------------------------------------------------------------------- */
 
 #define PARAMETERS 32 /* at most */
 

@@ -79,7 +79,7 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
     return status;
 }
 
-/* ---- For people -------------------------------------------------------------------------------------------------- */
+/* ---- For people ------------------------------------------------------------------------------------------------ */
 
 /* How the ranks exchange, as the end of a line. */
 static const char *exchange_text(const ith_plan_info *info, char *text, size_t text_bytes)

@@ -30,7 +30,7 @@ static ith_status refuse_head_dim(const ith_attn_setting *s)
                     (long long)s->problem.head_dim, ITH_ATTN_HEAD_DIM_MAX);
 }
 
-/* ---- By name ----------------------------------------------------------------------------------------------------- */
+/* ---- By name --------------------------------------------------------------------------------------------------- */
 
 /* The names of the kernels that would do, separated by commas. */
 static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
@@ -68,7 +68,7 @@ ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
     return ITH_OK;
 }
 
-/* ---- By measurement ---------------------------------------------------------------------------------------------- */
+/* ---- By measurement -------------------------------------------------------------------------------------------- */
 
 /* Kernels by place in the table. */
 typedef struct kernel_set {

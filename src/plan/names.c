@@ -25,7 +25,7 @@ const char *ith_exchange_mode_name(ith_exchange_mode mode)
     return (unsigned)mode < sizeof names / sizeof *names ? names[mode] : "unknown";
 }
 
-/* ---- Strategies -------------------------------------------------------------------------------------------------- */
+/* ---- Strategies ------------------------------------------------------------------------------------------------ */
 
 typedef struct strategy_base {
     const char *name;

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 static ith_plan *lay_out(const ith_attn_setting *setting, ith_arena *arena, ith_strategy_state *state)
 {
@@ -54,7 +54,7 @@ static ith_status allocate(const ith_attn_setting *setting, ith_plan **out)
     return ITH_OK;
 }
 
-/* ---- Creation ---------------------------------------------------------------------------------------------------- */
+/* ---- Creation -------------------------------------------------------------------------------------------------- */
 
 /* The groups of the mesh's two axes. */
 static ith_status make_axes(ith_comm *comm, ith_plan *plan)
@@ -132,7 +132,7 @@ void ith_plan_destroy(ith_plan **plan)
     *plan = NULL;
 }
 
-/* ---- Execution --------------------------------------------------------------------------------------------------- */
+/* ---- Execution ------------------------------------------------------------------------------------------------- */
 
 ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
 {

@@ -56,7 +56,7 @@ static wisdom_header header_of(const ith_context *context)
     return header;
 }
 
-/* ---- Writing ----------------------------------------------------------------------------------------------------- */
+/* ---- Writing --------------------------------------------------------------------------------------------------- */
 
 typedef struct wisdom_copy {
     wisdom_header header;
@@ -107,7 +107,7 @@ ith_status ith_wisdom_save(ith_context *context, const char *path)
     return status;
 }
 
-/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+/* ---- Reading --------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
     ith_context *context;

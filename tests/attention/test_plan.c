@@ -7,7 +7,7 @@
 
 #include "support/plan_trial.h"
 
-/* ---- Choices ----------------------------------------------------------------------------------------------------- */
+/* ---- Choices --------------------------------------------------------------------------------------------------- */
 
 static void choices_are_made(void **state)
 {
@@ -82,7 +82,7 @@ static void illegal_choices_name_the_nearest_legal(void **state)
     }
 }
 
-/* ---- Bad problems, on all ranks, on one -------------------------------------------------------------------------- */
+/* ---- Bad problems, on all ranks, on one ------------------------------------------------------------------------ */
 
 SPOIL(no_batch, p->batch = 0)
 SPOIL(negative_heads, p->heads = -1)
@@ -242,7 +242,7 @@ static void ranks_that_disagree_are_told(void **state)
     expect_refusal(&t, 3, ITH_ERR_ARGUMENT, "kernel is f32_ref on rank 1 and NULL on rank 0");
 }
 
-/* ---- Bad tensors ------------------------------------------------------------------------------------------------- */
+/* ---- Bad tensors ----------------------------------------------------------------------------------------------- */
 
 static void no_q(ith_attn_tensors *t)
 {

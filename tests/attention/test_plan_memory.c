@@ -11,7 +11,7 @@
 
 #include "support/plan_trial.h"
 
-/* ---- Plans of every kind ----------------------------------------------------------------------------------------- */
+/* ---- Plans of every kind --------------------------------------------------------------------------------------- */
 
 typedef struct plan_kind {
     int ranks;
@@ -70,7 +70,7 @@ static const char *usable_kernel(void)
     return kernel->name;
 }
 
-/* ---- Execution --------------------------------------------------------------------------------------------------- */
+/* ---- Execution ------------------------------------------------------------------------------------------------- */
 
 typedef struct meter {
     failing_allocator allocator;
@@ -114,7 +114,7 @@ static void execution_allocates_nothing(void **state)
     }
 }
 
-/* ---- Allocations that fail --------------------------------------------------------------------------------------- */
+/* ---- Allocations that fail ------------------------------------------------------------------------------------- */
 
 /* Refuses the n-th allocation that one rank's thread makes. */
 typedef struct picky_allocator {
@@ -210,7 +210,7 @@ static void every_allocation_may_fail(void **state)
         refuse_each(&kinds[2], NULL, rank);
 }
 
-/* ---- Predictions ------------------------------------------------------------------------------------------------- */
+/* ---- Predictions ----------------------------------------------------------------------------------------------- */
 
 typedef struct forecast {
     ith_attn_problem problem;

@@ -17,7 +17,7 @@ static ith_context *new_context(void)
     return context;
 }
 
-/* ---- Options that no problem makes legal ------------------------------------------------------------------------- */
+/* ---- Options that no problem makes legal ----------------------------------------------------------------------- */
 
 SPOIL(low_strategy, o->strategy = (ith_strategy)-1)
 SPOIL(high_strategy, o->strategy = (ith_strategy)5)
@@ -69,7 +69,7 @@ static void unknown_values_are_refused(void **state)
             }
 }
 
-/* ---- What becomes of options ------------------------------------------------------------------------------------- */
+/* ---- What becomes of options ----------------------------------------------------------------------------------- */
 
 static trial resolve(int ranks, trial_spoiler spoil)
 {
@@ -214,7 +214,7 @@ static void predictions_check_their_arguments(void **state)
     ith_context_destroy(&context);
 }
 
-/* ---- Tiles ------------------------------------------------------------------------------------------------------- */
+/* ---- Tiles ----------------------------------------------------------------------------------------------------- */
 
 /* The tiles that a plan for one rank has; all 0 if it is refused. */
 static ith_attn_tiles tiles_for(ith_context *context, const ith_attn_kernel *kernel, int64_t q_len, int64_t kv_len,
@@ -314,7 +314,7 @@ static void tiles_of_keys_are_those_of_the_whole(void **state)
     ith_context_destroy(&context);
 }
 
-/* ---- Kernels ----------------------------------------------------------------------------------------------------- */
+/* ---- Kernels --------------------------------------------------------------------------------------------------- */
 
 static void named_kernels_are_taken_or_refused(void **state)
 {
@@ -472,7 +472,7 @@ static void machines_that_differ_agree(void **state)
     ith_context_destroy(&context);
 }
 
-/* ---- Names ------------------------------------------------------------------------------------------------------- */
+/* ---- Names ----------------------------------------------------------------------------------------------------- */
 
 static void strategies_have_many_names(void **state)
 {

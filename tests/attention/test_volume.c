@@ -18,7 +18,7 @@ typedef struct volume_case {
     int64_t sent[TRIAL_RANKS]; /* as all counters of a rank agree */
 } volume_case;
 
-/* ---- Counted by executing ---------------------------------------------------------------------------------------- */
+/* ---- Counted by executing -------------------------------------------------------------------------------------- */
 
 /* What the plan's communicators have sent; those of the axes may be one and the same. */
 static int64_t exchanged(const ith_plan *plan)
@@ -83,7 +83,7 @@ static void run_volume(volume_case *c, int ranks)
     ith_context_destroy(&context);
 }
 
-/* ---- Counted row by row ------------------------------------------------------------------------------------------ */
+/* ---- Counted row by row ---------------------------------------------------------------------------------------- */
 
 /* Who holds which rows, and who computes which heads of which chunk: all that the count below knows. */
 typedef struct census {
@@ -175,7 +175,7 @@ static void check_census(volume_case *c, int ulysses, int ring)
         assert_int_equal(c->sent[rank], s.sent[rank] * c->problem.head_dim * ith_dtype_bytes(c->problem.dtype));
 }
 
-/* ---- Tests ------------------------------------------------------------------------------------------------------- */
+/* ---- Tests ----------------------------------------------------------------------------------------------------- */
 
 static const struct {
     ith_strategy strategy;

@@ -160,10 +160,10 @@ static void masks_hide_instruction_sets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statuses_have_names),        cmocka_unit_test(failures_keep_their_sentence),
+        cmocka_unit_test(statuses_have_names),           cmocka_unit_test(failures_keep_their_sentence),
         cmocka_unit_test(memory_is_counted_over_clones), cmocka_unit_test(an_allocator_may_refuse),
-        cmocka_unit_test(sixteen_bits_round_to_even), cmocka_unit_test(shares_cover_everything_once),
-        cmocka_unit_test(sizes_do_not_overflow),      cmocka_unit_test(masks_hide_instruction_sets),
+        cmocka_unit_test(sixteen_bits_round_to_even),    cmocka_unit_test(shares_cover_everything_once),
+        cmocka_unit_test(sizes_do_not_overflow),         cmocka_unit_test(masks_hide_instruction_sets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

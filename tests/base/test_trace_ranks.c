@@ -81,7 +81,7 @@ static ith_context *traced(int64_t events)
     return context;
 }
 
-/* ---- What is in the file ----------------------------------------------------------------------------------------- */
+/* ---- What is in the file --------------------------------------------------------------------------------------- */
 
 #define SPANS 300
 
@@ -150,8 +150,7 @@ static void counters_keep_their_values(void **state)
     ith_context_destroy(&context);
 }
 
-/* ---- Many threads, and little room --------------------------------------------------------------------------------
- */
+/* ---- Many threads, and little room ----------------------------------------------------------------------------- */
 
 #define THREADS 4
 #define EACH 3000
@@ -249,8 +248,7 @@ static void wisdom_is_one_for_the_family(void **state)
     assert_int_equal(atomic_load(&allocator.held), 0);
 }
 
-/* ---- On and off, and what may fail --------------------------------------------------------------------------------
- */
+/* ---- On and off, and what may fail ----------------------------------------------------------------------------- */
 
 static void recording_allocates_nothing(void **state)
 {

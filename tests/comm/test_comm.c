@@ -32,7 +32,7 @@ static uint32_t mix(uint32_t a, uint32_t b)
     return h * 0x2c1b3c6du ^ (h >> 13);
 }
 
-/* ---- Exchanges of strided blocks --------------------------------------------------------------------------------- */
+/* ---- Exchanges of strided blocks ------------------------------------------------------------------------------- */
 
 typedef struct traffic {
     uint32_t seed;
@@ -203,7 +203,7 @@ static void large_blocks_go_round(void **state)
     run(3, huge_in_rank, NULL);
 }
 
-/* ---- Reductions, gathers, broadcasts ----------------------------------------------------------------------------- */
+/* ---- Reductions, gathers, broadcasts --------------------------------------------------------------------------- */
 
 static float value_of(int rank, int64_t i)
 {
@@ -286,7 +286,7 @@ static void barriers_order_memory(void **state)
     }
 }
 
-/* ---- Groups ------------------------------------------------------------------------------------------------------ */
+/* ---- Groups ---------------------------------------------------------------------------------------------------- */
 
 static ith_status split_in_rank(ith_context *context, ith_comm *comm, void *user)
 {

@@ -25,7 +25,7 @@ static void nap(double seconds)
     nanosleep(&time, NULL);
 }
 
-/* ---- A rank that fails ------------------------------------------------------------------------------------------- */
+/* ---- A rank that fails ----------------------------------------------------------------------------------------- */
 
 /* One rank fails before its operation number `at`, in one of several ways, while the others go on. */
 typedef enum manner { MANNER_RETURN, MANNER_ABORT, MANNER_LEAVE, MANNER_MISMATCH, MANNER_WRONG_KIND } manner;
@@ -123,7 +123,7 @@ static void one_failure_ends_the_call_on_all(void **state)
                     check_mishap(ranks, rank, at, (manner)how);
 }
 
-/* ---- Time limits ------------------------------------------------------------------------------------------------- */
+/* ---- Time limits ----------------------------------------------------------------------------------------------- */
 
 static ith_status dawdle(ith_context *context, ith_comm *comm, void *user)
 {
@@ -266,7 +266,7 @@ static void misuse_is_an_error(void **state)
     ith_context_destroy(&context);
 }
 
-/* ---- Groups: the end of one is the end of all -------------------------------------------------------------------- */
+/* ---- Groups: the end of one is the end of all ------------------------------------------------------------------ */
 
 /* Ranks 0 and 1 are one half, 2 and 3 the other; rank 3 fails while all wait in their half or for the whole. */
 static ith_status fail_in_a_half(ith_context *context, ith_comm *comm, void *user)
@@ -294,7 +294,7 @@ static void groups_end_together(void **state)
         assert_int_equal(m.seen[rank], status);
 }
 
-/* ---- Memory and threads that are not to be had ------------------------------------------------------------------- */
+/* ---- Memory and threads that are not to be had ----------------------------------------------------------------- */
 
 static ith_status split_and_meet(ith_context *context, ith_comm *comm, void *user)
 {

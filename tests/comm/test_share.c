@@ -43,7 +43,7 @@ static ith_status run(int ranks, ith_rank_fn fn, void *user)
     return status;
 }
 
-/* ---- Sharing that goes well -------------------------------------------------------------------------------------- */
+/* ---- Sharing that goes well ------------------------------------------------------------------------------------ */
 
 /* A rank's block: FIELD values of its own, then FIELD for each rank of the group to fill in. */
 typedef struct card {
@@ -138,7 +138,7 @@ static void ranks_see_what_others_share(void **state)
             assert_int_equal(run(ranks, share_in_rank, &seed), ITH_OK);
 }
 
-/* ---- Sharing that ends badly ------------------------------------------------------------------------------------- */
+/* ---- Sharing that ends badly ----------------------------------------------------------------------------------- */
 
 /* Every rank shares two values and looks at the others' for a while; what goes wrong with one of them, and when. */
 typedef enum fault {
@@ -307,7 +307,7 @@ static void memory_stays_while_others_look(void **state)
     pthread_key_delete(death);
 }
 
-/* ---- When exactly a call returns --------------------------------------------------------------------------------- */
+/* ---- When exactly a call returns ------------------------------------------------------------------------------- */
 
 typedef struct moments {
     atomic_bool shared, finished; /* the slow rank: begins and ends to look */
@@ -376,7 +376,7 @@ static void late_shares_end(void **state)
     assert_true(ended > 0);
 }
 
-/* ---- Misuse, and what is counted --------------------------------------------------------------------------------- */
+/* ---- Misuse, and what is counted ------------------------------------------------------------------------------- */
 
 static ith_status misuse(ith_context *context, ith_comm *comm, void *user)
 {

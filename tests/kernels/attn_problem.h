@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Random numbers, guarded memory ------------------------------------------------------------------------------ */
+/* ---- Random numbers, guarded memory ---------------------------------------------------------------------------- */
 
 static uint64_t random_state = 1;
 
@@ -78,7 +78,7 @@ static void release(void *array, int64_t bytes)
     free(start);
 }
 
-/* ---- A problem --------------------------------------------------------------------------------------------------- */
+/* ---- A problem ------------------------------------------------------------------------------------------------- */
 
 enum { CUTS_MAX = 5 };
 
@@ -214,7 +214,7 @@ static void cut_somewhere(problem *p)
     p->cut[p->cuts] = p->keys;
 }
 
-/* ---- The exact and the plain answer ------------------------------------------------------------------------------ */
+/* ---- The exact and the plain answer ---------------------------------------------------------------------------- */
 
 static answer make_answer(const problem *p)
 {
@@ -284,7 +284,7 @@ static answer plain(const problem *p)
     return a;
 }
 
-/* ---- The kernel's answer ----------------------------------------------------------------------------------------- */
+/* ---- The kernel's answer --------------------------------------------------------------------------------------- */
 
 /* Rows of D numbers somewhere in memory. */
 typedef struct scattered {
@@ -465,7 +465,7 @@ static answer attend(const ith_attn_kernel *kernel, const problem *p)
     return attend_rows(kernel, p, 0, p->rows);
 }
 
-/* ---- Comparing --------------------------------------------------------------------------------------------------- */
+/* ---- Comparing ------------------------------------------------------------------------------------------------- */
 
 static double relative_error(const problem *p, const answer *a, const answer *b)
 {

@@ -31,7 +31,7 @@ static void check(const subject *s, problem *p, double bound)
     check_accuracy(s->kernel, p, bound);
 }
 
-/* ---- Sizes ------------------------------------------------------------------------------------------------------- */
+/* ---- Sizes ----------------------------------------------------------------------------------------------------- */
 
 static void sizes_around_tiles(const subject *s)
 {
@@ -119,7 +119,7 @@ static void random_problems(const subject *s)
     }
 }
 
-/* ---- Logits ------------------------------------------------------------------------------------------------------ */
+/* ---- Logits ---------------------------------------------------------------------------------------------------- */
 
 /* Logits of +-30, of +-300 (no bound of its own), all the same, nearly 0; far from 0 by an offset of all keys. */
 static void hard_logits(const subject *s)
@@ -177,7 +177,7 @@ static void extreme_logits(const subject *s)
     free_problem(&p);
 }
 
-/* ---- Masks ------------------------------------------------------------------------------------------------------- */
+/* ---- Masks ----------------------------------------------------------------------------------------------------- */
 
 /* A bias or a mask as low as a float goes is not -inf: the keys stay, and all alike. (lse may be cut to what base 2 can
  * hold.) */
@@ -314,7 +314,7 @@ static void nan_stays_in_its_row(const subject *s)
     }
 }
 
-/* ---- The same bits ----------------------------------------------------------------------------------------------- */
+/* ---- The same bits --------------------------------------------------------------------------------------------- */
 
 /* A row has the same bits alone, in any block of any size and in the whole. */
 static void rows_alone(const subject *s)
@@ -367,7 +367,7 @@ static void packed_in_pieces(const subject *s)
     }
 }
 
-/* ---- Runs that continue one another ------------------------------------------------------------------------------ */
+/* ---- Runs that continue one another ---------------------------------------------------------------------------- */
 
 /* Many runs are as good as one. */
 static void many_runs(const subject *s)
@@ -468,7 +468,7 @@ static void what_is_supported(const subject *s)
     assert_ptr_equal(ith_attn_kernel_named(kernel->name), kernel);
 }
 
-/* ---- Running each test for each kernel --------------------------------------------------------------------------- */
+/* ---- Running each test for each kernel ------------------------------------------------------------------------- */
 
 static void for_each_subject(void (*test)(const subject *s))
 {

@@ -3,8 +3,7 @@
 
 #include <stdio.h>
 
-#define SHOW(type, last)                                                                                               \
-    printf("%s %zu bytes, %s at %zu\n", #type, sizeof(type), #last, offsetof(type, last))
+#define SHOW(type, last) printf("%s %zu bytes, %s at %zu\n", #type, sizeof(type), #last, offsetof(type, last))
 
 int main(void)
 {

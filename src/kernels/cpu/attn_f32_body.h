@@ -53,7 +53,7 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
                                   .most = {128 * QUERIES, 65536 * PANEL, 64 * PANEL, PANEL}};
 }
 
-/* ---- Packed keys and values -------------------------------------------------------------------------------------- */
+/* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
 /* `count` things as groups of ROWS, then of LESS; a few may be added to fill up the last. */
 typedef struct groups {
@@ -178,7 +178,7 @@ static void pack(const ith_attn_pack *p)
     }
 }
 
-/* ---- The tile ---------------------------------------------------------------------------------------------------- */
+/* ---- The tile -------------------------------------------------------------------------------------------------- */
 
 /* sum [h][width] = from [width] + a [steps][h], transposed, times b [steps][width]; then, for logits, out = sum + bias
  * and its maxima into top, or for outputs out = out scale + sum. */
@@ -277,8 +277,7 @@ static tile_function *const tile_functions[TILE_VECS][2] = {
 #endif
 };
 
-/* ---- Scratch: the queries of a run and their state -----------------------------------------------------------------
- */
+/* ---- Scratch: the queries of a run and their state ------------------------------------------------------------- */
 
 /* How a logit s becomes a weight. In f32 a fixed m must not be taken off with a rounding (attn_pass.h). With 16 bits
  * that does not matter, and s begins with -m. */
@@ -439,8 +438,7 @@ static void store(const work *w)
     }
 }
 
-/* ---- A block of keys and a panel of queries, which begins at query i ------------------------------------------------
- */
+/* ---- A block of keys and a panel of queries, which begins at query i ------------------------------------------- */
 
 /* Of the block of keys behind this one, which begins at `next`. */
 static fetch fetch_of_next(const work *w, const float *next)

@@ -35,7 +35,7 @@
 
 enum { ALIGN_FLOATS = 16 };
 
-/* ---- Reading rows ------------------------------------------------------------------------------------------------ */
+/* ---- Reading rows ---------------------------------------------------------------------------------------------- */
 
 /* Any 16-bit or f32 problem. */
 static inline bool attn_takes(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -96,8 +96,7 @@ static inline float key_bias2(const ith_attn_pack *p, int64_t j)
     return p->key_bias != NULL ? to_base2(p->key_bias[j]) : 0.0f;
 }
 
-/* ---- The state of a pass over the keys of a run -------------------------------------------------------------------
- */
+/* ---- The state of a pass over the keys of a run ---------------------------------------------------------------- */
 
 typedef struct pass {
     int64_t rows; /* queries, and those that fill up the last tile of them */
@@ -205,8 +204,7 @@ static inline void pass_store(const pass *t, const ith_attn_run *r)
         pass_store_state(t, r);
 }
 
-/* ---- A block of keys: masks, maxima, weights ------------------------------------------------------------------------
- */
+/* ---- A block of keys: masks, maxima, weights ------------------------------------------------------------------- */
 
 /* Before the kernel takes the maxima of its tiles of s into top. */
 static inline void pass_clear_tops(pass *t)

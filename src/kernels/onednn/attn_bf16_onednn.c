@@ -51,7 +51,7 @@ static int64_t chunk_width(int64_t D)
     return padded_dim(D) % 64 == 0 ? 64 : 32;
 }
 
-/* ---- The products of a head size --------------------------------------------------------------------------------- */
+/* ---- The products of a head size ------------------------------------------------------------------------------- */
 
 typedef struct products {
     bool tried, made;
@@ -105,7 +105,7 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
                                   .most = {64 * ROWS, 65536 * BLOCK, BLOCK, BLOCK}};
 }
 
-/* ---- Packed keys and values -------------------------------------------------------------------------------------- */
+/* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
 /* Where a block of `keys` (rounded up) has its parts. Words are pairs of bf16. */
 typedef struct block {
@@ -208,8 +208,7 @@ static void pack(const ith_attn_pack *p)
     }
 }
 
-/* ---- Scratch: the queries of a run, their pass, a tile's logits and weights ---------------------------------------
- */
+/* ---- Scratch: the queries of a run, their pass, a tile's logits and weights ------------------------------------ */
 
 typedef struct work {
     const ith_attn_run *r;
@@ -281,7 +280,7 @@ static tile tile_at(const work *w, int64_t row, int64_t keys)
     return a;
 }
 
-/* ---- A block of keys --------------------------------------------------------------------------------------------- */
+/* ---- A block of keys ------------------------------------------------------------------------------------------- */
 
 /* s = c x + b in place of x. */
 static void finish_logits(const pass *t, const block *at, float c)

@@ -54,7 +54,7 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
                                   .most = {128 * GROUP, 16384 * PANEL, 32 * PANEL, PANEL}};
 }
 
-/* ---- Packed keys and values -------------------------------------------------------------------------------------- */
+/* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
 static int64_t padded_dim(int64_t D)
 {
@@ -171,7 +171,7 @@ static void pack(const ith_attn_pack *p)
     }
 }
 
-/* ---- Scratch ----------------------------------------------------------------------------------------------------- */
+/* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
 /* What a group of queries has summed up besides o. shift: m, or 0 where that is not finite. */
 typedef struct group {
@@ -286,7 +286,7 @@ static void load_queries(work *w)
     }
 }
 
-/* ---- State, between the rows of a run and the lanes of a group --------------------------------------------------- */
+/* ---- State, between the rows of a run and the lanes of a group ------------------------------------------------- */
 
 /* The part of a run that concerns the queries of one group. */
 static ith_attn_run run_of_group(const ith_attn_run *r, int64_t n)
@@ -355,7 +355,7 @@ static void store_group(work *w, int64_t n)
     pass_store(&w->t, &part);
 }
 
-/* ---- Weights of a strip: 32 keys, half of a group's queries at a time -------------------------------------------- */
+/* ---- Weights of a strip: 32 keys, half of a group's queries at a time ------------------------------------------ */
 
 /* [32 keys][16 queries] to [16][32], and back. */
 static void queries_first(float *rows, const float *s)
@@ -539,7 +539,7 @@ static inline __attribute__((always_inline)) void weigh_along(work *w)
     tiles_see_memory();
 }
 
-/* ---- Products: 2 x 2 tiles of sums in registers 0 to 3 ----------------------------------------------------------- */
+/* ---- Products: 2 x 2 tiles of sums in registers 0 to 3 --------------------------------------------------------- */
 
 /* A first product, onto `from` or onto zeros (NULL). What the registers held is stored one by one, as each is needed:
  * all four in a row would leave the tile unit without work. */
@@ -647,7 +647,7 @@ static void rescale(work *w, const job *j)
     }
 }
 
-/* ---- The run ----------------------------------------------------------------------------------------------------- */
+/* ---- The run --------------------------------------------------------------------------------------------------- */
 
 static job job_at(const work *w, int64_t t)
 {

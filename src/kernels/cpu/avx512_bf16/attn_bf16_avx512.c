@@ -45,7 +45,7 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
                                   .most = {1024 * ROWS, 65536 * PANEL, 64 * PANEL, PANEL}};
 }
 
-/* ---- Packed keys and values -------------------------------------------------------------------------------------- */
+/* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
 static int64_t pairs_of(int64_t count)
 {
@@ -147,7 +147,7 @@ static void pack(const ith_attn_pack *p)
     }
 }
 
-/* ---- Scratch: the queries of a run and their pass ---------------------------------------------------------------- */
+/* ---- Scratch: the queries of a run and their pass -------------------------------------------------------------- */
 
 typedef struct work {
     pass t;
@@ -192,7 +192,7 @@ static void load_queries(work *w)
     }
 }
 
-/* ---- The three loops --------------------------------------------------------------------------------------------- */
+/* ---- The three loops ------------------------------------------------------------------------------------------- */
 
 static inline vec vec_dot(vec sum, vec a, vec b)
 {

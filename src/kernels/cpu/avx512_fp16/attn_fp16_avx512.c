@@ -51,7 +51,7 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
                                   .most = {2048 * ROWS, 65536 * PANEL, 64 * PANEL, PANEL}};
 }
 
-/* ---- Packed keys and values -------------------------------------------------------------------------------------- */
+/* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
 typedef struct panel_head {
     int32_t biased;      /* some b is not 0 */
@@ -188,7 +188,7 @@ static panel_head head_of(const float *panel)
     return head;
 }
 
-/* ---- Scratch: the queries of a run and their pass ---------------------------------------------------------------- */
+/* ---- Scratch: the queries of a run and their pass -------------------------------------------------------------- */
 
 typedef struct work {
     pass t;
@@ -238,7 +238,7 @@ static void load_queries(work *w)
     }
 }
 
-/* ---- Logits and weights ------------------------------------------------------------------------------------------ */
+/* ---- Logits and weights ---------------------------------------------------------------------------------------- */
 
 /* s [ROWS][PANEL] (rows s_stride apart) = q k + b, and its maxima into top [ROWS][LANES]. b: NULL for none. */
 static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, float *top, const float *q,
@@ -363,7 +363,7 @@ static void block_weights(work *w, int64_t keys, bool in_f32)
     }
 }
 
-/* ---- Values ------------------------------------------------------------------------------------------------------ */
+/* ---- Values ---------------------------------------------------------------------------------------------------- */
 
 /* A tile of o [rows][vecs], rows o_stride apart, and what goes into it. */
 typedef struct value_tile {
@@ -471,7 +471,7 @@ static void block_values(work *w, float *panel, int64_t panels)
     }
 }
 
-/* ---- Values in f32 ----------------------------------------------------------------------------------------------- */
+/* ---- Values in f32 --------------------------------------------------------------------------------------------- */
 
 /* Do the values of the block differ too much for fp16? */
 static bool needs_f32(const work *w, const float *panel, int64_t panels)
