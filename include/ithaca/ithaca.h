@@ -241,7 +241,8 @@ typedef struct ith_attn_problem {
     ith_mask mask;       /* ith_attn_tensors.mask will be given, of this kind */
     int64_t mask_batch;  /* 1 or B; 0: 1 */
     int64_t mask_heads;  /* 1 or H; 0: 1 */
-    bool replicated_kv; /* every rank holds all of k and v (cross attention): only queries are split, nothing is sent */
+    bool replicated_kv;  /* every rank holds all of k and v (cross attention): only queries are split, nothing is sent
+                            (fixed_m: a few norms) */
     /* Elements from one row of the sequence to the next, and from one batch entry to the next; 0: contiguous
      * [B, S, H, D]. Heads are always contiguous, [H, D]. */
     int64_t q_row_stride, q_batch_stride;
@@ -424,10 +425,11 @@ ITH_API bool ith_peak_rate(const ith_context *context, int index, int threads, d
 /* ---- Trace ----------------------------------------------------------------------------------------------------- */
 
 /* Keeps up to `events` spans (computing, exchanges, waits) of everything that is done with this context and its clones
- * from now on; later ones are counted but lost. Recording allocates nothing. */
+ * from now on; later ones are counted but lost. What was kept before is dropped; 0 events ends recording. Recording
+ * allocates nothing. No rank may be computing. */
 ITH_API ith_status ith_trace_start(ith_context *context, int64_t events);
-/* Writes them as a Chrome / Perfetto trace (JSON), a row for each rank, with a counter of the share of the exchanges
- * that was hidden behind computing; beside the file and then renamed. No rank may be computing. */
+/* Writes them as a Chrome / Perfetto trace (JSON), a process for each rank, with a counter of the share of the
+ * exchanges that was hidden behind computing; beside the file and then renamed. No rank may be computing. */
 ITH_API ith_status ith_trace_save(ith_context *context, const char *path);
 
 #ifdef __cplusplus
