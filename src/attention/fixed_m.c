@@ -380,8 +380,7 @@ ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const
     return status;
 }
 
-/* ---- What the sweep asks
- * ---------------------------------------------------------------------------------------------- */
+/* ---- What the sweep asks --------------------------------------------------------------------------------------- */
 
 bool ith_fixed_m_applies(const ith_fixed_m *fixed, int64_t problem)
 {

@@ -11,7 +11,7 @@
  * G = ceil(B), or ceil(2 B) if unsmoothed or with a mask that differs between queries; t = 12 for bf16, otherwise 24. A
  * finite key_bias other than 0, or an additive mask, is never let through. Nor are logits so large, keys' common part
  * included, that f32 can be off by more than the room that the second inequality leaves. Heads that fail take the
- * online softmax. Source: maxdiffusion #436; the gate is stricter than theirs (docs/architecture.md).
+ * online softmax. Source: maxdiffusion #436; the gate is stricter than theirs (docs/attention.md).
  *
  * Sums over keys run in pieces of fixed length from the beginning of each shard, so that a result does not depend on
  * who holds which segment: ulysses has the bits of a single rank. */

@@ -49,6 +49,7 @@ void ith_hops_lay_out(const ith_attn_setting *s, int64_t keys_count, bool spares
 {
     *out = (ith_hops){.setting = s};
     out->shards = ith_arena_take(arena, s->ring, sizeof *out->shards);
+    out->order = ith_arena_take(arena, s->ring, sizeof *out->order);
     int64_t elements = ith_hops_most_rows(s) * keys_count, head_bytes = s->problem.head_dim * s->element_bytes;
     for (int side = FROM_LEFT; side <= FROM_RIGHT; side++) {
         /* A shard is received while the one before it is computed and sent on: two buffers, if there are two hops. */
@@ -66,6 +67,7 @@ void ith_hops_lay_out(const ith_attn_setting *s, int64_t keys_count, bool spares
 
 void ith_hops_init(ith_hops *h)
 {
+    h->last = h->order[ith_hops_order(h->setting, h->order) - 1];
     for (int i = 0; i < h->setting->ring; i++) {
         h->shards[i] = (ith_kv_segment){0};
         shard_share(h->setting, i, &h->shards[i].begin, &h->shards[i].rows);
@@ -137,7 +139,7 @@ static void progress(void *user)
 }
 
 /* Computes on the shards that are here since a hop. */
-static void compute_hop(ith_hops *h, ith_sweep *sweep, const ith_hops_job *job, int hop, int last)
+static void compute_hop(ith_hops *h, ith_sweep *sweep, const ith_hops_job *job, int hop)
 {
     for (int side = FROM_LEFT; side <= (hop ? FROM_RIGHT : FROM_LEFT); side++) {
         int index = source_of(h->setting, side, hop);
@@ -151,22 +153,11 @@ static void compute_hop(ith_hops *h, ith_sweep *sweep, const ith_hops_job *job, 
                               .shard_count = 1,
                               .tensors = job->tensors,
                               .first = hop == 0,
-                              .last = index == last,
+                              .last = index == h->last,
                               .progress = progress,
                               .progress_user = h};
         ith_sweep_run(sweep, &part);
     }
-}
-
-/* The ring index that this rank computes on last. */
-static int last_index(const ith_attn_setting *s)
-{
-    int last = s->ring_index;
-    for (int hop = 1; hop < s->ring; hop++)
-        for (int side = FROM_LEFT; side <= FROM_RIGHT; side++)
-            if (source_of(s, side, hop) >= 0)
-                last = source_of(s, side, hop);
-    return last;
 }
 
 ith_status ith_hops_run(ith_hops *h, ith_sweep *sweep, const ith_hops_job *job, ith_transit *transit)
@@ -182,7 +173,7 @@ ith_status ith_hops_run(ith_hops *h, ith_sweep *sweep, const ith_hops_job *job, 
             status = post_hop(h, job, hop);
         if (status)
             return status;
-        compute_hop(h, sweep, job, hop, last_index(s));
+        compute_hop(h, sweep, job, hop);
         status = ith_transit_wait(h->transit, h->setting->ring_comm, &h->request);
     }
     return status;

@@ -16,6 +16,7 @@
 typedef struct ith_hops {
     const ith_attn_setting *setting;
     ith_kv_segment *shards; /* [ring]: begin and rows of every rank's, and where it lies at the moment */
+    int *order, last;       /* ring indices as they are computed, and the last of them */
     void *buffers[2][2][2]; /* [from the left, from the right][hop parity][k, v] */
     ith_transfer sends[4], receives[4];
     ith_transit *transit; /* of the run under way */

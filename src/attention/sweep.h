@@ -25,7 +25,7 @@ typedef struct ith_sweep {
     int64_t together;               /* key problems packed at a time */
     int64_t run_bytes, shard_bytes; /* packed: a whole run, the longest shard */
     int64_t piece_keys;             /* packed by one call */
-    int64_t scratch_bytes, state_bytes, thread_bytes;
+    int64_t scratch_bytes, thread_bytes;
     char *packed, *threads;
     float *o_sum, *m, *l; /* [problems, q_rows, head_dim], [problems, q_rows]: if keeps_state */
 } ith_sweep;
