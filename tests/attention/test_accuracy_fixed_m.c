@@ -7,8 +7,7 @@
 
 enum { HEADS = 8 };
 
-/* ---- The problem
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- The problem ----------------------------------------------------------------------------------------------- */
 
 /* What each head brings to the gate, which is at 192 for bf16, 180 for f32 and f16, with up to 1024 keys. */
 static const double passing[HEADS] = {5, 60, 100, 130, 150, 165, 173, 178}; /* in every type */
@@ -110,8 +109,7 @@ static attention_case opposites(ith_dtype type, int64_t D, int64_t kv_len, const
     return c;
 }
 
-/* ---- How many heads took which way
- * --------------------------------------------------------------------------------------- */
+/* ---- How many heads took which way ----------------------------------------------------------------------------- */
 
 typedef struct head_count {
     attention_case *c;
@@ -172,8 +170,7 @@ static void check_counts(attention_case *c, int ranks, const double *bounds)
         assert_true(fixed / ring <= below_gate(c, bounds, 1) && fixed / ring >= below_gate(c, bounds, 1.25));
 }
 
-/* ---- Every way to compute it
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Every way to compute it ----------------------------------------------------------------------------------- */
 
 typedef struct way {
     ith_strategy strategy;

@@ -29,8 +29,7 @@ static float uniform(void) /* in (-1, 1) */
     return (float)draw(1u << 23) * 0x1p-22f - 1;
 }
 
-/* ---- A problem, whole
- * ------------------------------------------------------------------------------------------------- */
+/* ---- A problem, whole ------------------------------------------------------------------------------------------ */
 
 typedef struct fixed_case {
     ith_attn_problem problem;
@@ -126,8 +125,7 @@ static void case_free(fixed_case *c)
         free(c->m[rank]), free(c->applies[rank]);
 }
 
-/* ---- Through the code under test
- * -------------------------------------------------------------------------------------- */
+/* ---- Through the code under test ------------------------------------------------------------------------------- */
 
 /* This rank's shard, cut into segments; every other one is a copy with another layout. */
 typedef struct shard_parts {
@@ -242,8 +240,7 @@ static void run(fixed_case *c, int ring)
     run_as_it_is(c);
 }
 
-/* ---- The definition in double
- * ------------------------------------------------------------------------------------------ */
+/* ---- The definition in double ---------------------------------------------------------------------------------- */
 
 /* Of one query problem. */
 typedef struct truth {
@@ -332,8 +329,7 @@ static void check_truth(const fixed_case *c, int64_t problem, int *passed, int *
     free(t.mean);
 }
 
-/* ---- Random problems
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Random problems ------------------------------------------------------------------------------------------- */
 
 typedef enum data_kind {
     DATA_RANDOM,
@@ -478,8 +474,7 @@ static void bits_do_not_depend_on_who_measures(void **state)
     }
 }
 
-/* ---- The gate
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- The gate -------------------------------------------------------------------------------------------------- */
 
 /* One query of length 1 along the first axis, keys at +1 and -1 on it: B = |scale| log2(e). */
 static fixed_case edge_case(ith_dtype dtype, int64_t keys, float magnitude)
@@ -631,8 +626,7 @@ static void what_is_flushed_does_not_matter(void **state)
     assert_true(most_lost > 1e-6 && most_lost_beyond > 0.1);
 }
 
-/* ---- Masked, empty and not finite
- * --------------------------------------------------------------------------------------- */
+/* ---- Masked, empty and not finite ------------------------------------------------------------------------------ */
 
 /* Two entries of four heads over two; every head passes. */
 static fixed_case mild_case(ith_dtype dtype)

@@ -107,4 +107,16 @@ static inline void expect_refusal(trial *t, int ranks, ith_status status, const 
         change;                                                                                                        \
     }
 
+/* The same on one to three ranks, of which all or any one is spoilt. */
+static inline void expect_refusals(trial_spoiler spoil, const char *word)
+{
+    for (int ranks = 1; ranks <= 3; ranks++)
+        for (int odd = -1; odd < ranks; odd++) {
+            trial t = new_trial();
+            t.odd_rank = odd;
+            t.spoil = spoil;
+            expect_refusal(&t, ranks, ITH_ERR_ARGUMENT, word);
+        }
+}
+
 #endif
