@@ -27,18 +27,13 @@
  *
  * Queries that fill up the last vector are zeros and are computed like the others: a row's arithmetic is the same
  * wherever it stands. */
+/* What the including file defines, besides what attn_lanes.h asks for:
+ *   ROWS, TILE_VECS   the tile in registers: ROWS x TILE_VECS vectors, ROWS = 6, QUERIES = LANES * TILE_VECS
+ *   BLOCK_Q           the queries that serve best */
 #include "attn_fetch.h"
-#include "attn_pass.h"
+#include "attn_lanes.h"
 
-/* What the including file defines, besides what attn_pass.h asks for:
- *   ROWS, TILE_VECS   the tile in registers: ROWS x TILE_VECS vectors, ROWS = 6
- *   BLOCK_Q           the queries that serve best
- *   EXP2_SHORT        2^x for weights of 16-bit tensors; vec_exp2 unless defined */
-#ifndef EXP2_SHORT
-#define EXP2_SHORT vec_exp2
-#endif
 enum {
-    QUERIES = LANES * TILE_VECS,
     LESS = 4,
     PANEL = 128,
     WRITE_AHEAD = 1024 /* floats that packing fetches before it writes them */
@@ -277,164 +272,43 @@ static tile_function *const tile_functions[TILE_VECS][2] = {
 #endif
 };
 
-/* ---- Scratch: the queries of a run and their state ------------------------------------------------------------- */
-
-/* How a logit s becomes a weight. In f32 a fixed m must not be taken off with a rounding (attn_pass.h). With 16 bits
- * that does not matter, and s begins with -m. */
-typedef enum weight_kind { F32_ONLINE, F32_FIXED, SHORT_ONLINE, BEGUN } weight_kind;
+/* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
 typedef struct work {
-    const ith_attn_run *r;
-    weight_kind kind;
-    int64_t D, padded, block; /* block: keys, block_kv_compute */
-    int64_t rows;             /* queries, and those that fill up the last vector */
-    float *q;                 /* panels of [D][width], times c; width QUERIES, of the last panel what is left */
-    float *o;                 /* panels of [padded][width] */
-    float *s;                 /* [block][width] of one panel */
-    float *m, *shift, *l;     /* [rows], as attn_pass.h has them */
-    float *from;              /* [rows]: what logits begin with, -m or 0 */
-    float *top, *scale;       /* [QUERIES] of one panel: maxima of the block's logits; 2^(m - m') */
-    float *turned;            /* [LANES][D rounded up]: rows of o */
-    fetch ahead;              /* the next block */
+    lanes t;
+    int64_t block; /* keys, block_kv_compute */
+    float *q;      /* panels of [D][width], times c */
+    float *s;      /* [block][width] of one panel */
+    fetch ahead;   /* the next block */
 } work;
-
-static int64_t turned_stride(int64_t D)
-{
-    return ith_round_up(D, LANES);
-}
-
-static int64_t work_floats(int64_t rows, int64_t D, int64_t block)
-{
-    return rows * (D + padded_dim(D) + 4) + QUERIES * (block + 2) + LANES * turned_stride(D);
-}
 
 static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
 {
-    return work_floats(tiles->block_q, head_dim, tiles->block_kv_compute) * (int64_t)sizeof(float);
+    int64_t rows = ith_round_up(tiles->block_q, LANES);
+    return (QUERIES * tiles->block_kv_compute + rows * head_dim +
+            lanes_floats(tiles->block_q, head_dim, padded_dim(head_dim))) *
+           (int64_t)sizeof(float);
 }
 
 static work work_of(const ith_attn_run *r)
 {
-    work w = {.r = r, .D = r->head_dim, .padded = padded_dim(r->head_dim), .block = r->tiles.block_kv_compute};
-    bool fixed = r->softmax == ITH_SOFTMAX_FIXED_M;
-    w.kind = r->dtype == ITH_F32 ? (fixed ? F32_FIXED : F32_ONLINE) : fixed ? BEGUN : SHORT_ONLINE;
-    w.rows = ith_round_up(r->q_rows, LANES);
-    w.s = r->scratch;
-    w.top = w.s + QUERIES * w.block;
-    w.scale = w.top + QUERIES;
-    w.q = w.scale + QUERIES;
-    w.o = w.q + w.rows * w.D;
-    w.m = w.o + w.rows * w.padded;
-    w.shift = w.m + w.rows;
-    w.l = w.shift + w.rows;
-    w.from = w.l + w.rows;
-    w.turned = w.from + w.rows;
+    work w = {.block = r->tiles.block_kv_compute, .s = r->scratch};
+    w.q = w.s + QUERIES * w.block;
+    w.t = lanes_in(w.q + ith_round_up(r->q_rows, LANES) * r->head_dim, r, padded_dim(r->head_dim));
     return w;
 }
 
-static int64_t panel_width(const work *w, int64_t i)
+static void load_queries(work *w)
 {
-    return ith_min64(QUERIES, w->rows - i);
-}
-
-/* LANES rows' elements from d on, transposed, times their factors, into the columns of a panel `width` wide. */
-static void turn_in(float *columns, int64_t width, const char *const *row, ith_dtype dtype, int64_t d, int64_t D,
-                    vec factor)
-{
-    vec block[LANES];
-    for (int64_t r = 0; r < LANES; r++)
-        block[r] = load_part(row[r], dtype, d, D);
-    vec_transpose(block);
-    for (int64_t e = 0; e < ith_min64(LANES, D - d); e++)
-        vec_store(columns + (d + e) * width, vec_mul(factor, block[e]));
-}
-
-/* What a row of state outside is multiplied by to be state inside: 2^(m - m inside). */
-static float inward_factor(const work *w, int64_t i)
-{
-    return w->r->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(w->r->m[i]) - w->shift[i]) : 1.0f;
-}
-
-/* Queries [i, i + LANES), whose columns stand at q and o: q times c; m, l and o from outside or from nothing. */
-static void load_lanes(work *w, int64_t i, float *q, float *o, int64_t width)
-{
-    const ith_attn_run *r = w->r;
-    const char *q_row[LANES], *o_row[LANES];
-    float factor[LANES];
-    for (int64_t n = 0; n < LANES; n++) {
-        bool mine = i + n < r->q_rows, old = mine && !r->first, fixed = r->softmax == ITH_SOFTMAX_FIXED_M;
-        float m = !mine ? -INFINITY : fixed ? rintf(r->m[i + n]) : old ? r->m[i + n] : -INFINITY;
-        w->m[i + n] = m;
-        w->shift[i + n] = shift_of(m);
-        w->from[i + n] = w->kind == BEGUN ? -w->shift[i + n] : 0.0f;
-        factor[n] = old ? inward_factor(w, i + n) : 0.0f;
-        w->l[i + n] = old ? r->l[i + n] * factor[n] : 0.0f;
-        q_row[n] = mine ? r->q[i + n] : NULL;
-        o_row[n] = old ? (const char *)(r->o_sum + (i + n) * w->D) : NULL;
-    }
+    const ith_attn_run *r = w->t.r;
     vec c = vec_set(r->scale * (float)M_LOG2E);
-    for (int64_t d = 0; d < w->D; d += LANES) {
-        turn_in(q, width, q_row, r->dtype, d, w->D, c);
-        turn_in(o, width, o_row, ITH_F32, d, w->D, vec_load(factor));
-    }
-    for (int64_t d = w->D; d < w->padded; d++)
-        vec_store(o + d * width, vec_set(0.0f));
-}
-
-static void load(work *w)
-{
-    for (int64_t i = 0; i < w->rows; i += LANES) {
+    for (int64_t i = 0; i < w->t.rows; i += LANES) {
         int64_t panel = i / QUERIES * QUERIES;
-        load_lanes(w, i, w->q + panel * w->D + i - panel, w->o + panel * w->padded + i - panel, panel_width(w, panel));
-    }
-}
-
-/* The rows of o whose columns stand at o, times factor, into `turned`. */
-static void turn_out(const work *w, const float *o, int64_t width, const float *factor)
-{
-    for (int64_t d = 0; d < w->D; d += LANES) {
-        vec block[LANES];
-        for (int64_t e = 0; e < LANES; e++)
-            block[e] = d + e < w->D ? vec_mul(vec_load(factor), vec_load(o + (d + e) * width)) : vec_set(0.0f);
-        vec_transpose(block);
+        const char *row[LANES];
         for (int64_t n = 0; n < LANES; n++)
-            vec_store(w->turned + n * turned_stride(w->D) + d, block[n]);
-    }
-}
-
-/* o and lse, or the state, of queries [i, i + LANES). */
-static void store_lanes(const work *w, int64_t i, const float *o, int64_t width)
-{
-    const ith_attn_run *r = w->r;
-    float factor[LANES];
-    for (int64_t n = 0; n < LANES; n++) {
-        float l = w->l[i + n];
-        factor[n] = !r->last    ? (i + n < r->q_rows ? 1.0f / inward_factor(w, i + n) : 0.0f)
-                    : l == 0.0f ? 0.0f
-                                : 1.0f / l;
-    }
-    turn_out(w, o, width, factor);
-    for (int64_t n = 0; n < LANES && i + n < r->q_rows; n++) {
-        const float *row = w->turned + n * turned_stride(w->D);
-        float m = w->m[i + n], l = w->l[i + n];
-        if (r->last) {
-            ith_from_f32(r->o[i + n], r->dtype, row, w->D);
-            if (r->lse != NULL) /* l = 0: no key but hidden ones */
-                r->lse[i + n] = l == 0.0f ? -INFINITY : (m + log2f(l)) * (float)M_LN2;
-            continue;
-        }
-        memcpy(r->o_sum + (i + n) * w->D, row, (size_t)w->D * sizeof *row);
-        r->l[i + n] = l * factor[n];
-        if (r->softmax == ITH_SOFTMAX_ONLINE)
-            r->m[i + n] = m;
-    }
-}
-
-static void store(const work *w)
-{
-    for (int64_t i = 0; i < w->rows; i += LANES) {
-        int64_t panel = i / QUERIES * QUERIES;
-        store_lanes(w, i, w->o + panel * w->padded + i - panel, panel_width(w, panel));
+            row[n] = i + n < r->q_rows ? r->q[i + n] : NULL;
+        for (int64_t d = 0; d < w->t.D; d += LANES)
+            turn_in(w->q + panel * w->t.D + i - panel, lanes_width(&w->t, panel), row, r->dtype, d, w->t.D, c);
     }
 }
 
@@ -443,77 +317,27 @@ static void store(const work *w)
 /* Of the block of keys behind this one, which begins at `next`. */
 static fetch fetch_of_next(const work *w, const float *next)
 {
-    int64_t panels = w->block / PANEL, bytes = panels * panel_floats(w->D) * (int64_t)sizeof(float);
-    int64_t tiles = ith_div_up(w->rows, QUERIES) * panels * (split(PANEL).all + split(w->D).all);
-    const char *end = (const char *)w->r->packed + packed_bytes(w->r->keys, w->D);
+    int64_t D = w->t.D, panels = w->block / PANEL, bytes = panels * panel_floats(D) * (int64_t)sizeof(float);
+    int64_t tiles = ith_div_up(w->t.rows, QUERIES) * panels * (split(PANEL).all + split(D).all);
+    const char *end = (const char *)w->t.r->packed + packed_bytes(w->t.r->keys, D);
     return fetch_of(next, end, bytes, tiles);
 }
 
 /* s of a panel of keys, `keys` of which are looked at, and top. */
 static void panel_scores(work *w, const float *panel, int64_t keys, int64_t i, float *s)
 {
-    int64_t width = panel_width(w, i);
+    int64_t width = lanes_width(&w->t, i), D = w->t.D;
     tile_function *const *function = tile_functions[width / LANES - 1];
     groups g = split(PANEL);
-    tile t = {.b = w->q + i * w->D, .from = w->from + i, .steps = w->D};
-    t.top = w->r->softmax == ITH_SOFTMAX_ONLINE ? w->top : NULL;
+    tile t = {.b = w->q + i * D, .from = w->t.from + i, .steps = D};
+    t.top = w->t.r->softmax == ITH_SOFTMAX_ONLINE ? w->t.top : NULL;
     for (int64_t n = 0; n < g.all && group_start(&g, n) < keys; n++) {
         int64_t start = group_start(&g, n);
         fetch_some(&w->ahead);
-        t.a = panel_keys(panel) + start * w->D;
+        t.a = panel_keys(panel) + start * D;
         t.out = s + start * width;
         t.bias = panel_bias(panel) ? panel_bias(panel) + start : NULL;
         function[n >= g.whole](&t);
-    }
-}
-
-static void find_top(work *w, int64_t keys, int64_t width)
-{
-    for (int64_t n = 0; n < width; n += LANES) {
-        vec top = vec_set(-INFINITY);
-        for (int64_t j = 0; j < keys; j++)
-            top = vec_max(vec_load(w->s + j * width + n), top);
-        vec_store(w->top + n, top);
-    }
-}
-
-/* The mask of keys [first, first + keys) of the run, and the maxima of what is left. */
-static void mask_scores(work *w, int64_t first, int64_t keys, int64_t i)
-{
-    const ith_attn_run *r = w->r;
-    int64_t width = panel_width(w, i);
-    for (int64_t n = 0; n < width && i + n < r->q_rows; n++) {
-        float *s = w->s + n;
-        const uint8_t *shown = r->mask[i + n];
-        const float *added = r->mask[i + n];
-        for (int64_t j = 0; j < keys; j++, s += width)
-            *s = r->mask_kind == ITH_MASK_BOOL ? masked_bool(*s, shown[first + j])
-                                               : masked_additive(*s, added[first + j]);
-    }
-    find_top(w, keys, width);
-}
-
-/* The new maxima, and what older sums are multiplied by. */
-static void raise_maxima(work *w, int64_t i, int64_t width)
-{
-    float *m = w->m + i, *shift = w->shift + i;
-    for (int64_t n = 0; n < width; n++) {
-        float old = m[n];
-        m[n] = w->top[n] > old ? w->top[n] : old;
-        shift[n] = shift_of(m[n]);
-        w->scale[n] = old - shift[n];
-    }
-    for (int64_t n = 0; n < width; n += LANES)
-        vec_store(w->scale + n, vec_exp2(vec_load(w->scale + n)));
-}
-
-static inline __attribute__((always_inline)) vec weight_of(vec s, vec m, const weight_kind kind)
-{
-    switch (kind) {
-    case F32_ONLINE: return vec_exp2(vec_sub(s, m));
-    case F32_FIXED: return vec_exp2_whole(s, m);
-    case SHORT_ONLINE: return EXP2_SHORT(vec_sub(s, m));
-    default: return EXP2_SHORT(s);
     }
 }
 
@@ -537,21 +361,17 @@ static inline __attribute__((always_inline)) void lane_weights(float *s, int64_t
 
 static __attribute__((noinline)) void weights(work *w, int64_t keys, int64_t i)
 {
-    int64_t width = panel_width(w, i);
-    if (w->r->softmax == ITH_SOFTMAX_ONLINE)
-        raise_maxima(w, i, width);
+    int64_t width = lanes_width(&w->t, i);
+    lanes_raise_maxima(&w->t, i);
     for (int64_t n = 0; n < width; n += LANES) {
-        float *s = w->s + n, *l = w->l + i + n;
-        vec m = vec_load(w->shift + i + n);
-        vec_store(l, vec_mul(vec_load(w->scale + n), vec_load(l)));
-        if (w->kind == F32_ONLINE)
-            lane_weights(s, width, keys, l, m, F32_ONLINE);
-        else if (w->kind == F32_FIXED)
-            lane_weights(s, width, keys, l, m, F32_FIXED);
-        else if (w->kind == SHORT_ONLINE)
-            lane_weights(s, width, keys, l, m, SHORT_ONLINE);
-        else
-            lane_weights(s, width, keys, l, m, BEGUN);
+        float *s = w->s + n, *l = w->t.l + i + n;
+        vec m = vec_load(w->t.shift + i + n);
+        switch (w->t.kind) {
+        case F32_ONLINE: lane_weights(s, width, keys, l, m, F32_ONLINE); break;
+        case F32_FIXED: lane_weights(s, width, keys, l, m, F32_FIXED); break;
+        case SHORT_ONLINE: lane_weights(s, width, keys, l, m, SHORT_ONLINE); break;
+        case BEGUN: lane_weights(s, width, keys, l, m, BEGUN); break;
+        }
     }
 }
 
@@ -559,54 +379,51 @@ static __attribute__((noinline)) void weights(work *w, int64_t keys, int64_t i)
 static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, const float *p)
 {
     static const float zeros[QUERIES];
-    int64_t width = panel_width(w, i);
+    int64_t width = lanes_width(&w->t, i), D = w->t.D;
     tile_function *const *function = tile_functions[width / LANES - 1];
-    groups g = split(w->D);
-    tile t = {.b = p, .from = zeros, .steps = keys, .scale = w->scale};
+    groups g = split(D);
+    tile t = {.b = p, .from = zeros, .steps = keys, .scale = w->t.scale};
     for (int64_t n = 0; n < g.all; n++) {
         int64_t start = group_start(&g, n);
         fetch_some(&w->ahead);
-        t.a = panel_values(panel, w->D) + start * PANEL;
-        t.out = w->o + i * w->padded + start * width;
+        t.a = panel_values(panel, D) + start * PANEL;
+        t.out = lanes_o(&w->t, i) + start * width;
         function[n >= g.whole](&t);
     }
-}
-
-static void fill(float *x, float value)
-{
-    for (int64_t n = 0; n < QUERIES; n++)
-        x[n] = value;
 }
 
 /* Keys [first, first + keys) of the run, at most a block, and queries from i on. */
 static void attend_panel(work *w, const float *panel, int64_t first, int64_t keys, int64_t i)
 {
-    int64_t width = panel_width(w, i), floats = panel_floats(w->D);
-    fill(w->top, -INFINITY);
-    fill(w->scale, 1.0f);
+    int64_t width = lanes_width(&w->t, i), floats = panel_floats(w->t.D);
+    lanes_fill(w->t.top, -INFINITY);
+    lanes_fill(w->t.scale, 1.0f);
     for (int64_t j = 0; j < keys; j += PANEL)
         panel_scores(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
-    if (w->r->mask_kind != ITH_MASK_NONE)
-        mask_scores(w, first, keys, i);
+    if (w->t.r->mask_kind != ITH_MASK_NONE) {
+        lanes_mask(&w->t, w->s, width, first, keys, i);
+        lanes_find_top(&w->t, w->s, width, keys, i);
+    }
     weights(w, keys, i);
     for (int64_t j = 0; j < keys; j += PANEL) {
         panel_sums(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
-        fill(w->scale, 1.0f); /* the first panel's tiles have done it */
+        lanes_fill(w->t.scale, 1.0f); /* the first panel's tiles have done it */
     }
 }
 
 static void run(const ith_attn_run *r)
 {
     work w = work_of(r);
-    load(&w);
+    load_queries(&w);
+    lanes_load(&w.t);
     const float *panel = r->packed;
     for (int64_t j = 0; j < r->keys && r->q_rows > 0; j += w.block) {
         int64_t keys = ith_min64(w.block, r->keys - j);
-        const float *next = panel + ith_div_up(keys, PANEL) * panel_floats(w.D);
+        const float *next = panel + ith_div_up(keys, PANEL) * panel_floats(w.t.D);
         w.ahead = fetch_of_next(&w, next);
-        for (int64_t i = 0; i < w.rows; i += QUERIES)
+        for (int64_t i = 0; i < w.t.rows; i += QUERIES)
             attend_panel(&w, panel, j, keys, i);
         panel = next;
     }
-    store(&w);
+    lanes_store(&w.t);
 }

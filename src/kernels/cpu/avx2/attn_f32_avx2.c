@@ -3,6 +3,7 @@
 
 #define ROWS 6
 #define TILE_VECS 2 /* 12 sums, 2 vectors of queries, 1 broadcast number */
+#define QUERIES (LANES * TILE_VECS)
 enum { BLOCK_Q = 192 };
 
 #include "../attn_f32_body.h"

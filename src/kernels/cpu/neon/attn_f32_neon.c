@@ -3,6 +3,7 @@
 
 #define ROWS 6
 #define TILE_VECS 2 /* 24 sums, 4 registers of queries, 1 broadcast number */
+#define QUERIES (LANES * TILE_VECS)
 enum { BLOCK_Q = 192 };
 
 #include "../attn_f32_body.h"
