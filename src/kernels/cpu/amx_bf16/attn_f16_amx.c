@@ -1,0 +1,17 @@
+/* Partial attention of f16 tensors with AMX, each number as two bf16: see attn_split_body.h. */
+#include "../avx512/exp2_short_avx512.h"
+
+#define TYPE ITH_F16
+#define PARTS 2
+#define EXP2_SHORT vec_exp2_short
+
+#include "attn_split_body.h"
+
+const ith_attn_kernel ith_k_attn_f16_amx_32x32 = {.name = "f16_amx",
+                                                  .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16 | ITH_CPU_AMX_BF16,
+                                                  .supports = supports,
+                                                  .tiles = tiles,
+                                                  .packed_bytes = packed_bytes,
+                                                  .scratch_bytes = scratch_bytes,
+                                                  .pack = pack,
+                                                  .run = run};

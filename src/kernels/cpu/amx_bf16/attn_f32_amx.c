@@ -1,0 +1,14 @@
+/* Partial attention of f32 tensors with AMX, each number as three bf16: see attn_split_body.h. */
+#define TYPE ITH_F32
+#define PARTS 3
+
+#include "attn_split_body.h"
+
+const ith_attn_kernel ith_k_attn_f32_amx_32x32 = {.name = "f32_amx",
+                                                  .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16 | ITH_CPU_AMX_BF16,
+                                                  .supports = supports,
+                                                  .tiles = tiles,
+                                                  .packed_bytes = packed_bytes,
+                                                  .scratch_bytes = scratch_bytes,
+                                                  .pack = pack,
+                                                  .run = run};

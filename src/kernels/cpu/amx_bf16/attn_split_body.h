@@ -1,0 +1,631 @@
+/* Partial attention of f32 or f16 tensors with AMX, whose products take bf16: the body of attn_<type>_amx.c. A number
+ * is the sum of PARTS bf16, each what the ones before it leave,
+ *
+ *     x = x_0 + x_1 + ...,   x y = sum of x_a y_b, a + b < PARTS          (arXiv:1904.06376)
+ *
+ * smallest products first, with sums in f32. Of f32 three parts hold all 24 bits and six products all but 2^-25 of
+ * |x y|; of f16 two parts hold all 11 bits. Queries of f16 tensors take all four products, so that their logits are as
+ * exact as in f32. Weights are split like tensors.
+ *
+ * Parts must not fall below 2^-126, where the instruction takes numbers for zeros, nor be rounded to infinity. A row of
+ * q, a panel of k or of v whose largest element is below 1 is therefore scaled to one in [1, 2) by a power of two; one
+ * that reaches 2^127 is halved; and the sums are scaled back. What is lost is 2^-100 of a panel's largest element.
+ *
+ *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
+ *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_pass.h
+ *
+ * Everything is computed transposed, s^T = k q^T and o^T = v^T p^T, in squares of 2 x 2 tiles (attn_lanes.h).
+ *
+ * Packed. Panels of PANEL keys: k in tiles [PANEL / STRIP][D / STEP][PARTS][2][16 keys][32] | v transposed in tiles
+ * [D / STEP][PANEL / STRIP][PARTS][2][16 of D][32 keys] | head | b [PANEL]. D is filled up with zeros, the last panel
+ * with absent keys (b = -inf, k = v = 0).
+ *
+ * Loops. A job is QUERIES queries against a panel; the jobs of a run take turns with every panel, which stays in the
+ * second-level cache. The weights of a job are computed between the products of the next one's logits, and a square of
+ * o is added up while the next one is multiplied: the tile unit and the vector units work side by side.
+ *
+ * What the including file defines: TYPE (ITH_F32 or ITH_F16), PARTS (3 or 2), EXP2_SHORT. */
+#include "../avx512/vec_avx512.h"
+
+#define QUERIES 32
+
+#include "../attn_fetch.h"
+#include "../attn_lanes.h"
+#include "tiles_amx.h"
+
+enum {
+    STRIP = 2 * TILE_ROWS, /* keys */
+    STEP = 32,             /* elements of D, or keys, that a product of tiles sums over; elements of D that it gives */
+    PANEL = 128,           /* keys */
+    STRIPS = PANEL / STRIP,
+    PAIR_BYTES = 2 * TILE_BYTES,       /* two tiles, of one part */
+    FACTOR_BYTES = PARTS * PAIR_BYTES, /* of all parts: a factor of a square, for one step */
+    SQUARE = QUERIES * STEP            /* floats */
+};
+
+static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
+{
+    return dtype == TYPE && attn_takes(dtype, head_dim, softmax);
+}
+
+static ith_attn_tile_limits tiles(int64_t head_dim)
+{
+    (void)head_dim;
+    return (ith_attn_tile_limits){.best = {512, 128 * PANEL, PANEL, PANEL},
+                                  .step = {QUERIES, PANEL, PANEL, PANEL},
+                                  .most = {256 * QUERIES, 65536 * PANEL, PANEL, PANEL}};
+}
+
+/* ---- Numbers as sums of bf16 ----------------------------------------------------------------------------------- */
+
+static inline vec upper_half(__m512i pairs)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(pairs, 1)), 16));
+}
+
+static inline vec lower_half(__m512i pairs)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(pairs)), 16));
+}
+
+/* The parts of 32 numbers: a, then b. */
+static inline void split(vec a, vec b, __m512i part[PARTS])
+{
+#pragma GCC unroll 3
+    for (int n = 0; n < PARTS; n++) {
+        part[n] = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+        a = vec_sub(a, lower_half(part[n]));
+        b = vec_sub(b, upper_half(part[n]));
+    }
+}
+
+/* The parts of 32 elements of a row from d on, times factor 2^-exponent; zeros behind its end and of an absent row. */
+static inline void split_row(const char *row, int64_t d, int64_t D, float exponent, float factor, __m512i part[PARTS])
+{
+    vec x[2];
+    for (int64_t n = 0; n < 2; n++) {
+        int64_t at = d + n * LANES;
+        x[n] = at < D ? vec_mul(vec_set(factor), _mm512_scalef_ps(load_part(row, TYPE, at, D), vec_set(-exponent)))
+                      : vec_set(0.0f);
+    }
+    split(x[0], x[1], part);
+}
+
+/* top with the absolute values of a row's finite elements. */
+static inline vec row_top(vec top, const char *row, int64_t D)
+{
+    for (int64_t d = 0; row != NULL && d < D; d += LANES) {
+        vec x = _mm512_abs_ps(load_part(row, TYPE, d, D));
+        top = _mm512_mask_max_ps(top, _mm512_cmp_ps_mask(x, vec_set(FLT_MAX), _CMP_LE_OQ), top, x);
+    }
+    return top;
+}
+
+/* What rows whose largest element is that of all lanes are scaled by, as an exponent of 2. */
+static inline float exponent_of(vec top)
+{
+    float most = vec_hmax(top), exponent = most > 0.0f ? vec_first(_mm512_getexp_ps(vec_set(most))) : 0.0f;
+    return exponent == FLT_MAX_EXP - 1 ? 1.0f : exponent < 0.0f ? exponent : 0.0f;
+}
+
+/* ---- Packed keys and values ------------------------------------------------------------------------------------ */
+
+/* Before a panel's biases. */
+typedef struct panel_head {
+    float biased; /* not 0 if a key of the panel is absent or has a bias */
+    float k_exponent, v_exponent;
+} panel_head;
+_Static_assert(sizeof(panel_head) <= ALIGN_FLOATS * sizeof(float), "biases begin aligned");
+
+static int64_t steps_of(int64_t D)
+{
+    return ith_div_up(D, STEP);
+}
+
+/* Of k, and as many of v. */
+static int64_t panel_factor_bytes(int64_t D)
+{
+    return STRIPS * steps_of(D) * FACTOR_BYTES;
+}
+
+static int64_t panel_bytes(int64_t D)
+{
+    return 2 * panel_factor_bytes(D) + (ALIGN_FLOATS + PANEL) * (int64_t)sizeof(float);
+}
+
+static int64_t packed_bytes(int64_t keys, int64_t head_dim)
+{
+    int64_t bytes;
+    if (keys > INT64_MAX - PANEL || !ith_size_mul(ith_div_up(keys, PANEL), panel_bytes(head_dim), &bytes))
+        return -1;
+    return bytes;
+}
+
+/* k of strip n. */
+static char *panel_keys(const char *panel, int64_t D, int64_t n)
+{
+    return (char *)panel + n * steps_of(D) * FACTOR_BYTES;
+}
+
+/* v of a chunk of STEP elements. */
+static char *panel_values(const char *panel, int64_t D, int64_t chunk)
+{
+    return (char *)panel + panel_factor_bytes(D) + chunk * STRIPS * FACTOR_BYTES;
+}
+
+static panel_head *head_of(const char *panel, int64_t D)
+{
+    return (panel_head *)(panel + 2 * panel_factor_bytes(D));
+}
+
+static float *panel_bias(const char *panel, int64_t D)
+{
+    return (float *)head_of(panel, D) + ALIGN_FLOATS;
+}
+
+static void pack_bias(char *panel, const ith_attn_pack *p, int64_t first)
+{
+    float *b = panel_bias(panel, p->head_dim);
+    bool any = false;
+    for (int64_t i = 0; i < PANEL; i++) {
+        b[i] = key_bias2(p, first + i);
+        any = any || !(b[i] == 0.0f);
+    }
+    head_of(panel, p->head_dim)->biased = any ? 1.0f : 0.0f;
+}
+
+/* Tiles [16 keys][32 of D]. */
+static void pack_keys(char *panel, const ith_attn_pack *p, const char *const *row)
+{
+    int64_t D = p->head_dim;
+    vec top = vec_set(0.0f);
+    for (int64_t i = 0; i < PANEL; i++)
+        top = row_top(top, row[i], D);
+    float exponent = head_of(panel, D)->k_exponent = exponent_of(top);
+    for (int64_t i = 0; i < PANEL; i++) {
+        char *k = panel_keys(panel, D, i / STRIP) + i % STRIP * TILE_ROW_BYTES;
+        for (int64_t d = 0; d < D; d += STEP, k += FACTOR_BYTES) {
+            __m512i part[PARTS];
+            split_row(row[i], d, D, exponent, 1.0f, part);
+            for (int64_t n = 0; n < PARTS; n++)
+                _mm512_store_si512(k + n * PAIR_BYTES, part[n]);
+        }
+    }
+}
+
+/* STEP elements from d on of a strip's rows as tiles [16 of D][32 keys] of every part: elements of two keys side by
+ * side in 32 bits, and these transposed. */
+static void pack_square(char *v, const char *const *row, int64_t d, int64_t D, float exponent)
+{
+    static const uint16_t zip[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                     8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    const __m512i lower = _mm512_loadu_si512(zip), upper = _mm512_add_epi16(lower, _mm512_set1_epi16(16));
+    vec x[PARTS][2][LANES];
+    for (int64_t i = 0; i < LANES; i++) {
+        __m512i a[PARTS], b[PARTS];
+        split_row(row[2 * i], d, D, exponent, 1.0f, a);
+        split_row(row[2 * i + 1], d, D, exponent, 1.0f, b);
+        for (int64_t n = 0; n < PARTS; n++) {
+            x[n][0][i] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a[n], lower, b[n]));
+            x[n][1][i] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a[n], upper, b[n]));
+        }
+    }
+    for (int64_t n = 0; n < PARTS; n++)
+        for (int64_t half = 0; half < 2; half++) {
+            vec_transpose(x[n][half]);
+            for (int64_t i = 0; i < LANES; i++, v += TILE_ROW_BYTES)
+                vec_store((float *)v, x[n][half][i]);
+        }
+}
+
+static void pack_values(char *panel, const ith_attn_pack *p, const char *const *row)
+{
+    int64_t D = p->head_dim;
+    vec top = vec_set(0.0f);
+    for (int64_t i = 0; i < PANEL; i++)
+        top = row_top(top, row[i], D);
+    float exponent = head_of(panel, D)->v_exponent = exponent_of(top);
+    for (int64_t n = 0; n < STRIPS; n++)
+        for (int64_t d = 0; d < D; d += STEP)
+            pack_square(panel_values(panel, D, d / STEP) + n * FACTOR_BYTES, row + n * STRIP, d, D, exponent);
+}
+
+static void pack(const ith_attn_pack *p)
+{
+    int64_t bytes = panel_bytes(p->head_dim);
+    char *panel = (char *)p->packed + p->first / PANEL * bytes;
+    for (int64_t first = 0; first < p->keys; first += PANEL, panel += bytes) {
+        const char *k[PANEL], *v[PANEL];
+        for (int64_t i = 0; i < PANEL; i++) {
+            k[i] = key_row(p, p->k, first + i);
+            v[i] = key_row(p, p->v, first + i);
+        }
+        pack_bias(panel, p, first);
+        pack_keys(panel, p, k);
+        pack_values(panel, p, v);
+    }
+}
+
+/* ---- Scratch --------------------------------------------------------------------------------------------------- */
+
+/* Queries from i on against the keys of a panel, `key` the first of them. */
+typedef struct job {
+    const char *panel;
+    int64_t key, keys, strips, i;
+    float *s; /* [PANEL][QUERIES] */
+} job;
+
+typedef struct work {
+    lanes t;
+    int64_t steps;     /* of D */
+    char *q;           /* [rows / QUERIES][steps][PARTS][2] tiles of pairs [16][16 queries][2] */
+    float *q_exponent; /* [rows, to whole panels]: of the scaled queries, of c too where it is in them */
+    float c;           /* what sums are multiplied by yet */
+    float *s[2];
+    char *p;        /* [STRIPS][PARTS][2] tiles of pairs [16][16 queries][2] */
+    float *sum;     /* [STEP][QUERIES]: a square of o */
+    float *unadded; /* where it belongs, [STEP][width]; NULL if it is there */
+    int64_t width;
+    float exponent;     /* of v in it */
+    const job *weighed; /* the job whose weights are computed between the products of the next, and how far they are */
+    int64_t unit, step, all_steps;
+    float *l;    /* [QUERIES]: of that job's weights */
+    fetch ahead; /* the next panel */
+} work;
+
+static int64_t whole_rows(int64_t q_rows)
+{
+    return ith_round_up(q_rows, QUERIES);
+}
+
+static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
+{
+    int64_t rows = whole_rows(tiles->block_q), steps = steps_of(head_dim);
+    int64_t floats =
+        2 * PANEL * QUERIES + SQUARE + QUERIES + rows + lanes_floats(tiles->block_q, head_dim, steps * STEP);
+    return (rows / QUERIES * steps + STRIPS) * FACTOR_BYTES + floats * (int64_t)sizeof(float);
+}
+
+static work work_of(const ith_attn_run *r)
+{
+    work w = {.steps = steps_of(r->head_dim), .p = r->scratch};
+    int64_t rows = whole_rows(r->q_rows);
+    w.q = w.p + STRIPS * FACTOR_BYTES;
+    w.s[0] = (float *)(w.q + rows / QUERIES * w.steps * FACTOR_BYTES);
+    w.s[1] = w.s[0] + PANEL * QUERIES;
+    w.sum = w.s[1] + PANEL * QUERIES;
+    w.l = w.sum + SQUARE;
+    w.q_exponent = w.l + QUERIES;
+    w.t = lanes_in(w.q_exponent + rows, r, w.steps * STEP);
+    return w;
+}
+
+/* Queries [i, i + LANES), transposed in pairs, into tiles that begin at q. */
+static void load_query_tiles(work *w, int64_t i, char *q, float factor, float exponent)
+{
+    const ith_attn_run *r = w->t.r;
+    const char *row[LANES];
+    for (int64_t n = 0; n < LANES; n++) {
+        row[n] = i + n < r->q_rows ? r->q[i + n] : NULL;
+        w->q_exponent[i + n] = exponent_of(row_top(vec_set(0.0f), row[n], r->head_dim));
+    }
+    for (int64_t d = 0; d < r->head_dim; d += STEP, q += FACTOR_BYTES) {
+        vec x[PARTS][LANES];
+        for (int64_t n = 0; n < LANES; n++) {
+            __m512i part[PARTS];
+            split_row(row[n], d, r->head_dim, w->q_exponent[i + n], factor, part);
+            for (int64_t k = 0; k < PARTS; k++)
+                x[k][n] = _mm512_castsi512_ps(part[k]);
+        }
+        for (int64_t k = 0; k < PARTS; k++) {
+            vec_transpose(x[k]);
+            for (int64_t n = 0; n < LANES; n++)
+                vec_store((float *)(q + k * PAIR_BYTES + n * TILE_ROW_BYTES), x[k][n]);
+        }
+    }
+    for (int64_t n = 0; n < LANES; n++)
+        w->q_exponent[i + n] += exponent;
+}
+
+/* c = factor 2^exponent goes into queries that take three parts; two would round them. */
+static void load_queries(work *w)
+{
+    int exponent = 0;
+    float c = w->t.r->scale * (float)M_LOG2E, factor = PARTS == 3 ? frexpf(c, &exponent) : 1.0f;
+    w->c = PARTS == 3 ? 1.0f : c;
+    for (int64_t i = 0; i < whole_rows(w->t.r->q_rows); i += LANES) {
+        char *q = w->q + i / QUERIES * w->steps * FACTOR_BYTES + i % QUERIES / LANES * TILE_BYTES;
+        load_query_tiles(w, i, q, factor, (float)exponent);
+    }
+}
+
+/* o^T = o^T 2^(m - m') + the square in `sum`, unless that is done. */
+static __attribute__((noinline)) void add_square(work *w)
+{
+    float *o = w->unadded;
+    const vec exponent = vec_set(w->exponent);
+    for (int64_t d = 0; o != NULL && d < STEP; d++, o += w->width)
+        for (int64_t n = 0; n < w->width; n += LANES) {
+            vec sum = _mm512_scalef_ps(vec_load(w->sum + d * QUERIES + n), exponent);
+            vec_store(o + n, vec_fma(vec_load(o + n), vec_load(w->t.scale + n), sum));
+        }
+    w->unadded = NULL;
+}
+
+/* ---- Weights, in units of a strip ------------------------------------------------------------------------------ */
+
+/* Logits from the sums of products, and their maxima. */
+static void finish_strip(work *w, int64_t strip)
+{
+    const job *j = w->weighed;
+    const panel_head *head = head_of(j->panel, w->t.D);
+    const float *b = panel_bias(j->panel, w->t.D) + strip * STRIP;
+    for (int64_t n = 0; n < lanes_width(&w->t, j->i); n += LANES) {
+        float *s = j->s + strip * STRIP * QUERIES + n;
+        vec exponent = vec_add(vec_load(w->q_exponent + j->i + n), vec_set(head->k_exponent));
+        vec c = vec_set(w->c), from = vec_load(w->t.from + j->i + n), top[2];
+        top[0] = top[1] = vec_load(w->t.top + n);
+        for (int64_t k = 0; k < STRIP; k++, s += QUERIES) {
+            vec x = vec_fma(_mm512_scalef_ps(vec_load(s), exponent), c, from);
+            if (head->biased != 0.0f)
+                x = vec_add(x, vec_set(b[k]));
+            vec_store(s, x);
+            top[k % 2] = vec_max(x, top[k % 2]);
+        }
+        vec_store(w->t.top + n, vec_max(top[0], top[1]));
+    }
+}
+
+static void raise_maxima(work *w)
+{
+    const job *j = w->weighed;
+    add_square(w); /* while scale is the one it is to be added with */
+    if (w->t.r->mask_kind != ITH_MASK_NONE) {
+        lanes_mask(&w->t, j->s, QUERIES, j->key, j->keys, j->i);
+        lanes_find_top(&w->t, j->s, QUERIES, j->strips * STRIP, j->i);
+    }
+    lanes_fill(w->t.scale, 1.0f);
+    lanes_fill(w->l, 0.0f);
+    lanes_raise_maxima(&w->t, j->i);
+}
+
+/* The parts of two keys' weights side by side. What the upper bits hold is the next part, for none is negative; the
+ * last is rounded. */
+static inline void store_weights(char *p, vec a, vec b)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u), half_unit = _mm512_set1_epi32(0x8000);
+#pragma GCC unroll 3
+    for (int n = 0; n < PARTS; n++, p += PAIR_BYTES) {
+        __m512i x = _mm512_castps_si512(a), y = _mm512_castps_si512(b);
+        if (n == PARTS - 1 && PARTS == 2) {
+            x = _mm512_add_epi32(x, half_unit);
+            y = _mm512_add_epi32(y, half_unit);
+        }
+        y = _mm512_and_si512(y, upper);
+        _mm512_store_si512(p, _mm512_or_si512(_mm512_srli_epi32(x, 16), y));
+        a = vec_sub(a, _mm512_castsi512_ps(_mm512_and_si512(x, upper)));
+        b = vec_sub(b, _mm512_castsi512_ps(y));
+    }
+}
+
+static inline __attribute__((always_inline)) void weigh_lanes(work *w, int64_t strip, int64_t n, const weight_kind kind)
+{
+    const job *j = w->weighed;
+    const float *s = j->s + strip * STRIP * QUERIES + n;
+    char *p = w->p + strip * FACTOR_BYTES + n / LANES * TILE_BYTES;
+    float *l = w->l + n;
+    vec m = vec_load(w->t.shift + j->i + n), even = vec_set(0.0f), odd = even;
+    for (int64_t k = 0; k < TILE_ROWS; k++, s += 2 * QUERIES, p += TILE_ROW_BYTES) {
+        vec a = weight_of(vec_load(s), m, kind), b = weight_of(vec_load(s + QUERIES), m, kind);
+        even = vec_add(even, a);
+        odd = vec_add(odd, b);
+        store_weights(p, a, b);
+    }
+    vec_store(l, vec_add(vec_load(l), vec_add(even, odd)));
+}
+
+static void weigh_strip(work *w, int64_t strip)
+{
+    for (int64_t n = 0; n < lanes_width(&w->t, w->weighed->i); n += LANES)
+        switch (w->t.kind) {
+        case F32_ONLINE: weigh_lanes(w, strip, n, F32_ONLINE); break;
+        case F32_FIXED: weigh_lanes(w, strip, n, F32_FIXED); break;
+        case SHORT_ONLINE: weigh_lanes(w, strip, n, SHORT_ONLINE); break;
+        case BEGUN: weigh_lanes(w, strip, n, BEGUN); break;
+        }
+}
+
+static int64_t units_of(const job *j)
+{
+    return 2 * j->strips + 1;
+}
+
+/* Finish every strip, raise the maxima, weigh every strip. */
+static __attribute__((noinline)) void next_unit(work *w)
+{
+    int64_t unit = w->unit++, strips = w->weighed->strips;
+    if (unit < strips)
+        finish_strip(w, unit);
+    else if (unit == strips)
+        raise_maxima(w);
+    else
+        weigh_strip(w, unit - strips - 1);
+}
+
+static void begin_weights(work *w, const job *j, int64_t all_steps)
+{
+    w->weighed = j;
+    w->unit = w->step = 0;
+    w->all_steps = all_steps;
+    lanes_fill(w->t.top, -INFINITY);
+}
+
+/* After every step of the next job's logits: its share of the units. */
+static inline void weigh_along(work *w)
+{
+    if (w->weighed == NULL)
+        return;
+    int64_t units = units_of(w->weighed);
+    for (w->step++; w->unit < units && w->unit * w->all_steps < w->step * units;)
+        next_unit(w);
+}
+
+/* ---- Squares: 2 x 2 tiles of sums in registers 0 to 3 ---------------------------------------------------------- */
+
+static inline void load_left(const char *a)
+{
+    _tile_loadd(4, a, TILE_ROW_BYTES);
+    _tile_loadd(5, a + TILE_BYTES, TILE_ROW_BYTES);
+}
+
+static inline void load_right(const char *b)
+{
+    _tile_loadd(6, b, TILE_ROW_BYTES);
+    _tile_loadd(7, b + TILE_BYTES, TILE_ROW_BYTES);
+}
+
+static inline void multiply(void)
+{
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 5, 6);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_dpbf16ps(3, 5, 7);
+}
+
+/* The products of the parts of a and b that count, or of two parts all; each shares a factor with the one before. */
+static inline void multiply_parts(const char *a, const char *b, const bool all)
+{
+    load_left(a + (PARTS - 1) * PAIR_BYTES);
+    load_right(b);
+    multiply();
+    if (PARTS == 3) {
+        load_left(a + PAIR_BYTES);
+        multiply();
+    }
+    load_right(b + PAIR_BYTES);
+    if (PARTS == 3 || all)
+        multiply();
+    load_left(a);
+    multiply();
+    if (PARTS == 3) {
+        load_right(b + 2 * PAIR_BYTES);
+        multiply();
+    }
+    load_right(b);
+    multiply();
+    tiles_see_memory();
+}
+
+static inline void clear_square(void)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+/* As [32][QUERIES]. */
+static inline void store_square(float *out)
+{
+    enum { STRIDE = QUERIES * sizeof(float) };
+    _tile_stored(0, out, STRIDE);
+    _tile_stored(1, out + TILE_ROWS * QUERIES, STRIDE);
+    _tile_stored(2, out + LANES, STRIDE);
+    _tile_stored(3, out + TILE_ROWS * QUERIES + LANES, STRIDE);
+    tiles_see_memory();
+}
+
+/* s^T = k q^T of a job, while the job before is weighed. */
+static void scores(work *w, const job *j)
+{
+    for (int64_t strip = 0; strip < j->strips; strip++) {
+        const char *k = panel_keys(j->panel, w->t.D, strip), *q = w->q + j->i / QUERIES * w->steps * FACTOR_BYTES;
+        clear_square();
+        for (int64_t n = 0; n < w->steps; n++, k += FACTOR_BYTES, q += FACTOR_BYTES) {
+            multiply_parts(k, q, true);
+            fetch_some(&w->ahead);
+            add_square(w);
+            weigh_along(w);
+        }
+        store_square(j->s + strip * STRIP * QUERIES);
+    }
+}
+
+/* l = l 2^(m - m') + sum of p, o^T = o^T 2^(m - m') + v^T p^T. */
+static void values(work *w, const job *j)
+{
+    for (int64_t n = 0; n < lanes_width(&w->t, j->i); n++)
+        w->t.l[j->i + n] += w->l[n];
+    add_square(w);
+    w->width = lanes_width(&w->t, j->i);
+    w->exponent = head_of(j->panel, w->t.D)->v_exponent;
+    for (int64_t chunk = 0; chunk < w->steps; chunk++) {
+        const char *v = panel_values(j->panel, w->t.D, chunk), *p = w->p;
+        clear_square();
+        for (int64_t strip = 0; strip < j->strips; strip++, v += FACTOR_BYTES, p += FACTOR_BYTES) {
+            multiply_parts(v, p, false);
+            fetch_some(&w->ahead);
+            add_square(w);
+        }
+        store_square(w->sum);
+        w->unadded = lanes_o(&w->t, j->i) + chunk * STEP * w->width;
+    }
+}
+
+/* ---- The run --------------------------------------------------------------------------------------------------- */
+
+static job job_at(const work *w, int64_t n)
+{
+    const ith_attn_run *r = w->t.r;
+    int64_t groups = ith_div_up(r->q_rows, QUERIES), panel = n / groups;
+    job j = {.panel = (const char *)r->packed + panel * panel_bytes(r->head_dim), .s = w->s[n % 2]};
+    j.key = panel * PANEL;
+    j.keys = ith_min64(PANEL, r->keys - j.key);
+    j.strips = ith_div_up(j.keys, STRIP);
+    j.i = n % groups * QUERIES;
+    return j;
+}
+
+static fetch next_panel(const work *w, const job *j)
+{
+    const ith_attn_run *r = w->t.r;
+    int64_t bytes = panel_bytes(r->head_dim), tiles = 2 * ith_div_up(r->q_rows, QUERIES) * j->strips * w->steps;
+    const char *end = (const char *)r->packed + packed_bytes(r->keys, r->head_dim);
+    return fetch_of(j->panel + bytes, end, bytes, tiles);
+}
+
+static void sweep(work *w)
+{
+    int64_t jobs = ith_div_up(w->t.r->keys, PANEL) * ith_div_up(w->t.r->q_rows, QUERIES);
+    job job_of[2];
+    for (int64_t n = 0; n <= jobs; n++) {
+        job *now = &job_of[n % 2], *before = n > 0 ? &job_of[(n - 1) % 2] : NULL;
+        if (n < jobs) {
+            *now = job_at(w, n);
+            if (now->i == 0)
+                w->ahead = next_panel(w, now);
+            begin_weights(w, before, now->strips * w->steps);
+            scores(w, now);
+        }
+        if (n == jobs)
+            begin_weights(w, before, 1);
+        if (before == NULL)
+            continue;
+        while (w->unit < units_of(before))
+            next_unit(w);
+        values(w, before);
+    }
+    add_square(w);
+}
+
+static void run(const ith_attn_run *r)
+{
+    work w = work_of(r);
+    load_queries(&w);
+    lanes_load(&w.t);
+    tiles_claim();
+    tiles_see_memory();
+    sweep(&w);
+    _tile_release();
+    lanes_store(&w.t);
+}
