@@ -7,9 +7,10 @@
  * |x y|; of f16 two parts hold all 11 bits. Queries of f16 tensors take all four products, so that their logits are as
  * exact as in f32. Weights are split like tensors.
  *
- * Parts must not fall below 2^-126, where the instruction takes numbers for zeros, nor be rounded to infinity. A row of
- * q, a panel of k or of v whose largest element is below 1 is therefore scaled to one in [1, 2) by a power of two; one
- * that reaches 2^127 is halved; and the sums are scaled back. What is lost is 2^-100 of a panel's largest element.
+ * Parts and their products must not fall below 2^-126, where the instruction takes numbers for zeros, nor be rounded to
+ * infinity. A row of q or a panel of k whose largest element is below 2^LEAST_FACTOR, or a panel of v below 1 (a fixed
+ * m may make all weights small), is therefore scaled to one in [1, 2) by a power of two; what reaches 2^127 is halved;
+ * and the sums are scaled back.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_pass.h
@@ -38,6 +39,9 @@ enum {
     STEP = 32,             /* elements of D, or keys, that a product of tiles sums over; elements of D that it gives */
     PANEL = 128,           /* keys */
     STRIPS = PANEL / STRIP,
+    SLICE = 8,                     /* keys */
+    PRODUCTS = PARTS == 3 ? 6 : 4, /* of the parts of k and q */
+    LEAST_FACTOR = -32,
     PAIR_BYTES = 2 * TILE_BYTES,       /* two tiles, of one part */
     FACTOR_BYTES = PARTS * PAIR_BYTES, /* of all parts: a factor of a square, for one step */
     SQUARE = QUERIES * STEP            /* floats */
@@ -101,11 +105,12 @@ static inline vec row_top(vec top, const char *row, int64_t D)
     return top;
 }
 
-/* What rows whose largest element is that of all lanes are scaled by, as an exponent of 2. */
-static inline float exponent_of(vec top)
+/* What rows whose largest element is that of all lanes are scaled by, as an exponent of 2: nothing if it is at least
+ * 2^least. */
+static inline float exponent_of(vec top, float least)
 {
     float most = vec_hmax(top), exponent = most > 0.0f ? vec_first(_mm512_getexp_ps(vec_set(most))) : 0.0f;
-    return exponent == FLT_MAX_EXP - 1 ? 1.0f : exponent < 0.0f ? exponent : 0.0f;
+    return exponent == FLT_MAX_EXP - 1 ? 1.0f : exponent < least ? exponent : 0.0f;
 }
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
@@ -181,7 +186,7 @@ static void pack_keys(char *panel, const ith_attn_pack *p, const char *const *ro
     vec top = vec_set(0.0f);
     for (int64_t i = 0; i < PANEL; i++)
         top = row_top(top, row[i], D);
-    float exponent = head_of(panel, D)->k_exponent = exponent_of(top);
+    float exponent = head_of(panel, D)->k_exponent = exponent_of(top, LEAST_FACTOR);
     for (int64_t i = 0; i < PANEL; i++) {
         char *k = panel_keys(panel, D, i / STRIP) + i % STRIP * TILE_ROW_BYTES;
         for (int64_t d = 0; d < D; d += STEP, k += FACTOR_BYTES) {
@@ -224,7 +229,7 @@ static void pack_values(char *panel, const ith_attn_pack *p, const char *const *
     vec top = vec_set(0.0f);
     for (int64_t i = 0; i < PANEL; i++)
         top = row_top(top, row[i], D);
-    float exponent = head_of(panel, D)->v_exponent = exponent_of(top);
+    float exponent = head_of(panel, D)->v_exponent = exponent_of(top, 0.0f);
     for (int64_t n = 0; n < STRIPS; n++)
         for (int64_t d = 0; d < D; d += STEP)
             pack_square(panel_values(panel, D, d / STEP) + n * FACTOR_BYTES, row + n * STRIP, d, D, exponent);
@@ -268,9 +273,11 @@ typedef struct work {
     int64_t width;
     float exponent;     /* of v in it */
     const job *weighed; /* the job whose weights are computed between the products of the next, and how far they are */
-    int64_t unit, step, all_steps;
-    float *l;    /* [QUERIES]: of that job's weights */
-    fetch ahead; /* the next panel */
+    int64_t unit, units, credit, products;
+    bool unfinished;
+    int64_t k, n; /* the slice */
+    float *l;     /* [QUERIES]: of that job's weights */
+    fetch ahead;  /* the next panel */
 } work;
 
 static int64_t whole_rows(int64_t q_rows)
@@ -307,7 +314,7 @@ static void load_query_tiles(work *w, int64_t i, char *q, float factor, float ex
     const char *row[LANES];
     for (int64_t n = 0; n < LANES; n++) {
         row[n] = i + n < r->q_rows ? r->q[i + n] : NULL;
-        w->q_exponent[i + n] = exponent_of(row_top(vec_set(0.0f), row[n], r->head_dim));
+        w->q_exponent[i + n] = exponent_of(row_top(vec_set(0.0f), row[n], r->head_dim), LEAST_FACTOR);
     }
     for (int64_t d = 0; d < r->head_dim; d += STEP, q += FACTOR_BYTES) {
         vec x[PARTS][LANES];
@@ -331,7 +338,14 @@ static void load_query_tiles(work *w, int64_t i, char *q, float factor, float ex
 static void load_queries(work *w)
 {
     int exponent = 0;
-    float c = w->t.r->scale * (float)M_LOG2E, factor = PARTS == 3 ? frexpf(c, &exponent) : 1.0f;
+    float c = w->t.r->scale * (float)M_LOG2E, factor = 1.0f;
+    if (PARTS == 3) {
+        factor = frexpf(c, &exponent);
+        if (exponent > LEAST_FACTOR && exponent < -LEAST_FACTOR) {
+            factor = c;
+            exponent = 0;
+        }
+    }
     w->c = PARTS == 3 ? 1.0f : c;
     for (int64_t i = 0; i < whole_rows(w->t.r->q_rows); i += LANES) {
         char *q = w->q + i / QUERIES * w->steps * FACTOR_BYTES + i % QUERIES / LANES * TILE_BYTES;
@@ -352,28 +366,42 @@ static __attribute__((noinline)) void add_square(work *w)
     w->unadded = NULL;
 }
 
-/* ---- Weights, in units of a strip ------------------------------------------------------------------------------ */
+/* ---- Weights, in units of SLICE keys and LANES queries --------------------------------------------------------- */
 
-/* Logits from the sums of products, and their maxima. */
-static void finish_strip(work *w, int64_t strip)
+/* Is a sum of the job's products not yet the logit? */
+static bool unfinished(const work *w, const job *j)
+{
+    const panel_head *head = head_of(j->panel, w->t.D);
+    bool scaled = head->k_exponent != 0.0f;
+    for (int64_t n = 0; n < QUERIES; n++)
+        scaled = scaled || w->q_exponent[j->i + n] != 0.0f;
+    return scaled || head->biased != 0.0f || w->c != 1.0f || w->t.kind == BEGUN;
+}
+
+/* Logits from the sums of products: of keys from k on and queries from n on. */
+static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
 {
     const job *j = w->weighed;
     const panel_head *head = head_of(j->panel, w->t.D);
-    const float *b = panel_bias(j->panel, w->t.D) + strip * STRIP;
-    for (int64_t n = 0; n < lanes_width(&w->t, j->i); n += LANES) {
-        float *s = j->s + strip * STRIP * QUERIES + n;
-        vec exponent = vec_add(vec_load(w->q_exponent + j->i + n), vec_set(head->k_exponent));
-        vec c = vec_set(w->c), from = vec_load(w->t.from + j->i + n), top[2];
-        top[0] = top[1] = vec_load(w->t.top + n);
-        for (int64_t k = 0; k < STRIP; k++, s += QUERIES) {
-            vec x = vec_fma(_mm512_scalef_ps(vec_load(s), exponent), c, from);
-            if (head->biased != 0.0f)
-                x = vec_add(x, vec_set(b[k]));
-            vec_store(s, x);
-            top[k % 2] = vec_max(x, top[k % 2]);
-        }
-        vec_store(w->t.top + n, vec_max(top[0], top[1]));
+    const float *b = panel_bias(j->panel, w->t.D) + k;
+    vec exponent = vec_add(vec_load(w->q_exponent + j->i + n), vec_set(head->k_exponent));
+    vec c = vec_set(w->c), from = vec_load(w->t.from + j->i + n);
+    for (int64_t m = 0; m < SLICE; m++) {
+        vec x = vec_fma(_mm512_scalef_ps(vec_load(s + m * QUERIES), exponent), c, from);
+        vec_store(s + m * QUERIES, head->biased != 0.0f ? vec_add(x, vec_set(b[m])) : x);
     }
+}
+
+/* The same, where there is something to do, and the maxima. */
+static void prepare_slice(work *w, int64_t k, int64_t n)
+{
+    float *s = w->weighed->s + k * QUERIES + n;
+    if (w->unfinished)
+        finish_slice(w, s, k, n);
+    vec top = vec_load(w->t.top + n);
+    for (int64_t m = 0; m < SLICE; m++)
+        top = vec_max(vec_load(s + m * QUERIES), top);
+    vec_store(w->t.top + n, top);
 }
 
 static void raise_maxima(work *w)
@@ -408,65 +436,70 @@ static inline void store_weights(char *p, vec a, vec b)
     }
 }
 
-static inline __attribute__((always_inline)) void weigh_lanes(work *w, int64_t strip, int64_t n, const weight_kind kind)
+static inline __attribute__((always_inline)) void weigh_as(work *w, int64_t k, int64_t n, const weight_kind kind)
 {
     const job *j = w->weighed;
-    const float *s = j->s + strip * STRIP * QUERIES + n;
-    char *p = w->p + strip * FACTOR_BYTES + n / LANES * TILE_BYTES;
-    float *l = w->l + n;
+    const float *s = j->s + k * QUERIES + n;
+    char *p = w->p + k / STRIP * FACTOR_BYTES + n / LANES * TILE_BYTES + k % STRIP / 2 * TILE_ROW_BYTES;
     vec m = vec_load(w->t.shift + j->i + n), even = vec_set(0.0f), odd = even;
-    for (int64_t k = 0; k < TILE_ROWS; k++, s += 2 * QUERIES, p += TILE_ROW_BYTES) {
-        vec a = weight_of(vec_load(s), m, kind), b = weight_of(vec_load(s + QUERIES), m, kind);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < SLICE / 2; i++) {
+        vec a = weight_of(vec_load(s + 2 * i * QUERIES), m, kind);
+        vec b = weight_of(vec_load(s + (2 * i + 1) * QUERIES), m, kind);
         even = vec_add(even, a);
         odd = vec_add(odd, b);
-        store_weights(p, a, b);
+        store_weights(p + i * TILE_ROW_BYTES, a, b);
     }
-    vec_store(l, vec_add(vec_load(l), vec_add(even, odd)));
+    vec_store(w->l + n, vec_add(vec_load(w->l + n), vec_add(even, odd)));
 }
 
-static void weigh_strip(work *w, int64_t strip)
+static void weigh_slice(work *w, int64_t k, int64_t n)
 {
-    for (int64_t n = 0; n < lanes_width(&w->t, w->weighed->i); n += LANES)
-        switch (w->t.kind) {
-        case F32_ONLINE: weigh_lanes(w, strip, n, F32_ONLINE); break;
-        case F32_FIXED: weigh_lanes(w, strip, n, F32_FIXED); break;
-        case SHORT_ONLINE: weigh_lanes(w, strip, n, SHORT_ONLINE); break;
-        case BEGUN: weigh_lanes(w, strip, n, BEGUN); break;
-        }
+    switch (w->t.kind) {
+    case F32_ONLINE: weigh_as(w, k, n, F32_ONLINE); break;
+    case F32_FIXED: weigh_as(w, k, n, F32_FIXED); break;
+    case SHORT_ONLINE: weigh_as(w, k, n, SHORT_ONLINE); break;
+    case BEGUN: weigh_as(w, k, n, BEGUN); break;
+    }
 }
 
-static int64_t units_of(const job *j)
-{
-    return 2 * j->strips + 1;
-}
-
-/* Finish every strip, raise the maxima, weigh every strip. */
+/* The slices are prepared, the maxima raised, the slices weighed. */
 static __attribute__((noinline)) void next_unit(work *w)
 {
-    int64_t unit = w->unit++, strips = w->weighed->strips;
-    if (unit < strips)
-        finish_strip(w, unit);
-    else if (unit == strips)
+    int64_t prepared = w->units / 2, unit = w->unit++;
+    if (unit == prepared) {
         raise_maxima(w);
+        w->k = w->n = 0;
+        return;
+    }
+    if (unit < prepared)
+        prepare_slice(w, w->k, w->n);
     else
-        weigh_strip(w, unit - strips - 1);
+        weigh_slice(w, w->k, w->n);
+    w->n += LANES;
+    if (w->n == lanes_width(&w->t, w->weighed->i)) {
+        w->k += SLICE;
+        w->n = 0;
+    }
 }
 
-static void begin_weights(work *w, const job *j, int64_t all_steps)
+/* Of a job, or of none, along with so many products. */
+static void begin_weights(work *w, const job *j, int64_t products)
 {
     w->weighed = j;
-    w->unit = w->step = 0;
-    w->all_steps = all_steps;
+    w->unit = w->credit = w->k = w->n = w->units = 0;
+    w->products = products;
     lanes_fill(w->t.top, -INFINITY);
+    if (j == NULL)
+        return;
+    w->units = 2 * (j->strips * STRIP / SLICE) * (lanes_width(&w->t, j->i) / LANES) + 1;
+    w->unfinished = unfinished(w, j);
 }
 
-/* After every step of the next job's logits: its share of the units. */
+/* After every product: its share of the units. */
 static inline void weigh_along(work *w)
 {
-    if (w->weighed == NULL)
-        return;
-    int64_t units = units_of(w->weighed);
-    for (w->step++; w->unit < units && w->unit * w->all_steps < w->step * units;)
+    for (w->credit += w->units; w->credit >= w->products && w->unit < w->units; w->credit -= w->products)
         next_unit(w);
 }
 
@@ -484,36 +517,37 @@ static inline void load_right(const char *b)
     _tile_loadd(7, b + TILE_BYTES, TILE_ROW_BYTES);
 }
 
-static inline void multiply(void)
+static inline void multiply(work *w)
 {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 5, 6);
     _tile_dpbf16ps(2, 4, 7);
     _tile_dpbf16ps(3, 5, 7);
+    weigh_along(w);
+    tiles_see_memory();
 }
 
 /* The products of the parts of a and b that count, or of two parts all; each shares a factor with the one before. */
-static inline void multiply_parts(const char *a, const char *b, const bool all)
+static inline void multiply_parts(work *w, const char *a, const char *b, const bool all)
 {
     load_left(a + (PARTS - 1) * PAIR_BYTES);
     load_right(b);
-    multiply();
+    multiply(w);
     if (PARTS == 3) {
         load_left(a + PAIR_BYTES);
-        multiply();
+        multiply(w);
     }
     load_right(b + PAIR_BYTES);
     if (PARTS == 3 || all)
-        multiply();
+        multiply(w);
     load_left(a);
-    multiply();
+    multiply(w);
     if (PARTS == 3) {
         load_right(b + 2 * PAIR_BYTES);
-        multiply();
+        multiply(w);
     }
     load_right(b);
-    multiply();
-    tiles_see_memory();
+    multiply(w);
 }
 
 static inline void clear_square(void)
@@ -542,10 +576,9 @@ static void scores(work *w, const job *j)
         const char *k = panel_keys(j->panel, w->t.D, strip), *q = w->q + j->i / QUERIES * w->steps * FACTOR_BYTES;
         clear_square();
         for (int64_t n = 0; n < w->steps; n++, k += FACTOR_BYTES, q += FACTOR_BYTES) {
-            multiply_parts(k, q, true);
+            multiply_parts(w, k, q, true);
             fetch_some(&w->ahead);
             add_square(w);
-            weigh_along(w);
         }
         store_square(j->s + strip * STRIP * QUERIES);
     }
@@ -563,7 +596,7 @@ static void values(work *w, const job *j)
         const char *v = panel_values(j->panel, w->t.D, chunk), *p = w->p;
         clear_square();
         for (int64_t strip = 0; strip < j->strips; strip++, v += FACTOR_BYTES, p += FACTOR_BYTES) {
-            multiply_parts(v, p, false);
+            multiply_parts(w, v, p, false);
             fetch_some(&w->ahead);
             add_square(w);
         }
@@ -604,14 +637,14 @@ static void sweep(work *w)
             *now = job_at(w, n);
             if (now->i == 0)
                 w->ahead = next_panel(w, now);
-            begin_weights(w, before, now->strips * w->steps);
+            begin_weights(w, before, now->strips * w->steps * PRODUCTS);
             scores(w, now);
         }
         if (n == jobs)
             begin_weights(w, before, 1);
         if (before == NULL)
             continue;
-        while (w->unit < units_of(before))
+        while (w->unit < w->units)
             next_unit(w);
         values(w, before);
     }
