@@ -259,6 +259,31 @@ static void hidden_scores_overflow(const subject *s)
     }
 }
 
+/* Tensors far from 1, up to the largest and down to the smallest numbers, whose logits are ordinary all the same. */
+static void far_magnitudes(const subject *s)
+{
+    static const struct {
+        int q, k, v;
+    } exponents[] = {{100, -100, 0}, {-100, 100, 0},  {-60, -60, 0},  {60, 60, 0},
+                     {0, 0, 100},    {110, -110, 30}, {-110, 110, 0}, {0, 0, -60}};
+    for (size_t n = 0; n < 2 * sizeof exponents / sizeof *exponents; n++) {
+        ith_dtype dtype = n % 2 ? ITH_BF16 : ITH_F32;
+        if (exponents[n / 2].v > 40 && s->softmax == ITH_SOFTMAX_FIXED_M)
+            continue; /* its gate closes: weights above 1 times such values overflow */
+        problem p = make_problem(s->kernel, dtype, 20, 300, 40, 1.0f);
+        for (int64_t i = 0; i < p.rows * p.D; i++)
+            p.q[i] = rounded(dtype, ldexpf(p.q[i], exponents[n / 2].q));
+        for (int64_t i = 0; i < p.keys * p.D; i++) {
+            p.k[i] = rounded(dtype, ldexpf(p.k[i], exponents[n / 2].k));
+            p.v[i] = rounded(dtype, ldexpf(p.v[i], exponents[n / 2].v));
+        }
+        p.v[0] = rounded(dtype, ldexpf(1.9f, exponents[n / 2].v + 3));
+        p.scale = ldexpf(p.scale, -exponents[n / 2].q - exponents[n / 2].k);
+        check(s, &p, bound_of(dtype));
+        free_problem(&p);
+    }
+}
+
 static void all_hidden(const subject *s)
 {
     for (int n = 0; n < 36; n++) {
@@ -499,6 +524,7 @@ static void for_each_subject(void (*test)(const subject *s))
     X(lowest_bias)                                                                                                     \
     X(absent_keys)                                                                                                     \
     X(hidden_scores_overflow)                                                                                          \
+    X(far_magnitudes)                                                                                                  \
     X(all_hidden)                                                                                                      \
     X(nan_stays_in_its_row)                                                                                            \
     X(rows_alone)                                                                                                      \

@@ -39,7 +39,7 @@ enum {
     STEP = 32,             /* elements of D, or keys, that a product of tiles sums over; elements of D that it gives */
     PANEL = 128,           /* keys */
     STRIPS = PANEL / STRIP,
-    SLICE = 8,                     /* keys */
+    SLICE = 16,                    /* keys */
     PRODUCTS = PARTS == 3 ? 6 : 4, /* of the parts of k and q */
     LEAST_FACTOR = -32,
     PAIR_BYTES = 2 * TILE_BYTES,       /* two tiles, of one part */
