@@ -218,7 +218,9 @@ static ith_attn_tiles tiles_for(ith_context *context, const ith_attn_kernel *ker
     ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
     ith_plan_info info = {.kernel = NULL};
     p.heads = 2, p.head_dim = 64, p.q_len = q_len, p.kv_len = kv_len;
-    p.dtype = kernel->supports(ITH_BF16, 64, ITH_SOFTMAX_ONLINE) ? ITH_BF16 : ITH_F32;
+    p.dtype = ITH_BF16;
+    if (!kernel->supports(p.dtype, 64, ITH_SOFTMAX_ONLINE))
+        p.dtype = kernel->supports(ITH_F32, 64, ITH_SOFTMAX_ONLINE) ? ITH_F32 : ITH_F16;
     o.kernel = kernel->name;
     o.tiles = wanted;
     ith_status status = ith_plan_predict(context, &p, &o, 1, 0, true, &info);
