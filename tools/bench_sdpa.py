@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Ithaca's attention beside PyTorch's scaled_dot_product_attention (bf16 and f32), in turn, on as many threads.
+"""Ithaca's attention beside PyTorch's scaled_dot_product_attention, in turn, on as many threads.
 
-    pip install torch && tools/bench_sdpa.py [--threads 1] [--seq 8192] [--heads 2] [--head-dim 128] [--rounds 5]
+    pip install torch && tools/bench_sdpa.py [--dtype bf16|f32|f16] [--threads 1] [--seq 8192] [--heads 2]
+                                             [--head-dim 128] [--rounds 5]
 
-Medians over the rounds, in GFLOP/s (4 S^2 D H operations), and the ratio to the better of PyTorch's two.
+Tensors of bf16 are compared with the better of PyTorch's bf16 and f32, others with PyTorch's of their own type. Medians
+over the rounds, in GFLOP/s (4 S^2 D H operations).
 """
 import argparse
 import json
@@ -12,10 +14,13 @@ import statistics
 import subprocess
 import time
 
+PEERS = {"bf16": ["bfloat16", "float32"], "f32": ["float32"], "f16": ["float16"]}
+
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ithaca", default="build/ithaca")
+    parser.add_argument("--dtype", choices=PEERS, default="bf16")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seq", type=int, default=8192)
     parser.add_argument("--heads", type=int, default=2)
@@ -26,7 +31,7 @@ def arguments():
 
 
 def ithaca_rate(args, softmax):
-    command = [args.ithaca, "bench", "attention", "--json", "--repeat", "1", "--dtype", "bf16", "--softmax", softmax,
+    command = [args.ithaca, "bench", "attention", "--json", "--repeat", "1", "--dtype", args.dtype, "--softmax", softmax,
                "--threads", str(args.threads), "--seq", str(args.seq), "--heads", str(args.heads),
                "--head-dim", str(args.head_dim)]
     if args.kernel:
@@ -50,7 +55,8 @@ def main():
     args = arguments()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
     import torch
-    rates = {"torch bfloat16": [], "torch float32": [], "ithaca online": [], "ithaca fixed_m": []}
+    peers = [f"torch {dtype}" for dtype in PEERS[args.dtype]]
+    rates = {name: [] for name in peers + ["ithaca online", "ithaca fixed_m"]}
     peaks, kernels = [], {}
     for _ in range(args.rounds + 1):
         for name in rates:
@@ -62,11 +68,11 @@ def main():
             rates[name].append(rate)
             peaks.append(peak)
     medians = {name: statistics.median(values[1:]) for name, values in rates.items()}  # the first round warms up
-    peer = max(medians["torch bfloat16"], medians["torch float32"])
-    print(f"torch {torch.__version__}, S {args.seq}, D {args.head_dim}, H {args.heads}, {args.threads} thread(s), "
+    peer = max(medians[name] for name in peers)
+    print(f"torch {torch.__version__}, {args.dtype}, S {args.seq}, D {args.head_dim}, H {args.heads}, {args.threads} thread(s), "
           f"peak {statistics.median(peaks):.1f} GFLOP/s")
     for name, median in medians.items():
-        print(f"{name:16} {kernels.get(name, ''):14} {median:9.1f} GFLOP/s  {median / peer:5.2f} x the better of torch's")
+        print(f"{name:16} {kernels.get(name, ''):14} {median:9.1f} GFLOP/s  {median / peer:5.2f} x {' or '.join(peers)}")
 
 
 if __name__ == "__main__":
