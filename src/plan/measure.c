@@ -17,7 +17,7 @@ enum {
     FEWEST_ROWS = 16,
     FEWEST_KEYS = 64,
     TURNS = 4,    /* after a first one that does not count: some kernels are made when they are first run */
-    HOPELESS = 2, /* times slower than the fastest so far: no more turns */
+    HOPELESS = 4, /* times slower than the fastest so far: no more turns */
     HOPELESS_AT_FIRST = 8
 };
 

@@ -392,12 +392,14 @@ static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
     }
 }
 
-/* The same, where there is something to do, and the maxima. */
+/* The same, where there is something to do, and the maxima (online). */
 static void prepare_slice(work *w, int64_t k, int64_t n)
 {
     float *s = w->weighed->s + k * QUERIES + n;
     if (w->unfinished)
         finish_slice(w, s, k, n);
+    if (w->t.r->softmax == ITH_SOFTMAX_FIXED_M)
+        return;
     vec top = vec_load(w->t.top + n);
     for (int64_t m = 0; m < SLICE; m++)
         top = vec_max(vec_load(s + m * QUERIES), top);
