@@ -119,7 +119,8 @@ static inline int64_t pass_s_stride(int64_t block_keys)
 /* Floats that pass_in needs; rows and o_stride are multiples of the tile's. */
 static inline int64_t pass_floats(int64_t rows, int64_t o_stride, int64_t block_keys)
 {
-    return rows * (o_stride + pass_s_stride(block_keys) + 2 * LANES) + 3 * ith_round_up(rows, ALIGN_FLOATS);
+    return rows * (o_stride + pass_s_stride(block_keys) + LANES) + ith_round_up(rows, LANES) * LANES +
+           3 * ith_round_up(rows, ALIGN_FLOATS);
 }
 
 /* Memory aligned to 64. */
@@ -128,7 +129,7 @@ static inline pass pass_in(float *memory, int64_t rows, int64_t o_stride, int64_
     pass t = {.rows = rows, .o_stride = o_stride, .s_stride = pass_s_stride(block_keys)};
     t.s = memory;
     t.top = t.s + rows * t.s_stride;
-    t.l = t.top + rows * LANES;
+    t.l = t.top + ith_round_up(rows, LANES) * LANES;
     t.m = t.l + rows * LANES;
     t.shift = t.m + ith_round_up(rows, ALIGN_FLOATS);
     t.scale = t.shift + ith_round_up(rows, ALIGN_FLOATS);
@@ -264,15 +265,32 @@ static inline void pass_mask(pass *t, const ith_attn_run *r, int64_t first, int6
     pass_find_tops(t, filled);
 }
 
+/* The maxima of rows [i, i + LANES); behind the last row anything. */
+static inline vec pass_tops(const pass *t, int64_t i)
+{
+    vec x[LANES];
+    for (int64_t n = 0; n < LANES; n++)
+        x[n] = vec_load(t->top + (i + n) * LANES);
+    vec_transpose(x);
+    for (int64_t half = LANES / 2; half > 0; half /= 2)
+        for (int64_t n = 0; n < half; n++)
+            x[n] = vec_max(x[n], x[n + half]);
+    return x[0];
+}
+
 /* The new maximum of every row, and what its older sums are multiplied by. */
 static inline void pass_maxima(pass *t)
 {
-    for (int64_t i = 0; i < t->rows; i++) {
-        float top = vec_hmax(vec_load(t->top + i * LANES)), old = t->m[i];
-        float m = top > old ? top : old;
-        t->m[i] = m;
-        t->shift[i] = shift_of(m);
-        t->scale[i] = vec_first(vec_exp2(vec_set(old - t->shift[i])));
+    for (int64_t i = 0; i < t->rows; i += LANES) {
+        float top[LANES], fall[LANES] = {0};
+        vec_store(top, pass_tops(t, i));
+        for (int64_t n = 0; n < LANES && i + n < t->rows; n++) {
+            float old = t->m[i + n], m = top[n] > old ? top[n] : old;
+            t->m[i + n] = m;
+            t->shift[i + n] = shift_of(m);
+            fall[n] = old - t->shift[i + n];
+        }
+        vec_store(t->scale + i, vec_exp2(vec_load(fall)));
     }
 }
 

@@ -307,10 +307,14 @@ static void block_maxima(work *w)
     pass *t = &w->t;
     if (w->r->softmax == ITH_SOFTMAX_ONLINE)
         pass_maxima(t);
-    for (int64_t i = 0; i < t->rows; i++) {
-        float top = vec_hmax(vec_load(t->top + i * LANES));
-        w->top[i] = shift_of(top);
-        w->share[i] = vec_first(vec_exp2(vec_set(top - t->shift[i]))) * (1.0f / (1 << WEIGHT_BITS));
+    for (int64_t i = 0; i < t->rows; i += LANES) {
+        float top[LANES], rise[LANES] = {0};
+        vec_store(top, pass_tops(t, i));
+        for (int64_t n = 0; n < LANES && i + n < t->rows; n++) {
+            w->top[i + n] = shift_of(top[n]);
+            rise[n] = top[n] - t->shift[i + n];
+        }
+        vec_store(w->share + i, vec_mul(vec_exp2(vec_load(rise)), vec_set(1.0f / (1 << WEIGHT_BITS))));
     }
 }
 
