@@ -35,7 +35,7 @@
 #define ROWS 6
 #define TILE_VECS 4  /* of logits: 24 sums, 4 vectors of k, 1 of q */
 #define VALUE_VECS 4 /* ROWS x 4, ROWS x 3, 2 ROWS x 2 or 2 ROWS x 1 sums of WIDE numbers of fp16 */
-enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 192, BLOCK_KEYS = 256 };
+enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 384, BLOCK_KEYS = 256 };
 enum { WIDE = 2 * LANES, CHUNK = WIDE * VALUE_VECS, RUN = 16, WEIGHT_BITS = 8, VALUE_BITS = 3, RATIO_BITS = 10 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -244,9 +244,6 @@ static void load_queries(work *w)
 static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, float *top, const float *q,
                                                   const float *k, const float *b, int64_t D)
 {
-    for (int r = 0; r < ROWS; r++)
-        for (int n = 0; n < TILE_VECS; n++)
-            __builtin_prefetch(s + (ROWS + r) * s_stride + n * LANES, 1); /* where the next tile goes */
     vec sum[ROWS][TILE_VECS];
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
@@ -254,7 +251,6 @@ static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, fl
         for (int n = 0; n < TILE_VECS; n++)
             sum[r][n] = vec_set(0.0f);
     for (int64_t d = 0; d < D; d++, q += ROWS, k += PANEL) {
-        __builtin_prefetch(q + ROWS * D); /* the next tile's */
         vec x[TILE_VECS];
 #pragma GCC unroll 16
         for (int n = 0; n < TILE_VECS; n++)
