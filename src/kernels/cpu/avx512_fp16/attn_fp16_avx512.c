@@ -36,7 +36,15 @@
 #define TILE_VECS 4  /* of logits: 24 sums, 4 vectors of k, 1 of q */
 #define VALUE_VECS 4 /* ROWS x 4, ROWS x 3, 2 ROWS x 2 or 2 ROWS x 1 sums of WIDE numbers of fp16 */
 enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 384, BLOCK_KEYS = 256 };
-enum { WIDE = 2 * LANES, CHUNK = WIDE * VALUE_VECS, RUN = 16, WEIGHT_BITS = 8, VALUE_BITS = 3, RATIO_BITS = 10 };
+enum {
+    WIDE = 2 * LANES,
+    CHUNK = WIDE * VALUE_VECS,
+    QUERY_AHEAD = 8,
+    RUN = 16,
+    WEIGHT_BITS = 8,
+    VALUE_BITS = 3,
+    RATIO_BITS = 10
+};
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
@@ -229,6 +237,8 @@ static void load_queries(work *w)
     for (int64_t i = 0; i < w->t.rows; i++) {
         const char *row = i < r->q_rows ? r->q[i] : NULL;
         float *q = w->q + i / ROWS * ROWS * w->D + i % ROWS;
+        for (int64_t d = 0; i + QUERY_AHEAD < r->q_rows && d < 2 * w->D; d += 64)
+            __builtin_prefetch((const char *)r->q[i + QUERY_AHEAD] + d);
         for (int64_t d = 0; d < w->D; d += LANES) {
             float x[LANES];
             vec_store(x, vec_mul(c, load_part(row, ITH_BF16, d, w->D)));
