@@ -49,7 +49,7 @@ static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 static ith_attn_tile_limits tiles(int64_t head_dim)
 {
     (void)head_dim;
-    return (ith_attn_tile_limits){.best = {512, 8192, 8 * PANEL, PANEL},
+    return (ith_attn_tile_limits){.best = {512, 8192, 4 * PANEL, PANEL},
                                   .step = {GROUP, PANEL, PANEL, PANEL},
                                   .most = {128 * GROUP, 16384 * PANEL, 32 * PANEL, PANEL}};
 }
