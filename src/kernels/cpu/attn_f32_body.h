@@ -36,6 +36,7 @@
 enum {
     LESS = 4,
     PANEL = 128,
+    ROWS_AHEAD = 2 * ROWS,
     WRITE_AHEAD = 1024 /* floats that packing fetches before it writes them */
 };
 _Static_assert(ROWS == 6, "split is made for groups of 6 and 4");
@@ -133,6 +134,10 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
     int64_t D = p->head_dim;
     for (int64_t n = 0; n < g.all; n++) {
         int64_t start = group_start(&g, n), height = group_height(&g, n);
+        for (int64_t r = 0; r < height; r++) {
+            fetch_row(p, p->k, first + start + r + ROWS_AHEAD);
+            fetch_row(p, p->v, first + start + r);
+        }
         for (int64_t d = 0; d < D; d += LANES) {
             vec block[LANES];
             for (int64_t r = 0; r < LANES; r++)

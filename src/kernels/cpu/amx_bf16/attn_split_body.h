@@ -9,8 +9,8 @@
  *
  * Parts and their products must not fall below 2^-126, where the instruction takes numbers for zeros, nor be rounded to
  * infinity. A row of q or a panel of k whose largest element is below 2^LEAST_FACTOR, or a panel of v below 1 (a fixed
- * m may make all weights small), is therefore scaled to one in [1, 2) by a power of two; what reaches 2^127 is halved;
- * and the sums are scaled back.
+ * m may make all weights small), is therefore scaled up by a power of two, to [1, 2) or by 2^90; what reaches 2^127 is
+ * halved; and the sums are scaled back.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_pass.h
@@ -42,6 +42,7 @@ enum {
     SLICE = 16,                    /* keys */
     PRODUCTS = PARTS == 3 ? 6 : 4, /* of the parts of k and q */
     LEAST_FACTOR = -32,
+    LEAST_EXPONENT = -90,
     PAIR_BYTES = 2 * TILE_BYTES,       /* two tiles, of one part */
     FACTOR_BYTES = PARTS * PAIR_BYTES, /* of all parts: a factor of a square, for one step */
     SQUARE = QUERIES * STEP            /* floats */
@@ -83,14 +84,13 @@ static inline void split(vec a, vec b, __m512i part[PARTS])
     }
 }
 
-/* The parts of 32 elements of a row from d on, times factor 2^-exponent; zeros behind its end and of an absent row. */
-static inline void split_row(const char *row, int64_t d, int64_t D, float exponent, float factor, __m512i part[PARTS])
+/* The parts of 32 elements of a row from d on, times factor; zeros behind its end and of an absent row. */
+static inline void split_row(const char *row, int64_t d, int64_t D, float factor, __m512i part[PARTS])
 {
     vec x[2];
     for (int64_t n = 0; n < 2; n++) {
         int64_t at = d + n * LANES;
-        x[n] = at < D ? vec_mul(vec_set(factor), _mm512_scalef_ps(load_part(row, TYPE, at, D), vec_set(-exponent)))
-                      : vec_set(0.0f);
+        x[n] = at < D ? vec_mul(vec_set(factor), load_part(row, TYPE, at, D)) : vec_set(0.0f);
     }
     split(x[0], x[1], part);
 }
@@ -106,19 +106,22 @@ static inline vec row_top(vec top, const char *row, int64_t D)
 }
 
 /* What rows whose largest element is that of all lanes are scaled by, as an exponent of 2: nothing if it is at least
- * 2^least. */
+ * 2^least; never so much that 2 to this cannot be multiplied with another factor. */
 static inline float exponent_of(vec top, float least)
 {
     float most = vec_hmax(top), exponent = most > 0.0f ? vec_first(_mm512_getexp_ps(vec_set(most))) : 0.0f;
-    return exponent == FLT_MAX_EXP - 1 ? 1.0f : exponent < least ? exponent : 0.0f;
+    if (exponent == FLT_MAX_EXP - 1)
+        return 1.0f;
+    return exponent >= least ? 0.0f : fmaxf(exponent, LEAST_EXPONENT);
 }
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
 /* Before a panel's biases. */
 typedef struct panel_head {
-    float biased; /* not 0 if a key of the panel is absent or has a bias */
-    float k_exponent, v_exponent;
+    float biased;     /* not 0 if a key of the panel is absent or has a bias */
+    float k_exponent; /* k was divided by 2 to this */
+    float v_unit;     /* v by this */
 } panel_head;
 _Static_assert(sizeof(panel_head) <= ALIGN_FLOATS * sizeof(float), "biases begin aligned");
 
@@ -180,18 +183,21 @@ static void pack_bias(char *panel, const ith_attn_pack *p, int64_t first)
 }
 
 /* Tiles [16 keys][32 of D]. */
-static void pack_keys(char *panel, const ith_attn_pack *p, const char *const *row)
+static void pack_keys(char *panel, const ith_attn_pack *p, int64_t first, const char *const *row)
 {
     int64_t D = p->head_dim;
     vec top = vec_set(0.0f);
-    for (int64_t i = 0; i < PANEL; i++)
+    for (int64_t i = 0; i < PANEL; i++) {
+        fetch_row(p, p->v, first + i);
         top = row_top(top, row[i], D);
-    float exponent = head_of(panel, D)->k_exponent = exponent_of(top, LEAST_FACTOR);
+    }
+    head_of(panel, D)->k_exponent = exponent_of(top, LEAST_FACTOR);
+    float factor = exp2f(-head_of(panel, D)->k_exponent);
     for (int64_t i = 0; i < PANEL; i++) {
         char *k = panel_keys(panel, D, i / STRIP) + i % STRIP * TILE_ROW_BYTES;
         for (int64_t d = 0; d < D; d += STEP, k += FACTOR_BYTES) {
             __m512i part[PARTS];
-            split_row(row[i], d, D, exponent, 1.0f, part);
+            split_row(row[i], d, D, factor, part);
             for (int64_t n = 0; n < PARTS; n++)
                 _mm512_store_si512(k + n * PAIR_BYTES, part[n]);
         }
@@ -200,7 +206,7 @@ static void pack_keys(char *panel, const ith_attn_pack *p, const char *const *ro
 
 /* STEP elements from d on of a strip's rows as tiles [16 of D][32 keys] of every part: elements of two keys side by
  * side in 32 bits, and these transposed. */
-static void pack_square(char *v, const char *const *row, int64_t d, int64_t D, float exponent)
+static void pack_square(char *v, const char *const *row, int64_t d, int64_t D, float factor)
 {
     static const uint16_t zip[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
                                      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
@@ -208,8 +214,8 @@ static void pack_square(char *v, const char *const *row, int64_t d, int64_t D, f
     vec x[PARTS][2][LANES];
     for (int64_t i = 0; i < LANES; i++) {
         __m512i a[PARTS], b[PARTS];
-        split_row(row[2 * i], d, D, exponent, 1.0f, a);
-        split_row(row[2 * i + 1], d, D, exponent, 1.0f, b);
+        split_row(row[2 * i], d, D, factor, a);
+        split_row(row[2 * i + 1], d, D, factor, b);
         for (int64_t n = 0; n < PARTS; n++) {
             x[n][0][i] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a[n], lower, b[n]));
             x[n][1][i] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a[n], upper, b[n]));
@@ -229,10 +235,10 @@ static void pack_values(char *panel, const ith_attn_pack *p, const char *const *
     vec top = vec_set(0.0f);
     for (int64_t i = 0; i < PANEL; i++)
         top = row_top(top, row[i], D);
-    float exponent = head_of(panel, D)->v_exponent = exponent_of(top, 0.0f);
+    float unit = head_of(panel, D)->v_unit = exp2f(exponent_of(top, 0.0f));
     for (int64_t n = 0; n < STRIPS; n++)
         for (int64_t d = 0; d < D; d += STEP)
-            pack_square(panel_values(panel, D, d / STEP) + n * FACTOR_BYTES, row + n * STRIP, d, D, exponent);
+            pack_square(panel_values(panel, D, d / STEP) + n * FACTOR_BYTES, row + n * STRIP, d, D, 1.0f / unit);
 }
 
 static void pack(const ith_attn_pack *p)
@@ -242,11 +248,12 @@ static void pack(const ith_attn_pack *p)
     for (int64_t first = 0; first < p->keys; first += PANEL, panel += bytes) {
         const char *k[PANEL], *v[PANEL];
         for (int64_t i = 0; i < PANEL; i++) {
+            fetch_row(p, p->k, first + i);
             k[i] = key_row(p, p->k, first + i);
             v[i] = key_row(p, p->v, first + i);
         }
         pack_bias(panel, p, first);
-        pack_keys(panel, p, k);
+        pack_keys(panel, p, first, k);
         pack_values(panel, p, v);
     }
 }
@@ -271,7 +278,7 @@ typedef struct work {
     float *sum;     /* [STEP][QUERIES]: a square of o */
     float *unadded; /* where it belongs, [STEP][width]; NULL if it is there */
     int64_t width;
-    float exponent;     /* of v in it */
+    float v_unit;       /* of v in it: panel_head */
     const job *weighed; /* the job whose weights are computed between the products of the next, and how far they are */
     int64_t unit, units, credit, products;
     bool unfinished;
@@ -312,15 +319,18 @@ static void load_query_tiles(work *w, int64_t i, char *q, float factor, float ex
 {
     const ith_attn_run *r = w->t.r;
     const char *row[LANES];
+    float row_factor[LANES];
     for (int64_t n = 0; n < LANES; n++) {
         row[n] = i + n < r->q_rows ? r->q[i + n] : NULL;
-        w->q_exponent[i + n] = exponent_of(row_top(vec_set(0.0f), row[n], r->head_dim), LEAST_FACTOR);
+        float own = exponent_of(row_top(vec_set(0.0f), row[n], r->head_dim), LEAST_FACTOR);
+        row_factor[n] = factor * exp2f(-own);
+        w->q_exponent[i + n] = own + exponent;
     }
     for (int64_t d = 0; d < r->head_dim; d += STEP, q += FACTOR_BYTES) {
         vec x[PARTS][LANES];
         for (int64_t n = 0; n < LANES; n++) {
             __m512i part[PARTS];
-            split_row(row[n], d, r->head_dim, w->q_exponent[i + n], factor, part);
+            split_row(row[n], d, r->head_dim, row_factor[n], part);
             for (int64_t k = 0; k < PARTS; k++)
                 x[k][n] = _mm512_castsi512_ps(part[k]);
         }
@@ -330,8 +340,6 @@ static void load_query_tiles(work *w, int64_t i, char *q, float factor, float ex
                 vec_store((float *)(q + k * PAIR_BYTES + n * TILE_ROW_BYTES), x[k][n]);
         }
     }
-    for (int64_t n = 0; n < LANES; n++)
-        w->q_exponent[i + n] += exponent;
 }
 
 /* c = factor 2^exponent goes into queries that take three parts; two would round them. */
@@ -357,10 +365,10 @@ static void load_queries(work *w)
 static __attribute__((noinline)) void add_square(work *w)
 {
     float *o = w->unadded;
-    const vec exponent = vec_set(w->exponent);
+    const vec unit = vec_set(w->v_unit);
     for (int64_t d = 0; o != NULL && d < STEP; d++, o += w->width)
         for (int64_t n = 0; n < w->width; n += LANES) {
-            vec sum = _mm512_scalef_ps(vec_load(w->sum + d * QUERIES + n), exponent);
+            vec sum = vec_mul(vec_load(w->sum + d * QUERIES + n), unit);
             vec_store(o + n, vec_fma(vec_load(o + n), vec_load(w->t.scale + n), sum));
         }
     w->unadded = NULL;
@@ -593,7 +601,7 @@ static void values(work *w, const job *j)
         w->t.l[j->i + n] += w->l[n];
     add_square(w);
     w->width = lanes_width(&w->t, j->i);
-    w->exponent = head_of(j->panel, w->t.D)->v_exponent;
+    w->v_unit = head_of(j->panel, w->t.D)->v_unit;
     for (int64_t chunk = 0; chunk < w->steps; chunk++) {
         const char *v = panel_values(j->panel, w->t.D, chunk), *p = w->p;
         clear_square();

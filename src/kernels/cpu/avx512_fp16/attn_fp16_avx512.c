@@ -117,8 +117,11 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
 {
     for (int64_t i = 0; i < PANEL; i += LANES) {
         const char *row[LANES];
-        for (int64_t r = 0; r < LANES; r++)
+        for (int64_t r = 0; r < LANES; r++) {
             row[r] = key_row(p, p->k, first + i + r);
+            fetch_row(p, p->k, first + i + r + LANES);
+            fetch_row(p, p->v, first + i + r);
+        }
         for (int64_t d = 0; d < p->head_dim; d += LANES) {
             vec block[LANES];
             for (int64_t r = 0; r < LANES; r++)
