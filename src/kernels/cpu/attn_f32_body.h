@@ -114,18 +114,6 @@ static int64_t packed_bytes(int64_t keys, int64_t head_dim)
     return bytes;
 }
 
-/* flag and b. */
-static void pack_bias(float *panel, const ith_attn_pack *p, int64_t first)
-{
-    float *b = panel + ALIGN_FLOATS;
-    bool any = false;
-    for (int64_t i = 0; i < PANEL; i++) {
-        b[i] = key_bias2(p, first + i);
-        any = any || !(b[i] == 0.0f);
-    }
-    panel[0] = any ? 1.0f : 0.0f;
-}
-
 /* Vectors are stored whole, one after the other in the order of addresses: what one writes too much the next puts
  * right, what the last group of k does the first of v, and behind v there is room. */
 static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
@@ -172,7 +160,7 @@ static void pack(const ith_attn_pack *p)
 {
     float *panel = (float *)p->packed + p->first / PANEL * panel_floats(p->head_dim);
     for (int64_t first = 0; first < p->keys; first += PANEL, panel += panel_floats(p->head_dim)) {
-        pack_bias(panel, p, first);
+        panel[0] = pack_biases(panel + ALIGN_FLOATS, p, first, PANEL) ? 1.0f : 0.0f;
         pack_keys((float *)panel_keys(panel), p, first);
         pack_values((float *)panel_values(panel, p->head_dim), p, first);
     }

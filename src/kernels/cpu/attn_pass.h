@@ -96,6 +96,17 @@ static inline float key_bias2(const ith_attn_pack *p, int64_t j)
     return p->key_bias != NULL ? to_base2(p->key_bias[j]) : 0.0f;
 }
 
+/* That of `count` keys from `first` on. Is any not 0? */
+static inline bool pack_biases(float *b, const ith_attn_pack *p, int64_t first, int64_t count)
+{
+    bool any = false;
+    for (int64_t i = 0; i < count; i++) {
+        b[i] = key_bias2(p, first + i);
+        any = any || !(b[i] == 0.0f);
+    }
+    return any;
+}
+
 /* ---- The state of a pass over the keys of a run ---------------------------------------------------------------- */
 
 typedef struct pass {

@@ -134,16 +134,6 @@ static int64_t packed_bytes(int64_t keys, int64_t head_dim)
     return bytes + last;
 }
 
-static void pack_bias(const block *at, const ith_attn_pack *p, int64_t first)
-{
-    bool any = false;
-    for (int64_t i = 0; i < at->keys; i++) {
-        at->b[i] = key_bias2(p, first + i);
-        any = any || !(at->b[i] == 0.0f);
-    }
-    *at->flag = any ? 1.0f : 0.0f;
-}
-
 /* LANES pairs of a row of D from element d on, zeros behind its end; of an absent row zeros. */
 static inline vec load_pairs(const char *row, int64_t d, int64_t D)
 {
@@ -201,7 +191,7 @@ static void pack(const ith_attn_pack *p)
     char *to = (char *)p->packed + p->first / BLOCK * block_at(NULL, BLOCK, p->head_dim).bytes;
     for (int64_t first = 0; first < p->keys; first += BLOCK) {
         block at = block_at(to, p->keys - first, p->head_dim);
-        pack_bias(&at, p, first);
+        *at.flag = pack_biases(at.b, p, first, at.keys) ? 1.0f : 0.0f;
         pack_keys(&at, p, first);
         pack_values(&at, p, first);
         to += at.bytes;

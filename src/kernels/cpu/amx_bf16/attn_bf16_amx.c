@@ -28,7 +28,7 @@
 
 #include "../attn_fetch.h"
 #include "../attn_pass.h"
-#include "tiles_amx.h"
+#include "pairs_amx.h"
 
 enum {
     GROUP = 2 * TILE_ROWS,       /* queries */
@@ -103,17 +103,6 @@ static const float *panel_bias(const char *panel, int64_t D)
     return panel_flag(panel, D) + ALIGN_FLOATS;
 }
 
-static void pack_bias(float *flag, const ith_attn_pack *p, int64_t first)
-{
-    float *b = flag + ALIGN_FLOATS;
-    bool any = false;
-    for (int64_t i = 0; i < PANEL; i++) {
-        b[i] = key_bias2(p, first + i);
-        any = any || !(b[i] == 0.0f);
-    }
-    *flag = any ? 1.0f : 0.0f;
-}
-
 /* STEP elements of a row from d on as they are, zeros behind its end; of an absent row zeros. */
 static inline __m512i load_step(const char *row, int64_t d, int64_t D)
 {
@@ -133,28 +122,19 @@ static void pack_keys(char *k, const ith_attn_pack *p, int64_t first)
     }
 }
 
-/* Tiles [16 of D][32 keys]: elements of two keys side by side in 32 bits, and these transposed. */
+/* Tiles [16 of D][32 keys]. */
 static void pack_values(char *panel, const ith_attn_pack *p, int64_t first, int64_t n)
 {
-    static const uint16_t zip[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-                                     8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-    const __m512i lower = _mm512_loadu_si512(zip), upper = _mm512_add_epi16(lower, _mm512_set1_epi16(16));
     const char *row[STRIP];
     for (int64_t i = 0; i < STRIP; i++)
         row[i] = key_row(p, p->v, first + i);
     for (int64_t d = 0; d < p->head_dim; d += STEP) {
-        char *tile = (char *)panel_values(panel, p->head_dim, d / STEP) + n * PAIR_BYTES;
-        vec x[2][LANES];
+        __m512i even[LANES], odd[LANES];
         for (int64_t i = 0; i < LANES; i++) {
-            __m512i a = load_step(row[2 * i], d, p->head_dim), b = load_step(row[2 * i + 1], d, p->head_dim);
-            x[0][i] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, lower, b));
-            x[1][i] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, upper, b));
+            even[i] = load_step(row[2 * i], d, p->head_dim);
+            odd[i] = load_step(row[2 * i + 1], d, p->head_dim);
         }
-        for (int64_t half = 0; half < 2; half++, tile += TILE_BYTES) {
-            vec_transpose(x[half]);
-            for (int64_t i = 0; i < LANES; i++)
-                vec_store((float *)(tile + i * TILE_ROW_BYTES), x[half][i]);
-        }
+        store_pairs((char *)panel_values(panel, p->head_dim, d / STEP) + n * PAIR_BYTES, even, odd);
     }
 }
 
@@ -167,7 +147,8 @@ static void pack(const ith_attn_pack *p)
             pack_keys((char *)panel_keys(panel, D, n), p, first + n * STRIP);
             pack_values(panel, p, first + n * STRIP, n);
         }
-        pack_bias((float *)panel_flag(panel, D), p, first);
+        bool biased = pack_biases((float *)panel_bias(panel, D), p, first, PANEL);
+        *(float *)panel_flag(panel, D) = biased ? 1.0f : 0.0f;
     }
 }
 

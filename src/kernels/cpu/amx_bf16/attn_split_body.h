@@ -32,7 +32,7 @@
 
 #include "../attn_fetch.h"
 #include "../attn_lanes.h"
-#include "tiles_amx.h"
+#include "pairs_amx.h"
 
 enum {
     STRIP = 2 * TILE_ROWS, /* keys */
@@ -119,7 +119,7 @@ static inline float exponent_of(vec top, float least)
 
 /* Before a panel's biases. */
 typedef struct panel_head {
-    float biased;     /* not 0 if a key of the panel is absent or has a bias */
+    bool biased;      /* a key of the panel is absent or has a bias */
     float k_exponent; /* k was divided by 2 to this */
     float v_unit;     /* v by this */
 } panel_head;
@@ -171,17 +171,6 @@ static float *panel_bias(const char *panel, int64_t D)
     return (float *)head_of(panel, D) + ALIGN_FLOATS;
 }
 
-static void pack_bias(char *panel, const ith_attn_pack *p, int64_t first)
-{
-    float *b = panel_bias(panel, p->head_dim);
-    bool any = false;
-    for (int64_t i = 0; i < PANEL; i++) {
-        b[i] = key_bias2(p, first + i);
-        any = any || !(b[i] == 0.0f);
-    }
-    head_of(panel, p->head_dim)->biased = any ? 1.0f : 0.0f;
-}
-
 /* Tiles [16 keys][32 of D]. */
 static void pack_keys(char *panel, const ith_attn_pack *p, int64_t first, const char *const *row)
 {
@@ -204,29 +193,21 @@ static void pack_keys(char *panel, const ith_attn_pack *p, int64_t first, const 
     }
 }
 
-/* STEP elements from d on of a strip's rows as tiles [16 of D][32 keys] of every part: elements of two keys side by
- * side in 32 bits, and these transposed. */
+/* STEP elements from d on of a strip's rows as tiles [16 of D][32 keys] of every part. */
 static void pack_square(char *v, const char *const *row, int64_t d, int64_t D, float factor)
 {
-    static const uint16_t zip[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-                                     8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-    const __m512i lower = _mm512_loadu_si512(zip), upper = _mm512_add_epi16(lower, _mm512_set1_epi16(16));
-    vec x[PARTS][2][LANES];
+    __m512i even[PARTS][LANES], odd[PARTS][LANES];
     for (int64_t i = 0; i < LANES; i++) {
         __m512i a[PARTS], b[PARTS];
         split_row(row[2 * i], d, D, factor, a);
         split_row(row[2 * i + 1], d, D, factor, b);
         for (int64_t n = 0; n < PARTS; n++) {
-            x[n][0][i] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a[n], lower, b[n]));
-            x[n][1][i] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a[n], upper, b[n]));
+            even[n][i] = a[n];
+            odd[n][i] = b[n];
         }
     }
     for (int64_t n = 0; n < PARTS; n++)
-        for (int64_t half = 0; half < 2; half++) {
-            vec_transpose(x[n][half]);
-            for (int64_t i = 0; i < LANES; i++, v += TILE_ROW_BYTES)
-                vec_store((float *)v, x[n][half][i]);
-        }
+        store_pairs(v + n * PAIR_BYTES, even[n], odd[n]);
 }
 
 static void pack_values(char *panel, const ith_attn_pack *p, const char *const *row)
@@ -252,7 +233,7 @@ static void pack(const ith_attn_pack *p)
             k[i] = key_row(p, p->k, first + i);
             v[i] = key_row(p, p->v, first + i);
         }
-        pack_bias(panel, p, first);
+        head_of(panel, p->head_dim)->biased = pack_biases(panel_bias(panel, p->head_dim), p, first, PANEL);
         pack_keys(panel, p, first, k);
         pack_values(panel, p, v);
     }
@@ -383,7 +364,7 @@ static bool unfinished(const work *w, const job *j)
     bool scaled = head->k_exponent != 0.0f;
     for (int64_t n = 0; n < QUERIES; n++)
         scaled = scaled || w->q_exponent[j->i + n] != 0.0f;
-    return scaled || head->biased != 0.0f || w->c != 1.0f || w->t.kind == BEGUN;
+    return scaled || head->biased || w->c != 1.0f || w->t.kind == BEGUN;
 }
 
 /* Logits from the sums of products: of keys from k on and queries from n on. */
@@ -396,7 +377,7 @@ static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
     vec c = vec_set(w->c), from = vec_load(w->t.from + j->i + n);
     for (int64_t m = 0; m < SLICE; m++) {
         vec x = vec_fma(_mm512_scalef_ps(vec_load(s + m * QUERIES), exponent), c, from);
-        vec_store(s + m * QUERIES, head->biased != 0.0f ? vec_add(x, vec_set(b[m])) : x);
+        vec_store(s + m * QUERIES, head->biased ? vec_add(x, vec_set(b[m])) : x);
     }
 }
 

@@ -140,8 +140,7 @@ static void pack(const ith_attn_pack *p)
 {
     float *panel = (float *)p->packed + p->first / PANEL * panel_words(p->head_dim);
     for (int64_t first = 0; first < p->keys; first += PANEL, panel += panel_words(p->head_dim)) {
-        for (int64_t i = 0; i < PANEL; i++)
-            panel[i] = key_bias2(p, first + i);
+        pack_biases(panel, p, first, PANEL);
         pack_keys((float *)panel_keys(panel), p, first);
         pack_values((float *)panel_values(panel, p->head_dim), p, first);
     }

@@ -103,15 +103,6 @@ static int64_t packed_bytes(int64_t keys, int64_t head_dim)
     return bytes;
 }
 
-static void pack_bias(float *panel, panel_head *head, const ith_attn_pack *p, int64_t first)
-{
-    for (int64_t i = 0; i < PANEL; i++) {
-        float b = key_bias2(p, first + i);
-        panel_bias(panel)[i] = b;
-        head->biased = head->biased || !(b == 0.0f);
-    }
-}
-
 /* k [D][PANEL] = PANEL keys from `first` on, transposed. */
 static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
 {
@@ -185,7 +176,7 @@ static void pack(const ith_attn_pack *p)
     float *panel = (float *)p->packed + p->first / PANEL * panel_words(p->head_dim);
     for (int64_t first = 0; first < p->keys; first += PANEL, panel += panel_words(p->head_dim)) {
         panel_head head = {0};
-        pack_bias(panel, &head, p, first);
+        head.biased = pack_biases(panel_bias(panel), p, first, PANEL);
         pack_keys(panel_keys(panel), p, first);
         pack_values(panel, &head, p, first);
         memcpy(panel, &head, sizeof head);
