@@ -16,7 +16,7 @@ static inline void fetch_row(const ith_attn_pack *p, const void *const *rows, in
         return;
     const char *row = rows[j], *end = row + p->head_dim * ith_dtype_bytes(p->dtype);
     for (; row < end; row += FETCH_LINE)
-        __builtin_prefetch(row);
+        vec_prefetch(row);
 }
 
 typedef struct fetch {

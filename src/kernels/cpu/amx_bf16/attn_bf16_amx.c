@@ -38,7 +38,8 @@ enum {
     STEP = 32,                   /* elements of D that a product of tiles sums over, or gives */
     PAIR_BYTES = 2 * TILE_BYTES, /* the two tiles of a factor */
     SQUARE_FLOATS = 4 * TILE_FLOATS,
-    RISE = 8
+    RISE = 8,
+    ROWS_AHEAD = 16 /* that packing fetches */
 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -117,6 +118,8 @@ static void pack_keys(char *k, const ith_attn_pack *p, int64_t first)
 {
     for (int64_t i = 0; i < STRIP; i++) {
         const char *row = key_row(p, p->k, first + i);
+        fetch_row(p, p->k, first + i + ROWS_AHEAD);
+        fetch_row(p, p->v, first + i + ROWS_AHEAD);
         for (int64_t d = 0; d < p->head_dim; d += STEP)
             _mm512_store_si512(k + d / STEP * PAIR_BYTES + i * TILE_ROW_BYTES, load_step(row, d, p->head_dim));
     }
