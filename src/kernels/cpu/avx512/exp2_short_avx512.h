@@ -4,15 +4,21 @@
 
 #include "vec_avx512.h"
 
-/* 2^floor(x) times a polynomial of degree 4 in the rest, P(0) = 1, minimax in relative error (3e-6). */
-static inline vec vec_exp2_short(vec x)
+/* unit 2^x, unit a constant: 2^floor(x) times a polynomial of degree 4 in the rest, P(0) = unit, minimax in relative
+ * error (3e-6). */
+static inline vec vec_exp2_short_times(vec x, float unit)
 {
     vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    vec p = vec_fma(f, vec_set(1.3426700892e-2f), vec_set(5.2242447540e-2f));
-    p = vec_fma(p, f, vec_set(2.4128021723e-1f));
-    p = vec_fma(p, f, vec_set(6.9304484333e-1f));
-    p = vec_fma(p, f, vec_set(1.0f));
+    vec p = vec_fma(f, vec_set(unit * 1.3426700892e-2f), vec_set(unit * 5.2242447540e-2f));
+    p = vec_fma(p, f, vec_set(unit * 2.4128021723e-1f));
+    p = vec_fma(p, f, vec_set(unit * 6.9304484333e-1f));
+    p = vec_fma(p, f, vec_set(unit));
     return _mm512_scalef_ps(p, x);
+}
+
+static inline vec vec_exp2_short(vec x)
+{
+    return vec_exp2_short_times(x, 1.0f);
 }
 
 #endif

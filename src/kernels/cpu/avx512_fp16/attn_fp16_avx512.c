@@ -27,7 +27,7 @@
  *
  * Rows that fill up the last tile of queries are zeros and are computed like the others: a row's arithmetic is the same
  * wherever it stands. */
-#include "../avx512/vec_avx512.h"
+#include "../avx512/exp2_short_avx512.h"
 
 #include "../attn_fetch.h"
 #include "../attn_pass.h"
@@ -327,25 +327,13 @@ static inline vec in_pairs(vec x)
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(twice, _mm512_castsi256_si512(half)));
 }
 
-/* 2^WEIGHT_BITS 2^x: 2^floor(x) times a polynomial of degree 3 in the rest (9e-5: a third of what rounding to fp16 may
- * add). */
-static inline vec weight_of(vec x)
-{
-    const float unit = 1 << WEIGHT_BITS;
-    vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    vec p = vec_fma(f, vec_set(unit * 7.706726686e-2f), vec_set(unit * 2.2764473807e-1f));
-    p = vec_fma(p, f, vec_set(unit * 6.9511684e-1f));
-    p = vec_fma(p, f, vec_set(unit));
-    return _mm512_scalef_ps(p, x);
-}
-
 /* p 2^WEIGHT_BITS in place of s, in f32 or as pairs of fp16, and l. */
 static inline __attribute__((always_inline)) void row_weights(const work *w, int64_t i, int64_t keys, bool in_f32)
 {
     float *s = w->t.s + i * w->t.s_stride, *l = w->t.l + i * LANES;
     vec top = vec_set(w->top[i]), sum = vec_set(0.0f);
     for (int64_t j = 0; j < keys; j += LANES) {
-        vec p = weight_of(vec_sub(vec_load(s + j), top));
+        vec p = vec_exp2_short_times(vec_sub(vec_load(s + j), top), 1 << WEIGHT_BITS);
         sum = vec_add(sum, p);
         vec_store(s + j, in_f32 ? p : in_pairs(p));
     }
