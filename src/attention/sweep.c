@@ -123,7 +123,7 @@ static int64_t keys_of_run(const ith_sweep *s, const ith_sweep_job *job, int64_t
 static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t key_problem, int shard,
                        int64_t run, int64_t piece)
 {
-    const void *k[2 * PIECE_KEYS], *v[2 * PIECE_KEYS];
+    const void *k[PIECE_KEYS + ITH_ATTN_PANEL_MAX], *v[PIECE_KEYS + ITH_ATTN_PANEL_MAX];
     int64_t first = piece * s->piece_keys, keys = keys_of_run(s, job, key_problem, shard, run) - first;
     if (keys <= 0)
         return;

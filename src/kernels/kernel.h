@@ -33,6 +33,8 @@
 
 /* The largest head_dim that a kernel need take: keeps products of a few of its sizes far from overflow. */
 #define ITH_ATTN_HEAD_DIM_MAX (1 << 16)
+/* The most keys of a panel: of block_kv_compute_in. */
+#define ITH_ATTN_PANEL_MAX 512
 
 /* Packs keys [first, first + keys) of a run. A run is packed by any number of calls, from any threads, each of which
  * begins at a multiple of block_kv_compute_in and ends at one or at the end of the run; what fills up the last tile is

@@ -98,6 +98,7 @@ static void limits_are_sane(const subject *s)
             assert_true(best[i] % step[i] == 0 && most[i] % step[i] == 0);
         }
         assert_true(limits.best.block_kv % limits.best.block_kv_compute == 0);
+        assert_true(limits.most.block_kv_compute_in <= ITH_ATTN_PANEL_MAX);
         assert_true(s->kernel->scratch_bytes(D, &limits.step) > 0);
         assert_true(s->kernel->scratch_bytes(D, &limits.step) <= s->kernel->scratch_bytes(D, &limits.most));
     }
