@@ -1,8 +1,8 @@
-/* A libFuzzer target for plans: random problems, options and ranks. From the root of the tree:
+/* A libFuzzer target for plans: random problems, options and ranks. From the root of the tree, with CC and CXX clang:
  *
- *     cmake -S . -B build-fuzz -G Ninja -DITHACA_ENGINE=OFF -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link
- * -DITHACA_SANITIZE=address,undefined -DCMAKE_C_COMPILER=clang \ -DCMAKE_CXX_COMPILER=clang++ && ninja -C build-fuzz
- * ith_attention
+ *     cmake -S . -B build-fuzz -G Ninja -DITHACA_ENGINE=OFF -DITHACA_SANITIZE=address,undefined \
+ *         -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link
+ *     ninja -C build-fuzz ith_attention
  *     clang -g -O1 -D_GNU_SOURCE -fopenmp -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -Itests \
  *         tools/fuzz_attention.c build-fuzz/src/libith_{attention,kernels,comm,base}.a -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=128 found tests/attention/corpus
