@@ -10,7 +10,7 @@
  * Parts and their products must not fall below 2^-126, where the instruction takes numbers for zeros, nor be rounded to
  * infinity. A row of q or a panel of k whose largest element is below 2^LEAST_FACTOR, or a panel of v below 1 (a fixed
  * m may make all weights small), is therefore scaled up by a power of two, to [1, 2) or by 2^90; what reaches 2^127 is
- * halved; and the sums are scaled back.
+ * halved; and the sums are scaled back. Only an element below 2^-110 beside such as need no scaling keeps fewer bits.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_pass.h
