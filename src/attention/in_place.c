@@ -16,6 +16,7 @@ void ith_in_place_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_in_pl
     out->kv_segments = ith_arena_take(arena, ranks, sizeof *out->kv_segments);
     out->shards = ith_arena_take(arena, s->ring, sizeof *out->shards);
     out->order = ith_arena_take(arena, s->ring, sizeof *out->order);
+    out->packed = ith_arena_take(arena, s->ring, sizeof *out->packed);
 }
 
 void ith_in_place_init(ith_in_place *in)
@@ -42,9 +43,15 @@ void ith_in_place_init(ith_in_place *in)
     }
 }
 
+/* In a ring every rank computes with every shard: each packs its own for all. */
+static bool packs_for_all(const ith_attn_setting *s)
+{
+    return s->ring > 1;
+}
+
 ith_sweep_shape ith_in_place_shape(const ith_attn_setting *s)
 {
-    ith_sweep_shape shape = {.shard_rows = ith_hops_most_rows(s), .shards = s->ring};
+    ith_sweep_shape shape = {.shard_rows = ith_hops_most_rows(s), .packs_for_all = packs_for_all(s)};
     int64_t begin;
     ith_stretch(s->problem.q_len, s->ulysses * s->ring, s->ring_index * s->ulysses, s->ulysses, &begin, &shape.q_rows);
     for (int chunk = 0; chunk < ith_chunk_count(s); chunk++) {
@@ -71,9 +78,30 @@ static ith_status take_cards(ith_in_place *in)
         in->kv_segments[rank].v = in->cards[rank].v;
         with_lse += in->cards[rank].lse != NULL;
     }
+    for (int i = 0; i < in->shard_count; i++)
+        in->packed[i] = in->cards[in->order[i] * s->ulysses + s->ulysses_index].packed;
     if (with_lse > 0 && with_lse < ranks)
         return ith_fail(s->comm->context, ITH_ERR_ARGUMENT, "lse must be given on every rank or on none");
     return ITH_OK;
+}
+
+static ith_status wait_for_all(const ith_attn_setting *s)
+{
+    double traced = ith_trace_begin(s->context);
+    ith_status status = ith_comm_barrier(s->comm);
+    ith_trace_end(s->context, traced, "wait", "wait");
+    return status;
+}
+
+/* Packs the own shard once nobody computes with the last chunk's, and waits until all have. */
+static ith_status pack_chunk(const ith_in_place *in, ith_sweep *sweep, int chunk, const ith_sweep_job *job)
+{
+    ith_sweep_job own = *job;
+    own.shard_count = 1; /* it comes first in the order */
+    ith_status status = chunk > 0 ? wait_for_all(in->setting) : ITH_OK;
+    if (!status)
+        ith_sweep_pack(sweep, &own);
+    return status ? status : wait_for_all(in->setting);
 }
 
 static ith_status sweep_chunk(ith_in_place *in, ith_sweep *sweep, int chunk, const ith_attn_tensors *tensors,
@@ -89,6 +117,10 @@ static ith_status sweep_chunk(ith_in_place *in, ith_sweep *sweep, int chunk, con
                          .first = true,
                          .last = true};
     ith_status status = ith_sweep_prepare(sweep, &job.heads, &queries, &in->shards[0], tensors);
+    if (!status && packs_for_all(s)) {
+        status = pack_chunk(in, sweep, chunk, &job);
+        job.packed = in->packed;
+    }
     if (status)
         return status;
     ith_sweep_run(sweep, &job);
@@ -100,9 +132,12 @@ ith_status ith_in_place_run(ith_in_place *in, ith_sweep *sweep, const ith_attn_t
                             ith_plan_counters *counters)
 {
     const ith_attn_setting *s = in->setting;
-    ith_in_place_card own = {ith_rows_of(s, ITH_TENSOR_Q, tensors), ith_rows_of(s, ITH_TENSOR_K, tensors),
-                             ith_rows_of(s, ITH_TENSOR_V, tensors), ith_rows_of(s, ITH_TENSOR_O, tensors),
-                             tensors->lse};
+    ith_in_place_card own = {ith_rows_of(s, ITH_TENSOR_Q, tensors),
+                             ith_rows_of(s, ITH_TENSOR_K, tensors),
+                             ith_rows_of(s, ITH_TENSOR_V, tensors),
+                             ith_rows_of(s, ITH_TENSOR_O, tensors),
+                             tensors->lse,
+                             sweep->packed};
     ith_status status = s->comm->ops->share(s->comm, &own, sizeof own, in->cards);
     if (status)
         return status;

@@ -10,6 +10,7 @@
 typedef struct ith_in_place_card {
     ith_rows q, k, v, o;
     float *lse;
+    const char *packed; /* its shard of keys and values, in a ring */
 } ith_in_place_card;
 
 typedef struct ith_in_place {
@@ -19,6 +20,7 @@ typedef struct ith_in_place {
     ith_kv_segment *kv_segments; /* [ranks] */
     ith_shard *shards;           /* [ring], in the order in which they are computed */
     int *order;                  /* [ring] */
+    const char **packed;         /* [ring], in that order */
     int shard_count;
     int64_t q_rows;
 } ith_in_place;

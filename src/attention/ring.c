@@ -18,7 +18,6 @@ static void lay_out(const ith_attn_setting *s, ith_arena *arena, ith_strategy_st
                              .keys_count = p->batch * p->kv_heads,
                              .q_rows = s->q_rows,
                              .shard_rows = ith_hops_most_rows(s),
-                             .shards = 1,
                              .keeps_state = s->ring > 1};
     if (s->exchange == ITH_EXCHANGE_IN_PLACE) {
         ith_in_place_lay_out(s, arena, &state->in_place);

@@ -17,8 +17,7 @@ static void lay_out(const ith_attn_setting *s, ith_arena *arena, ith_strategy_st
     ith_sweep_shape shape = {.problems = p->batch * p->heads,
                              .keys_count = p->batch * p->kv_heads,
                              .q_rows = s->q_rows,
-                             .shard_rows = s->kv_rows,
-                             .shards = 1};
+                             .shard_rows = s->kv_rows};
     ith_sweep_lay_out(s, &shape, arena, &state->sweep);
 }
 

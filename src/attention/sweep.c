@@ -34,16 +34,16 @@ static int64_t packed_shard_bytes(const ith_sweep *s, int64_t rows)
            ith_round_up(kernel->packed_bytes(rest, s->setting->problem.head_dim), ITH_ARENA_ALIGNMENT);
 }
 
-/* How much is packed at a time: as little as keeps the threads busy, and not more than the rank's own share. */
+/* How many key problems are packed at a time: as few as keep the threads busy, or all where other ranks use them. */
 static int64_t packed_together(const ith_sweep *s)
 {
     const ith_attn_problem *p = &s->setting->problem;
+    if (s->shape.packs_for_all)
+        return s->shape.keys_count;
     int64_t blocks = ith_div_up(s->shape.q_rows, s->setting->tiles.block_q);
     int64_t tasks = ith_max64(p->heads / p->kv_heads * blocks, 1);
     int64_t wanted = s->setting->threads > 1 ? ith_div_up((int64_t)s->setting->threads * TASKS_PER_THREAD, tasks) : 1;
-    int64_t ranks = ith_max64(s->shape.shards, 1);
-    int64_t share = ith_max64(p->batch * p->kv_heads / ranks, 1);
-    return ith_max64(ith_min64(ith_min64(wanted, share), s->shape.keys_count), 1);
+    return ith_max64(ith_min64(wanted, s->shape.keys_count), 1);
 }
 
 /* The parts of a thread's memory, from `memory` on (NULL: only their size). */
@@ -79,7 +79,7 @@ void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *s
     out->together = packed_together(out);
     out->scratch_bytes = kernel->scratch_bytes(D, &setting->tiles);
     out->thread_bytes = split_thread_memory(out, NULL, &unused);
-    out->packed = ith_arena_take(arena, out->together * shape->shards, out->shard_bytes);
+    out->packed = ith_arena_take(arena, out->together, out->shard_bytes);
     out->threads = ith_arena_take(arena, setting->threads, out->thread_bytes);
     if (setting->softmax == ITH_SOFTMAX_FIXED_M) {
         ith_fixed_m_shape fixed = {shape->problems, shape->keys_count, shape->q_rows, shape->shard_rows};
@@ -103,12 +103,23 @@ ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith
     return status;
 }
 
+/* The trace shows what the team's first thread does. */
+static double trace_begin(const ith_sweep *s, int thread)
+{
+    return thread == 0 ? ith_trace_begin(s->setting->context) : -1;
+}
+
+static void trace_end(const ith_sweep *s, double begin, const char *name)
+{
+    ith_trace_end(s->setting->context, begin, name, "compute");
+}
+
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-/* Where run `run` of shard `shard` lies for the slot-th of the key problems packed together. */
-static char *packed_run(const ith_sweep *s, int64_t slot, int shard, int64_t run)
+/* Where run `run` of the slot-th of the key problems packed together lies in a shard's packed memory. */
+static int64_t run_offset(const ith_sweep *s, int64_t slot, int64_t run)
 {
-    return s->packed + (slot * s->shape.shards + shard) * s->shard_bytes + run * s->run_bytes;
+    return slot * s->shard_bytes + run * s->run_bytes;
 }
 
 /* Keys that a run of a key problem has: those of the shard before the end that kv_lengths sets. */
@@ -120,11 +131,11 @@ static int64_t keys_of_run(const ith_sweep *s, const ith_sweep_job *job, int64_t
 }
 
 /* Packs piece number `piece` of a run. */
-static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t key_problem, int shard,
-                       int64_t run, int64_t piece)
+static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t key_problem, int64_t run,
+                       int64_t piece)
 {
     const void *k[PIECE_KEYS + ITH_ATTN_PANEL_MAX], *v[PIECE_KEYS + ITH_ATTN_PANEL_MAX];
-    int64_t first = piece * s->piece_keys, keys = keys_of_run(s, job, key_problem, shard, run) - first;
+    int64_t first = piece * s->piece_keys, keys = keys_of_run(s, job, key_problem, 0, run) - first;
     if (keys <= 0)
         return;
     ith_attn_pack pack = {.dtype = s->setting->problem.dtype,
@@ -133,26 +144,31 @@ static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slo
                           .keys = ith_min64(keys, s->piece_keys),
                           .k = k,
                           .v = v,
-                          .packed = packed_run(s, slot, shard, run)};
-    pack.key_bias = ith_key_rows(s->setting, &job->shards[shard], job->tensors, key_problem,
+                          .packed = s->packed + run_offset(s, slot, run)};
+    pack.key_bias = ith_key_rows(s->setting, job->shards, job->tensors, key_problem,
                                  run * s->setting->tiles.block_kv + first, pack.keys, k, v);
     s->setting->kernel->pack(&pack);
 }
 
 /* The part of one thread of a team in packing key problems [begin, end) of the job's. */
-static void pack_in_thread(const ith_sweep *s, const ith_sweep_job *job, int64_t begin, int64_t end)
+static void pack_in_thread(const ith_sweep *s, const ith_sweep_job *job, int thread, int64_t begin, int64_t end)
 {
+    double traced = trace_begin(s, thread);
     int64_t block = ith_min64(s->setting->tiles.block_kv, s->shape.shard_rows);
     int64_t pieces = ith_div_up(block, s->piece_keys);
-    for (int shard = 0; shard < job->shard_count; shard++) {
-        int64_t tasks = runs_of(s, job->shards[shard].rows) * pieces;
-#pragma omp for schedule(static) nowait
-        for (int64_t task = 0; task < (end - begin) * tasks; task++) {
-            int64_t slot = task / tasks, run = task % tasks / pieces;
-            pack_piece(s, job, slot, job->heads.first_keys + begin + slot, shard, run, task % pieces);
-        }
+    int64_t tasks = runs_of(s, job->shards->rows) * pieces;
+#pragma omp for schedule(static)
+    for (int64_t task = 0; task < (end - begin) * tasks; task++) {
+        int64_t slot = task / tasks, run = task % tasks / pieces;
+        pack_piece(s, job, slot, job->heads.first_keys + begin + slot, run, task % pieces);
     }
-#pragma omp barrier
+    trace_end(s, traced, "pack");
+}
+
+void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job)
+{
+#pragma omp parallel num_threads(sweep->setting->threads)
+    pack_in_thread(sweep, job, omp_get_thread_num(), 0, job->heads.keys_count);
 }
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
@@ -210,7 +226,7 @@ static void run_over(const ith_sweep *s, const ith_sweep_job *job, int shard, in
                      block_memory *memory)
 {
     b->run.keys = keys_of_run(s, job, b->key_problem, shard, run);
-    b->run.packed = packed_run(s, b->slot, shard, run);
+    b->run.packed = (job->packed ? job->packed[shard] : s->packed) + run_offset(s, b->slot, run);
     if (b->run.mask_kind != ITH_MASK_NONE)
         mask_rows(s->setting, job->tensors, b->problem, b->number,
                   job->shards[shard].begin + run * s->setting->tiles.block_kv, b->run.q_rows, memory->mask);
@@ -249,17 +265,6 @@ static void query_problems(const ith_sweep *s, const ith_heads *heads, int64_t b
     *count = ith_min64((heads->first_keys + end) * per_key, heads->first + heads->count) - *first;
 }
 
-/* The trace shows what the team's first thread does. */
-static double trace_begin(const ith_sweep *s, int thread)
-{
-    return thread == 0 ? ith_trace_begin(s->setting->context) : -1;
-}
-
-static void trace_end(const ith_sweep *s, double begin, const char *name)
-{
-    ith_trace_end(s->setting->context, begin, name, "compute");
-}
-
 /* The part of one thread of a team. */
 static void sweep_in_thread(const ith_sweep *s, const ith_sweep_job *job, int thread)
 {
@@ -270,10 +275,9 @@ static void sweep_in_thread(const ith_sweep *s, const ith_sweep_job *job, int th
     for (int64_t begin = 0; begin < job->heads.keys_count; begin += s->together) {
         int64_t end = ith_min64(begin + s->together, job->heads.keys_count), first, count;
         query_problems(s, &job->heads, begin, end, &first, &count);
+        if (job->packed == NULL)
+            pack_in_thread(s, job, thread, begin, end);
         double traced = trace_begin(s, thread);
-        pack_in_thread(s, job, begin, end);
-        trace_end(s, traced, "pack");
-        traced = trace_begin(s, thread);
 #pragma omp for schedule(dynamic)
         for (int64_t task = 0; task < count * blocks; task++) {
             block_run b = {.problem = first + task / blocks};

@@ -14,8 +14,9 @@ typedef struct ith_sweep_shape {
     int64_t problems, keys_count; /* of ith_heads */
     int64_t q_rows;
     int64_t shard_rows; /* of the longest shard */
-    int shards;         /* met in one call */
     bool keeps_state;   /* several calls meet the same queries */
+    bool
+        packs_for_all; /* all key problems of its own shard by ith_sweep_pack, for every rank that computes with them */
 } ith_sweep_shape;
 
 typedef struct ith_sweep {
@@ -35,6 +36,8 @@ typedef struct ith_sweep_job {
     const ith_queries *queries;
     const ith_shard *shards;
     int shard_count;
+    const char *const *packed; /* [shard_count]: where ith_sweep_pack has put them, on any rank. NULL: there is one
+                                  shard, not packed yet */
     const ith_attn_tensors *tensors; /* for the masks */
     bool first, last;                /* of the calls that meet these queries; o and lse are written by the last */
     void (*progress)(void *user);    /* called by one thread every now and then; NULL: nothing to be moved meanwhile */
@@ -45,6 +48,8 @@ void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *s
 /* Offsets and gates for the queries of the jobs that follow; see ith_fixed_m_prepare. Does nothing for online. */
 ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith_queries *queries, const ith_shard *own,
                              const ith_attn_tensors *tensors);
+/* Packs the job's only shard, for its key problems, into sweep->packed: if packs_for_all. */
+void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job);
 void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job);
 /* Adds to the counters which softmax the heads that were last prepared take. */
 void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters);

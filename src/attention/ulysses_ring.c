@@ -23,7 +23,6 @@ static void lay_out(const ith_attn_setting *s, ith_arena *arena, ith_strategy_st
                              .keys_count = state->exchange.keys_count,
                              .q_rows = state->exchange.q_rows,
                              .shard_rows = ith_hops_most_rows(s),
-                             .shards = 1,
                              .keeps_state = s->ring > 1};
     ith_sweep_lay_out(s, &shape, arena, &state->sweep);
 }
