@@ -1,6 +1,7 @@
 /* Strategies among ranks of one process: nothing is sent. A rank packs keys and values, reads queries and writes
- * outputs where their owner has them; the strategy says which heads and which queries are its work, and in which order
- * it meets the keys. The results have the bits that the same strategy gives by messages. */
+ * outputs where their owner has them, and in a ring computes with what others have packed; the strategy says which
+ * heads and which queries are its work, and in which order it meets the keys. The results have the bits that the same
+ * strategy gives by messages. */
 #ifndef ITH_ATTENTION_IN_PLACE_H
 #define ITH_ATTENTION_IN_PLACE_H
 
