@@ -31,8 +31,8 @@ def arguments():
 
 
 def ithaca_rate(args, softmax):
-    command = [args.ithaca, "bench", "attention", "--json", "--repeat", "1", "--dtype", args.dtype, "--softmax", softmax,
-               "--threads", str(args.threads), "--seq", str(args.seq), "--heads", str(args.heads),
+    command = [args.ithaca, "bench", "attention", "--json", "--repeat", "1", "--dtype", args.dtype,
+               "--softmax", softmax, "--threads", str(args.threads), "--seq", str(args.seq), "--heads", str(args.heads),
                "--head-dim", str(args.head_dim)]
     if args.kernel:
         command += ["--kernel", args.kernel]
@@ -69,8 +69,8 @@ def main():
             peaks.append(peak)
     medians = {name: statistics.median(values[1:]) for name, values in rates.items()}  # the first round warms up
     peer = max(medians[name] for name in peers)
-    print(f"torch {torch.__version__}, {args.dtype}, S {args.seq}, D {args.head_dim}, H {args.heads}, {args.threads} thread(s), "
-          f"peak {statistics.median(peaks):.1f} GFLOP/s")
+    print(f"torch {torch.__version__}, {args.dtype}, S {args.seq}, D {args.head_dim}, H {args.heads}, "
+          f"{args.threads} thread(s), peak {statistics.median(peaks):.1f} GFLOP/s")
     for name, median in medians.items():
         print(f"{name:16} {kernels.get(name, ''):14} {median:9.1f} GFLOP/s  {median / peer:5.2f} x {' or '.join(peers)}")
 

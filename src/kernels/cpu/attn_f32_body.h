@@ -107,11 +107,7 @@ static const float *panel_values(const float *panel, int64_t D)
 
 static int64_t packed_bytes(int64_t keys, int64_t head_dim)
 {
-    int64_t bytes;
-    if (keys > INT64_MAX - PANEL ||
-        !ith_size_mul(ith_div_up(keys, PANEL), panel_floats(head_dim) * (int64_t)sizeof(float), &bytes))
-        return -1;
-    return bytes;
+    return packed_panels(keys, PANEL, panel_floats(head_dim) * (int64_t)sizeof(float));
 }
 
 /* Vectors are stored whole, one after the other in the order of addresses: what one writes too much the next puts

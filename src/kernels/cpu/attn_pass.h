@@ -19,8 +19,7 @@
  *   vec_max(a, b)                  b where a is NaN
  *   vec_exp2(x)                    0 at -inf, NaN stays; x <= 127
  *   vec_exp2_whole(s, m)           2^(s - m) for an integer m, without rounding s - m
- *   vec_hmax, vec_hsum             over the lanes
- *   vec_first                      the first lane
+ *   vec_hsum                       over the lanes
  *   vec_load_bf16, vec_load_f16    LANES 16-bit numbers as f32
  *   vec_transpose(vec [LANES])     in place */
 #ifndef ITH_KERNELS_ATTN_PASS_H
@@ -105,6 +104,15 @@ static inline bool pack_biases(float *b, const ith_attn_pack *p, int64_t first, 
         any = any || !(b[i] == 0.0f);
     }
     return any;
+}
+
+/* Bytes of as many panels of `panel_bytes` as hold `keys`; -1 if the number does not fit. */
+static inline int64_t packed_panels(int64_t keys, int64_t panel_keys, int64_t panel_bytes)
+{
+    int64_t bytes;
+    if (keys > INT64_MAX - panel_keys || !ith_size_mul(ith_div_up(keys, panel_keys), panel_bytes, &bytes))
+        return -1;
+    return bytes;
 }
 
 /* ---- The state of a pass over the keys of a run ---------------------------------------------------------------- */

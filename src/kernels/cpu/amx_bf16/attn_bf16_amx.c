@@ -75,10 +75,7 @@ static int64_t panel_bytes(int64_t D)
 
 static int64_t packed_bytes(int64_t keys, int64_t head_dim)
 {
-    int64_t bytes;
-    if (keys > INT64_MAX - PANEL || !ith_size_mul(ith_div_up(keys, PANEL), panel_bytes(head_dim), &bytes))
-        return -1;
-    return bytes;
+    return packed_panels(keys, PANEL, panel_bytes(head_dim));
 }
 
 /* k of strip n. */

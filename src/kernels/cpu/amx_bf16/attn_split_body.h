@@ -109,7 +109,8 @@ static inline vec row_top(vec top, const char *row, int64_t D)
  * 2^least; never so much that 2 to this cannot be multiplied with another factor. */
 static inline float exponent_of(vec top, float least)
 {
-    float most = vec_hmax(top), exponent = most > 0.0f ? vec_first(_mm512_getexp_ps(vec_set(most))) : 0.0f;
+    float most = _mm512_reduce_max_ps(top);
+    float exponent = most > 0.0f ? _mm512_cvtss_f32(_mm512_getexp_ps(vec_set(most))) : 0.0f;
     if (exponent == FLT_MAX_EXP - 1)
         return 1.0f;
     return exponent >= least ? 0.0f : fmaxf(exponent, LEAST_EXPONENT);
@@ -143,10 +144,7 @@ static int64_t panel_bytes(int64_t D)
 
 static int64_t packed_bytes(int64_t keys, int64_t head_dim)
 {
-    int64_t bytes;
-    if (keys > INT64_MAX - PANEL || !ith_size_mul(ith_div_up(keys, PANEL), panel_bytes(head_dim), &bytes))
-        return -1;
-    return bytes;
+    return packed_panels(keys, PANEL, panel_bytes(head_dim));
 }
 
 /* k of strip n. */
@@ -381,13 +379,13 @@ static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
     }
 }
 
-/* The same, where there is something to do, and the maxima (online). */
+/* The same, where there is something to do, and the maxima (online; behind a mask they are found later). */
 static void prepare_slice(work *w, int64_t k, int64_t n)
 {
     float *s = w->weighed->s + k * QUERIES + n;
     if (w->unfinished)
         finish_slice(w, s, k, n);
-    if (w->t.r->softmax == ITH_SOFTMAX_FIXED_M)
+    if (w->t.r->softmax == ITH_SOFTMAX_FIXED_M || w->t.r->mask_kind != ITH_MASK_NONE)
         return;
     vec top = vec_load(w->t.top + n);
     for (int64_t m = 0; m < SLICE; m++)
@@ -630,9 +628,9 @@ static void sweep(work *w)
                 w->ahead = next_panel(w, now);
             begin_weights(w, before, now->strips * w->steps * PRODUCTS);
             scores(w, now);
-        }
-        if (n == jobs)
+        } else {
             begin_weights(w, before, 1);
+        }
         if (before == NULL)
             continue;
         while (w->unit < w->units)

@@ -54,19 +54,9 @@ static inline vec vec_max(vec a, vec b)
     return _mm512_max_ps(a, b);
 }
 
-static inline float vec_hmax(vec a)
-{
-    return _mm512_reduce_max_ps(a);
-}
-
 static inline float vec_hsum(vec a)
 {
     return _mm512_reduce_add_ps(a);
-}
-
-static inline float vec_first(vec a)
-{
-    return _mm512_cvtss_f32(a);
 }
 
 static inline vec vec_load_bf16(const uint16_t *x)

@@ -75,11 +75,7 @@ static const float *panel_values(const float *panel, int64_t D)
 
 static int64_t packed_bytes(int64_t keys, int64_t head_dim)
 {
-    int64_t bytes;
-    if (keys > INT64_MAX - PANEL ||
-        !ith_size_mul(ith_div_up(keys, PANEL), panel_words(head_dim) * (int64_t)sizeof(uint32_t), &bytes))
-        return -1;
-    return bytes;
+    return packed_panels(keys, PANEL, panel_words(head_dim) * (int64_t)sizeof(uint32_t));
 }
 
 /* Bit i for each of the first `count` of 32. */

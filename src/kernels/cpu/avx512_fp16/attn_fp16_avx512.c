@@ -96,11 +96,7 @@ static uint16_t *panel_values(float *panel, int64_t D)
 
 static int64_t packed_bytes(int64_t keys, int64_t head_dim)
 {
-    int64_t bytes;
-    if (keys > INT64_MAX - PANEL ||
-        !ith_size_mul(ith_div_up(keys, PANEL), panel_words(head_dim) * (int64_t)sizeof(float), &bytes))
-        return -1;
-    return bytes;
+    return packed_panels(keys, PANEL, panel_words(head_dim) * (int64_t)sizeof(float));
 }
 
 /* k [D][PANEL] = PANEL keys from `first` on, transposed. */

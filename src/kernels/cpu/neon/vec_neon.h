@@ -58,19 +58,9 @@ static inline vec vec_max(vec a, vec b)
     return (vec){vmaxnmq_f32(a.low, b.low), vmaxnmq_f32(a.high, b.high)};
 }
 
-static inline float vec_hmax(vec a)
-{
-    return vmaxnmvq_f32(vmaxnmq_f32(a.low, a.high));
-}
-
 static inline float vec_hsum(vec a)
 {
     return vaddvq_f32(vaddq_f32(a.low, a.high));
-}
-
-static inline float vec_first(vec a)
-{
-    return vgetq_lane_f32(a.low, 0);
 }
 
 static inline vec vec_load_bf16(const uint16_t *x)
