@@ -100,6 +100,9 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
  * should_stop said so, ITH_ERR_NUMERIC naming the step if latents became NaN. */
 ITH_API ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_options *options,
                                          ith_generate_report *report);
+/* Ends the call of ith_pipeline_generate that is under way; if there is none, the next one. That call returns
+ * ITH_ERR_INTERRUPTED. May be called from any thread and from a signal handler. NULL does nothing. */
+ITH_API void ith_pipeline_cancel(ith_pipeline *pipeline);
 
 #ifdef __cplusplus
 }

@@ -22,6 +22,7 @@ typedef struct memory_count {
 typedef struct family {
     memory_count count;
     _Atomic(struct ith_trace *) trace;
+    atomic_bool interrupted;
     pthread_mutex_t wisdom_lock;
     void *wisdom; /* under the lock */
 } family;
@@ -225,6 +226,16 @@ struct ith_trace *ith_context_trace(const ith_context *context)
 struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *trace)
 {
     return atomic_exchange(&context->family->trace, trace);
+}
+
+void ith_context_interrupt(ith_context *context, bool interrupted)
+{
+    atomic_store(&context->family->interrupted, interrupted);
+}
+
+bool ith_context_interrupted(const ith_context *context)
+{
+    return atomic_load_explicit(&context->family->interrupted, memory_order_relaxed);
 }
 
 void *ith_context_lock_wisdom(ith_context *context, int64_t bytes)

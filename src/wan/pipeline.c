@@ -99,6 +99,8 @@ static void progress(const run *r, ith_stage stage, int64_t done, int64_t total)
 
 static bool should_stop(const run *r)
 {
+    if (ith_context_interrupted(r->context))
+        return true;
     return r->options.should_stop && r->options.should_stop(r->options.user);
 }
 
@@ -320,5 +322,12 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_opti
     ith_free(r.context, r.rgb);
     ith_dump_free(r.context, &r.dump);
     r.report->peak_bytes = ith_context_memory(r.context).peak_bytes;
+    ith_context_interrupt(r.context, false);
     return status;
+}
+
+void ith_pipeline_cancel(ith_pipeline *pipeline)
+{
+    if (pipeline)
+        ith_context_interrupt(pipeline->context, true);
 }
