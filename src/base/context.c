@@ -2,6 +2,7 @@
 #include "context.h"
 
 #include "cpu.h"
+#include "observer.h"
 #include "size.h"
 
 #include <pthread.h>
@@ -34,6 +35,7 @@ struct ith_context {
     ith_log_level log_level;
     uint32_t cpu;
     int rank; /* in the trace */
+    ith_observer *observer;
     family *family;
     family own; /* of a root */
     char error[ITH_ERROR_BYTES];
@@ -113,6 +115,7 @@ ith_status ith_context_clone(ith_context *parent, ith_context **out)
     context->log_level = parent->log_level;
     context->cpu = parent->cpu;
     context->rank = parent->rank;
+    context->observer = parent->observer;
     context->family = parent->family;
     *out = context;
     return ITH_OK;
@@ -235,7 +238,23 @@ void ith_context_interrupt(ith_context *context, bool interrupted)
 
 bool ith_context_interrupted(const ith_context *context)
 {
-    return atomic_load_explicit(&context->family->interrupted, memory_order_relaxed);
+    return atomic_load_explicit(&context->family->interrupted, memory_order_relaxed) ||
+           (context->observer && ith_observer_stops(context->observer));
+}
+
+ith_status ith_context_check(ith_context *context)
+{
+    return ith_context_interrupted(context) ? ith_fail(context, ITH_ERR_INTERRUPTED, "stopped on request") : ITH_OK;
+}
+
+ith_observer *ith_context_observer(const ith_context *context)
+{
+    return context->observer;
+}
+
+void ith_context_set_observer(ith_context *context, ith_observer *observer)
+{
+    context->observer = observer;
 }
 
 void *ith_context_lock_wisdom(ith_context *context, int64_t bytes)

@@ -47,9 +47,15 @@ ITH_PRIVATE void ith_context_drop(ith_context *context, void *block);
 ITH_PRIVATE struct ith_trace *ith_context_trace(const ith_context *context);
 ITH_PRIVATE struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *trace);
 /* A request to stop everything that is computed with the family's contexts. Both may be called from any thread; the
- * setter also from a signal handler. Long loops ask every few milliseconds and return ITH_ERR_INTERRUPTED. */
+ * setter also from a signal handler. Long loops ask every few milliseconds and return ITH_ERR_INTERRUPTED. To ask also
+ * asks the context's observer. */
 ITH_PRIVATE void ith_context_interrupt(ith_context *context, bool interrupted);
 ITH_PRIVATE bool ith_context_interrupted(const ith_context *context);
+/* ITH_ERR_INTERRUPTED with the sentence "stopped on request" if it is interrupted. */
+ITH_PRIVATE ith_status ith_context_check(ith_context *context);
+/* See observer.h; NULL: nobody observes. Of the context and of clones made later. */
+ITH_PRIVATE struct ith_observer *ith_context_observer(const ith_context *context);
+ITH_PRIVATE void ith_context_set_observer(ith_context *context, struct ith_observer *observer);
 /* The family's block for wisdom, of as many bytes in every call, zeros at first. Nobody else has it until it is
  * unlocked. NULL, and not locked, with a recorded sentence if there is no memory for it. */
 ITH_PRIVATE void *ith_context_lock_wisdom(ith_context *context, int64_t bytes);

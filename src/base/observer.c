@@ -1,0 +1,80 @@
+#include "observer.h"
+
+#include "clock.h"
+
+#include <math.h>
+#include <omp.h>
+
+void ith_observer_open(ith_observer *observer)
+{
+    pthread_mutex_init(&observer->lock, NULL);
+    atomic_init(&observer->stopped, false);
+    atomic_init(&observer->next_look, 0);
+    observer->next_ask = 0, observer->next_show = INFINITY;
+    observer->stage = -1;
+}
+
+void ith_observer_close(ith_observer *observer)
+{
+    pthread_mutex_destroy(&observer->lock);
+}
+
+/* The lock is held in the functions below. */
+
+static void plan_look(ith_observer *o)
+{
+    atomic_store_explicit(&o->next_look, fmin(o->next_ask, o->next_show), memory_order_relaxed);
+}
+
+static void ask(ith_observer *o)
+{
+    if (o->should_stop && o->should_stop(o->user))
+        atomic_store(&o->stopped, true);
+    o->next_ask = o->should_stop ? ith_clock_seconds() + ITH_OBSERVER_ASK_SECONDS : INFINITY;
+    plan_look(o);
+}
+
+static void show(ith_observer *o)
+{
+    o->show(o->user, o->stage, o->done, o->total);
+    o->next_show = ith_clock_seconds() + ITH_OBSERVER_SHOW_SECONDS;
+    plan_look(o);
+}
+
+bool ith_observer_stops(ith_observer *o)
+{
+    if (atomic_load_explicit(&o->stopped, memory_order_relaxed))
+        return true;
+    if (omp_get_thread_num() || ith_clock_seconds() < atomic_load_explicit(&o->next_look, memory_order_relaxed) ||
+        pthread_mutex_trylock(&o->lock))
+        return false;
+    double now = ith_clock_seconds();
+    if (now >= o->next_ask)
+        ask(o);
+    if (now >= o->next_show)
+        show(o);
+    pthread_mutex_unlock(&o->lock);
+    return atomic_load_explicit(&o->stopped, memory_order_relaxed);
+}
+
+void ith_observer_show(const ith_context *context, int stage, int64_t done, int64_t total)
+{
+    ith_observer *o = ith_context_observer(context);
+    if (!o || !o->show)
+        return;
+    pthread_mutex_lock(&o->lock);
+    o->stage = stage, o->done = done, o->total = total;
+    show(o);
+    pthread_mutex_unlock(&o->lock);
+}
+
+ith_status ith_observer_ask(ith_context *context)
+{
+    ith_observer *o = ith_context_observer(context);
+    if (o) {
+        pthread_mutex_lock(&o->lock);
+        ask(o);
+        pthread_mutex_unlock(&o->lock);
+    }
+    return ith_context_check(context);
+}
