@@ -151,14 +151,16 @@ typedef struct ith_context_options {
 
 typedef struct ith_context ith_context;
 
-/* options may be NULL. */
+/* options may be NULL. The environment variable ITHACA_CPU (see ith_cpu_feature) is read here. On failure there is no
+ * context: ith_context_error(NULL) has the sentence, for the thread that called. */
 ITH_API ith_status ith_context_create(const ith_context_options *options, ith_context **out);
 /* A context with the same allocator, log and instruction sets, for another thread; it counts its memory in its parent,
  * which must outlive it. */
 ITH_API ith_status ith_context_clone(ith_context *parent, ith_context **out);
 ITH_API void ith_context_destroy(ith_context **context);
 
-/* The sentence of the last failure, "" if there was none. Valid until the context's next call. */
+/* The sentence of the last failure, "" if there was none. Valid until the context's next call. NULL: the sentence of
+ * the calling thread's last ith_context_create that failed. */
 ITH_API const char *ith_context_error(const ith_context *context);
 
 /* Bytes held now, and the most that were ever held, by everything made with this context and its clones. */
@@ -167,7 +169,12 @@ typedef struct ith_memory_use {
 } ith_memory_use;
 ITH_API ith_memory_use ith_context_memory(const ith_context *context);
 
-/* Instruction sets, as bits. */
+/* Instruction sets, as bits. The environment variable ITHACA_CPU limits them from outside, for every context of the
+ * process and for oneDNN: a list of names, separated by commas or spaces ("baseline", "avx2", "avx512", "avx512_bf16",
+ * "avx512_fp16", "neon", "amx_bf16"), each of which brings the sets that it stands on. "avx2" allows AVX2 and the
+ * baseline. A set that the machine lacks stays absent. An unknown name makes ith_context_create fail with
+ * ITH_ERR_ARGUMENT. oneDNN goes down to SSE4.1, its own least; it knows one line of steps, so that avx512_fp16 alone is
+ * AVX-512 to it. */
 typedef enum ith_cpu_feature {
     ITH_CPU_BASELINE = 1u << 0,    /* plain C: always there */
     ITH_CPU_AVX2 = 1u << 1,        /* AVX2, FMA and F16C */

@@ -81,25 +81,37 @@ static ith_context *context_new(const ith_allocator *allocator)
     return context;
 }
 
+/* Why this thread's last ith_context_create failed: there is no context then that could hold the sentence. */
+static _Thread_local char creation_error[ITH_ERROR_BYTES];
+
+static ith_status refuse_context(ith_status status, const char *sentence)
+{
+    snprintf(creation_error, sizeof creation_error, "%s", sentence);
+    return status;
+}
+
 ith_status ith_context_create(const ith_context_options *options, ith_context **out)
 {
     *out = NULL;
     ith_context_options defaults = ITH_CONTEXT_OPTIONS_INIT;
     if (!options)
         options = &defaults;
+    uint32_t allowed;
+    char sentence[ITH_ERROR_BYTES];
     if (options->struct_size != sizeof *options)
-        return ITH_ERR_ARGUMENT;
+        return refuse_context(ITH_ERR_ARGUMENT,
+                              "the options' struct_size is of another version: use ITH_CONTEXT_OPTIONS_INIT");
+    if (!ith_cpu_limit(&allowed, sentence, sizeof sentence))
+        return refuse_context(ITH_ERR_ARGUMENT, sentence);
     ith_context *context = context_new(options->allocator ? options->allocator : &system_allocator);
     if (!context)
-        return ITH_ERR_MEMORY;
+        return refuse_context(ITH_ERR_MEMORY, "out of memory for a context");
     context->own.wisdom_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     context->family = &context->own;
     context->log = options->log;
     context->log_user = options->log_user;
     context->log_level = options->log_level;
-    context->cpu = ith_cpu_detect();
-    if (options->cpu_mask)
-        context->cpu &= options->cpu_mask | ITH_CPU_BASELINE;
+    context->cpu = ith_cpu_detect(options->cpu_mask ? allowed & options->cpu_mask : allowed);
     *out = context;
     return ITH_OK;
 }
@@ -141,7 +153,7 @@ void ith_context_destroy(ith_context **context)
 
 const char *ith_context_error(const ith_context *context)
 {
-    return context ? context->error : "out of memory for a context";
+    return context ? context->error : creation_error;
 }
 
 uint32_t ith_context_cpu(const ith_context *context)

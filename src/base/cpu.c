@@ -1,7 +1,33 @@
-/* Which instruction sets this machine runs. */
+/* Which instruction sets this machine runs, and which of them ITHACA_CPU allows. */
 #include "cpu.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VARIABLE "ITHACA_CPU"
+#define SEPARATORS ", \t"
+
+enum {
+    AVX2 = ITH_CPU_BASELINE | ITH_CPU_AVX2,
+    AVX512 = AVX2 | ITH_CPU_AVX512,
+    AVX512_BF16 = AVX512 | ITH_CPU_AVX512_BF16,
+};
+
+/* In the order of their bits. A set brings those that it stands on. */
+static const struct {
+    const char *name;
+    uint32_t brings;
+} sets[] = {
+    {"baseline", ITH_CPU_BASELINE},
+    {"avx2", AVX2},
+    {"avx512", AVX512},
+    {"avx512_bf16", AVX512_BF16},
+    {"avx512_fp16", AVX512 | ITH_CPU_AVX512_FP16},
+    {"neon", ITH_CPU_BASELINE | ITH_CPU_NEON},
+    {"amx_bf16", AVX512_BF16 | ITH_CPU_AMX_BF16},
+};
+enum { SETS = sizeof sets / sizeof *sets };
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -50,7 +76,7 @@ static bool has_amx_bf16(void)
     return leaf7(0, 0, 1u << 24) && leaf7(0, 0, 1u << 22) && saves_tiles() && may_use_tiles();
 }
 
-uint32_t ith_cpu_detect(void)
+uint32_t ith_cpu_detect(uint32_t allowed)
 {
     uint32_t features = ITH_CPU_BASELINE;
     __builtin_cpu_init();
@@ -64,33 +90,68 @@ uint32_t ith_cpu_detect(void)
             features |= ITH_CPU_AVX512_BF16;
         if (leaf7(0, 0, 1u << 23))
             features |= ITH_CPU_AVX512_FP16;
-        if (has_amx_bf16())
+        if ((allowed & ITH_CPU_AMX_BF16) && has_amx_bf16()) /* asks Linux for tiles only where they may be used */
             features |= ITH_CPU_AMX_BF16;
     }
-    return features;
+    return features & (allowed | ITH_CPU_BASELINE);
 }
 #elif defined(__aarch64__)
-uint32_t ith_cpu_detect(void)
+uint32_t ith_cpu_detect(uint32_t allowed)
 {
-    return ITH_CPU_BASELINE | ITH_CPU_NEON; /* NEON is part of the 64-bit architecture */
+    return ITH_CPU_BASELINE | (allowed & ITH_CPU_NEON); /* NEON is part of the 64-bit architecture */
 }
 #else
-uint32_t ith_cpu_detect(void)
+uint32_t ith_cpu_detect(uint32_t allowed)
 {
+    (void)allowed;
     return ITH_CPU_BASELINE;
 }
 #endif
 
+/* What a set of that name brings; 0 if there is none. */
+static uint32_t find_set(const char *name, size_t length)
+{
+    for (int i = 0; i < SETS; i++)
+        if (strlen(sets[i].name) == length && !memcmp(sets[i].name, name, length))
+            return sets[i].brings;
+    return 0;
+}
+
+static void explain(const char *word, size_t length, char *sentence, size_t sentence_bytes)
+{
+    char known[128];
+    ith_cpu_describe(ITH_CPU_ALL, known, sizeof known);
+    snprintf(sentence, sentence_bytes, VARIABLE " names '%.*s', which is no instruction set; the known ones are %s",
+             (int)(length < 100 ? length : 100), word, known);
+}
+
+bool ith_cpu_limit(uint32_t *allowed, char *sentence, size_t sentence_bytes)
+{
+    const char *word = getenv(VARIABLE);
+    uint32_t named = 0;
+    while (word && *(word += strspn(word, SEPARATORS))) {
+        size_t length = strcspn(word, SEPARATORS);
+        uint32_t brings = find_set(word, length);
+        if (!brings) {
+            explain(word, length, sentence, sentence_bytes);
+            return false;
+        }
+        named |= brings;
+        word += length;
+    }
+    *allowed = named ? named : ITH_CPU_ALL;
+    return true;
+}
+
 const char *ith_cpu_describe(uint32_t features, char *text, size_t text_bytes)
 {
-    static const char *const names[] = {"baseline", "avx2", "avx512", "avx512_bf16", "avx512_fp16", "neon", "amx_bf16"};
     size_t length = 0;
     if (text_bytes)
         text[0] = '\0';
-    for (size_t bit = 0; bit < sizeof names / sizeof names[0]; bit++) {
+    for (int bit = 0; bit < SETS; bit++) {
         if (!(features & (1u << bit)) || length >= text_bytes)
             continue;
-        int written = snprintf(text + length, text_bytes - length, "%s%s", length ? " " : "", names[bit]);
+        int written = snprintf(text + length, text_bytes - length, "%s%s", length ? " " : "", sets[bit].name);
         length += written > 0 ? (size_t)written : 0;
     }
     return text;

@@ -3,7 +3,14 @@
 
 #include "context.h"
 
-/* Bits of ith_cpu_feature that processor and operating system both support. */
-uint32_t ith_cpu_detect(void);
+#define ITH_CPU_ALL 0x7fu /* every bit of ith_cpu_feature */
+
+/* Those of the instruction sets `allowed` (bits of ith_cpu_feature) that processor and operating system both support;
+ * the baseline always. */
+uint32_t ith_cpu_detect(uint32_t allowed);
+
+/* What the environment variable ITHACA_CPU allows: the sets that it names and all that these stand on; ITH_CPU_ALL if
+ * it is not set or names none. False, with a sentence, if it names a set that is not known. */
+ITH_PRIVATE bool ith_cpu_limit(uint32_t *allowed, char *sentence, size_t sentence_bytes);
 
 #endif

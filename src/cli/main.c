@@ -70,8 +70,7 @@ int ith_cli_context(ith_cli_talk talk, ith_context **out)
     options.log_level = talk == ITH_TALK_QUIET     ? ITH_LOG_ERROR
                         : talk == ITH_TALK_VERBOSE ? ITH_LOG_DEBUG
                                                    : ITH_LOG_WARNING;
-    ith_status status = ith_context_create(&options, out);
-    return status ? ith_cli_error("no context: %s", ith_status_name(status)) : ITH_EXIT_DONE;
+    return ith_context_create(&options, out) ? ith_cli_error("%s", ith_context_error(NULL)) : ITH_EXIT_DONE;
 }
 
 double ith_cli_seconds(void)

@@ -3,8 +3,10 @@
 
 #include "../base/size.h"
 #include "../kernels/onednn/onednn_api.h"
+#include "../kernels/onednn/onednn_limit.h"
 
 #include <omp.h>
+#include <pthread.h>
 
 #define SCRATCH_ALIGNMENT 64
 
@@ -55,8 +57,20 @@ static int64_t layout_bytes(layout_view view)
     return view ? ith_round_up((int64_t)dnnl_memory_desc_get_size(view), SCRATCH_ALIGNMENT) : 0;
 }
 
+static bool limit_is_kept;
+
+static void keep_limit(void)
+{
+    limit_is_kept = onednn_keep_limit();
+}
+
 static ith_status op_new(ith_context *context, ith_onednn_op **out)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    *out = NULL;
+    if (pthread_once(&once, keep_limit) || !limit_is_kept)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                        "oneDNN cannot be kept within ITHACA_CPU: this process used it before Ithaca did");
     *out = ith_alloc_zero(context, 1, sizeof **out, "a oneDNN primitive");
     if (!*out)
         return ITH_ERR_MEMORY;

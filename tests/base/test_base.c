@@ -1,6 +1,7 @@
 /* Status names, contexts, memory accounting, 16-bit conversions, shares. */
 #include "base/clock.h"
 #include "base/context.h"
+#include "base/cpu.h"
 #include "base/dtype.h"
 #include "base/size.h"
 
@@ -157,13 +158,72 @@ static void masks_hide_instruction_sets(void **state)
     ith_context_destroy(&context);
 }
 
+/* What the variable `names` leaves of a machine's sets: those of a machine that has all of them. */
+static uint32_t limit_of(const char *names)
+{
+    uint32_t allowed = 0;
+    char sentence[ITH_ERROR_BYTES] = "";
+    setenv("ITHACA_CPU", names, 1);
+    assert_true(ith_cpu_limit(&allowed, sentence, sizeof sentence));
+    assert_string_equal(sentence, "");
+    return allowed;
+}
+
+static void the_environment_names_instruction_sets(void **state)
+{
+    (void)state;
+    uint32_t avx512 = ITH_CPU_BASELINE | ITH_CPU_AVX2 | ITH_CPU_AVX512;
+    assert_int_equal(limit_of("baseline"), ITH_CPU_BASELINE);
+    assert_int_equal(limit_of("avx2"), ITH_CPU_BASELINE | ITH_CPU_AVX2);
+    assert_int_equal(limit_of(" avx2,\tbaseline, "), ITH_CPU_BASELINE | ITH_CPU_AVX2);
+    assert_int_equal(limit_of("avx512"), avx512);
+    assert_int_equal(limit_of("avx512_bf16"), avx512 | ITH_CPU_AVX512_BF16);
+    assert_int_equal(limit_of("avx512_fp16"), avx512 | ITH_CPU_AVX512_FP16);
+    assert_int_equal(limit_of("neon avx2"), ITH_CPU_BASELINE | ITH_CPU_AVX2 | ITH_CPU_NEON);
+    assert_int_equal(limit_of("amx_bf16"), avx512 | ITH_CPU_AVX512_BF16 | ITH_CPU_AMX_BF16);
+    assert_int_equal(limit_of("amx_bf16,avx512_fp16,neon"), ITH_CPU_ALL);
+    assert_int_equal(limit_of(""), ITH_CPU_ALL);
+    assert_int_equal(limit_of(", "), ITH_CPU_ALL);
+}
+
+static void contexts_keep_within_the_environment(void **state)
+{
+    (void)state;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    ith_context *context = NULL;
+    setenv("ITHACA_CPU", "baseline", 1);
+    options.cpu_mask = ITH_CPU_ALL;
+    assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    assert_int_equal(ith_context_cpu(context), ITH_CPU_BASELINE);
+    ith_context_destroy(&context);
+    setenv("ITHACA_CPU", "avx2 avx3", 1);
+    assert_int_equal(ith_context_create(&options, &context), ITH_ERR_ARGUMENT);
+    assert_null(context);
+    assert_string_equal(ith_context_error(NULL),
+                        "ITHACA_CPU names 'avx3', which is no instruction set; the known ones are baseline avx2 avx512 "
+                        "avx512_bf16 avx512_fp16 neon amx_bf16");
+    setenv("ITHACA_CPU", "AVX2", 1);
+    assert_int_equal(ith_context_create(NULL, &context), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(NULL), "'AVX2'"));
+    unsetenv("ITHACA_CPU");
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_string_equal(ith_context_error(context), "");
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statuses_have_names),           cmocka_unit_test(failures_keep_their_sentence),
-        cmocka_unit_test(memory_is_counted_over_clones), cmocka_unit_test(an_allocator_may_refuse),
-        cmocka_unit_test(sixteen_bits_round_to_even),    cmocka_unit_test(shares_cover_everything_once),
-        cmocka_unit_test(sizes_do_not_overflow),         cmocka_unit_test(masks_hide_instruction_sets),
+        cmocka_unit_test(statuses_have_names),
+        cmocka_unit_test(failures_keep_their_sentence),
+        cmocka_unit_test(memory_is_counted_over_clones),
+        cmocka_unit_test(an_allocator_may_refuse),
+        cmocka_unit_test(sixteen_bits_round_to_even),
+        cmocka_unit_test(shares_cover_everything_once),
+        cmocka_unit_test(sizes_do_not_overflow),
+        cmocka_unit_test(masks_hide_instruction_sets),
+        cmocka_unit_test(the_environment_names_instruction_sets),
+        cmocka_unit_test(contexts_keep_within_the_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,17 +3,18 @@
 
 #include "../../base/size.h"
 #include "onednn_api.h"
+#include "onednn_limit.h"
 
 #include <omp.h>
 #include <pthread.h>
 #include <string.h>
 
-/* One for all. NULL if there is none for this processor. */
+/* One for all. NULL if there is none for this processor, or none within ITHACA_CPU. */
 static dnnl_engine_t engine;
 
 static void make_engine(void)
 {
-    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
+    if (!onednn_keep_limit() || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
         engine = NULL;
 }
 
