@@ -25,11 +25,12 @@ typedef struct ith_model_info {
     int64_t layers, heads, head_dim, ffn_dim, text_dim, text_layers, latent_channels;
     int64_t frame_stride, pixel_stride; /* video frames per latent frame, pixels per latent pixel */
     int64_t size_multiple;              /* height and width must be multiples of it */
-    double boundary;                    /* of the experts, as a fraction of 1000 time steps; 0 with one expert */
+    double boundary; /* of the experts, as a fraction of the training steps; 0 with one, NAN if two have none */
     /* Defaults for what is not asked for. */
     int64_t frames, height, width, steps;
     double fps, shift, guidance[2];
     const char *negative;
+    const char *shift_source; /* where `shift` comes from, in words; lives as long as the pipeline */
 } ith_model_info;
 
 typedef struct ith_pipeline ith_pipeline;

@@ -50,6 +50,12 @@ static int sampling_text(const ith_generation *g, char *text, size_t bytes)
                              solver_name(o->solver), grid_name(o->grid), precision_name(o->precision));
 }
 
+/* Where the shift comes from. */
+static const char *shift_source(const ith_generation *g)
+{
+    return g->settings.shift > 0 ? "asked for" : ith_pipeline_info(g->pipeline)->shift_source;
+}
+
 static const char *or_empty(const char *text)
 {
     return text ? text : "";
@@ -102,6 +108,7 @@ void ith_generate_announce(const ith_generation *g)
         sampling_text(g, sampling, sizeof sampling);
         fprintf(stderr, "%lld frames of %lld x %lld; %s\n", (long long)o->frames, (long long)o->width,
                 (long long)o->height, sampling);
+        fprintf(stderr, "shift %g: %s\n", o->shift, shift_source(g));
     }
     fprintf(stderr, "predicted peak memory %.0f MB\n", megabytes(g->predicted_bytes));
 }
@@ -165,10 +172,10 @@ static json_t *memory_json(const ith_generation *g)
 static json_t *sampling_json(const ith_generation *g)
 {
     const ith_generate_options *o = &g->options;
-    json_t *all = json_pack("{s:s, s:s, s:I, s:f, s:[f, f], s:f, s:s, s:s, s:s}", "prompt", o->prompt, "negative",
-                            or_empty(o->negative), "steps", (json_int_t)o->steps, "shift", o->shift, "guidance",
-                            o->guidance[0], o->guidance[1], "boundary", o->boundary, "solver", solver_name(o->solver),
-                            "sigmas", grid_name(o->grid), "cfg", cfg_name(o->cfg));
+    json_t *all = json_pack("{s:s, s:s, s:I, s:f, s:s, s:[f, f], s:f, s:s, s:s, s:s}", "prompt", o->prompt, "negative",
+                            or_empty(o->negative), "steps", (json_int_t)o->steps, "shift", o->shift, "shift_source",
+                            shift_source(g), "guidance", o->guidance[0], o->guidance[1], "boundary", o->boundary,
+                            "solver", solver_name(o->solver), "sigmas", grid_name(o->grid), "cfg", cfg_name(o->cfg));
     if (o->noise_file)
         json_object_set_new(all, "noise", json_string(o->noise_file));
     else if (o->seed <= INT64_MAX)

@@ -68,7 +68,10 @@ static json_t *describe_model(const ith_model_info *m)
                                  "height", (json_int_t)m->height, "width", (json_int_t)m->width, "steps",
                                  (json_int_t)m->steps, "fps", m->fps, "shift", m->shift, "guidance", m->guidance[0],
                                  m->guidance[1], "negative", m->negative ? m->negative : "");
-    json_t *model = json_pack("{s:s, s:i, s:f}", "kind", m->kind, "experts", m->experts, "boundary", m->boundary);
+    json_object_set_new(defaults, "shift_source", json_string(m->shift_source));
+    json_t *model = json_pack("{s:s, s:i}", "kind", m->kind, "experts", m->experts);
+    /* Two experts without a boundary: NAN, which JSON does not have. */
+    json_object_set_new(model, "boundary", m->boundary >= 0 ? json_real(m->boundary) : json_null());
     json_object_update_new(model, sizes);
     json_object_update_new(model, strides);
     json_object_set_new(model, "defaults", defaults);

@@ -248,6 +248,27 @@ const char *ith_json_string_at(const ith_json *json, const char *key, int64_t in
     return json_string_value(json_array_get(value_at(json, key), (size_t)index));
 }
 
+ith_json_text ith_json_print(const ith_json *json, const char *key)
+{
+    ith_json_text out = {"absent"};
+    char whole[4096];
+    const json_t *value = json_object_get(json->root, key);
+    if (!value)
+        return out;
+    size_t bytes = json_dumpb(value, whole, sizeof whole - 1, JSON_COMPACT | JSON_ENCODE_ANY);
+    bool fits = bytes > 0 && bytes < sizeof whole;
+    whole[fits ? bytes : 0] = '\0';
+    snprintf(out.text, sizeof out.text, "%s", fits ? ith_quote(whole).text : describe(value).text);
+    return out;
+}
+
+const char *ith_json_next_key(const ith_json *json, const char *key)
+{
+    void *at =
+        key ? json_object_iter_next(json->root, json_object_iter_at(json->root, key)) : json_object_iter(json->root);
+    return at ? json_object_iter_key(at) : NULL;
+}
+
 ith_status ith_json_map_count(ith_context *context, const ith_json *json, const char *key, int64_t *count)
 {
     json_t *map = json_object_get(json->root, key), *value = NULL;

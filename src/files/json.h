@@ -37,6 +37,15 @@ ITH_PRIVATE ith_status ith_json_bools(ith_context *context, const ith_json *json
 /* The index-th string of the array at key: NULL if the array is absent, shorter, or holds null there. */
 ITH_PRIVATE const char *ith_json_string_at(const ith_json *json, const char *key, int64_t index);
 
+/* The value at key as compact JSON text, for a comparison or a sentence: "absent" where it is not there, shortened
+ * where it is long. */
+typedef struct ith_json_text {
+    char text[192];
+} ith_json_text;
+ITH_PRIVATE ith_json_text ith_json_print(const ith_json *json, const char *key);
+/* The document's keys in the order of the file: the first (NULL given), or the one after `key`. NULL at the end. */
+ITH_PRIVATE const char *ith_json_next_key(const ith_json *json, const char *key);
+
 /* The number of members of the object at key, which is required; all of them must be strings. */
 ITH_PRIVATE ith_status ith_json_map_count(ith_context *context, const ith_json *json, const char *key, int64_t *count);
 /* Its members in the order of the file; names[i] and values[i] live as long as the document. */

@@ -51,7 +51,7 @@ typedef struct worker {
 
 static bool step_is_high(const ith_model *model, const ith_generate_options *options, double timestep)
 {
-    return model->info.experts == 1 || timestep >= options->boundary * 1000.0;
+    return model->info.experts == 1 || timestep >= options->boundary * (double)model->scheduler.train_steps;
 }
 
 bool ith_denoise_is_guided(const ith_model *model, const ith_generate_options *options)
@@ -367,16 +367,20 @@ static ith_status make_shares(ith_context *context, const ith_denoise_job *job, 
     int sequence_ranks = ith_denoise_sequence_ranks(job->model, options);
     ith_dit_shape shape = {1, job->size.frames, job->size.height, job->size.width, 0};
     int64_t width = job->size.channels * 4;
-    ith_solver solver = options->solver == ITH_GENERATE_EULER ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
-    ith_sigmas sigmas = options->grid == ITH_GENERATE_DIFFUSERS ? ITH_SIGMAS_DIFFUSERS : ITH_SIGMAS_OFFICIAL;
+    const ith_sampling sampling = {
+        .solver = options->solver == ITH_GENERATE_EULER ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC,
+        .sigmas = options->grid == ITH_GENERATE_DIFFUSERS ? ITH_SIGMAS_DIFFUSERS : ITH_SIGMAS_OFFICIAL,
+        .steps = options->steps,
+        .shift = options->shift,
+    };
     for (int rank = 0; rank < options->ranks; rank++) {
         rank_share *share = &shares[rank];
         ith_share(token_count(&shape), sequence_ranks, rank % sequence_ranks, &share->begin, &share->count);
         share->x = ith_alloc(context, share->count * width, sizeof(float), "a rank's latents");
         if (!share->x)
             return ITH_ERR_MEMORY;
-        ith_status status = ith_sampler_create(context, solver, sigmas, options->steps, options->shift,
-                                               share->count * width, &share->sampler);
+        ith_status status =
+            ith_sampler_create(context, &job->model->scheduler, &sampling, share->count * width, &share->sampler);
         if (status)
             return status;
         ith_dit_patchify(job->latents, job->size.channels, &shape, share->begin, share->count, share->x);

@@ -4,7 +4,7 @@
 #include "model.h"
 
 #include "../base/context.h"
-#include "../files/json.h"
+#include "model_index.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,12 +22,13 @@ typedef struct official_model {
     int experts;
     int64_t frames, height, width, steps;
     double fps, shift, guidance[2], boundary;
+    double hub_shift; /* flow_shift of the folder on the hub, which is not the reference's */
 } official_model;
 
 static const official_model officials[] = {
-    {"Wan2.2-T2V-A14B", 5120, 40, 2, 81, 720, 1280, 40, 16, 12, {4, 3}, 0.875},
-    {"Wan2.1-T2V-14B", 5120, 40, 1, 81, 720, 1280, 50, 16, 5, {5, 5}, 0},
-    {"Wan2.1-T2V-1.3B", 1536, 30, 1, 81, 480, 832, 50, 16, 5, {5, 5}, 0},
+    {"Wan2.2-T2V-A14B", 5120, 40, 2, 81, 720, 1280, 40, 16, 12, {4, 3}, 0.875, 3},
+    {"Wan2.1-T2V-14B", 5120, 40, 1, 81, 720, 1280, 50, 16, 5, {5, 5}, 0, 3},
+    {"Wan2.1-T2V-1.3B", 1536, 30, 1, 81, 480, 832, 50, 16, 5, {5, 5}, 0, 3},
 };
 
 char *ith_model_path(ith_context *context, const ith_model *model, const char *part)
@@ -44,73 +45,19 @@ static const official_model *find_official(const ith_model *model)
     return NULL;
 }
 
-static ith_status read_index(ith_context *context, ith_model *model)
+/* diffusers takes the class that model_index.json names, with the fields of another class's file. */
+static ith_status read_scheduler(ith_context *context, ith_model *model, ith_solver named)
 {
-    ith_json *index = NULL;
-    const char *class_name = NULL;
-    bool expand_timesteps = false;
-    ith_status status = ith_json_read_in(context, model->folder, "model_index.json", &index);
-    if (status)
-        return status;
-    if ((status = ith_json_string(context, index, "_class_name", true, &class_name)))
-        goto done;
-    if (strcmp(class_name, "WanPipeline")) {
-        status = ith_fail(context, ITH_ERR_UNSUPPORTED,
-                          "%s/model_index.json: a %s is not built; text-to-video checkpoints (WanPipeline) are",
-                          model->folder, class_name);
-        goto done;
-    }
-    if ((status = ith_json_bool(context, index, "expand_timesteps", false, &expand_timesteps)))
-        goto done;
-    if (expand_timesteps) {
-        status = ith_fail(context, ITH_ERR_UNSUPPORTED,
-                          "%s/model_index.json: a model with expand_timesteps (TI2V) is not built; the text-to-video "
-                          "models of Wan 2.1 and 2.2 (T2V) are",
-                          model->folder);
-        goto done;
-    }
-    model->info.experts = ith_json_string_at(index, "transformer_2", 1) ? 2 : 1;
-    status = ith_json_double(context, index, "boundary_ratio", 0, &model->info.boundary);
-    if (!status && !(model->info.boundary >= 0 && model->info.boundary <= 1))
-        status = ith_fail(context, ITH_ERR_FORMAT, "%s/model_index.json: boundary_ratio is %g, it must lie in [0, 1]",
-                          model->folder, model->info.boundary);
-done:
-    ith_json_close(&index);
-    return status;
-}
-
-static ith_status read_scheduler(ith_context *context, ith_model *model)
-{
-    ith_json *json = NULL;
-    const char *class_name = NULL, *prediction = NULL;
-    ith_status status = ith_json_read_in(context, model->folder, "scheduler/scheduler_config.json", &json);
-    if (status)
-        return status;
-    if ((status = ith_json_string(context, json, "_class_name", true, &class_name)))
-        goto done;
-    bool unipc = !strcmp(class_name, "UniPCMultistepScheduler");
-    if (!unipc && strcmp(class_name, "FlowMatchEulerDiscreteScheduler")) {
-        status = ith_fail(context, ITH_ERR_UNSUPPORTED,
-                          "%s/scheduler/scheduler_config.json: a %s is not built; UniPCMultistepScheduler and "
-                          "FlowMatchEulerDiscreteScheduler are",
-                          model->folder, class_name);
-        goto done;
-    }
-    model->solver = unipc ? ITH_SOLVER_UNIPC : ITH_SOLVER_EULER;
-    if ((status = ith_json_string(context, json, "prediction_type", false, &prediction)))
-        goto done;
-    if (unipc && (!prediction || strcmp(prediction, "flow_prediction"))) {
-        status = ith_fail(context, ITH_ERR_UNSUPPORTED,
-                          "%s/scheduler/scheduler_config.json: prediction_type must be flow_prediction, not %s",
-                          model->folder, prediction ? prediction : "absent");
-        goto done;
-    }
-    status = ith_json_double(context, json, unipc ? "flow_shift" : "shift", 1.0, &model->info.shift);
-    if (!status && !(model->info.shift > 0 && model->info.shift < 1e6))
-        status = ith_fail(context, ITH_ERR_FORMAT, "%s/scheduler/scheduler_config.json: a shift of %g is not positive",
-                          model->folder, model->info.shift);
-done:
-    ith_json_close(&json);
+    static const char *const classes[] = {
+        [ITH_SOLVER_UNIPC] = "UniPCMultistepScheduler", [ITH_SOLVER_EULER] = "FlowMatchEulerDiscreteScheduler"};
+    char *path = ith_model_path(context, model, "scheduler");
+    ith_status status = path ? ith_scheduler_read(context, path, &model->scheduler) : ITH_ERR_MEMORY;
+    ith_free(context, path);
+    if (!status && model->scheduler.solver != named)
+        return ith_fail(context, ITH_ERR_FORMAT,
+                        "%s/model_index.json: the scheduler is a %s, but scheduler/scheduler_config.json is of a %s: "
+                        "both must name the same class",
+                        model->folder, classes[named], classes[model->scheduler.solver]);
     return status;
 }
 
@@ -157,10 +104,24 @@ static ith_status check_components(ith_context *context, const ith_model *model)
                             "%s/%s/config.json: text_dim is %lld, the text encoder's d_model is %lld", model->folder,
                             expert, (long long)dit->text_dim, (long long)model->text.dim);
     }
-    if (model->info.experts == 2 && model->info.boundary == 0)
-        return ith_fail(context, ITH_ERR_FORMAT,
-                        "%s/model_index.json: two experts need a boundary_ratio above 0 between them", model->folder);
     return ITH_OK;
+}
+
+/* The reference's shift for a folder as it was published; what another folder says, such as that of a fine-tuned or
+ * distilled model, counts. */
+static void choose_shift(ith_model *model, const official_model *official)
+{
+    ith_model_info *info = &model->info;
+    const ith_scheduler *scheduler = &model->scheduler;
+    info->shift = scheduler->shift;
+    info->shift_source = model->shift_source;
+    snprintf(model->shift_source, sizeof model->shift_source, "scheduler_config.json");
+    if (!official || scheduler->solver != ITH_SOLVER_UNIPC || scheduler->shift != official->hub_shift)
+        return;
+    info->shift = official->shift;
+    snprintf(model->shift_source, sizeof model->shift_source,
+             "the reference's for %s, whose published scheduler_config.json has %g", official->kind,
+             official->hub_shift);
 }
 
 static void fill_info(ith_model *model)
@@ -172,8 +133,6 @@ static void fill_info(ith_model *model)
     info->latent_channels = model->vae.z_dim;
     info->frame_stride = model->vae.stride_time, info->pixel_stride = model->vae.stride_space;
     info->size_multiple = model->vae.stride_space * dit->patch[1];
-    if (info->experts == 1)
-        info->boundary = 0;
     const official_model *official = find_official(model);
     snprintf(model->kind, sizeof model->kind, "%s", official ? official->kind : "Wan-T2V of its own size");
     info->kind = model->kind;
@@ -182,7 +141,7 @@ static void fill_info(ith_model *model)
     info->width = official ? official->width : 832;
     info->steps = official ? official->steps : 40;
     info->fps = official ? official->fps : 16;
-    info->shift = official ? official->shift : info->shift;
+    choose_shift(model, official);
     info->guidance[0] = official ? official->guidance[0] : 5.0;
     info->guidance[1] = official ? official->guidance[1] : 5.0;
     info->negative = official ? official_negative : "";
@@ -194,11 +153,13 @@ ith_status ith_model_read(ith_context *context, const char *folder, ith_model **
     ith_model *model = ith_alloc_zero(context, 1, sizeof *model, "a model's description");
     if (!model)
         return ITH_ERR_MEMORY;
+    ith_model_index index = {0};
     ith_status status = (model->folder = ith_strdup(context, folder)) ? ITH_OK : ITH_ERR_MEMORY;
     if (!status)
-        status = read_index(context, model);
+        status = ith_model_index_read(context, folder, &index);
     if (!status)
-        status = read_scheduler(context, model);
+        status = read_scheduler(context, model, index.solver);
+    model->info.experts = index.experts, model->info.boundary = index.boundary;
     if (!status)
         status = read_components(context, model);
     if (!status)

@@ -11,12 +11,12 @@
 
 typedef struct ith_model {
     char *folder;
-    char kind[64];
-    ith_model_info info;
+    char kind[64], shift_source[160];
+    ith_model_info info;   /* its boundary is NAN if two experts have none */
     ith_dit_config dit[2]; /* high noise, low noise; one expert: the first */
     ith_text_config text;
     ith_vae_config vae;
-    ith_solver solver; /* of the scheduler's own class */
+    ith_scheduler scheduler;
 } ith_model;
 
 /* ITH_ERR_IO or ITH_ERR_FORMAT for a file that is missing or wrong, ITH_ERR_UNSUPPORTED for a model of another kind. */

@@ -48,7 +48,8 @@ static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_optio
         most = ith_max64(most, ith_dit_weight_bytes(config, precision) + text + runs);
     }
     /* x and the solver's history; tokens in (batch) and velocities of both branches; what rank 0 gathers. */
-    int64_t states = groups * (latent_bytes + ith_sampler_bytes(ith_latent_count(size)));
+    ith_solver solver = options->solver == ITH_GENERATE_EULER ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
+    int64_t states = groups * (latent_bytes + ith_sampler_bytes(&model->scheduler, solver, ith_latent_count(size)));
     int64_t buffers = groups * (shape.batch + 2) * tokens * size->channels * 16 + latent_bytes;
     *bytes = most + states + buffers;
     return ITH_OK;

@@ -37,7 +37,7 @@ static void put_defaults(const ith_model *model, ith_generate_options *options)
     if (isnan(options->boundary))
         options->boundary = info->boundary;
     if (!options->solver)
-        options->solver = model->solver == ITH_SOLVER_EULER ? ITH_GENERATE_EULER : ITH_GENERATE_UNIPC;
+        options->solver = model->scheduler.solver == ITH_SOLVER_EULER ? ITH_GENERATE_EULER : ITH_GENERATE_UNIPC;
     if (!options->grid)
         options->grid = ITH_GENERATE_OFFICIAL;
     if (!options->cfg)
@@ -86,6 +86,20 @@ static ith_status check_range(ith_context *context, const char *name, double val
     return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %g; it must lie between %g and %g", name, value, least, most);
 }
 
+static ith_status check_boundary(ith_context *context, const ith_model *model, double boundary)
+{
+    if (model->info.experts == 1 && boundary != 0)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "boundary is %g, but the model has one expert, which takes every step: leave the boundary out",
+                        boundary);
+    if (isnan(boundary))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "%s/model_index.json has two experts and no boundary_ratio: a boundary is needed (0.875 in the "
+                        "official T2V-A14B; 0 leaves all steps to transformer, as diffusers does)",
+                        model->folder);
+    return check_range(context, "boundary", boundary, 0, 1);
+}
+
 static ith_status check_numbers(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     ith_status status = check_range(context, "steps", (double)options->steps, 1, MAX_STEPS);
@@ -96,7 +110,7 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
     if (!status && model->info.experts == 2)
         status = check_range(context, "guidance of the low-noise expert", options->guidance[1], -100, 100);
     if (!status)
-        status = check_range(context, "boundary", options->boundary, 0, 1);
+        status = check_boundary(context, model, options->boundary);
     if (!status)
         status = check_range(context, "ranks", options->ranks, 1, MAX_RANKS);
     if (!status)

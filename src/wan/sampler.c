@@ -1,18 +1,22 @@
 /* Sampler (sampler.h).
  *
- * Grids, before the shift s -> shift s / (1 + (shift - 1) s):
- *   official   s_i = 0.999 - 0.999 i / N        diffusers   s_i = 1 - 0.999 i / N,        i < N; s_N = 0.
+ * Sigmas before the shift s -> shift s / (1 + (shift - 1) s), with T = train_steps and N = steps, i < N; s_N = 0:
+ *   official              s_i = (1 - 1/T) (1 - i / N)
+ *   diffusers, UniPC      s_i = 1 - (1 - 1/T) i / N
+ *   diffusers, Euler      s_i from shift(1) to shift(1/T) in N equal parts, both ends included: shifted twice
+ * With a shift_terminal, 1 - s is then scaled so that the last one before 0 is that.
  *
  * Euler: x += (sigma' - sigma) v.
  *
- * UniPC, with alpha = 1 - sigma, lambda = ln(alpha / sigma), x0 = x - sigma v, m0 the x0 of the point the step starts
- * from, m1 that of the point before, m2 that of the point it ends at, h = lambda' - lambda, E = e^-h - 1 (B(h) of bh2),
- * r = (lambda_1 - lambda) / h, D = (m1 - m0) / r:
- *   predictor   x' = sigma'/sigma x - alpha' E (m0 + D/2)                           first order: without D
- *   corrector   x' = sigma'/sigma x - alpha' E (m0 + rho_0 D + rho_1 (m2 - m0))     first order: rho_1 = 1/2, without D
- * where rho solves [1 1; r 1] rho = (b_1, b_2), b_1 = (E/-h - 1)/E, b_2 = 2 (E/-h - 1 + h/2)/(-h E).
- * The corrector replaces x once m2 is known, with the order that the predictor had. The first and the last step are of
- * first order.
+ * UniPC, with alpha = 1 - sigma, lambda = ln(alpha / sigma), x0 = x - sigma v; m_0 the x0 of the point that the step
+ * starts from, m_k that of k points before, m' that of the point it ends at; h = lambda' - lambda, E = e^-h - 1 (B(h)
+ * of bh2), r_k = (lambda_k - lambda) / h, D_k = (m_k - m_0) / r_k: predictor   x' = sigma'/sigma x - alpha' E (m_0 +
+ * sum rho_k D_k) corrector   x' = sigma'/sigma x - alpha' E (m_0 + sum rho_k D_k + rho' (m' - m_0)) where rho solves
+ * sum over k of r_k^(j-1) rho_k = b_j (with r = 1 for rho'), j = 1, 2, ...: as many as there are rho, b_j = j! phi_j /
+ * E,   phi_1 = E/-h - 1,   phi_(j+1) = phi_j/-h - 1/(j+1)! except that rho_1 of the predictor of order 2, and rho' of
+ * the corrector of order 1, are 1/2. A step of order p has p - 1 points before. The order grows from 1 in the first
+ * steps and falls to 1 in the last. The corrector replaces x once m' is known, with the order that the predictor had,
+ * unless the scheduler leaves the step uncorrected.
  *
  * Scalars are double, made from sigmas rounded to f32 (the reference keeps them so, and where sigma is near 1 the
  * rounding shows in lambda); elements are f32. */
@@ -22,19 +26,22 @@
 
 #include <math.h>
 
+#define HISTORY (ITH_SCHEDULER_MOST_ORDER - 1)
+
 struct ith_sampler {
+    ith_scheduler scheduler;
     ith_solver solver;
     int64_t steps, elements;
-    double *sigmas;    /* [steps + 1] */
-    double *timesteps; /* [steps] */
-    int order;         /* of the last predictor */
-    float *last;       /* UniPC: x before the last predictor */
-    float *m0, *m1;    /* UniPC: x0 at the newest point and at the one before */
+    double *sigmas;                     /* [steps + 1] */
+    double *timesteps;                  /* [steps] */
+    int64_t order;                      /* of the last predictor */
+    float *last;                        /* UniPC: x before the last predictor */
+    float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC: x0 at the newest point and at those before; NULL beyond the order */
 };
 
-/* x' = along x + towards m0 + by_history (m1 - m0) + by_next (m2 - m0) */
+/* x' = along x + towards m_0 + sum by_history[k - 1] (m_k - m_0) + by_next (m' - m_0) */
 typedef struct update {
-    float along, towards, by_history, by_next;
+    float along, towards, by_history[HISTORY], by_next;
 } update;
 
 static double lambda(double sigma)
@@ -42,51 +49,102 @@ static double lambda(double sigma)
     return log1p(-sigma) - log(sigma);
 }
 
+/* rho of the sums above, for count of 1 to 3. */
+static void solve(int64_t count, const double *r, const double *b, double *rho)
+{
+    if (count == 1) {
+        rho[0] = b[0];
+    } else if (count == 2) {
+        rho[0] = (b[0] * r[1] - b[1]) / (r[1] - r[0]);
+        rho[1] = b[0] - rho[0];
+    } else {
+        for (int k = 0; k < 3; k++) {
+            double p = r[(k + 1) % 3], q = r[(k + 2) % 3];
+            rho[k] = (b[2] - (p + q) * b[1] + p * q * b[0]) / ((r[k] - p) * (r[k] - q));
+        }
+    }
+}
+
+static void fill_rho(int64_t order, bool corrector, double h, const double *r, double *rho)
+{
+    double e = expm1(-h), phi = e / -h - 1, factorial = 1, b[ITH_SCHEDULER_MOST_ORDER] = {0};
+    for (int64_t j = 0; j < order; j++) {
+        b[j] = phi * factorial / e;
+        factorial *= (double)(j + 2);
+        phi = phi / -h - 1 / factorial;
+    }
+    if (order == 1 || (order == 2 && !corrector))
+        rho[0] = 0.5;
+    else
+        solve(corrector ? order : order - 1, r, b, rho);
+}
+
 /* From sigmas[at] to sigmas[at + 1]. */
-static update unipc_update(const double *sigmas, int64_t at, int order, bool corrector)
+static update unipc_update(const double *sigmas, int64_t at, int64_t order, bool corrector)
 {
     double sigma = sigmas[at], next = sigmas[at + 1];
     if (next == 0) /* h is infinite: x' is x0 */
         return (update){.towards = 1};
-    double start = lambda(sigma), h = lambda(next) - start, e = expm1(-h), scale = -(1 - next) * e;
+    if (next == sigma)
+        return (update){.along = 1};
+    double start = lambda(sigma), h = lambda(next) - start, scale = -(1 - next) * expm1(-h);
+    double r[ITH_SCHEDULER_MOST_ORDER], rho[ITH_SCHEDULER_MOST_ORDER];
+    for (int64_t k = 1; k < order; k++)
+        r[k - 1] = (lambda(sigmas[at - k]) - start) / h;
+    r[order - 1] = 1;
+    fill_rho(order, corrector, h, r, rho);
     update u = {.along = (float)(next / sigma), .towards = (float)scale};
-    double r = order == 2 ? (lambda(sigmas[at - 1]) - start) / h : 0;
-    if (!corrector) {
-        u.by_history = order == 2 ? (float)(scale * 0.5 / r) : 0;
-        return u;
-    }
-    double rho_0 = 0, rho_1 = 0.5;
-    if (order == 2) {
-        double phi = e / -h - 1, b_1 = phi / e, b_2 = 2 * (phi / -h - 0.5) / e;
-        rho_0 = (b_1 - b_2) / (1 - r);
-        rho_1 = b_1 - rho_0;
-        u.by_history = (float)(scale * rho_0 / r);
-    }
-    u.by_next = (float)(scale * rho_1);
+    for (int64_t k = 1; k < order; k++)
+        u.by_history[k - 1] = (float)(scale * rho[k - 1] / r[k - 1]);
+    u.by_next = corrector ? (float)(scale * rho[order - 1]) : 0;
     return u;
+}
+
+static bool is_corrected(const ith_sampler *sampler, int64_t step)
+{
+    const ith_scheduler *scheduler = &sampler->scheduler;
+    for (int64_t i = 0; i < scheduler->uncorrected_count; i++)
+        if (scheduler->uncorrected[i] == step)
+            return false;
+    return step >= 0;
+}
+
+/* The newest x0 takes the place of the oldest. */
+static void rotate_history(ith_sampler *sampler)
+{
+    int64_t order = sampler->scheduler.order;
+    float *newest = sampler->m[order - 1];
+    for (int64_t k = order - 1; k > 0; k--)
+        sampler->m[k] = sampler->m[k - 1];
+    sampler->m[0] = newest;
 }
 
 static void unipc_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x)
 {
     const float sigma = (float)sampler->sigmas[step];
-    const bool correct = step > 0;
+    const bool correct = is_corrected(sampler, step - 1);
+    const int64_t c_order = step > 0 ? sampler->order : 0;
     update c = {0};
     if (correct)
-        c = unipc_update(sampler->sigmas, step - 1, sampler->order, true);
-    sampler->order = step == 0 || step == sampler->steps - 1 ? 1 : 2;
-    const update p = unipc_update(sampler->sigmas, step, sampler->order, false);
-    const bool second = sampler->order == 2;
-    float *last = sampler->last, *m0 = sampler->m0, *m1 = sampler->m1;
+        c = unipc_update(sampler->sigmas, step - 1, c_order, true);
+    const int64_t order = ith_min64(ith_min64(sampler->scheduler.order, sampler->steps - step), step + 1);
+    const update p = unipc_update(sampler->sigmas, step, order, false);
+    float *last = sampler->last, *newest = sampler->m[sampler->scheduler.order - 1];
+    const float *m0 = sampler->m[0], *m1 = sampler->m[1], *m2 = sampler->m[2];
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < sampler->elements; i++) {
-        float here = x[i], m2 = here - sigma * velocity[i], newest = correct ? m0[i] : 0;
+        float here = x[i], next = here - sigma * velocity[i], zero = step > 0 ? m0[i] : 0;
+        float one = m1 ? m1[i] : 0, two = m2 ? m2[i] : 0;
         if (correct)
-            here = c.along * last[i] + c.towards * newest + c.by_history * (m1[i] - newest) + c.by_next * (m2 - newest);
-        x[i] = p.along * here + p.towards * m2 + (second ? p.by_history * (newest - m2) : 0);
+            here = c.along * last[i] + c.towards * zero + (c_order > 1 ? c.by_history[0] * (one - zero) : 0) +
+                   (c_order > 2 ? c.by_history[1] * (two - zero) : 0) + c.by_next * (next - zero);
+        x[i] = p.along * here + p.towards * next + (order > 1 ? p.by_history[0] * (zero - next) : 0) +
+               (order > 2 ? p.by_history[1] * (one - next) : 0);
         last[i] = here;
-        m1[i] = newest;
-        m0[i] = m2;
+        newest[i] = next;
     }
+    sampler->order = order;
+    rotate_history(sampler);
 }
 
 static void euler_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x)
@@ -105,81 +163,134 @@ void ith_sampler_step(ith_sampler *sampler, int64_t step, const float *velocity,
         unipc_step(sampler, step, velocity, x);
 }
 
-/* The grid in double, the time steps from it, and the sigmas rounded to f32. */
-static void fill_grid(ith_sampler *sampler, ith_sigmas grid, double shift)
+/* ---- Sigmas ---------------------------------------------------------------------------------------------------- */
+
+static double shifted(double s, double shift)
 {
-    double first = grid == ITH_SIGMAS_OFFICIAL ? 0.999 : 1.0, end = grid == ITH_SIGMAS_OFFICIAL ? 0.0 : 0.001;
-    double step = (end - first) / (double)sampler->steps;
-    bool unipc = sampler->solver == ITH_SOLVER_UNIPC;
-    for (int64_t i = 0; i < sampler->steps; i++) {
-        double s = (double)i * step + first;
-        double sigma = shift * s / (1 + (shift - 1) * s);
-        if (unipc && i == 0 && fabs(sigma - 1) < 1e-6)
-            sigma -= 1e-6; /* lambda would be infinite */
-        sampler->sigmas[i] = (double)(float)sigma;
-        sampler->timesteps[i] = unipc ? trunc(sigma * 1000) : (double)((float)sigma * 1000.0f);
-    }
-    sampler->sigmas[sampler->steps] = 0;
+    return shift * s / (1 + (shift - 1) * s);
 }
 
-static ith_status check_grid(ith_context *context, const ith_sampler *sampler, double shift)
+/* In f32 from step to step, as FlowMatchEulerDiscreteScheduler computes the ends of its list. */
+static double shifted_f32(double s, double shift)
 {
-    for (int64_t i = 0; i < sampler->steps; i++)
+    const float x = (float)s, numerator = (float)shift * x, excess = (float)(shift - 1) * x;
+    return (double)(numerator / (1.0f + excess));
+}
+
+/* Before the shift; in the order of numpy's linspace. */
+static double unshifted_sigma(const ith_scheduler *scheduler, const ith_sampling *sampling, int64_t i)
+{
+    double train = (double)scheduler->train_steps, first = 1, end = 1 / train;
+    int64_t parts = sampling->steps;
+    if (sampling->sigmas == ITH_SIGMAS_OFFICIAL) {
+        first = 1 - end, end = 0;
+    } else if (scheduler->solver == ITH_SOLVER_EULER) {
+        first = shifted_f32(1, sampling->shift) * train;
+        end = shifted_f32((double)(1 / (float)scheduler->train_steps), sampling->shift) * train;
+        parts--;
+        return (parts == 0 ? first : i == parts ? end : (double)i * ((end - first) / (double)parts) + first) / train;
+    }
+    return (double)i * ((end - first) / (double)parts) + first;
+}
+
+/* Sigmas in double, the time steps from them, and the sigmas rounded to f32. */
+static void fill_sigmas(ith_sampler *sampler, const ith_sampling *sampling)
+{
+    const ith_scheduler *scheduler = &sampler->scheduler;
+    const int64_t steps = sampling->steps;
+    const bool unipc = sampling->solver == ITH_SOLVER_UNIPC;
+    const double train = (double)scheduler->train_steps;
+    double *sigmas = sampler->sigmas;
+    for (int64_t i = 0; i < steps; i++)
+        sigmas[i] = shifted(unshifted_sigma(scheduler, sampling, i), sampling->shift);
+    const double scale = (1 - sigmas[steps - 1]) / (1 - scheduler->shift_terminal);
+    for (int64_t i = 0; i < steps && scheduler->shift_terminal > 0; i++)
+        sigmas[i] = 1 - (1 - sigmas[i]) / scale;
+    if (unipc && fabs(sigmas[0] - 1) < 1e-6)
+        sigmas[0] -= 1e-6; /* lambda would be infinite */
+    for (int64_t i = 0; i < steps; i++) {
+        sampler->timesteps[i] = unipc ? trunc(sigmas[i] * train) : (double)((float)sigmas[i] * (float)train);
+        sigmas[i] = (double)(float)sigmas[i];
+    }
+    sigmas[steps] = unipc && scheduler->stops_at_last ? sigmas[steps - 1] : 0;
+}
+
+static ith_status check_sigmas(ith_context *context, const ith_sampler *sampler, const ith_sampling *sampling)
+{
+    const int64_t last = sampler->steps - (sampler->sigmas[sampler->steps] > 0 ? 1 : 0);
+    if (isnan(sampler->sigmas[0]))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "%lld steps with the scheduler's shift_terminal %g: the first sigma, 1, cannot be the last one "
+                        "as well; ask for 2 steps",
+                        (long long)sampler->steps, sampler->scheduler.shift_terminal);
+    for (int64_t i = 0; i < last; i++)
         if (!(sampler->sigmas[i] > sampler->sigmas[i + 1]))
             return ith_fail(
                 context, ITH_ERR_ARGUMENT,
                 "%lld steps with shift %g: sigmas %lld and %lld are the same number; ask for fewer steps or "
                 "a shift nearer to 1",
-                (long long)sampler->steps, shift, (long long)i, (long long)i + 1);
+                (long long)sampler->steps, sampling->shift, (long long)i, (long long)i + 1);
     return ITH_OK;
 }
 
-static ith_status check_arguments(ith_context *context, ith_solver solver, ith_sigmas sigmas, int64_t steps,
-                                  double shift)
+/* ---- Creation -------------------------------------------------------------------------------------------------- */
+
+static ith_status check_sampling(ith_context *context, const ith_sampling *s)
 {
-    if (solver != ITH_SOLVER_UNIPC && solver != ITH_SOLVER_EULER)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "no solver number %d: there are unipc and euler", (int)solver);
-    if (sigmas != ITH_SIGMAS_OFFICIAL && sigmas != ITH_SIGMAS_DIFFUSERS)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "no grid of sigmas number %d: there are official and diffusers",
-                        (int)sigmas);
-    if (steps < 1)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%lld steps: there must be at least 1", (long long)steps);
-    if (!(shift > 0) || !isfinite(shift))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "shift %g: it must be a finite number above 0", shift);
+    if (s->solver != ITH_SOLVER_UNIPC && s->solver != ITH_SOLVER_EULER)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "no solver number %d: there are unipc and euler", (int)s->solver);
+    if (s->sigmas != ITH_SIGMAS_OFFICIAL && s->sigmas != ITH_SIGMAS_DIFFUSERS)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "no list of sigmas number %d: there are official and diffusers",
+                        (int)s->sigmas);
+    if (s->steps < 1)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%lld steps: there must be at least 1", (long long)s->steps);
+    if (!(s->shift > 0) || !isfinite(s->shift))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "shift %g: it must be a finite number above 0", s->shift);
     return ITH_OK;
 }
 
-ith_status ith_sampler_create(ith_context *context, ith_solver solver, ith_sigmas sigmas, int64_t steps, double shift,
-                              int64_t elements, ith_sampler **out)
+/* Room for UniPC's history. */
+static ith_status add_history(ith_context *context, ith_sampler *sampler)
 {
-    *out = NULL;
-    ith_status status = check_arguments(context, solver, sigmas, steps, shift);
-    if (status)
-        return status;
-    status = ITH_ERR_MEMORY;
-    ith_sampler *sampler = ith_alloc_zero(context, 1, sizeof *sampler, "a sampler");
-    if (!sampler)
-        return status;
-    sampler->solver = solver, sampler->steps = steps, sampler->elements = elements;
+    sampler->last = ith_alloc(context, sampler->elements, sizeof(float), "the solver's last latents");
+    if (!sampler->last)
+        return ITH_ERR_MEMORY;
+    for (int64_t k = 0; k < sampler->scheduler.order; k++)
+        if (!(sampler->m[k] = ith_alloc(context, sampler->elements, sizeof(float), "the solver's history")))
+            return ITH_ERR_MEMORY;
+    return ITH_OK;
+}
+
+static ith_status build(ith_context *context, ith_sampler *sampler, const ith_sampling *sampling)
+{
+    const int64_t steps = sampling->steps;
     sampler->sigmas = ith_alloc(context, steps < INT64_MAX ? steps + 1 : steps, sizeof(double), "sigmas");
     sampler->timesteps = sampler->sigmas ? ith_alloc(context, steps, sizeof(double), "time steps") : NULL;
     if (!sampler->timesteps)
-        goto fail;
-    if (solver == ITH_SOLVER_UNIPC) {
-        sampler->last = ith_alloc(context, elements, sizeof(float), "the solver's last latents");
-        sampler->m0 = sampler->last ? ith_alloc(context, elements, sizeof(float), "the solver's history") : NULL;
-        sampler->m1 = sampler->m0 ? ith_alloc(context, elements, sizeof(float), "the solver's history") : NULL;
-        if (!sampler->m1)
-            goto fail;
-    }
-    fill_grid(sampler, sigmas, shift);
-    status = check_grid(context, sampler, shift);
+        return ITH_ERR_MEMORY;
+    ith_status status = sampling->solver == ITH_SOLVER_UNIPC ? add_history(context, sampler) : ITH_OK;
     if (status)
-        goto fail;
+        return status;
+    fill_sigmas(sampler, sampling);
+    return check_sigmas(context, sampler, sampling);
+}
+
+ith_status ith_sampler_create(ith_context *context, const ith_scheduler *scheduler, const ith_sampling *sampling,
+                              int64_t elements, ith_sampler **out)
+{
+    *out = NULL;
+    ith_status status = check_sampling(context, sampling);
+    if (status)
+        return status;
+    ith_sampler *sampler = ith_alloc_zero(context, 1, sizeof *sampler, "a sampler");
+    if (!sampler)
+        return ITH_ERR_MEMORY;
+    sampler->scheduler = *scheduler;
+    sampler->solver = sampling->solver, sampler->steps = sampling->steps, sampler->elements = elements;
+    status = build(context, sampler, sampling);
+    if (status)
+        ith_sampler_destroy(context, &sampler);
     *out = sampler;
-    return ITH_OK;
-fail:
-    ith_sampler_destroy(context, &sampler);
     return status;
 }
 
@@ -190,8 +301,8 @@ void ith_sampler_destroy(ith_context *context, ith_sampler **sampler)
     ith_free(context, (*sampler)->sigmas);
     ith_free(context, (*sampler)->timesteps);
     ith_free(context, (*sampler)->last);
-    ith_free(context, (*sampler)->m0);
-    ith_free(context, (*sampler)->m1);
+    for (int k = 0; k < ITH_SCHEDULER_MOST_ORDER; k++)
+        ith_free(context, (*sampler)->m[k]);
     ith_free(context, *sampler);
     *sampler = NULL;
 }
@@ -206,7 +317,7 @@ double ith_sampler_timestep(const ith_sampler *sampler, int64_t step)
     return sampler->timesteps[step];
 }
 
-int64_t ith_sampler_bytes(int64_t elements)
+int64_t ith_sampler_bytes(const ith_scheduler *scheduler, ith_solver solver, int64_t elements)
 {
-    return 3 * elements * (int64_t)sizeof(float);
+    return solver == ITH_SOLVER_EULER ? 0 : (scheduler->order + 1) * elements * (int64_t)sizeof(float);
 }

@@ -12,6 +12,14 @@
 
 #define MOST 24
 
+static ith_status create_sampler(ith_context *c, ith_solver solver, ith_sigmas sigmas, int64_t steps, double shift,
+                                 int64_t elements, ith_sampler **out)
+{
+    const ith_scheduler scheduler = ith_scheduler_default();
+    const ith_sampling sampling = {solver, sigmas, steps, shift};
+    return ith_sampler_create(c, &scheduler, &sampling, elements, out);
+}
+
 static ith_tensor_file *open_file(const char *path)
 {
     ith_tensor_file *file = NULL;
@@ -53,7 +61,7 @@ static void replay(const ith_tensor_file *file, ith_solver solver, ith_sigmas gr
     double shift = strtod(strrchr(run, '_') + 1, NULL);
     assert_true(count <= MOST);
     ith_sampler *sampler = NULL;
-    assert_int_equal(ith_sampler_create(context, solver, grid, steps, shift, count, &sampler), ITH_OK);
+    assert_int_equal(create_sampler(context, solver, grid, steps, shift, count, &sampler), ITH_OK);
     assert_grid(sampler, find(file, run, "sigmas")->data, find(file, run, "timesteps")->data, steps);
     for (int again = 0; again < 2; again++) { /* a sampler may be used again */
         float x[MOST], v[MOST];
@@ -114,8 +122,7 @@ static void grids_are_those_of_the_golden_runs(void **state)
         ith_tensor_file *file = open_file(runs[r].path);
         ith_sampler *sampler = NULL;
         assert_int_equal(
-            ith_sampler_create(context, runs[r].solver, runs[r].grid, runs[r].steps, runs[r].shift, 1, &sampler),
-            ITH_OK);
+            create_sampler(context, runs[r].solver, runs[r].grid, runs[r].steps, runs[r].shift, 1, &sampler), ITH_OK);
         const float *timesteps = ith_tensor_file_find(file, "timesteps")->data;
         double wanted[16];
         for (int64_t i = 0; i < runs[r].steps; i++)
@@ -131,15 +138,16 @@ static void shares_are_stepped_alike(void **state)
 {
     (void)state;
     enum { COUNT = 1003, CUT = 517, STEPS = 6 };
+    const ith_scheduler scheduler = ith_scheduler_default();
     float whole[COUNT], parts[COUNT], v[COUNT];
     for (int i = 0; i < COUNT; i++)
         whole[i] = parts[i] = (float)sin(i);
     ith_sampler *all = NULL, *first = NULL, *second = NULL;
-    assert_int_equal(ith_sampler_create(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT, &all), 0);
-    assert_int_equal(ith_sampler_create(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, CUT, &first), 0);
-    assert_int_equal(ith_sampler_create(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT - CUT, &second),
-                     0);
-    assert_true(ith_context_memory(context).current_bytes >= 2 * ith_sampler_bytes(COUNT));
+    assert_int_equal(create_sampler(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT, &all), 0);
+    assert_int_equal(create_sampler(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, CUT, &first), 0);
+    assert_int_equal(create_sampler(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT - CUT, &second), 0);
+    assert_true(ith_context_memory(context).current_bytes >=
+                2 * ith_sampler_bytes(&scheduler, ITH_SOLVER_UNIPC, COUNT));
     for (int step = 0; step < STEPS; step++) {
         velocity(v, whole, 100, COUNT);
         ith_sampler_step(all, step, v, whole);
@@ -157,7 +165,7 @@ static void shares_are_stepped_alike(void **state)
 static void assert_refused(ith_solver solver, ith_sigmas grid, int64_t steps, double shift, const char *word)
 {
     ith_sampler *sampler = (ith_sampler *)context;
-    assert_int_equal(ith_sampler_create(context, solver, grid, steps, shift, 4, &sampler), ITH_ERR_ARGUMENT);
+    assert_int_equal(create_sampler(context, solver, grid, steps, shift, 4, &sampler), ITH_ERR_ARGUMENT);
     assert_null(sampler);
     assert_non_null(strstr(ith_context_error(context), word));
 }
@@ -166,7 +174,7 @@ static void nonsense_is_refused(void **state)
 {
     (void)state;
     assert_refused((ith_solver)3, ITH_SIGMAS_OFFICIAL, 4, 3, "solver number 3");
-    assert_refused(ITH_SOLVER_UNIPC, (ith_sigmas)0, 4, 3, "grid of sigmas number 0");
+    assert_refused(ITH_SOLVER_UNIPC, (ith_sigmas)0, 4, 3, "list of sigmas number 0");
     assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 0, 3, "0 steps");
     assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, -5, 3, "-5 steps");
     assert_refused(ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, 0, "shift 0");
@@ -179,7 +187,7 @@ static ith_status create(ith_context *poor, void *user)
 {
     (void)user;
     ith_sampler *sampler = NULL;
-    ith_status status = ith_sampler_create(poor, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, 3, 10, &sampler);
+    ith_status status = create_sampler(poor, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, 4, 3, 10, &sampler);
     assert_true(!status == (sampler != NULL));
     ith_sampler_destroy(poor, &sampler);
     return status;

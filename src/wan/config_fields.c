@@ -1,0 +1,81 @@
+#include "config_fields.h"
+
+#include "../files/quote.h"
+
+#include <string.h>
+
+/* In files of every kind. */
+static const ith_config_field common[] = {
+    {"_class_name", NULL, NULL},
+    {"_diffusers_version", NULL, NULL},
+    {"_name_or_path", NULL, NULL},
+    {"_use_default_values", "absent|null|[]", "the fields that it lists would have to be read as if they were absent"},
+    {"quantization_config", "absent|null", "weights must be stored as F32, F16 or BF16"},
+};
+
+/* Whether `text` is one of the words of `list`, which '|' separates. */
+static bool is_listed(const char *list, const char *text)
+{
+    size_t length = strlen(text);
+    for (const char *word = list; word; word = strchr(word, '|') ? strchr(word, '|') + 1 : NULL)
+        if (!strncmp(word, text, length) && (word[length] == '|' || !word[length]))
+            return true;
+    return false;
+}
+
+/* The list as a sentence has it, without "absent" where there is something else: "true", "null or []". */
+static ith_json_text list_text(const char *list)
+{
+    ith_json_text out = {""};
+    const char *word = !strncmp(list, "absent|", 7) ? list + 7 : list;
+    size_t used = 0;
+    for (; *word && used + 5 < sizeof out.text; word++) {
+        const char *piece = *word == '|' ? " or " : (char[]){*word, '\0'};
+        memcpy(out.text + used, piece, strlen(piece) + 1);
+        used += strlen(piece);
+    }
+    return out;
+}
+
+static ith_status check_field(ith_context *context, const ith_json *json, const ith_config_field *field)
+{
+    if (!field->only)
+        return ITH_OK;
+    ith_json_text value = ith_json_print(json, field->name);
+    if (is_listed(field->only, value.text))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s is %s; only %s is supported%s%s", ith_json_path(json),
+                    field->name, value.text, list_text(field->only).text, field->why ? ": " : "",
+                    field->why ? field->why : "");
+}
+
+static ith_status check_fields(ith_context *context, const ith_json *json, const ith_config_field *fields, size_t count)
+{
+    ith_status status = ITH_OK;
+    for (size_t i = 0; i < count && !status; i++)
+        status = check_field(context, json, &fields[i]);
+    return status;
+}
+
+static bool is_known(const ith_config_field *fields, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(fields[i].name, name))
+            return true;
+    return false;
+}
+
+ith_status ith_config_fields_check(ith_context *context, const ith_json *json, const ith_config_field *fields,
+                                   size_t count)
+{
+    const size_t common_count = sizeof common / sizeof common[0];
+    ith_status status = check_fields(context, json, common, common_count);
+    if (!status)
+        status = check_fields(context, json, fields, count);
+    const char *key = status ? NULL : ith_json_next_key(json, NULL);
+    for (; key; key = ith_json_next_key(json, key))
+        if (!is_known(common, common_count, key) && !is_known(fields, count, key))
+            ith_log(context, ITH_LOG_WARNING, "%s: %s is no field that diffusers knows there; it is left out",
+                    ith_json_path(json), ith_quote(key).text);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* What scheduler/scheduler_config.json says: the class of the scheduler and, of its fields, those that change the
+ * latents. */
+#ifndef ITH_WAN_SCHEDULER_H
+#define ITH_WAN_SCHEDULER_H
+
+#include "../base/context.h"
+
+typedef enum ith_solver { ITH_SOLVER_UNIPC = 1, ITH_SOLVER_EULER } ith_solver;
+
+#define ITH_SCHEDULER_MOST_ORDER 3
+#define ITH_SCHEDULER_MOST_UNCORRECTED 64
+
+typedef struct ith_scheduler {
+    ith_solver solver;     /* UniPCMultistepScheduler, FlowMatchEulerDiscreteScheduler */
+    double shift;          /* flow_shift, shift */
+    int64_t train_steps;   /* num_train_timesteps: a time step is sigma times this */
+    double shift_terminal; /* the last sigma before 0; 0: where the shift leaves it */
+    /* Of UniPC alone. */
+    int64_t order;      /* solver_order, 1 to ITH_SCHEDULER_MOST_ORDER */
+    bool stops_at_last; /* final_sigmas_type sigma_min: the last step stays at the last sigma */
+    int64_t uncorrected[ITH_SCHEDULER_MOST_UNCORRECTED], uncorrected_count; /* disable_corrector: steps after which x is
+                                                                               left as the predictor made it */
+} ith_scheduler;
+
+/* The scheduler of the official models: UniPC of order 2, shift 1, 1000 training steps. */
+ith_scheduler ith_scheduler_default(void);
+/* folder/scheduler_config.json. ITH_ERR_UNSUPPORTED, naming field and value, for one that is not supported. */
+ith_status ith_scheduler_read(ith_context *context, const char *folder, ith_scheduler *out);
+
+#endif

@@ -1,0 +1,246 @@
+/* Every field of a scheduler's configuration: honoured as diffusers honours it, or refused by name and value. */
+#include "support/context_fixture.h"
+#include "support/golden.h"
+#include "support/temporary.h"
+#include "wan/sampler.h"
+
+#include <ithaca/files.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOST 24
+
+static ith_status read_config(const char *text, ith_scheduler *out)
+{
+    char *folder = temporary_folder();
+    temporary_write(temporary_path(folder, "scheduler_config.json"), text, strlen(text));
+    ith_status status = ith_scheduler_read(context, folder, out);
+    temporary_remove(folder);
+    return status;
+}
+
+static const ith_tensor *find(const ith_tensor_file *file, const char *name, const char *what)
+{
+    char whole[32];
+    snprintf(whole, sizeof whole, "%.3s.%s", name, what);
+    const ith_tensor *tensor = ith_tensor_file_find(file, whole);
+    assert_non_null(tensor);
+    return tensor;
+}
+
+/* The velocity of tools/make_sampler_golden.py. */
+static void velocity(float *v, const float *x, double t, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double y = (double)x[i];
+        v[i] = (float)(0.8 * y - 0.0005 * t + y / (1 + y * y));
+    }
+}
+
+static void assert_sigmas(const ith_sampler *sampler, const ith_tensor_file *file, const char *name, const char *text,
+                          int64_t steps)
+{
+    const float *sigmas = find(file, name, "sigmas")->data;
+    const double *timesteps = find(file, name, "timesteps")->data;
+    for (int64_t i = 0; i <= steps; i++)
+        if (ith_sampler_sigmas(sampler)[i] != (double)sigmas[i])
+            fail_msg("%s: sigma %d is %.9g, not %.9g", text, (int)i, ith_sampler_sigmas(sampler)[i], (double)sigmas[i]);
+    for (int64_t i = 0; i < steps; i++)
+        if (ith_sampler_timestep(sampler, i) != timesteps[i])
+            fail_msg("%s: time step %d is %.9g, not %.9g", text, (int)i, ith_sampler_timestep(sampler, i),
+                     timesteps[i]);
+}
+
+static void replay(const ith_tensor_file *file, const char *name)
+{
+    char key[4] = {0};
+    memcpy(key, name, 3);
+    const char *text = ith_tensor_file_metadata(file, key);
+    assert_non_null(text);
+    const ith_tensor *noise = ith_tensor_file_find(file, "noise"), *trace = find(file, name, "x");
+    int64_t steps = trace->shape[0], count = trace->shape[1];
+    assert_true(count <= MOST);
+    ith_scheduler scheduler;
+    ith_sampler *sampler = NULL;
+    check(context, read_config(text, &scheduler));
+    const ith_sampling sampling = {scheduler.solver, ITH_SIGMAS_DIFFUSERS, steps, scheduler.shift};
+    check(context, ith_sampler_create(context, &scheduler, &sampling, count, &sampler));
+    assert_sigmas(sampler, file, name, text, steps);
+    for (int again = 0; again < 2; again++) { /* a sampler may be used again */
+        float x[MOST], v[MOST];
+        memcpy(x, noise->data, (size_t)count * sizeof *x);
+        for (int64_t step = 0; step < steps; step++) {
+            velocity(v, x, ith_sampler_timestep(sampler, step), count);
+            ith_sampler_step(sampler, step, v, x);
+            double error = relative_l2(x, (const float *)trace->data + step * count, count);
+            if (!(error <= 1e-6))
+                fail_msg("%s, step %d of %d: relative error %g", text, (int)step, (int)steps, error);
+        }
+    }
+    ith_sampler_destroy(context, &sampler);
+}
+
+static void fields_are_honoured_as_in_diffusers(void **state)
+{
+    (void)state;
+    ith_tensor_file *file = NULL;
+    check(context, ith_tensor_file_open(context, "golden/scheduler.safetensors", &file));
+    int cases = 0;
+    for (int64_t i = 0; i < ith_tensor_file_count(file); i++) {
+        const char *name = ith_tensor_file_at(file, i)->name;
+        if (strlen(name) == 5 && !strcmp(name + 3, ".x"))
+            replay(file, name), cases++;
+    }
+    assert_int_equal(cases, 64);
+    ith_tensor_file_close(&file);
+}
+
+typedef struct refusal {
+    const char *field, *value;
+} refusal;
+
+static void assert_refused(const char *text, const char *field, const char *value)
+{
+    ith_scheduler scheduler;
+    ith_status status = read_config(text, &scheduler);
+    const char *sentence = ith_context_error(context);
+    if (status != ITH_ERR_UNSUPPORTED && status != ITH_ERR_FORMAT)
+        fail_msg("%s: %s", text, ith_status_name(status));
+    if (!strstr(sentence, field) || !strstr(sentence, value) || !strstr(sentence, "scheduler_config.json"))
+        fail_msg("\"%s\" does not name %s, %s and the file", sentence, field, value);
+}
+
+/* A value that is no text of its own shows as itself; an expected text other than the value follows a '#'. */
+static void refuse_all(const char *base, const refusal *refusals, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char text[512], value[64];
+        snprintf(value, sizeof value, "%s", refusals[i].value);
+        char *shown = strchr(value, '#');
+        if (shown)
+            *shown++ = '\0';
+        snprintf(text, sizeof text, "{%s, \"%s\": %s}", base, refusals[i].field, value);
+        assert_refused(text, refusals[i].field, shown ? shown : value);
+    }
+}
+
+static void other_values_of_unipc_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const refusal refusals[] = {
+        {"thresholding", "true"},
+        {"thresholding", "1"},
+        {"predict_x0", "false"},
+        {"predict_x0", "null"},
+        {"solver_type", "\"bh1\""},
+        {"solver_type", "\"dpm\""},
+        {"solver_type", "null"},
+        {"solver_p", "[\"diffusers\",\"DDIMScheduler\"]"},
+        {"solver_p", "{\"a\":1}"},
+        {"use_karras_sigmas", "true"},
+        {"use_exponential_sigmas", "true"},
+        {"use_beta_sigmas", "true"},
+        {"use_dynamic_shifting", "true"},
+        {"final_sigmas_type", "\"last\""},
+        {"final_sigmas_type", "null"},
+        {"lower_order_final", "false"},
+        {"lower_order_final", "null"},
+        {"solver_order", "0"},
+        {"solver_order", "4"},
+        {"solver_order", "2.0#2"},
+        {"solver_order", "\"2\""},
+        {"disable_corrector", "[0.5]#0.5"},
+        {"disable_corrector", "true"},
+        {"disable_corrector", "0"},
+        {"shift_terminal", "1"},
+        {"shift_terminal", "-0.1"},
+        {"shift_terminal", "true"},
+        {"num_train_timesteps", "1"},
+        {"num_train_timesteps", "0"},
+        {"num_train_timesteps", "1000.0#1000"},
+        {"flow_shift", "0"},
+        {"flow_shift", "-3"},
+        {"flow_shift", "1e300#1e+300"},
+        {"flow_shift", "\"3\""},
+        {"_use_default_values", "[\"flow_shift\"]"},
+        {"quantization_config", "{\"bits\":8}"},
+    };
+    refuse_all("\"_class_name\": \"UniPCMultistepScheduler\", \"prediction_type\": \"flow_prediction\", "
+               "\"use_flow_sigmas\": true",
+               refusals, sizeof refusals / sizeof refusals[0]);
+}
+
+static void other_noise_than_a_flow_s_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const refusal predictions[] = {{"prediction_type", "\"epsilon\""},
+                                          {"prediction_type", "\"sample\""},
+                                          {"prediction_type", "\"v_prediction\""},
+                                          {"prediction_type", "null"}};
+    static const refusal sigmas[] = {{"use_flow_sigmas", "false"}, {"use_flow_sigmas", "null"}};
+#define UNIPC "\"_class_name\": \"UniPCMultistepScheduler\""
+    refuse_all(UNIPC ", \"use_flow_sigmas\": true", predictions, 4);
+    refuse_all(UNIPC ", \"prediction_type\": \"flow_prediction\"", sigmas, 2);
+    assert_refused("{" UNIPC ", \"use_flow_sigmas\": true}", "prediction_type", "absent");
+    assert_refused("{" UNIPC ", \"prediction_type\": \"flow_prediction\"}", "use_flow_sigmas", "absent");
+#undef UNIPC
+}
+
+static void other_values_of_euler_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const refusal refusals[] = {
+        {"use_dynamic_shifting", "true"},
+        {"invert_sigmas", "true"},
+        {"use_karras_sigmas", "true"},
+        {"use_exponential_sigmas", "true"},
+        {"use_beta_sigmas", "true"},
+        {"stochastic_sampling", "true"},
+        {"shift", "0"},
+        {"shift_terminal", "1.5"},
+        {"num_train_timesteps", "-5"},
+        {"_use_default_values", "[\"shift\"]"},
+    };
+    refuse_all("\"_class_name\": \"FlowMatchEulerDiscreteScheduler\"", refusals, sizeof refusals / sizeof refusals[0]);
+}
+
+static void other_classes_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"DDIMScheduler", "DPMSolverMultistepScheduler",
+                                        "FlowMatchHeunDiscreteScheduler", "FlowMatchLCMScheduler",
+                                        "UniPCMultistepSchedule"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"_class_name\": \"%s\"}", names[i]);
+        assert_refused(text, names[i], "UniPCMultistepScheduler and FlowMatchEulerDiscreteScheduler");
+    }
+    assert_refused("{}", "_class_name", "missing");
+    assert_refused("{\"_class_name\": 1}", "_class_name", "1");
+}
+
+/* What a scheduler's own file leaves to the run. */
+static void a_schedule_that_cannot_be_stepped_is_refused(void **state)
+{
+    (void)state;
+    ith_scheduler scheduler = ith_scheduler_default();
+    ith_sampler *sampler = NULL;
+    scheduler.shift_terminal = 0.25;
+    const ith_sampling one = {ITH_SOLVER_UNIPC, ITH_SIGMAS_DIFFUSERS, 1, 3};
+    assert_int_equal(ith_sampler_create(context, &scheduler, &one, 4, &sampler), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "shift_terminal 0.25"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fields_are_honoured_as_in_diffusers),
+        cmocka_unit_test(other_values_of_unipc_are_refused_by_name),
+        cmocka_unit_test(other_noise_than_a_flow_s_is_refused_by_name),
+        cmocka_unit_test(other_values_of_euler_are_refused_by_name),
+        cmocka_unit_test(other_classes_are_refused_by_name),
+        cmocka_unit_test(a_schedule_that_cannot_be_stepped_is_refused),
+    };
+    return cmocka_run_group_tests_name("scheduler", tests, context_set_up, context_tear_down);
+}
