@@ -49,7 +49,10 @@ typedef enum ith_generate_grid { ITH_GENERATE_OFFICIAL = 1, ITH_GENERATE_DIFFUSE
 typedef enum ith_generate_cfg { ITH_CFG_BATCH = 1, ITH_CFG_PARALLEL, ITH_CFG_SEQUENTIAL } ith_generate_cfg;
 typedef enum ith_generate_precision { ITH_GENERATE_F32 = 1, ITH_GENERATE_BF16 } ith_generate_precision;
 
+/* What is going on, and in which units on_progress counts it: bytes of the weights of the component that is being
+ * loaded; thousandths (ITH_PROGRESS_UNIT) of a prompt, a step, a frame. Each component begins at 0 again. */
 typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, ITH_STAGE_DECODE } ith_stage;
+#define ITH_PROGRESS_UNIT 1000
 
 typedef struct ith_generate_report {
     double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds, decode_sink_seconds;
@@ -79,11 +82,13 @@ typedef struct ith_generate_options {
     int ranks;                /* in this process; 0: 1 */
     int threads;              /* of this process, shared out to its ranks; 0: all cores */
     ith_attn_options attention;
-    /* Called from one thread at a time. progress: after every step, frame and loaded component. */
+    /* These three are called from one thread at a time, not always the same one.
+     * Progress: whenever a part is done (a tensor loaded, a part of a layer computed, a step, a frame), and about once
+     * a second in between with the numbers of before, for as long as the run is alive. */
     void (*on_progress)(void *user, ith_stage stage, int64_t done, int64_t total);
     /* A finished frame, [height, width, 3] 8-bit RGB, in order; a failure ends the call. */
     ith_status (*on_frame)(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width);
-    bool (*should_stop)(void *user); /* asked before every step and frame */
+    bool (*should_stop)(void *user); /* asked before every step and frame, and about 20 times a second in between */
     void *user;
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \

@@ -254,9 +254,14 @@ bool ith_context_interrupted(const ith_context *context)
            (context->observer && ith_observer_stops(context->observer));
 }
 
+ith_status ith_fail_interrupted(ith_context *context)
+{
+    return ith_fail(context, ITH_ERR_INTERRUPTED, "stopped on request");
+}
+
 ith_status ith_context_check(ith_context *context)
 {
-    return ith_context_interrupted(context) ? ith_fail(context, ITH_ERR_INTERRUPTED, "stopped on request") : ITH_OK;
+    return ith_context_interrupted(context) ? ith_fail_interrupted(context) : ITH_OK;
 }
 
 ith_observer *ith_context_observer(const ith_context *context)

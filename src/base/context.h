@@ -51,7 +51,9 @@ ITH_PRIVATE struct ith_trace *ith_context_set_trace(ith_context *context, struct
  * asks the context's observer. */
 ITH_PRIVATE void ith_context_interrupt(ith_context *context, bool interrupted);
 ITH_PRIVATE bool ith_context_interrupted(const ith_context *context);
-/* ITH_ERR_INTERRUPTED with the sentence "stopped on request" if it is interrupted. */
+/* ITH_ERR_INTERRUPTED, with the sentence "stopped on request". */
+ITH_PRIVATE ith_status ith_fail_interrupted(ith_context *context);
+/* The same if the context is interrupted, otherwise ITH_OK. */
 ITH_PRIVATE ith_status ith_context_check(ith_context *context);
 /* See observer.h; NULL: nobody observes. Of the context and of clones made later. */
 ITH_PRIVATE struct ith_observer *ith_context_observer(const ith_context *context);

@@ -68,6 +68,14 @@ void ith_observer_show(const ith_context *context, int stage, int64_t done, int6
     pthread_mutex_unlock(&o->lock);
 }
 
+void ith_span_show(const ith_context *context, const ith_span *span, int64_t done, int64_t count)
+{
+    if (!span || !span->total || count < 1)
+        return;
+    double share = (double)(span->end - span->begin) * ((double)done / (double)count);
+    ith_observer_show(context, span->stage, span->begin + (int64_t)share, span->total);
+}
+
 ith_status ith_observer_ask(ith_context *context)
 {
     ith_observer *o = ith_context_observer(context);

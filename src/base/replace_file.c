@@ -39,16 +39,22 @@ static int open_beside(ith_context *context, const char *path, char **temporary)
 }
 
 /* Everything written, on the disk and closed. */
-static bool fill(int file, bool to_disk, ith_write_fn write, void *user)
+static ith_status fill(ith_context *context, const char *path, int file, bool to_disk, ith_write_fn write, void *user)
 {
-    FILE *stream = fdopen(file, "w");
+    FILE *stream = file < 0 ? NULL : fdopen(file, "w");
     if (!stream) {
-        close(file);
-        return false;
+        ith_status status = refused(context, path);
+        if (file >= 0)
+            close(file);
+        return status;
     }
-    write(stream, user);
-    bool whole = fflush(stream) == 0 && !ferror(stream) && (!to_disk || fsync(file) == 0);
-    return fclose(stream) == 0 && whole;
+    ith_status status = write(stream, user);
+    bool whole = status || (fflush(stream) == 0 && !ferror(stream) && (!to_disk || fsync(file) == 0));
+    if (!whole)
+        status = refused(context, path);
+    if (fclose(stream) && !status)
+        status = refused(context, path);
+    return status;
 }
 
 ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user)
@@ -60,18 +66,18 @@ ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn
         return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is a folder", path);
     if (there && !S_ISREG(info.st_mode)) {
         int file = open(path, O_WRONLY | O_CLOEXEC);
-        return file >= 0 && fill(file, false, write, user) ? ITH_OK : refused(context, path);
+        return fill(context, path, file, false, write, user);
     }
     const char *target = there && realpath(path, behind) ? behind : path;
     char *temporary = NULL;
     int file = open_beside(context, target, &temporary);
     if (file < 0)
         return refused(context, path);
-    ith_status status = ITH_OK;
-    if (!fill(file, true, write, user) || rename(temporary, target)) {
+    ith_status status = fill(context, path, file, true, write, user);
+    if (!status && rename(temporary, target))
         status = refused(context, path);
+    if (status)
         unlink(temporary);
-    }
     ith_free(context, temporary);
     return status;
 }

@@ -6,11 +6,12 @@
 
 #include <stdio.h>
 
-/* Writes the contents; a failure to write may be left to ith_replace_file to find. */
-typedef void (*ith_write_fn)(FILE *file, void *user);
+/* Writes the contents. A failure to write may be left to ith_replace_file to find; any other ends the call of it with
+ * that status and the sentence that is recorded in the context. */
+typedef ith_status (*ith_write_fn)(FILE *file, void *user);
 
-/* Puts what `write` writes into the file at `path`, in place of what was there. A failure (ITH_ERR_IO, ITH_ERR_MEMORY)
- * leaves that as it was. What is no regular file (a device, a pipe) is written to as it stands. */
+/* Puts what `write` writes into the file at `path`, in place of what was there. A failure (ITH_ERR_IO, ITH_ERR_MEMORY,
+ * that of `write`) leaves that as it was. What is no regular file (a device, a pipe) is written to as it stands. */
 ITH_PRIVATE ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user);
 
 #endif

@@ -252,7 +252,7 @@ static void write_mark(FILE *file, const mark *m)
         write_span(file, m, row);
 }
 
-static void write_picture(FILE *file, void *user)
+static ith_status write_picture(FILE *file, void *user)
 {
     const picture *p = user;
     fprintf(file, "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"library\":\"ithaca %s\",\"lost_events\":%lld},\n",
@@ -264,6 +264,7 @@ static void write_picture(FILE *file, void *user)
             fprintf(file, ",");
     }
     fprintf(file, "\n]}\n");
+    return ITH_OK;
 }
 
 ith_status ith_trace_save(ith_context *context, const char *path)

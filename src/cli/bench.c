@@ -178,7 +178,7 @@ static void bench_free(ith_bench *bench)
 
 static int run(ith_context *context, const bench_settings *s, const char *command)
 {
-    static const ith_progress_stage stage = {"bench", "run", false};
+    static const ith_progress_stage stage = {"bench", "run", 1, ITH_LINES_TENTHS};
     ith_bench bench = {.context = context, .ranks = s->choices.ranks ? (int)s->choices.ranks : 1};
     bench.threads = s->choices.threads ? (int)s->choices.threads : omp_get_max_threads();
     bench.repeats = (int)s->repeats;

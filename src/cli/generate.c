@@ -15,8 +15,10 @@
 #define TRACE_EVENTS (1 << 18)
 
 /* In the order of ith_stage. */
-static const ith_progress_stage stages[] = {
-    {"load", "part", false}, {"text", "prompt", false}, {"denoise", "step", true}, {"decode", "frame", false}};
+static const ith_progress_stage stages[] = {{"load", NULL, 1, ITH_LINES_TIMED},
+                                            {"text", "prompt", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS},
+                                            {"denoise", "step", ITH_PROGRESS_UNIT, ITH_LINES_UNITS},
+                                            {"decode", "frame", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS}};
 
 /* ---- What the library calls ------------------------------------------------------------------------------------ */
 

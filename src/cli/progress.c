@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #define BAR_WIDTH 32
+#define REDRAW_SECONDS 0.1
+#define LINE_SECONDS 1.5 /* the run tells something once a second: a line comes every two at the latest */
 
 void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages, int stage_count, bool silent)
 {
     *progress = (ith_progress){
         .stages = stages, .stage_count = stage_count, .silent = silent, .terminal = isatty(STDERR_FILENO), .stage = -1};
-    progress->last_event = ith_cli_seconds();
+    progress->last_event = progress->last_shown = ith_cli_seconds();
 }
 
 /* "1:02:03", "4:05", "0.7 s". */
@@ -28,51 +30,110 @@ static const char *duration(double seconds, char *text, size_t bytes)
     return text;
 }
 
+typedef struct amount {
+    char text[64];
+} amount;
+
+/* "step 3/40", "1.2/28.6 GB"; of: what stands between the two. */
+static amount describe(const ith_progress_stage *stage, int64_t done, int64_t total, const char *of)
+{
+    amount a;
+    if (stage->unit)
+        snprintf(a.text, sizeof a.text, "%s %lld%s%lld", stage->unit, (long long)(done / stage->unit_size), of,
+                 (long long)(total / stage->unit_size));
+    else if (total < 1000000000)
+        snprintf(a.text, sizeof a.text, "%.1f%s%.1f MB", (double)done / 1e6, of, (double)total / 1e6);
+    else
+        snprintf(a.text, sizeof a.text, "%.2f%s%.2f GB", (double)done / 1e9, of, (double)total / 1e9);
+    return a;
+}
+
 static void show_bar(ith_progress *progress, const ith_progress_stage *stage, int64_t done, int64_t total, double left)
 {
     char bar[BAR_WIDTH + 1], time[32];
-    int64_t full = done * BAR_WIDTH / total;
+    int64_t full = (int64_t)((double)done / (double)total * BAR_WIDTH);
     for (int64_t i = 0; i < BAR_WIDTH; i++)
         bar[i] = i < full ? '=' : i == full ? '>' : ' ';
     bar[BAR_WIDTH] = '\0';
-    fprintf(stderr, "\r%-8s[%s] %s %lld/%lld, %s left\033[K", stage->name, bar, stage->unit, (long long)done,
-            (long long)total, duration(left, time, sizeof time));
     progress->bar_open = done < total;
-    if (!progress->bar_open)
-        fprintf(stderr, "\r%-8s%lld/%lld in %s\033[K\n", stage->name, (long long)done, (long long)total,
+    if (progress->bar_open)
+        fprintf(stderr, "\r%-8s[%s] %s, %.1f %%, %s left\033[K", stage->name, bar,
+                describe(stage, done, total, "/").text, 100.0 * (double)done / (double)total,
+                duration(left, time, sizeof time));
+    else
+        fprintf(stderr, "\r%-8s%s in %s\033[K\n", stage->name, describe(stage, done, total, "/").text,
                 duration(progress->last_event - progress->stage_start, time, sizeof time));
     fflush(stderr);
 }
 
-/* Of units that are many and quick ten lines are enough. */
-static void show_line(ith_progress *progress, const ith_progress_stage *stage, int64_t done, int64_t total, double left)
+static void show_line(const ith_progress_stage *stage, int64_t done, int64_t total, double left)
 {
     char time[32];
-    int64_t tenth = done * 10 / total;
-    if (!stage->slow && tenth == progress->last_tenth)
-        return;
-    progress->last_tenth = tenth;
-    fprintf(stderr, "%s: %s %lld of %lld, %s left\n", stage->name, stage->unit, (long long)done, (long long)total,
-            duration(left, time, sizeof time));
+    fprintf(stderr, "%s: %s, %.1f %%, %s left\n", stage->name, describe(stage, done, total, " of ").text,
+            100.0 * (double)done / (double)total, duration(left, time, sizeof time));
+}
+
+/* The run still works, at something that is no stage of its own. */
+static void show_waiting(ith_progress *progress, const ith_progress_stage *stage)
+{
+    char time[32];
+    progress->bar_open = progress->terminal;
+    fprintf(stderr, progress->terminal ? "\rafter %s: %s\033[K" : "after %s: %s\n", stage->name,
+            duration(ith_cli_seconds() - progress->last_event, time, sizeof time));
+    fflush(stderr);
+}
+
+/* Whether there is more to tell than a line every other second does. */
+static bool is_worth_a_line(ith_progress *progress, const ith_progress_stage *stage, int64_t done, int64_t total)
+{
+    int64_t line = progress->last_line;
+    if (stage->lines == ITH_LINES_TENTHS)
+        line = (int64_t)((double)done / (double)total * 10);
+    else if (stage->lines == ITH_LINES_UNITS)
+        line = done / stage->unit_size;
+    bool is_new = line != progress->last_line;
+    progress->last_line = line;
+    return is_new;
+}
+
+static void enter_stage(ith_progress *progress, int stage, int64_t done)
+{
+    ith_progress_end(progress);
+    progress->stage = stage;
+    progress->entered_at = done > progress->reached[stage] ? progress->reached[stage] : 0;
+    progress->stage_start = progress->last_event;
+    progress->last_line = 0;
 }
 
 void ith_progress_show(ith_progress *progress, int stage, int64_t done, int64_t total)
 {
     if (progress->silent || total < 1 || done < 0 || done > total || stage < 0 || stage >= progress->stage_count)
         return;
-    if (progress->stage != stage) {
-        ith_progress_end(progress);
-        progress->stage = stage;
-        progress->stage_start = progress->last_event;
-        progress->last_tenth = 0;
+    const ith_progress_stage *description = &progress->stages[stage];
+    double now = ith_cli_seconds(), since = now - progress->last_shown;
+    bool same = progress->stage == stage && done >= progress->done;
+    if (same && done == progress->done && done == total) {
+        if (since >= LINE_SECONDS) {
+            progress->last_shown = now;
+            show_waiting(progress, description);
+        }
+        return;
     }
-    progress->last_event = ith_cli_seconds();
-    double passed = progress->last_event - progress->stage_start;
-    double left = done ? passed * (double)(total - done) / (double)done : 0;
+    if (!same)
+        enter_stage(progress, stage, done);
+    progress->done = progress->reached[stage] = done;
+    progress->last_event = now;
+    bool due = is_worth_a_line(progress, description, done, total) ||
+               since >= (progress->terminal ? REDRAW_SECONDS : LINE_SECONDS) || (progress->terminal && done == total);
+    if (!due)
+        return;
+    progress->last_shown = now;
+    int64_t gained = done - progress->entered_at;
+    double left = gained ? (now - progress->stage_start) * (double)(total - done) / (double)gained : 0;
     if (progress->terminal)
-        show_bar(progress, &progress->stages[stage], done, total, left);
+        show_bar(progress, description, done, total, left);
     else
-        show_line(progress, &progress->stages[stage], done, total, left);
+        show_line(description, done, total, left);
 }
 
 void ith_progress_end(ith_progress *progress)

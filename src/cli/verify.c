@@ -62,7 +62,7 @@ static const char doc[] =
     "single says whether a ulysses plan has the very bits of a single rank; all plans are executed twice and must "
     "repeat theirs. The exit status is 1 if any plan fails.";
 
-static const ith_progress_stage stage = {"verify", "plan", false};
+static const ith_progress_stage stage = {"verify", "plan", 1, ITH_LINES_TENTHS};
 
 static void describe(const verify_settings *s, int64_t seq, ith_verify *v)
 {

@@ -59,6 +59,10 @@ static ith_status pack(ith_context *context, ith_conv *conv, const void *weight,
         return ITH_ERR_MEMORY;
     ith_status status = ITH_OK;
     for (int64_t newest = 0; newest < s->frames && !status; newest++) {
+        if (ith_context_interrupted(context)) {
+            ith_free(context, turned);
+            return ith_fail_interrupted(context);
+        }
         turn_taps(conv, weight, type, newest, turned);
         status = ith_onednn_pack(conv->op, turned, conv->packed + newest * bytes, &conv->weights[newest]);
     }
@@ -153,6 +157,8 @@ ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, 
     if (newest < 0 || newest >= s->frames)
         return ith_fail(context, ITH_ERR_ARGUMENT, "slot %lld of a ring of %lld frames", (long long)newest,
                         (long long)s->frames);
+    if (ith_context_interrupted(context))
+        return ith_fail_interrupted(context);
     if (ith_onednn_run(&conv->lane, ring, conv->weights[newest], conv->bias, dst, scratch))
         return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not compute a convolution of %lld to %lld channels",
                         (long long)s->in, (long long)s->out);

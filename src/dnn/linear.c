@@ -39,6 +39,8 @@ struct ith_linear {
     float *bias;                  /* [out], zero where there is none */
 };
 
+enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 }; /* what became of a thread's part; of a call, all bits that were set */
+
 /* As wide as the cache allows, all of about the same width. */
 static int64_t block_columns(int64_t in, int64_t out, ith_precision precision)
 {
@@ -82,19 +84,24 @@ static ith_status pack_blocks(ith_context *context, ith_linear *linear, const vo
     char *plain = ith_alloc(context, threads, plain_bytes, "weights being packed");
     if (!plain)
         return ITH_ERR_MEMORY;
-    int failed = 0;
-#pragma omp parallel for schedule(static) num_threads(threads) reduction(| : failed)
+    int outcome = DONE;
+#pragma omp parallel for schedule(static) num_threads(threads) reduction(| : outcome)
     for (int64_t i = 0; i < linear->blocks; i++) {
+        if (outcome || ith_context_interrupted(context)) {
+            outcome |= INTERRUPTED;
+            continue;
+        }
         int64_t begin = i * linear->block, count = ith_min64(linear->block, linear->out - begin);
         char *mine = plain + omp_get_thread_num() * plain_bytes;
         const void *rows = plain_block(linear, weight, type, begin, count, mine, (float *)(mine + wide_bytes));
-        failed |= ith_onednn_pack(op_of(linear, i), rows, linear->packed + i * linear->block_bytes,
-                                  &linear->weights[i]) != ITH_OK;
+        if (ith_onednn_pack(op_of(linear, i), rows, linear->packed + i * linear->block_bytes, &linear->weights[i]))
+            outcome |= FAILED;
     }
     ith_free(context, plain);
-    return failed ? ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not pack the weights of a %lld to %lld layer",
-                             (long long)linear->in, (long long)linear->out)
-                  : ITH_OK;
+    if (outcome & FAILED)
+        return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not pack the weights of a %lld to %lld layer",
+                        (long long)linear->in, (long long)linear->out);
+    return outcome ? ith_fail_interrupted(context) : ITH_OK;
 }
 
 static ith_status create_ops(ith_context *context, ith_linear *linear)
@@ -193,6 +200,7 @@ int64_t ith_linear_bytes(int64_t in, int64_t out, ith_precision precision)
 
 /* One call: what all of its threads look at. */
 typedef struct run {
+    const ith_context *context;
     const ith_linear *linear;
     const ith_rowops *rowops;
     int64_t rows, x_stride, y_stride;
@@ -253,14 +261,12 @@ static ith_status run_unit(const run *r, int64_t block, int64_t tile, ith_onednn
 }
 
 /* One thread's part. Every thread passes every work-sharing loop, whatever failed. */
-static bool run_share(const run *r)
+static int run_share(const run *r)
 {
     const ith_linear *l = r->linear;
     char *scratch = r->private + omp_get_thread_num() * r->private_bytes;
     ith_onednn_lane lanes[2] = {0};
-    bool failed = ith_onednn_lane_open(l->whole, &lanes[0]) != ITH_OK;
-    if (l->last)
-        failed |= ith_onednn_lane_open(l->last, &lanes[1]) != ITH_OK;
+    int outcome = ith_onednn_lane_open(l->whole, &lanes[0]) || (l->last && ith_onednn_lane_open(l->last, &lanes[1]));
     int64_t tiles = ith_div_up(r->rows, TILE_ROWS);
     for (int64_t first = 0; first < tiles; first += r->panel_tiles) {
         int64_t count = ith_min64(r->panel_tiles, tiles - first);
@@ -270,12 +276,14 @@ static bool run_share(const run *r)
                 pack_tile(r, tile);
 #pragma omp for schedule(static)
         for (int64_t unit = 0; unit < count * l->blocks; unit++)
-            if (!failed)
-                failed = run_unit(r, unit / count, first + unit % count, lanes, scratch) != ITH_OK;
+            if (!outcome && ith_context_interrupted(r->context))
+                outcome = INTERRUPTED;
+            else if (!outcome && run_unit(r, unit / count, first + unit % count, lanes, scratch))
+                outcome = FAILED;
     }
     ith_onednn_lane_close(&lanes[0]);
     ith_onednn_lane_close(&lanes[1]);
-    return failed;
+    return outcome;
 }
 
 static ith_status plan_run(ith_context *context, int threads, run *r)
@@ -298,7 +306,8 @@ ith_status ith_linear_run(ith_context *context, const ith_linear *linear, int64_
 {
     if (rows < 1)
         return ITH_OK;
-    run r = {.linear = linear,
+    run r = {.context = context,
+             .linear = linear,
              .rowops = ith_rowops_choose(ith_context_cpu(context)),
              .rows = rows,
              .x = x,
@@ -309,11 +318,12 @@ ith_status ith_linear_run(ith_context *context, const ith_linear *linear, int64_
     ith_status status = plan_run(context, threads, &r);
     if (status)
         return status;
-    bool failed = false;
-#pragma omp parallel num_threads(threads) reduction(|| : failed)
-    failed = run_share(&r);
+    int outcome = DONE;
+#pragma omp parallel num_threads(threads) reduction(| : outcome)
+    outcome = run_share(&r);
     ith_free(context, r.panel);
-    return failed ? ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not compute %lld rows of a %lld to %lld layer",
-                             (long long)rows, (long long)linear->in, (long long)linear->out)
-                  : ITH_OK;
+    if (outcome & FAILED)
+        return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not compute %lld rows of a %lld to %lld layer",
+                        (long long)rows, (long long)linear->in, (long long)linear->out);
+    return outcome ? ith_fail_interrupted(context) : ITH_OK;
 }

@@ -15,7 +15,8 @@ ITH_PRIVATE ith_status ith_linear_create(ith_context *context, int64_t in, int64
 ITH_PRIVATE void ith_linear_destroy(ith_context *context, ith_linear **linear);
 
 /* rows x in -> rows x out, by the calling thread's OpenMP team. Strides in elements from one row to the next. Safe from
- * several threads (ranks) at once; any OpenMP team size. y may not overlap x. */
+ * several threads (ranks) at once; any OpenMP team size. y may not overlap x. ITH_ERR_INTERRUPTED soon after the
+ * context is interrupted: y is then unfinished. */
 ITH_PRIVATE ith_status ith_linear_run(ith_context *context, const ith_linear *linear, int64_t rows, const float *x,
                                       int64_t x_stride, float *y, int64_t y_stride);
 

@@ -1,12 +1,16 @@
 /* A regular file mapped into memory for reading. */
 #include "mapping.h"
 
+#include "../base/size.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define PIECE_BYTES ((int64_t)1 << 20)
 
 static ith_status map(ith_context *context, const char *path, int file, ith_mapping *out)
 {
@@ -44,6 +48,14 @@ void ith_mapping_close(ith_mapping *mapping)
     if (mapping->data)
         munmap((void *)(uintptr_t)mapping->data, (size_t)mapping->bytes);
     *mapping = (ith_mapping){NULL, 0};
+}
+
+ith_status ith_mapping_copy(ith_context *context, void *to, const void *from, int64_t bytes)
+{
+    ith_status status = ITH_OK;
+    for (int64_t done = 0; done < bytes && !(status = ith_context_check(context)); done += PIECE_BYTES)
+        memcpy((char *)to + done, (const char *)from + done, (size_t)ith_min64(PIECE_BYTES, bytes - done));
+    return status;
 }
 
 void ith_mapping_drop(const void *data, int64_t bytes)

@@ -1,6 +1,8 @@
 /* A component's tensors over one file or several, and the account of which have been taken. */
 #include "store.h"
 
+#include "../base/observer.h"
+#include "../base/size.h"
 #include "json.h"
 #include "mapping.h"
 #include "quote.h"
@@ -30,6 +32,8 @@ struct ith_store {
     int64_t shard_count;
     store_entry *entries; /* by name */
     int64_t entry_count;
+    ith_span shown; /* bytes of all tensors */
+    int64_t used_bytes;
 };
 
 static int entry_by_name(const void *a, const void *b)
@@ -246,6 +250,24 @@ void ith_store_close(ith_store **store)
     *store = NULL;
 }
 
+/* ---- Progress -------------------------------------------------------------------------------------------------- */
+
+void ith_store_show(ith_store *store, int stage)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < store->entry_count; i++)
+        bytes += store->entries[i].tensor.bytes;
+    store->shown = (ith_span){.stage = stage, .end = bytes, .total = bytes};
+    ith_span_show(store->context, &store->shown, 0, 1);
+}
+
+/* What is taken twice is not shown as more than everything. */
+static void use_bytes(ith_store *store, int64_t bytes)
+{
+    store->used_bytes = ith_min64(store->used_bytes + bytes, store->shown.total);
+    ith_span_show(store->context, &store->shown, store->used_bytes, store->shown.total);
+}
+
 /* ---- Taking ---------------------------------------------------------------------------------------------------- */
 
 bool ith_store_has(const ith_store *store, const char *name)
@@ -294,7 +316,9 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
         entry->copy = ith_alloc(context, tensor->bytes, 1, name);
         if (!entry->copy)
             return ITH_ERR_MEMORY;
-        tensor->data = memcpy(entry->copy, tensor->data, (size_t)tensor->bytes);
+        if ((status = ith_mapping_copy(context, entry->copy, tensor->data, tensor->bytes)))
+            return status;
+        tensor->data = entry->copy;
     }
     entry->taken = true;
     *out = tensor;
@@ -333,14 +357,17 @@ void ith_store_release(ith_store *store, const ith_tensor *tensor)
     ith_free(store->context, entry->copy);
     entry->copy = NULL;
     entry->tensor.data = origin->data;
+    use_bytes(store, origin->bytes);
 }
 
 void ith_store_skip(ith_store *store, const char *prefix)
 {
     size_t length = strlen(prefix);
     for (int64_t i = 0; i < store->entry_count; i++)
-        if (!strncmp(store->entries[i].tensor.name, prefix, length))
+        if (!strncmp(store->entries[i].tensor.name, prefix, length)) {
             store->entries[i].taken = true;
+            use_bytes(store, store->entries[i].tensor.bytes);
+        }
 }
 
 ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store)
@@ -352,8 +379,10 @@ ith_status ith_store_check_all_taken(ith_context *context, const ith_store *stor
             first = first ? first : &store->entries[i];
             count++;
         }
-    if (!first)
+    if (!first) {
+        ith_span_show(context, &store->shown, 1, 1);
         return ITH_OK;
+    }
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
                     "%s: tensor '%s' is unknown (%lld such): this is another kind of model than its configuration says",
                     store->shards[first->shard].path, ith_quote(first->tensor.name).text, (long long)count);

@@ -14,6 +14,9 @@ typedef struct ith_store ith_store;
  * path separators; each tensor where the index says, and nowhere else; no tensor that the index does not name). */
 ITH_PRIVATE ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store **out);
 ITH_PRIVATE void ith_store_close(ith_store **store);
+/* From now on the context's observer is shown, as progress of that stage, how many bytes of the tensors have been
+ * released or skipped, and all when all are taken. */
+ITH_PRIVATE void ith_store_show(ith_store *store, int stage);
 
 /* Whether a tensor of that name is there; does not take it. */
 ITH_PRIVATE bool ith_store_has(const ith_store *store, const char *name);

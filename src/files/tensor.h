@@ -23,4 +23,8 @@ typedef struct ith_shape_text {
 } ith_shape_text;
 ITH_PRIVATE ith_shape_text ith_shape_print(int dims, const int64_t *shape);
 
+/* ith_tensor_file_write that may be interrupted: ITH_ERR_INTERRUPTED, and the name is what it was before. */
+ITH_PRIVATE ith_status ith_tensor_file_write_stoppable(ith_context *context, const char *path,
+                                                       const ith_tensor *tensors, int64_t tensor_count);
+
 #endif

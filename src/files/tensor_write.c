@@ -8,8 +8,10 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DATA_ALIGNMENT 8
+#define PIECE_BYTES ((int64_t)4 << 20) /* written together; a fraction of a second on a slow disk */
 
 /* ---- The header ------------------------------------------------------------------------------------------------ */
 
@@ -135,6 +137,7 @@ static ith_status header_make(ith_context *context, const char *path, const ith_
 /* ---- The file -------------------------------------------------------------------------------------------------- */
 
 typedef struct contents {
+    ith_context *context; /* NULL: cannot be interrupted */
     const char *header;
     int64_t header_bytes;
     const ith_tensor *const *order;
@@ -142,19 +145,24 @@ typedef struct contents {
 } contents;
 
 /* An ith_write_fn: stops at the first failure, so that errno stays its reason. */
-static void write_contents(FILE *file, void *user)
+static ith_status write_contents(FILE *file, void *user)
 {
     const contents *c = user;
     bool done = fwrite(c->header, 1, (size_t)c->header_bytes, file) == (size_t)c->header_bytes;
-    for (int64_t i = 0; done && i < c->count; i++) {
-        size_t bytes = (size_t)c->order[i]->bytes;
-        done = !bytes || fwrite(c->order[i]->data, 1, bytes, file) == bytes;
-    }
+    for (int64_t i = 0; done && i < c->count; i++)
+        for (int64_t from = 0; done && from < c->order[i]->bytes; from += PIECE_BYTES) {
+            size_t bytes = (size_t)ith_min64(PIECE_BYTES, c->order[i]->bytes - from);
+            if (c->context && ith_context_interrupted(c->context))
+                return ith_fail_interrupted(c->context);
+            done = fwrite((const char *)c->order[i]->data + from, 1, bytes, file) == bytes;
+            if (done && c->context) /* so that little is left to wait for at the end; it fails for a pipe */
+                fdatasync(fileno(file));
+        }
+    return ITH_OK;
 }
 
-ith_status ith_tensor_file_write(ith_context *context, const char *path, const ith_tensor *tensors,
-                                 int64_t tensor_count, const char *const *keys, const char *const *values,
-                                 int64_t pair_count)
+static ith_status write_file(ith_context *context, const char *path, const ith_tensor *tensors, int64_t tensor_count,
+                             const char *const *keys, const char *const *values, int64_t pair_count, bool stoppable)
 {
     for (int64_t i = 0; i < tensor_count; i++) {
         ith_status status = check_tensor(context, path, &tensors[i]);
@@ -169,10 +177,23 @@ ith_status ith_tensor_file_write(ith_context *context, const char *path, const i
     order_by_element(tensors, tensor_count, order);
     ith_status status =
         header_make(context, path, order, tensor_count, keys, values, pair_count, &header, &header_bytes);
+    contents all = {stoppable ? context : NULL, header, header_bytes, order, tensor_count};
     if (!status)
-        status =
-            ith_replace_file(context, path, write_contents, &(contents){header, header_bytes, order, tensor_count});
+        status = ith_replace_file(context, path, write_contents, &all);
     ith_free(context, header);
     ith_free(context, order);
     return status;
+}
+
+ith_status ith_tensor_file_write(ith_context *context, const char *path, const ith_tensor *tensors,
+                                 int64_t tensor_count, const char *const *keys, const char *const *values,
+                                 int64_t pair_count)
+{
+    return write_file(context, path, tensors, tensor_count, keys, values, pair_count, false);
+}
+
+ith_status ith_tensor_file_write_stoppable(ith_context *context, const char *path, const ith_tensor *tensors,
+                                           int64_t tensor_count)
+{
+    return write_file(context, path, tensors, tensor_count, NULL, NULL, 0, true);
 }

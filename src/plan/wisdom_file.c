@@ -63,7 +63,7 @@ typedef struct wisdom_copy {
     ith_wisdom wisdom;
 } wisdom_copy;
 
-static void write_wisdom(FILE *file, void *user)
+static ith_status write_wisdom(FILE *file, void *user)
 {
     const wisdom_copy *copy = user;
     const ith_wisdom_entry *entry;
@@ -78,6 +78,7 @@ static void write_wisdom(FILE *file, void *user)
         fputc('\n', file);
     }
     fputs("end\n", file);
+    return ITH_OK;
 }
 
 static ith_status check_arguments(ith_context *context, const char *path)

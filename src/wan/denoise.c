@@ -10,6 +10,7 @@
 
 #include "../base/clock.h"
 #include "../base/context.h"
+#include "../base/observer.h"
 #include "../base/trace.h"
 #include "../comm/comm.h"
 
@@ -82,6 +83,18 @@ static int64_t share_numbers(const worker *w)
     return w->share->count * w->phase->width;
 }
 
+/* One of `count` passes of the step is next. */
+static void show_pass(worker *w, int64_t step, int pass, int count)
+{
+    int64_t begin = step * ITH_PROGRESS_UNIT, steps = w->phase->job->options->steps;
+    ith_span span = {.stage = ITH_STAGE_DENOISE,
+                     .begin = begin + ITH_PROGRESS_UNIT * pass / count,
+                     .end = begin + ITH_PROGRESS_UNIT * (pass + 1) / count,
+                     .total = steps * ITH_PROGRESS_UNIT};
+    if (!w->comm->rank)
+        ith_dit_run_show(w->run, &span);
+}
+
 /* Both branches as one batch of two. */
 static ith_status forward_batch(worker *w, float t)
 {
@@ -93,10 +106,11 @@ static ith_status forward_batch(worker *w, float t)
 }
 
 /* One branch after the other, in the same buffers. */
-static ith_status forward_in_turn(worker *w, float t, int branches)
+static ith_status forward_in_turn(worker *w, int64_t step, float t, int branches)
 {
     ith_status status = ITH_OK;
     for (int branch = 0; branch < branches && !status; branch++) {
+        show_pass(w, step, branch, branches);
         ith_dit_run_set_text(w->run, w->phase->text[branch]);
         status = ith_dit_forward(w->context, w->run, w->share->x, &t, w->velocity + branch * share_numbers(w));
     }
@@ -122,14 +136,16 @@ static ith_status forward_side_by_side(worker *w, float t)
     return ith_comm_exchange(w->comm, &send, 1, &receive, 1);
 }
 
-static ith_status forward(worker *w, float t)
+static ith_status forward(worker *w, int64_t step)
 {
     int branches = w->phase->guidance > 1 ? 2 : 1;
+    float t = (float)ith_sampler_timestep(w->share->sampler, step);
+    show_pass(w, step, 0, 1);
     if (w->half && branches == 2)
         return forward_side_by_side(w, t);
     if (w->phase->shape.batch == branches)
         return forward_batch(w, t);
-    return forward_in_turn(w, t, branches);
+    return forward_in_turn(w, step, t, branches);
 }
 
 /* v = u + g (c - u), into the first half of velocity. */
@@ -184,22 +200,18 @@ static void keep_for_dump(const worker *w, int64_t step)
 }
 
 /* Rank 0 asks the caller; the others learn of it when all agree. */
-static ith_status ask_to_go_on(worker *w, int64_t step)
+static ith_status ask_to_go_on(worker *w)
 {
-    const ith_generate_options *options = w->phase->job->options;
-    if (w->comm->rank || !options->should_stop || !options->should_stop(options->user))
-        return ITH_OK;
-    return ith_fail(w->context, ITH_ERR_INTERRUPTED, "stopped before denoising step %lld of %lld", (long long)step + 1,
-                    (long long)options->steps);
+    return w->comm->rank ? ith_context_check(w->context) : ith_observer_ask(w->context);
 }
 
 static ith_status take_step(worker *w, int64_t step)
 {
     phase *p = w->phase;
-    ith_status status = ith_comm_agree(w->comm, ask_to_go_on(w, step));
+    ith_status status = ith_comm_agree(w->comm, ask_to_go_on(w));
+    if (!status)
+        status = forward(w, step);
     if (status)
-        return status;
-    if ((status = forward(w, (float)ith_sampler_timestep(w->share->sampler, step))))
         return status;
     guide(w);
     ith_sampler_step(w->share->sampler, step, w->velocity, w->share->x);
@@ -212,8 +224,8 @@ static ith_status take_step(worker *w, int64_t step)
     if (p->job->dump)
         keep_for_dump(w, step);
     p->job->report->steps_done = step + 1;
-    if (p->job->options->on_progress)
-        p->job->options->on_progress(p->job->options->user, ITH_STAGE_DENOISE, step + 1, p->job->options->steps);
+    ith_observer_show(w->context, ITH_STAGE_DENOISE, (step + 1) * ITH_PROGRESS_UNIT,
+                      p->job->options->steps * ITH_PROGRESS_UNIT);
     return ITH_OK;
 }
 
@@ -275,6 +287,9 @@ static ith_status denoise_rank(ith_context *context, ith_comm *comm, void *user)
     for (int64_t step = p->first_step; step < p->end_step && !status; step++) {
         double traced = ith_trace_begin(context);
         status = take_step(&w, step);
+        if (status == ITH_ERR_INTERRUPTED)
+            ith_fail_in(context, status, "denoising step %lld of %lld", (long long)step + 1,
+                        (long long)p->job->options->steps);
         ith_trace_end(context, traced, "step", "compute");
     }
     worker_close(&w);
@@ -291,6 +306,8 @@ static ith_status load_expert(ith_context *context, phase *p)
     char *path = ith_model_path(context, job->model, folders[p->expert]);
     ith_status status = path ? ith_dit_load(context, path, job->precision, &p->dit) : ITH_ERR_MEMORY;
     ith_free(context, path);
+    if (status == ITH_ERR_INTERRUPTED)
+        ith_fail_in(context, status, "loading the %s", folders[p->expert]);
     ith_trace_end(context, traced, "load transformer", "load");
     job->report->load_seconds += ith_clock_seconds() - start;
     if (status)
@@ -303,6 +320,8 @@ static ith_status load_expert(ith_context *context, phase *p)
         for (int branch = 0; branch < branches && !status; branch++)
             status =
                 ith_dit_text_create(context, p->dit, 1, &job->text[branch], &job->text_count[branch], &p->text[branch]);
+    if (status == ITH_ERR_INTERRUPTED)
+        ith_fail_in(context, status, "making the prompts' keys");
     ith_trace_end(context, traced, "text keys", "compute");
     job->report->text_seconds += ith_clock_seconds() - start;
     return status;

@@ -12,6 +12,7 @@
 
 #include <ithaca/ithaca.h>
 
+#include "../base/observer.h"
 #include "../dnn/precision.h"
 
 #define ITH_DIT_TEXT_LEN 512 /* rows that the reference pads a prompt to */
@@ -64,11 +65,15 @@ void ith_dit_run_free(ith_context *context, ith_dit_run **run);
 /* Another text of the same expert, for the calls that follow: as many entries as the shape's batch, none of more rows
  * than the shape's longest_text. */
 void ith_dit_run_set_text(ith_dit_run *run, const ith_dit_text *text);
+/* Where the next passes stand in the work as a whole, shown to the context's observer part by part of every layer;
+ * nothing is shown until it is called, or with a span of zeros. */
+void ith_dit_run_show(ith_dit_run *run, const ith_span *span);
 /* The self-attention's plan. */
 const ith_plan *ith_dit_run_plan(const ith_dit_run *run);
 
 /* Collective. tokens [batch, S share, in_channels * 4] and out [batch, S share, out_channels * 4], a token's numbers in
- * the order (channel, patch row, patch column) on the way in AND out. t [batch]: the time step each entry is given. */
+ * the order (channel, patch row, patch column) on the way in AND out. t [batch]: the time step each entry is given.
+ * ITH_ERR_INTERRUPTED names the layer. */
 ith_status ith_dit_forward(ith_context *context, ith_dit_run *run, const float *tokens, const float *t, float *out);
 
 /* Shows stages' outputs as they are computed, for tests: rows [first, first + count) of [batch * S share, width], or of

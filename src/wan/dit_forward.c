@@ -299,17 +299,50 @@ static ith_status attend_text(const pass *p)
     return attend(p, "cross attention", run->cross_plan, &t);
 }
 
+#define LAYER_PARTS 5
+
+/* One part more is left for what follows the layers: a pass that is shown as whole is whole. */
+static void show_part(const pass *p, int part, ith_status status)
+{
+    if (!status)
+        ith_span_show(p->context, &p->run->shown, p->layer * LAYER_PARTS + part,
+                      p->run->dit->config.layers * LAYER_PARTS + 1);
+}
+
 static ith_status run_layer(const pass *p)
 {
     modulate(p, p->block->modulation, ITH_DIT_MODULATIONS, p->run->e0, false);
     ith_status status = for_chunks(p, "qkv", before_self);
+    show_part(p, 1, status);
     if (!status)
         status = attend_self(p);
+    show_part(p, 2, status);
     if (!status)
         status = for_chunks(p, "project", after_self);
+    show_part(p, 3, status);
     if (!status)
         status = attend_text(p);
-    return status ? status : for_chunks(p, "ffn", after_cross);
+    show_part(p, 4, status);
+    if (!status)
+        status = for_chunks(p, "ffn", after_cross);
+    show_part(p, LAYER_PARTS, status);
+    return status;
+}
+
+static ith_status run_layers(pass *p)
+{
+    const ith_dit *dit = p->run->dit;
+    ith_status status = ITH_OK;
+    for (p->layer = 0; p->layer < dit->config.layers && !status; p->layer++) {
+        p->block = &dit->blocks[p->layer];
+        double traced = ith_trace_begin(p->context);
+        status = run_layer(p);
+        ith_trace_end(p->context, traced, "block", "compute");
+        if (status == ITH_ERR_INTERRUPTED)
+            ith_fail(p->context, status, "stopped in layer %lld of %lld", (long long)p->layer + 1,
+                     (long long)dit->config.layers);
+    }
+    return status;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
@@ -344,11 +377,6 @@ ith_status ith_dit_forward(ith_context *context, ith_dit_run *run, const float *
     if (status)
         return status;
     show(&p, "patch_embedding", run->x, 0, run->rows, p.dim);
-    for (p.layer = 0; p.layer < dit->config.layers && !status; p.layer++) {
-        p.block = &dit->blocks[p.layer];
-        double traced = ith_trace_begin(context);
-        status = run_layer(&p);
-        ith_trace_end(context, traced, "block", "compute");
-    }
+    status = run_layers(&p);
     return status ? status : run_head(&p, out);
 }

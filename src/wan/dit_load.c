@@ -4,14 +4,18 @@
  * patch column). */
 #include "../base/context.h"
 #include "../base/dtype.h"
+#include "../base/size.h"
 #include "../files/store.h"
 #include "dit_weights.h"
+
+#include <ithaca/wan.h>
 
 #include <stdio.h>
 #include <string.h>
 
 #define STEM "diffusion_pytorch_model"
-#define PATCH 4 /* numbers of one channel in a token */
+#define PATCH 4                   /* numbers of one channel in a token */
+#define COPIED_TOGETHER (1 << 18) /* numbers */
 
 typedef struct loader {
     ith_context *context;
@@ -66,6 +70,22 @@ static ith_status load_linear(loader *l, const char *module, int64_t in, int64_t
     return load_linear_shaped(l, module, 2, shape, in, precision, out);
 }
 
+/* As it is, or as f32. A piece at a time: it may have to come from a slow disk. */
+static ith_status copy_weight(ith_context *context, char *to, ith_dtype type, const ith_tensor *weight, int64_t count)
+{
+    const char *from = weight->data;
+    int64_t from_bytes = ith_dtype_bytes(weight->dtype), to_bytes = ith_dtype_bytes(type);
+    ith_status status = ITH_OK;
+    for (int64_t done = 0; done < count && !(status = ith_context_check(context)); done += COPIED_TOGETHER) {
+        int64_t part = ith_min64(COPIED_TOGETHER, count - done);
+        if (weight->dtype == type)
+            memcpy(to + done * to_bytes, from + done * from_bytes, (size_t)(part * to_bytes));
+        else
+            ith_to_f32((float *)(void *)(to + done * to_bytes), from + done * from_bytes, weight->dtype, part);
+    }
+    return status;
+}
+
 /* The weights of up to three modules above one another, in their own type if that is one, otherwise in f32. */
 static ith_status stack_weights(loader *l, const ith_tensor *const *weights, int count, ith_dtype *type, void **out)
 {
@@ -79,12 +99,10 @@ static ith_status stack_weights(loader *l, const ith_tensor *const *weights, int
     *out = stack;
     if (!stack)
         return ITH_ERR_MEMORY;
-    for (int i = 0; i < count; i++)
-        if (weights[i]->dtype == *type)
-            memcpy(stack + i * bytes, weights[i]->data, (size_t)bytes);
-        else
-            ith_to_f32((float *)(void *)(stack + i * bytes), weights[i]->data, weights[i]->dtype, elements);
-    return ITH_OK;
+    ith_status status = ITH_OK;
+    for (int i = 0; i < count && !status; i++)
+        status = copy_weight(l->context, stack + i * bytes, *type, weights[i], elements);
+    return status;
 }
 
 /* modules[i]: dim to dim each; one layer of dim to count dim. */
@@ -223,6 +241,8 @@ static ith_status load_all(ith_context *context, const char *folder, bool looks_
         return status;
     loader l = {.context = context, .dit = dit, .looks_only = looks_only};
     status = ith_store_open(context, folder, STEM, &l.store);
+    if (!status && !looks_only)
+        ith_store_show(l.store, ITH_STAGE_LOAD);
     if (!status)
         status = load_outside(&l, dit);
     if (!status) {

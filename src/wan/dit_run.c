@@ -10,6 +10,7 @@
 #include "settled_plan.h"
 
 #include <math.h>
+#include <string.h>
 
 static ith_status check_shape(ith_context *context, const ith_dit_shape *s, const ith_dit_text *text)
 {
@@ -57,10 +58,12 @@ static ith_status allocate(ith_context *context, ith_dit_run *run)
         {(void **)&run->padded_bias, batch * run->keys, f32, "a text's padded key bias"},
     };
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
-        *buffers[i].pointer = ith_alloc_zero(context, buffers[i].count, buffers[i].bytes, buffers[i].what);
+        *buffers[i].pointer = ith_alloc(context, buffers[i].count, buffers[i].bytes, buffers[i].what);
         if (!*buffers[i].pointer)
             return ITH_ERR_MEMORY;
     }
+    /* Behind a shorter text; everything else is written before it is read. */
+    memset(run->padded, 0, (size_t)(batch * run->keys * 2 * c->dim * element));
     return ITH_OK;
 }
 
@@ -194,6 +197,11 @@ void ith_dit_run_set_text(ith_dit_run *run, const ith_dit_text *text)
     for (int64_t b = 0; b < ith_min64(run->shape.batch, text->batch); b++)
         for (int64_t key = 0; key < run->keys; key++)
             run->padded_bias[b * run->keys + key] = key < text->keys ? text->key_bias[b * text->keys + key] : -INFINITY;
+}
+
+void ith_dit_run_show(ith_dit_run *run, const ith_span *span)
+{
+    run->shown = *span;
 }
 
 const ith_plan *ith_dit_run_plan(const ith_dit_run *run)

@@ -31,6 +31,7 @@ struct ith_dit_run {
     float *modulation;      /* [batch, 6, dim] of the layer, [batch, 2, dim] of the head */
     void *padded;           /* [batch, keys, 2 dim]: a layer of a text with fewer keys than the plan */
     float *padded_bias;     /* [batch, keys] of that text */
+    ith_span shown;
     ith_dit_watch_fn watch;
     void *watch_user;
 };

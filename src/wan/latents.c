@@ -4,6 +4,7 @@
 #include "../base/context.h"
 #include "../base/dtype.h"
 #include "../base/size.h"
+#include "../files/tensor.h"
 
 #include <string.h>
 
@@ -157,5 +158,6 @@ ith_status ith_dump_write(ith_context *context, const char *path, const ith_dump
     frames->shape[0] = dump->frames_done, frames->shape[1] = dump->height;
     frames->shape[2] = dump->width, frames->shape[3] = 3;
     frames->bytes = dump->frames_done * dump->height * dump->width * 3;
-    return ith_tensor_file_write(context, path, tensors, 4, NULL, NULL, 0);
+    ith_status status = ith_tensor_file_write_stoppable(context, path, tensors, 4);
+    return status == ITH_ERR_INTERRUPTED ? ith_fail_in(context, status, "writing %s", path) : status;
 }

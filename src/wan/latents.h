@@ -31,7 +31,7 @@ typedef struct ith_dump {
 ith_status ith_dump_create(ith_context *context, const ith_latent_size *size, int64_t steps, int64_t frames,
                            int64_t height, int64_t width, ith_dump **out);
 void ith_dump_free(ith_context *context, ith_dump **dump);
-/* noise, latents [steps done, ...], final and frames, as far as they were made. */
+/* noise, latents [steps done, ...], final and frames, as far as they were made. May be interrupted. */
 ith_status ith_dump_write(ith_context *context, const char *path, const ith_dump *dump);
 
 #endif

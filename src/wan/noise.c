@@ -1,7 +1,11 @@
 /* Philox 4x32-10 and Box-Muller (noise.h). */
 #include "noise.h"
 
+#include "../base/size.h"
+
 #include <math.h>
+
+#define MADE_TOGETHER (1 << 16) /* a few milliseconds */
 
 void ith_noise_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
@@ -75,4 +79,12 @@ void ith_noise_normal(uint64_t seed, int64_t begin, int64_t count, float *noise)
             normal_block(seed, (uint64_t)i / 4, four);
         noise[i - begin] = four[i % 4];
     }
+}
+
+ith_status ith_noise_make(ith_context *context, uint64_t seed, int64_t begin, int64_t count, float *noise)
+{
+    ith_status status = ITH_OK;
+    for (int64_t done = 0; done < count && !(status = ith_context_check(context)); done += MADE_TOGETHER)
+        ith_noise_normal(seed, begin + done, ith_min64(MADE_TOGETHER, count - done), noise + done);
+    return status;
 }

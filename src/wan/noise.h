@@ -11,10 +11,14 @@
 #ifndef ITH_WAN_NOISE_H
 #define ITH_WAN_NOISE_H
 
+#include "../base/context.h"
+
 #include <stdint.h>
 
 /* noise[i - begin] for i in [begin, begin + count), begin >= 0. No number is beyond 6.67 in size. */
 void ith_noise_normal(uint64_t seed, int64_t begin, int64_t count, float *noise);
+/* The same; ITH_ERR_INTERRUPTED soon after the context is interrupted. */
+ith_status ith_noise_make(ith_context *context, uint64_t seed, int64_t begin, int64_t count, float *noise);
 
 /* Ten rounds of Philox 4x32. */
 void ith_noise_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);

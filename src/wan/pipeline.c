@@ -7,6 +7,7 @@
 
 #include "../base/clock.h"
 #include "../base/context.h"
+#include "../base/observer.h"
 #include "../base/trace.h"
 #include "denoise.h"
 #include "noise.h"
@@ -91,21 +92,16 @@ ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32
 
 /* ---- Stages ---------------------------------------------------------------------------------------------------- */
 
-static void progress(const run *r, ith_stage stage, int64_t done, int64_t total)
+/* Puts before the sentence of an interruption where it came; other failures say it themselves. */
+static ith_status say_where(const run *r, ith_status status, const char *where)
 {
-    if (r->options.on_progress)
-        r->options.on_progress(r->options.user, stage, done, total);
+    return status == ITH_ERR_INTERRUPTED ? ith_fail_in(r->context, status, "%s", where) : status;
 }
 
-static bool should_stop(const run *r)
+static ith_status encode_prompt(run *r, const ith_text_encoder *encoder, const char *text, int which, int prompts)
 {
-    if (ith_context_interrupted(r->context))
-        return true;
-    return r->options.should_stop && r->options.should_stop(r->options.user);
-}
-
-static ith_status encode_prompt(run *r, const ith_text_encoder *encoder, const char *text, int which)
-{
+    const ith_span span = {ITH_STAGE_TEXT, which * ITH_PROGRESS_UNIT, (which + 1) * ITH_PROGRESS_UNIT,
+                           prompts * ITH_PROGRESS_UNIT};
     int32_t ids[ITH_TEXT_LEN];
     int64_t dim = r->pipeline->model->text.dim;
     ith_status status = ith_pipeline_tokenize(r->pipeline, text, ids, &r->text_count[which]);
@@ -114,7 +110,7 @@ static ith_status encode_prompt(run *r, const ith_text_encoder *encoder, const c
     r->text[which] = ith_alloc(r->context, r->text_count[which] * dim, sizeof(float), "an encoded prompt");
     if (!r->text[which])
         return ITH_ERR_MEMORY;
-    return ith_text_encode(r->context, encoder, ids, r->text_count[which], r->text[which]);
+    return ith_text_encode(r->context, encoder, ids, r->text_count[which], r->text[which], &span);
 }
 
 static ith_status encode_prompts(run *r)
@@ -127,15 +123,14 @@ static ith_status encode_prompts(run *r)
     ith_trace_end(r->context, traced, "load text encoder", "load");
     r->report->load_seconds += ith_clock_seconds() - start;
     if (status)
-        return status;
+        return say_where(r, status, "loading the text encoder");
     int prompts = ith_denoise_is_guided(r->pipeline->model, &r->options) ? 2 : 1;
     const char *const texts[2] = {r->options.prompt, r->options.negative};
     start = ith_clock_seconds();
     for (int i = 0; i < prompts && !status; i++) {
         traced = ith_trace_begin(r->context);
-        status = encode_prompt(r, encoder, texts[i], i);
+        status = encode_prompt(r, encoder, texts[i], i, prompts);
         ith_trace_end(r->context, traced, "text", "compute");
-        progress(r, ITH_STAGE_TEXT, i + 1, prompts);
     }
     r->report->text_seconds += ith_clock_seconds() - start;
     ith_text_encoder_free(r->context, &encoder);
@@ -154,7 +149,9 @@ static ith_status make_noise(run *r)
         r->latents = ith_alloc(r->context, count, sizeof(float), "latents");
         if (!r->latents)
             return ITH_ERR_MEMORY;
-        ith_noise_normal(r->options.seed, 0, count, r->latents);
+        ith_status status = ith_noise_make(r->context, r->options.seed, 0, count, r->latents);
+        if (status)
+            return say_where(r, status, "making noise");
     }
     if (r->dump)
         memcpy(r->dump->noise, r->latents, (size_t)count * sizeof(float));
@@ -202,14 +199,13 @@ static ith_status take_frame(void *user, int64_t index, const float *frame, int6
 {
     run *r = user;
     int64_t count = height * width * 3, total = r->options.frames;
-    if (should_stop(r))
-        return ith_fail(r->context, ITH_ERR_INTERRUPTED, "stopped before frame %lld of %lld", (long long)index + 1,
-                        (long long)total);
+    ith_status status = ith_observer_ask(r->context);
+    if (status)
+        return status;
     double start = ith_clock_seconds();
     double traced = ith_trace_begin(r->context);
     quantise(r->rgb, frame, count);
-    ith_status status =
-        r->options.on_frame ? r->options.on_frame(r->options.user, index, r->rgb, height, width) : ITH_OK;
+    status = r->options.on_frame ? r->options.on_frame(r->options.user, index, r->rgb, height, width) : ITH_OK;
     ith_trace_end(r->context, traced, "write frame", "write");
     r->report->decode_sink_seconds += ith_clock_seconds() - start;
     if (status)
@@ -219,7 +215,7 @@ static ith_status take_frame(void *user, int64_t index, const float *frame, int6
         r->dump->frames_done = index + 1;
     }
     r->report->frames_done = index + 1;
-    progress(r, ITH_STAGE_DECODE, index + 1, total);
+    ith_observer_show(r->context, ITH_STAGE_DECODE, (index + 1) * ITH_PROGRESS_UNIT, total * ITH_PROGRESS_UNIT);
     return ITH_OK;
 }
 
@@ -240,7 +236,22 @@ static ith_status decode(run *r)
                     : ITH_ERR_MEMORY;
     r->report->decode_seconds += ith_clock_seconds() - start - r->report->decode_sink_seconds;
     ith_vae_free(r->context, &vae);
+    if (status == ITH_ERR_INTERRUPTED && r->report->frames_done < r->options.frames)
+        return ith_fail_in(r->context, status, "decoding frame %lld of %lld", (long long)r->report->frames_done + 1,
+                           (long long)r->options.frames);
     return status;
+}
+
+static void show_progress(void *user, int stage, int64_t done, int64_t total)
+{
+    const run *r = user;
+    r->options.on_progress(r->options.user, (ith_stage)stage, done, total);
+}
+
+static bool should_stop(void *user)
+{
+    const run *r = user;
+    return r->options.should_stop(r->options.user);
 }
 
 /* ---- The run --------------------------------------------------------------------------------------------------- */
@@ -312,10 +323,17 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_opti
     if (status)
         return status;
     r.precision = r.options.precision == ITH_GENERATE_BF16 ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
+    ith_observer observer = {.show = r.options.on_progress ? show_progress : NULL,
+                             .should_stop = r.options.should_stop ? should_stop : NULL,
+                             .user = &r};
+    ith_observer_open(&observer);
+    ith_context_set_observer(r.context, &observer);
     int threads = omp_get_max_threads();
     omp_set_num_threads(r.options.threads);
     status = generate(&r);
     omp_set_num_threads(threads);
+    ith_context_set_observer(r.context, NULL);
+    ith_observer_close(&observer);
     ith_free(r.context, r.latents);
     ith_free(r.context, r.text[0]);
     ith_free(r.context, r.text[1]);

@@ -19,6 +19,8 @@
 #include "../kernels/rowops.h"
 #include "text_attention.h"
 
+#include <ithaca/wan.h>
+
 #include <omp.h>
 
 enum { Q, K, V, O, WI_0, WI_1, WO, LINEARS };
@@ -127,6 +129,8 @@ static ith_status load_all(loader *l, const char *folder)
     ith_status status = ith_text_config_read(context, folder, &encoder->config);
     if (!status)
         status = ith_store_open(context, folder, "model", &encoder->store);
+    if (!status && !l->looks_only)
+        ith_store_show(encoder->store, ITH_STAGE_LOAD);
     if (!status && !l->looks_only && l->precision == ITH_PRECISION_AUTO)
         status = ith_precision_measure(context, &l->precision);
     if (status)
@@ -288,16 +292,38 @@ static ith_status check_ids(ith_context *context, const ith_text_config *config,
     return ITH_OK;
 }
 
-static void embed(const ith_text_encoder *encoder, const int32_t *ids, int64_t count, float *x)
+/* The rows come from all over the file. */
+static ith_status embed(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
+                        float *x)
 {
+    ith_status status = ITH_OK;
     const ith_tensor *embedding = encoder->embedding;
     int64_t dim = encoder->config.dim, row_bytes = dim * ith_dtype_bytes(embedding->dtype);
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count && !(status = ith_context_check(context)); i++)
         ith_to_f32(x + i * dim, (const char *)embedding->data + ids[i] * row_bytes, embedding->dtype, dim);
+    return status;
+}
+
+static ith_status run_layers(ith_context *context, const text_run *r, const ith_span *span)
+{
+    const ith_text_encoder *encoder = r->encoder;
+    const int64_t layers = encoder->config.layers;
+    for (int64_t i = 0; i < layers; i++) {
+        ith_status status = add_attention(context, r, &encoder->layers[i]);
+        if (!status)
+            status = add_feed_forward(context, r, &encoder->layers[i]);
+        if (status == ITH_ERR_INTERRUPTED)
+            return ith_fail(context, status, "stopped in layer %lld of %lld of the text encoder", (long long)i + 1,
+                            (long long)layers);
+        if (status)
+            return status;
+        ith_span_show(context, span, i + 1, layers + 1);
+    }
+    return ITH_OK;
 }
 
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
-                           float *rows)
+                           float *rows, const ith_span *span)
 {
     const ith_text_config *config = &encoder->config;
     ith_status status = check_ids(context, config, ids, count);
@@ -311,14 +337,14 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
     r.added = r.normed + count * config->dim;
     r.wide = r.added + count * config->dim;
     status = ith_text_attention_create(context, config, count, &r.attention);
-    embed(encoder, ids, count, rows);
-    for (int64_t i = 0; i < config->layers && !status; i++) {
-        status = add_attention(context, &r, &encoder->layers[i]);
-        if (!status)
-            status = add_feed_forward(context, &r, &encoder->layers[i]);
-    }
     if (!status)
+        status = embed(context, encoder, ids, count, rows);
+    if (!status)
+        status = run_layers(context, &r, span);
+    if (!status) {
         normalise(&r, encoder->final_norm, rows);
+        ith_span_show(context, span, 1, 1);
+    }
     ith_text_attention_free(context, &r.attention);
     ith_free(context, work);
     return status;

@@ -3,6 +3,7 @@
 #define ITH_WAN_TEXT_ENCODER_H
 
 #include "../base/context.h"
+#include "../base/observer.h"
 #include "../dnn/precision.h"
 
 typedef struct ith_text_encoder ith_text_encoder;
@@ -22,7 +23,7 @@ void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder);
 const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
 /* ids [count] -> rows [count, dim], f32. */
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
-                           float *rows);
+                           float *rows, const ith_span *span);
 /* *bytes: of weights and of the work for `count` ids. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_precision precision,
                                   int64_t count, int64_t *bytes);

@@ -170,9 +170,24 @@ static void memory_is_predicted(void **state)
     ith_context_destroy(&own);
 }
 
-static bool stop_now(void *user)
+/* Stops a run that has come so far. */
+typedef struct stopper {
+    ith_stage stage;
+    int64_t at, total; /* at: whole steps or frames */
+    bool reached;
+} stopper;
+
+static void look_how_far(void *user, ith_stage stage, int64_t done, int64_t total)
 {
-    return --*(int *)user < 0;
+    stopper *s = user;
+    assert_true(done >= 0 && done <= total);
+    if (stage == s->stage && done >= s->at * ITH_PROGRESS_UNIT)
+        s->reached = true, s->total = total;
+}
+
+static bool stop_there(void *user)
+{
+    return ((const stopper *)user)->reached;
 }
 
 static ith_status refuse_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
@@ -187,21 +202,22 @@ static void a_run_can_be_stopped(void **state)
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a", options.frames = 5, options.height = options.width = 32, options.steps = 4;
     options.precision = ITH_GENERATE_F32;
-    options.should_stop = stop_now;
+    options.on_progress = look_how_far, options.should_stop = stop_there;
     for (int ranks = 1; ranks < 4; ranks++) {
-        int asked = 2;
-        options.user = &asked;
+        stopper after_two = {.stage = ITH_STAGE_DENOISE, .at = 2};
+        options.user = &after_two;
         options.ranks = ranks;
         ith_generate_report report;
         assert_int_equal(ith_pipeline_generate(pipeline, &options, &report), ITH_ERR_INTERRUPTED);
         assert_int_equal(report.steps_done, 2);
         assert_non_null(strstr(ith_context_error(context), "step 3 of 4"));
+        assert_int_equal(after_two.total, 4 * ITH_PROGRESS_UNIT);
     }
-    int asked = 4 + 1;
-    options.user = &asked;
+    stopper after_a_frame = {.stage = ITH_STAGE_DECODE, .at = 1};
+    options.user = &after_a_frame;
     assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_INTERRUPTED);
     assert_non_null(strstr(ith_context_error(context), "frame 2 of 5"));
-    options.should_stop = NULL;
+    options.on_progress = NULL, options.should_stop = NULL;
     options.on_frame = refuse_frame;
     assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_IO);
 }

@@ -27,7 +27,7 @@ static float *encode(const ith_text_encoder *encoder, const int32_t *ids, int64_
 {
     float *rows = malloc((size_t)(count * ith_text_encoder_config(encoder)->dim) * sizeof *rows);
     assert_non_null(rows);
-    if (ith_text_encode(context, encoder, ids, count, rows))
+    if (ith_text_encode(context, encoder, ids, count, rows, NULL))
         fail_msg("%s", ith_context_error(context));
     return rows;
 }
@@ -128,10 +128,10 @@ static void wrong_ids_are_refused(void **state)
     (void)state;
     ith_text_encoder *encoder = load(ODD, ITH_PRECISION_F32);
     float rows[3 * 40];
-    assert_int_equal(ith_text_encode(context, encoder, (int32_t[]){1, 2, 61}, 3, rows), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_text_encode(context, encoder, (int32_t[]){1, 2, 61}, 3, rows, NULL), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "token 2"));
-    assert_int_equal(ith_text_encode(context, encoder, (int32_t[]){-1}, 1, rows), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_text_encode(context, encoder, NULL, 0, rows), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_text_encode(context, encoder, (int32_t[]){-1}, 1, rows, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_text_encode(context, encoder, NULL, 0, rows, NULL), ITH_ERR_ARGUMENT);
     ith_text_encoder_free(context, &encoder);
     assert_null(encoder);
     ith_text_encoder_free(context, &encoder);
@@ -148,7 +148,7 @@ static void memory_is_predicted(void **state)
         assert_int_equal(ith_text_encoder_load(own, SHAPES, ITH_PRECISION_F32, &encoder), ITH_OK);
         int32_t ids[512] = {0};
         float *rows = malloc(512 * 128 * sizeof *rows);
-        assert_int_equal(ith_text_encode(own, encoder, ids, counts[i], rows), ITH_OK);
+        assert_int_equal(ith_text_encode(own, encoder, ids, counts[i], rows, NULL), ITH_OK);
         int64_t predicted = 0;
         check(own,
               ith_text_encoder_bytes(own, ith_text_encoder_config(encoder), ITH_PRECISION_F32, counts[i], &predicted));
@@ -265,7 +265,7 @@ static ith_status load_and_encode(ith_context *poor, void *user)
     if (!status)
         status = ith_text_encoder_load(poor, ODD, ITH_PRECISION_F32, &encoder);
     if (!status)
-        status = ith_text_encode(poor, encoder, (int32_t[]){7, 1}, 2, rows);
+        status = ith_text_encode(poor, encoder, (int32_t[]){7, 1}, 2, rows, NULL);
     ith_text_encoder_free(poor, &encoder);
     return status;
 }

@@ -1,0 +1,198 @@
+/* Runs that are stopped: at any moment, from outside, within a second; and what the caller is told meanwhile. */
+#include "base/clock.h"
+#include "base/context.h"
+#include "support/pipeline_fixture.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MOST_SECONDS 10.0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MOST_SECONDS 10.0
+#endif
+#endif
+#ifndef MOST_SECONDS
+#define MOST_SECONDS 1.0
+#endif
+
+/* On a machine that has more to do than it has processors, so much longer. */
+static double most_seconds(void)
+{
+    double load = 0;
+    if (getloadavg(&load, 1) != 1)
+        load = 0;
+    return MOST_SECONDS * fmax(1, 2 * load / (double)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static void sleep_for(double seconds)
+{
+    const struct timespec span = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&span, NULL);
+}
+
+/* Cancels a run some time after it has come to a part of a stage. */
+typedef struct canceller {
+    ith_stage stage;
+    double part, delay; /* of the stage; seconds */
+    atomic_bool reached, over;
+    double cancelled_at;
+} canceller;
+
+static void look_whether_reached(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    canceller *c = user;
+    if (stage == c->stage && (double)done >= c->part * (double)total)
+        c->reached = true;
+}
+
+static void *cancel_later(void *user)
+{
+    canceller *c = user;
+    while (!c->reached && !c->over)
+        sleep_for(0.001);
+    sleep_for(c->delay);
+    c->cancelled_at = ith_clock_seconds();
+    ith_pipeline_cancel(pipeline);
+    return NULL;
+}
+
+/* Seconds that a run took to end after it was cancelled. */
+static double cancel_run(ith_generate_options *options, canceller *c)
+{
+    pthread_t thread;
+    options->on_progress = look_whether_reached, options->user = c;
+    assert_int_equal(pthread_create(&thread, NULL, cancel_later, c), 0);
+    ith_status status = ith_pipeline_generate(pipeline, options, NULL);
+    double end = ith_clock_seconds();
+    c->over = true;
+    pthread_join(thread, NULL);
+    ith_context_interrupt(context, false); /* of a run that was over before */
+    printf("%s in %.3f s\n", status ? ith_context_error(context) : "whole", end - c->cancelled_at);
+    if (!status)
+        return 0;
+    assert_int_equal(status, ITH_ERR_INTERRUPTED);
+    assert_non_null(strstr(ith_context_error(context), "stopped"));
+    return end - c->cancelled_at;
+}
+
+static ith_generate_options large_options(int ranks)
+{
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a red circle moves to the right", options.frames = 5, options.steps = 2;
+    options.height = options.width = 256;
+    options.precision = ITH_GENERATE_F32, options.ranks = ranks;
+    return options;
+}
+
+static void any_moment_will_do(void **state)
+{
+    (void)state;
+    uint32_t random = 12345;
+    int64_t before_bytes = ith_context_memory(context).current_bytes;
+    for (int i = 0; i < 12; i++) {
+        ith_generate_options options = large_options(1 + i % 3);
+        random = random * 1664525 + 1013904223;
+        canceller c = {.stage = (ith_stage)(i % 4), .part = (double)(random >> 8) / (1 << 24)};
+        c.delay = 0.1 * (double)(random >> 4 & 0xff) / 0xff;
+        assert_true(cancel_run(&options, &c) <= most_seconds());
+    }
+    assert_int_equal(ith_context_memory(context).current_bytes, before_bytes);
+}
+
+static void a_pipeline_works_after_it_was_cancelled(void **state)
+{
+    (void)state;
+    ith_generate_options options = large_options(2);
+    options.height = options.width = 32;
+    ith_pipeline_cancel(pipeline); /* the next run */
+    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_INTERRUPTED);
+    check(context, ith_pipeline_generate(pipeline, &options, NULL));
+}
+
+/* What a caller is told. */
+typedef struct listener {
+    int64_t done[4], total[4];
+    int calls, stages_left;
+    double last, longest;
+    ith_stage stop_in;
+    double stopped_at;
+} listener;
+
+static void listen(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    listener *l = user;
+    double now = ith_clock_seconds();
+    assert_in_range(stage, 0, 3);
+    assert_true(done >= 0 && done <= total && total > 0);
+    if (stage != ITH_STAGE_LOAD && l->total[stage]) {
+        assert_true(done >= l->done[stage]);
+        assert_int_equal(total, l->total[stage]);
+    }
+    if (done != l->done[stage] || !l->calls)
+        l->calls++;
+    l->done[stage] = done, l->total[stage] = total;
+    l->longest = now - l->last > l->longest ? now - l->last : l->longest;
+    l->last = now;
+}
+
+static void progress_only_goes_on(void **state)
+{
+    (void)state;
+    ith_generate_options options = large_options(1);
+    options.cfg = ITH_CFG_SEQUENTIAL;
+    listener l = {.last = ith_clock_seconds()};
+    options.on_progress = listen, options.user = &l;
+    check(context, ith_pipeline_generate(pipeline, &options, NULL));
+    assert_int_equal(l.total[ITH_STAGE_TEXT], 2 * ITH_PROGRESS_UNIT);
+    assert_int_equal(l.total[ITH_STAGE_DENOISE], 2 * ITH_PROGRESS_UNIT);
+    assert_int_equal(l.total[ITH_STAGE_DECODE], 5 * ITH_PROGRESS_UNIT);
+    for (int stage = 0; stage < 4; stage++)
+        assert_int_equal(l.done[stage], l.total[stage]);
+    assert_true(l.calls > 2 * 2 * 6 * 5); /* steps, branches, layers, parts */
+    printf("longest silence %.3f s\n", l.longest);
+    assert_true(l.longest <= 2 * most_seconds());
+}
+
+static bool stop_in_stage(void *user)
+{
+    listener *l = user;
+    bool stop = l->total[l->stop_in] != 0;
+    if (stop && l->stopped_at == 0)
+        l->stopped_at = ith_clock_seconds();
+    return stop;
+}
+
+static void a_callback_stops_every_stage(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"loading the text encoder", "text encoder", "step 1 of 2", " of 5"};
+    for (int stage = 0; stage < 4; stage++) {
+        ith_generate_options options = large_options(1);
+        listener l = {.last = ith_clock_seconds(), .stop_in = (ith_stage)stage};
+        options.on_progress = listen, options.should_stop = stop_in_stage, options.user = &l;
+        assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_INTERRUPTED);
+        assert_true(ith_clock_seconds() - l.stopped_at <= most_seconds());
+        printf("%s\n", ith_context_error(context));
+        if (stage != ITH_STAGE_TEXT) /* too short here to be stopped within it */
+            assert_non_null(strstr(ith_context_error(context), words[stage]));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_moment_will_do),
+        cmocka_unit_test(a_pipeline_works_after_it_was_cancelled),
+        cmocka_unit_test(progress_only_goes_on),
+        cmocka_unit_test(a_callback_stops_every_stage),
+    };
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
+}
