@@ -204,14 +204,14 @@ static void a_run_can_be_stopped(void **state)
     options.precision = ITH_GENERATE_F32;
     options.on_progress = look_how_far, options.should_stop = stop_there;
     for (int ranks = 1; ranks < 4; ranks++) {
-        stopper after_two = {.stage = ITH_STAGE_DENOISE, .at = 2};
-        options.user = &after_two;
+        stopper after_three = {.stage = ITH_STAGE_DENOISE, .at = 3};
+        options.user = &after_three;
         options.ranks = ranks;
         ith_generate_report report;
         assert_int_equal(ith_pipeline_generate(pipeline, &options, &report), ITH_ERR_INTERRUPTED);
-        assert_int_equal(report.steps_done, 2);
-        assert_non_null(strstr(ith_context_error(context), "step 3 of 4"));
-        assert_int_equal(after_two.total, 4 * ITH_PROGRESS_UNIT);
+        assert_int_equal(report.steps_done, 3);
+        assert_non_null(strstr(ith_context_error(context), "step 4 of 4"));
+        assert_int_equal(after_three.total, 4 * ITH_PROGRESS_UNIT);
     }
     stopper after_a_frame = {.stage = ITH_STAGE_DECODE, .at = 1};
     options.user = &after_a_frame;
