@@ -70,7 +70,7 @@ int main(int argc, char **argv)
     options.shift = 3, options.guidance[0] = 4, options.guidance[1] = 3, options.boundary = 0.875;
     options.grid = ITH_GENERATE_DIFFUSERS;
     options.ranks = argc > 2 ? atoi(argv[2]) : 1;
-    options.precision = argc > 3 && !strcmp(argv[3], "bf16") ? ITH_GENERATE_BF16 : ITH_GENERATE_F32;
+    options.precision = argc > 3 && !strcmp(argv[3], "bf16") ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
     if (repeats < 1 || repeats > MAX_REPEATS) {
         fprintf(stderr, "usage: bench_generate [repeats, 1 to %d] [ranks] [f32|bf16]\n", MAX_REPEATS);
         return 2;

@@ -47,7 +47,21 @@ typedef enum ith_generate_solver { ITH_GENERATE_UNIPC = 1, ITH_GENERATE_EULER } 
 typedef enum ith_generate_grid { ITH_GENERATE_OFFICIAL = 1, ITH_GENERATE_DIFFUSERS } ith_generate_grid;
 /* How the guidance branches share the ranks: as one batch, on two halves of them, or one after the other. */
 typedef enum ith_generate_cfg { ITH_CFG_BATCH = 1, ITH_CFG_PARALLEL, ITH_CFG_SEQUENTIAL } ith_generate_cfg;
-typedef enum ith_generate_precision { ITH_GENERATE_F32 = 1, ITH_GENERATE_BF16 } ith_generate_precision;
+
+/* To what the operands of matrix products, of convolutions and of the transformer's attention are rounded, to nearest,
+ * ties to even. Sums are f32. So are norms, modulation, softmax, latents, and the transformer's first and last layer
+ * and time embedding. Both work on every machine. BF16 halves the weights of the text encoder and the transformer. */
+typedef enum ith_precision {
+    ITH_PRECISION_AUTO = 0, /* BF16 on processors with AMX, and on AMD's with AVX512-BF16: they multiply it faster than
+                             * f32. F32 on all others. Nothing is measured. */
+    ITH_PRECISION_F32,      /* not rounded */
+    ITH_PRECISION_BF16
+} ith_precision;
+/* "auto", "f32", "bf16"; "unknown". */
+ITH_API const char *ith_precision_name(ith_precision precision);
+/* Which precision `asked` is on the context's machine, and why, in one line of at most `bytes` with its 0: for AUTO
+ * "bf16: chosen because ...". */
+ITH_API void ith_precision_describe(const ith_context *context, ith_precision asked, char *text, size_t bytes);
 
 /* What is going on, and in which units on_progress counts it: bytes of the weights of the component that is being
  * loaded; thousandths (ITH_PROGRESS_UNIT) of a prompt, a step, a frame. Each component begins at 0 again. */
@@ -73,7 +87,7 @@ typedef struct ith_generate_options {
     ith_generate_solver solver; /* 0: UniPC */
     ith_generate_grid grid;     /* 0: official */
     ith_generate_cfg cfg;       /* 0: batch */
-    ith_generate_precision precision; /* 0: the faster on this machine, measured */
+    ith_precision precision;    /* 0: see ITH_PRECISION_AUTO */
     uint64_t seed;
     const char *noise_file;   /* .safetensors with `noise` [channels, frames, height, width]; NULL: from seed */
     const char *dump_file;    /* .safetensors: noise, latents [steps, ...], final, frames */
@@ -97,8 +111,8 @@ typedef struct ith_generate_options {
         .boundary = __builtin_nan(""), .attention = ITH_ATTN_OPTIONS_INIT                                              \
     }
 
-/* Puts the model's defaults where nothing was asked for, measures which precision is the faster one if none was named,
- * and checks everything that can be checked without weights. */
+/* Puts the model's defaults where nothing was asked for and the precision that AUTO means on this machine, and
+ * checks everything that can be checked without weights. */
 ITH_API ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options);
 /* The bytes that a run with these options will hold at its peak. Options must be resolved. */
 ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes);

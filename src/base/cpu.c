@@ -95,6 +95,12 @@ uint32_t ith_cpu_detect(uint32_t allowed)
     }
     return features & (allowed | ITH_CPU_BASELINE);
 }
+
+bool ith_cpu_is_amd(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd");
+}
 #elif defined(__aarch64__)
 uint32_t ith_cpu_detect(uint32_t allowed)
 {
@@ -105,6 +111,13 @@ uint32_t ith_cpu_detect(uint32_t allowed)
 {
     (void)allowed;
     return ITH_CPU_BASELINE;
+}
+#endif
+
+#if !defined(__x86_64__)
+bool ith_cpu_is_amd(void)
+{
+    return false;
 }
 #endif
 

@@ -13,4 +13,7 @@ uint32_t ith_cpu_detect(uint32_t allowed);
  * it is not set or names none. False, with a sentence, if it names a set that is not known. */
 ITH_PRIVATE bool ith_cpu_limit(uint32_t *allowed, char *sentence, size_t sentence_bytes);
 
+/* Whether AMD made the processor. */
+ITH_PRIVATE bool ith_cpu_is_amd(void);
+
 #endif

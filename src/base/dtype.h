@@ -33,6 +33,11 @@ static inline uint16_t ith_bf16_from_f32(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+static inline float ith_round_to_bf16(float value)
+{
+    return ith_f32_from_bf16(ith_bf16_from_f32(value));
+}
+
 ITH_PRIVATE float ith_f32_from_f16(uint16_t value);
 ITH_PRIVATE uint16_t ith_f16_from_f32(float value);
 

@@ -100,6 +100,7 @@ static int check_names(ith_generation *g)
 
 static int open_model(ith_generation *g)
 {
+    g->asked_precision = g->options.precision;
     if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
         ith_pipeline_resolve(g->pipeline, &g->options) ||
         ith_pipeline_predict(g->pipeline, &g->options, &g->predicted_bytes))

@@ -32,6 +32,7 @@ typedef struct ith_generation {
     ith_context *media_context; /* frames come from a rank's thread while `context` is in use */
     ith_pipeline *pipeline;
     ith_generate_options options; /* resolved */
+    ith_precision asked_precision;
     ith_generate_report report;
     ith_progress progress;
     ith_video_writer *writer; /* opened by the first frame */

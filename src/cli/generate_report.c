@@ -23,11 +23,6 @@ static const char *cfg_name(ith_generate_cfg cfg)
     return cfg == ITH_CFG_PARALLEL ? "parallel" : cfg == ITH_CFG_SEQUENTIAL ? "sequential" : "batch";
 }
 
-static const char *precision_name(ith_generate_precision precision)
-{
-    return precision == ITH_GENERATE_BF16 ? "bf16" : precision == ITH_GENERATE_F32 ? "f32" : "auto";
-}
-
 static double megabytes(int64_t bytes)
 {
     return (double)bytes / 1e6;
@@ -47,7 +42,7 @@ static int sampling_text(const ith_generation *g, char *text, size_t bytes)
     if (ith_pipeline_info(g->pipeline)->experts == 2)
         length += snprintf(text + length, bytes - (size_t)length, ",%g; boundary %g", o->guidance[1], o->boundary);
     return length + snprintf(text + length, bytes - (size_t)length, "; solver %s; sigmas %s; precision %s",
-                             solver_name(o->solver), grid_name(o->grid), precision_name(o->precision));
+                             solver_name(o->solver), grid_name(o->grid), ith_precision_name(o->precision));
 }
 
 /* Where the shift comes from. */
@@ -100,7 +95,7 @@ int ith_generate_describe(ith_generation *g)
 void ith_generate_announce(const ith_generation *g)
 {
     const ith_generate_options *o = &g->options;
-    char sampling[1024];
+    char sampling[1024], precision[160];
     fprintf(stderr, "%s, %d expert%s, %d rank%s, %d threads\n", ith_pipeline_info(g->pipeline)->kind,
             ith_pipeline_info(g->pipeline)->experts, ith_pipeline_info(g->pipeline)->experts > 1 ? "s" : "", o->ranks,
             o->ranks > 1 ? "s" : "", o->threads);
@@ -110,6 +105,8 @@ void ith_generate_announce(const ith_generation *g)
                 (long long)o->height, sampling);
         fprintf(stderr, "shift %g: %s\n", o->shift, shift_source(g));
     }
+    ith_precision_describe(g->context, g->asked_precision, precision, sizeof precision);
+    fprintf(stderr, "precision %s\n", precision);
     fprintf(stderr, "predicted peak memory %.0f MB\n", megabytes(g->predicted_bytes));
 }
 
@@ -191,7 +188,7 @@ static int print_json(const ith_generation *g)
                             ith_version(), "model", ith_pipeline_info(g->pipeline)->kind, "output", g->settings.output,
                             "frames", (json_int_t)g->report.frames_done, "height", (json_int_t)g->height, "width",
                             (json_int_t)g->width, "fps", g->fps, "ranks", g->options.ranks, "threads",
-                            g->options.threads, "precision", precision_name(g->options.precision), "plan",
+                            g->options.threads, "precision", ith_precision_name(g->options.precision), "plan",
                             g->report.plan, "seconds", seconds_json(g), "memory", memory_json(g));
     if (all && !g->settings.from_latents)
         json_object_set_new(all, "sampling", sampling_json(g));

@@ -1,7 +1,6 @@
 /* Convolutions on a ring of frames, by oneDNN. */
 #include "conv.h"
 
-#include "../base/dtype.h"
 #include "../base/size.h"
 #include "onednn.h"
 
@@ -20,31 +19,22 @@ struct ith_conv {
 
 int64_t ith_conv_frame_bytes(const ith_conv_shape *shape)
 {
-    return shape->height * shape->width * shape->in * ith_precision_bytes(shape->precision);
+    return shape->height * shape->width * shape->in * ith_dtype_bytes(shape->types.multiplied);
 }
 
 /* Taps in the order of the slots: slot newest + 1 holds the oldest frame. One output channel a task. */
 static void turn_taps(const ith_conv *conv, const void *weight, ith_dtype type, int64_t newest, void *turned)
 {
     const ith_conv_shape *s = &conv->shape;
-    int64_t tap = s->kernel * s->kernel, filter = s->in * s->frames * tap, bytes = ith_dtype_bytes(type);
-    ith_dtype wanted = s->precision == ITH_PRECISION_BF16 ? ITH_BF16 : ITH_F32;
+    int64_t tap = s->kernel * s->kernel, filter = s->in * s->frames * tap;
+    int64_t from_bytes = ith_dtype_bytes(type), to_bytes = ith_dtype_bytes(s->types.multiplied);
 #pragma omp parallel for schedule(static)
     for (int64_t o = 0; o < s->out; o++)
         for (int64_t c = 0; c < s->in; c++)
             for (int64_t slot = 0; slot < s->frames; slot++) {
                 int64_t t = (slot + s->frames - 1 - newest) % s->frames, row = o * filter + c * s->frames * tap;
-                const char *from = (const char *)weight + (row + t * tap) * bytes;
-                char *to = (char *)turned + (row + slot * tap) * ith_precision_bytes(s->precision);
-                if (type == wanted) {
-                    memcpy(to, from, (size_t)(tap * bytes));
-                    continue;
-                }
-                for (int64_t i = 0; i < tap; i++) {
-                    float value;
-                    ith_to_f32(&value, from + i * bytes, type, 1);
-                    ith_from_f32(to + i * ith_dtype_bytes(wanted), wanted, &value, 1);
-                }
+                ith_operand_weights(&s->types, (char *)turned + (row + slot * tap) * to_bytes,
+                                    (const char *)weight + (row + t * tap) * from_bytes, type, tap);
             }
 }
 
@@ -54,7 +44,7 @@ static ith_status pack(ith_context *context, ith_conv *conv, const void *weight,
     int64_t count = s->out * s->in * s->frames * s->kernel * s->kernel, bytes = ith_onednn_weight_bytes(conv->op);
     conv->packed = ith_alloc(context, s->frames, bytes, "packed weights");
     void *turned =
-        conv->packed ? ith_alloc(context, count, ith_precision_bytes(s->precision), "weights being packed") : NULL;
+        conv->packed ? ith_alloc(context, count, ith_dtype_bytes(s->types.multiplied), "weights being packed") : NULL;
     if (!turned)
         return ITH_ERR_MEMORY;
     ith_status status = ITH_OK;
@@ -85,13 +75,7 @@ static ith_status check(ith_context *context, const ith_conv_shape *s, ith_dtype
             "must be positive, the kernel odd, the depth at most %d",
             (long long)s->in, (long long)s->out, (long long)s->frames, (long long)s->kernel, (long long)s->height,
             (long long)s->width, MOST_FRAMES);
-    if (s->precision != ITH_PRECISION_F32 && s->precision != ITH_PRECISION_BF16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "a convolution is of f32 or of bf16, not of precision %d",
-                        (int)s->precision);
-    if (weight_type != ITH_F32 && weight_type != ITH_BF16 && weight_type != ITH_F16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "weights of a convolution are f32, bf16 or f16, not %s",
-                        ith_dtype_name(weight_type));
-    return ITH_OK;
+    return ith_operand_types_check(context, &s->types, weight_type, "a convolution");
 }
 
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight, ith_dtype weight_type,
@@ -106,7 +90,7 @@ ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, co
         return ITH_ERR_MEMORY;
     c->shape = *shape;
     const ith_onednn_conv description = {shape->in,     shape->out,   shape->frames, shape->kernel,
-                                         shape->height, shape->width, shape->adds,   shape->precision};
+                                         shape->height, shape->width, shape->adds,   shape->types.multiplied};
     status = ith_onednn_conv_create(context, &description, &c->op);
     if (!status)
         status = pack(context, c, weight, weight_type);
@@ -146,7 +130,7 @@ int64_t ith_conv_bytes(const ith_conv_shape *shape)
 {
     int64_t taps = shape->frames * shape->kernel * shape->kernel; /* oneDNN pads channels to 16 */
     int64_t packed =
-        ith_round_up(shape->in, 16) * ith_round_up(shape->out, 16) * taps * ith_precision_bytes(shape->precision);
+        ith_round_up(shape->in, 16) * ith_round_up(shape->out, 16) * taps * ith_dtype_bytes(shape->types.multiplied);
     return shape->frames * packed + shape->out * 4 + (int64_t)sizeof(ith_conv);
 }
 

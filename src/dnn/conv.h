@@ -9,21 +9,22 @@
 #define ITH_DNN_CONV_H
 
 #include "../base/context.h"
-#include "precision.h"
+#include "operand.h"
 
 typedef struct ith_conv_shape {
-    int64_t in, out;         /* channels */
-    int64_t frames;          /* of the kernel in time, and of the ring */
-    int64_t kernel;          /* height and width of it, odd */
-    int64_t height, width;   /* of a frame */
-    bool adds;               /* to what dst holds */
-    ith_precision precision; /* of the ring: f32 or bf16 */
+    int64_t in, out;       /* channels */
+    int64_t frames;        /* of the kernel in time, and of the ring */
+    int64_t kernel;        /* height and width of it, odd */
+    int64_t height, width; /* of a frame */
+    bool adds;             /* to what dst holds */
+    ith_operand_types types;
 } ith_conv_shape;
 
 /* Made for the OpenMP team of the calling thread; used by one thread at a time, with a team of that size. */
 typedef struct ith_conv ith_conv;
 
-/* weight [out, in, frames, kernel, kernel] of F32, BF16 or F16; it and bias [out] are copied. */
+/* weight [out, in, frames, kernel, kernel] of F32, BF16 or F16; it and bias [out] are copied. The weights are rounded
+ * to types.stored but held as types.multiplied: oneDNN takes all of them at once. */
 ITH_PRIVATE ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight,
                                        ith_dtype weight_type, const float *bias, ith_conv **conv);
 ITH_PRIVATE void ith_conv_destroy(ith_context *context, ith_conv **conv);
@@ -33,8 +34,8 @@ ITH_PRIVATE int64_t ith_conv_frame_bytes(const ith_conv_shape *shape);
 ITH_PRIVATE int64_t ith_conv_scratch_bytes(const ith_conv *conv);
 ITH_PRIVATE int64_t ith_conv_bytes(const ith_conv_shape *shape);
 
-/* ring [frames][height, width, in] in the shape's precision, newest: the slot of the newest frame; dst [height, width,
- * out]. */
+/* ring [frames][height, width, in] as ith_operand_round leaves it; newest: the slot of the newest frame; dst [height,
+ * width, out]. */
 ITH_PRIVATE ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
                                     void *scratch);
 

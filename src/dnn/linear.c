@@ -6,8 +6,9 @@
  * the threads: its bits are always the same.
  *
  * Units are shared out over the team in the order (panel of rows, block of columns, tile): a block of weights stays in
- * the second-level cache while the tiles of a panel pass by, and all weights are read once per panel. With bf16 the
- * rows of a panel are rounded once, before its units. */
+ * the second-level cache while the tiles of a panel pass by, and all weights are read once per panel. Rows that are
+ * rounded are rounded once, a panel before its units. Weights that are stored in bf16 and multiplied in f32 are widened
+ * a block at a time, by each thread that works on the block, once per panel. */
 #include "linear.h"
 
 #include "../base/dtype.h"
@@ -28,23 +29,29 @@
 
 struct ith_linear {
     int64_t in, out;
-    ith_precision precision;
-    int64_t block;               /* columns of a block */
-    int64_t blocks;              /* the last may have fewer */
-    int64_t block_bytes;         /* packed */
-    int64_t scratch_bytes;       /* of either op */
-    ith_onednn_op *whole, *last; /* last: NULL where out is a multiple of block */
-    char *packed;
-    struct dnnl_memory **weights; /* [blocks] */
+    ith_operand_types types;
+    int64_t block;                /* columns of a block */
+    int64_t blocks;               /* the last may have fewer */
+    int64_t block_bytes;          /* packed, as it is multiplied */
+    int64_t stored_bytes;         /* of a block in `packed`: block_bytes, or half of it */
+    int64_t scratch_bytes;        /* of either op */
+    ith_onednn_op *whole, *last;  /* last: NULL where out is a multiple of block */
+    char *packed;                 /* [blocks][stored_bytes] */
+    struct dnnl_memory **weights; /* [blocks]; NULL where blocks are widened before they are multiplied */
     float *bias;                  /* [out], zero where there is none */
 };
 
 enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 }; /* what became of a thread's part; of a call, all bits that were set */
 
-/* As wide as the cache allows, all of about the same width. */
-static int64_t block_columns(int64_t in, int64_t out, ith_precision precision)
+static bool widens(const ith_operand_types *types)
 {
-    int64_t widest = ith_min64(BLOCK_BYTES / (in * ith_precision_bytes(precision)), BLOCK_COLUMNS);
+    return types->stored != types->multiplied;
+}
+
+/* As wide as the cache allows, all of about the same width. */
+static int64_t block_columns(int64_t in, int64_t out, const ith_operand_types *types)
+{
+    int64_t widest = ith_min64(BLOCK_BYTES / (in * ith_dtype_bytes(types->multiplied)), BLOCK_COLUMNS);
     widest = ith_max64(widest / BLOCK_UNIT, 1) * BLOCK_UNIT;
     return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), BLOCK_UNIT);
 }
@@ -56,33 +63,42 @@ static const ith_onednn_op *op_of(const ith_linear *linear, int64_t block)
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-/* Columns [begin, begin + count) of the product are these rows of the weight, in the op's type: as they lie if they are
- * of that type, otherwise converted into plain. wide: room for them in f32, only for F16 to bf16. */
+/* Columns [begin, begin + count) of the product are these rows of the weight, as they are multiplied: where they lie if
+ * they need no conversion, otherwise converted into plain. */
 static const void *plain_block(const ith_linear *linear, const void *weight, ith_dtype type, int64_t begin,
-                               int64_t count, void *plain, float *wide)
+                               int64_t count, void *plain)
 {
     const char *rows = (const char *)weight + begin * linear->in * ith_dtype_bytes(type);
-    ith_dtype wanted = linear->precision == ITH_PRECISION_BF16 ? ITH_BF16 : ITH_F32;
-    if (type == wanted)
+    if (type == linear->types.stored && !widens(&linear->types))
         return rows;
-    if (wanted == ITH_F32) {
-        ith_to_f32(plain, rows, type, count * linear->in);
-    } else if (type == ITH_F32) {
-        ith_from_f32(plain, ITH_BF16, (const float *)rows, count * linear->in);
-    } else {
-        ith_to_f32(wide, rows, type, count * linear->in);
-        ith_from_f32(plain, ITH_BF16, wide, count * linear->in);
-    }
+    ith_operand_weights(&linear->types, plain, rows, type, count * linear->in);
     return plain;
+}
+
+/* wide: room for a packed block, used where blocks are stored narrower than oneDNN packs them. */
+static ith_status pack_block(const ith_linear *linear, int64_t block, const void *rows, void *wide)
+{
+    char *stored = linear->packed + block * linear->stored_bytes;
+    if (!widens(&linear->types))
+        return ith_onednn_pack(op_of(linear, block), rows, stored, &linear->weights[block]);
+    struct dnnl_memory *weights = NULL;
+    memset(wide, 0, (size_t)linear->block_bytes);
+    ith_status status = ith_onednn_pack(op_of(linear, block), rows, wide, &weights);
+    ith_onednn_weights_free(&weights);
+    if (!status)
+        ith_from_f32(stored, linear->types.stored, wide, linear->block_bytes / (int64_t)sizeof(float));
+    return status;
 }
 
 /* Every block by one thread of the team, which is what first touches its memory. */
 static ith_status pack_blocks(ith_context *context, ith_linear *linear, const void *weight, ith_dtype type)
 {
-    int64_t elements = linear->block * linear->in, wide_bytes = elements * 4, plain_bytes = wide_bytes * 2;
+    int64_t plain_bytes =
+        ith_round_up(linear->block * linear->in * ith_dtype_bytes(linear->types.multiplied), CACHE_LINE);
+    int64_t thread_bytes = plain_bytes + (widens(&linear->types) ? linear->block_bytes : 0);
     int threads = omp_get_max_threads();
-    char *plain = ith_alloc(context, threads, plain_bytes, "weights being packed");
-    if (!plain)
+    char *room = ith_alloc(context, threads, thread_bytes, "weights being packed");
+    if (!room)
         return ITH_ERR_MEMORY;
     int outcome = DONE;
 #pragma omp parallel for schedule(static) num_threads(threads) reduction(| : outcome)
@@ -92,12 +108,12 @@ static ith_status pack_blocks(ith_context *context, ith_linear *linear, const vo
             continue;
         }
         int64_t begin = i * linear->block, count = ith_min64(linear->block, linear->out - begin);
-        char *mine = plain + omp_get_thread_num() * plain_bytes;
-        const void *rows = plain_block(linear, weight, type, begin, count, mine, (float *)(mine + wide_bytes));
-        if (ith_onednn_pack(op_of(linear, i), rows, linear->packed + i * linear->block_bytes, &linear->weights[i]))
+        char *plain = room + omp_get_thread_num() * thread_bytes;
+        const void *rows = plain_block(linear, weight, type, begin, count, plain);
+        if (pack_block(linear, i, rows, plain + plain_bytes))
             outcome |= FAILED;
     }
-    ith_free(context, plain);
+    ith_free(context, room);
     if (outcome & FAILED)
         return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not pack the weights of a %lld to %lld layer",
                         (long long)linear->in, (long long)linear->out);
@@ -106,7 +122,7 @@ static ith_status pack_blocks(ith_context *context, ith_linear *linear, const vo
 
 static ith_status create_ops(ith_context *context, ith_linear *linear)
 {
-    ith_onednn_matmul shape = {TILE_ROWS, linear->in, ith_min64(linear->block, linear->out), linear->precision};
+    ith_onednn_matmul shape = {TILE_ROWS, linear->in, ith_min64(linear->block, linear->out), linear->types.multiplied};
     ith_status status = ith_onednn_matmul_create(context, &shape, &linear->whole);
     if (status)
         return status;
@@ -125,32 +141,30 @@ static ith_status allocate(ith_context *context, ith_linear *linear)
     linear->block_bytes = ith_onednn_weight_bytes(linear->whole);
     if (linear->last)
         linear->block_bytes = ith_max64(linear->block_bytes, ith_onednn_weight_bytes(linear->last));
-    linear->packed = ith_alloc(context, linear->blocks, linear->block_bytes, "packed weights");
+    linear->stored_bytes = widens(&linear->types) ? linear->block_bytes / 2 : linear->block_bytes;
+    linear->packed = ith_alloc(context, linear->blocks, linear->stored_bytes, "packed weights");
     linear->weights = ith_alloc_zero(context, linear->blocks, sizeof *linear->weights, "packed weights");
     linear->bias = ith_alloc_zero(context, linear->out, sizeof *linear->bias, "a bias");
     return linear->packed && linear->weights && linear->bias ? ITH_OK : ITH_ERR_MEMORY;
 }
 
 ith_status ith_linear_create(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype weight_type,
-                             const float *bias, ith_precision precision, ith_linear **linear)
+                             const float *bias, ith_operand_types types, ith_linear **linear)
 {
     *linear = NULL;
     if (in < 1 || out < 1 || in > INT32_MAX || out > INT32_MAX)
         return ith_fail(context, ITH_ERR_ARGUMENT, "a linear layer of %lld to %lld; both must be from 1 to 2^31 - 1",
                         (long long)in, (long long)out);
-    if (precision != ITH_PRECISION_F32 && precision != ITH_PRECISION_BF16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "a linear layer is of f32 or of bf16, not of precision %d",
-                        (int)precision);
-    if (weight_type != ITH_F32 && weight_type != ITH_BF16 && weight_type != ITH_F16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "weights of a linear layer are f32, bf16 or f16, not %s",
-                        ith_dtype_name(weight_type));
+    ith_status status = ith_operand_types_check(context, &types, weight_type, "a linear layer");
+    if (status)
+        return status;
     ith_linear *l = ith_alloc_zero(context, 1, sizeof *l, "a linear layer");
     if (!l)
         return ITH_ERR_MEMORY;
-    l->in = in, l->out = out, l->precision = precision;
-    l->block = block_columns(in, out, precision);
+    l->in = in, l->out = out, l->types = types;
+    l->block = block_columns(in, out, &types);
     l->blocks = ith_div_up(out, l->block);
-    ith_status status = create_ops(context, l);
+    status = create_ops(context, l);
     if (!status)
         status = allocate(context, l);
     if (!status)
@@ -189,14 +203,48 @@ int64_t ith_linear_out(const ith_linear *linear)
     return linear->out;
 }
 
-int64_t ith_linear_bytes(int64_t in, int64_t out, ith_precision precision)
+int64_t ith_linear_bytes(int64_t in, int64_t out, ith_operand_types types)
 {
     /* oneDNN pads the inputs to 16 or 32, the outputs to 64. */
-    int64_t packed = ith_round_up(in, 32) * ith_round_up(out, 64) * ith_precision_bytes(precision);
-    return packed + out * 4 + ith_div_up(out, block_columns(in, out, precision)) * 8 + (int64_t)sizeof(ith_linear);
+    int64_t packed = ith_round_up(in, 32) * ith_round_up(out, 64) * ith_dtype_bytes(types.stored);
+    return packed + out * 4 + ith_div_up(out, block_columns(in, out, &types)) * 8 + (int64_t)sizeof(ith_linear);
 }
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
+
+/* The memory that a run works in. */
+typedef struct work_space {
+    int64_t panel_tiles;   /* tiles of a panel */
+    bool packs;            /* every tile is packed, not only one that the rows do not fill */
+    int64_t tile_bytes;    /* of a packed tile */
+    int64_t panel_bytes;   /* of the packed tiles of a panel */
+    int64_t box_bytes;     /* of a tile of y */
+    int64_t widened_bytes; /* of a block of weights; 0 where none is widened */
+    int64_t thread_bytes;  /* oneDNN's scratch, a block of weights, a tile of y */
+} work_space;
+
+/* block_bytes, scratch_bytes: as in ith_linear. */
+static work_space plan_work(int64_t in, int64_t block, const ith_operand_types *types, int64_t block_bytes,
+                            int64_t scratch_bytes, int64_t rows, bool gaps)
+{
+    int64_t tiles = ith_div_up(rows, TILE_ROWS);
+    work_space work = {.tile_bytes = TILE_ROWS * in * ith_dtype_bytes(types->multiplied)};
+    work.panel_tiles = ith_min64(tiles, ith_max64(LEAST_PANEL_TILES, PANEL_BYTES / work.tile_bytes));
+    work.packs = types->rounded == ITH_BF16 || gaps;
+    work.panel_bytes = ith_round_up((work.packs ? work.panel_tiles : 1) * work.tile_bytes, CACHE_LINE);
+    work.box_bytes = TILE_ROWS * block * (int64_t)sizeof(float);
+    work.widened_bytes = widens(types) ? block_bytes : 0;
+    work.thread_bytes = scratch_bytes + work.widened_bytes + work.box_bytes;
+    return work;
+}
+
+int64_t ith_linear_run_bytes(int64_t in, int64_t out, ith_operand_types types, int64_t rows, int threads)
+{
+    int64_t block = block_columns(in, out, &types);
+    int64_t block_bytes = ith_round_up(in, 32) * block * ith_dtype_bytes(types.multiplied);
+    work_space work = plan_work(in, block, &types, block_bytes, 0, rows, false);
+    return work.panel_bytes + threads * work.thread_bytes;
+}
 
 /* One call: what all of its threads look at. */
 typedef struct run {
@@ -206,13 +254,20 @@ typedef struct run {
     int64_t rows, x_stride, y_stride;
     const float *x;
     float *y;
-    int64_t panel_tiles; /* tiles of a panel */
-    bool packs;          /* every tile is packed, not only one that the rows do not fill */
-    char *panel;         /* [panel_tiles or 1][TILE_ROWS, in] */
-    int64_t tile_bytes;  /* of a packed tile */
-    char *private;       /* of each thread: scratch of oneDNN, then a tile of y that cannot be written straight */
-    int64_t private_bytes;
+    work_space work;
+    char *panel;   /* [panel_tiles or 1][TILE_ROWS, in] */
+    char *threads; /* [threads][thread_bytes] */
 } run;
+
+/* One thread at work. Of two ops and two handles, the second are those of the last block. */
+typedef struct worker {
+    const run *run;
+    ith_onednn_lane lanes[2];
+    struct dnnl_memory *widened[2]; /* handles of `block` */
+    int64_t block_here;             /* which block of weights `block` holds; -1: none */
+    char *scratch, *block;
+    float *box; /* a tile of y that cannot be written straight */
+} worker;
 
 static int64_t tile_rows(const run *r, int64_t tile)
 {
@@ -221,55 +276,90 @@ static int64_t tile_rows(const run *r, int64_t tile)
 
 static bool tile_is_packed(const run *r, int64_t tile)
 {
-    return r->packs || tile_rows(r, tile) < TILE_ROWS;
+    return r->work.packs || tile_rows(r, tile) < TILE_ROWS;
 }
 
 static char *tile_slot(const run *r, int64_t tile)
 {
-    return r->panel + (r->packs ? tile % r->panel_tiles : 0) * r->tile_bytes;
+    return r->panel + (r->work.packs ? tile % r->work.panel_tiles : 0) * r->work.tile_bytes;
 }
 
 static void pack_tile(const run *r, int64_t tile)
 {
     const ith_linear *l = r->linear;
-    int64_t rows = tile_rows(r, tile), row_bytes = l->in * ith_precision_bytes(l->precision);
+    int64_t rows = tile_rows(r, tile), row_bytes = l->in * ith_dtype_bytes(l->types.multiplied);
     char *slot = tile_slot(r, tile);
-    for (int64_t i = 0; i < rows; i++) {
-        const float *x = r->x + (tile * TILE_ROWS + i) * r->x_stride;
-        if (l->precision == ITH_PRECISION_BF16)
-            r->rowops->bf16_from_f32((uint16_t *)(slot + i * row_bytes), x, l->in);
-        else
-            memcpy(slot + i * row_bytes, x, (size_t)row_bytes);
-    }
+    for (int64_t i = 0; i < rows; i++)
+        ith_operand_round(&l->types, r->rowops, slot + i * row_bytes, r->x + (tile * TILE_ROWS + i) * r->x_stride,
+                          l->in);
     memset(slot + rows * row_bytes, 0, (size_t)((TILE_ROWS - rows) * row_bytes));
 }
 
-/* lanes: of the whole blocks and of the last one. scratch: this thread's private memory. */
-static ith_status run_unit(const run *r, int64_t block, int64_t tile, ith_onednn_lane lanes[2], char *scratch)
+static bool worker_open(worker *w, const run *r)
 {
+    const ith_linear *l = r->linear;
+    const ith_onednn_op *ops[2] = {l->whole, l->last};
+    *w = (worker){.run = r, .block_here = -1};
+    w->scratch = r->threads + omp_get_thread_num() * r->work.thread_bytes;
+    w->block = w->scratch + l->scratch_bytes;
+    w->box = (float *)(void *)(w->block + r->work.widened_bytes);
+    bool opened = true;
+    for (int i = 0; i < 2 && ops[i]; i++) {
+        opened = opened && ith_onednn_lane_open(ops[i], &w->lanes[i]) == ITH_OK;
+        if (r->work.widened_bytes)
+            opened = opened && ith_onednn_weights_at(ops[i], w->block, &w->widened[i]) == ITH_OK;
+    }
+    return opened;
+}
+
+static void worker_close(worker *w)
+{
+    for (int i = 0; i < 2; i++) {
+        ith_onednn_lane_close(&w->lanes[i]);
+        ith_onednn_weights_free(&w->widened[i]);
+    }
+}
+
+/* The weights of a block as they are multiplied. */
+static struct dnnl_memory *weights_of(worker *w, int64_t block, bool last)
+{
+    const ith_linear *l = w->run->linear;
+    if (!widens(&l->types))
+        return l->weights[block];
+    if (w->block_here != block)
+        w->run->rowops->f32_from_bf16((float *)(void *)w->block,
+                                      (const uint16_t *)(void *)(l->packed + block * l->stored_bytes),
+                                      l->block_bytes / (int64_t)sizeof(float));
+    w->block_here = block;
+    return w->widened[last];
+}
+
+static bool run_unit(worker *w, int64_t block, int64_t tile)
+{
+    const run *r = w->run;
     const ith_linear *l = r->linear;
     int64_t begin = block * l->block, count = ith_min64(l->block, l->out - begin), rows = tile_rows(r, tile);
     const void *x = tile_is_packed(r, tile) ? (const void *)tile_slot(r, tile)
                                             : (const void *)(r->x + tile * TILE_ROWS * r->x_stride);
-    float *y = r->y + tile * TILE_ROWS * r->y_stride + begin, *box = (float *)(scratch + l->scratch_bytes);
-    bool straight = rows == TILE_ROWS && r->y_stride == count;
-    ith_status status = ith_onednn_run(&lanes[op_of(l, block) == l->last], x, l->weights[block], l->bias + begin,
-                                       straight ? y : box, scratch);
-    for (int64_t i = 0; !status && !straight && i < rows; i++)
-        memcpy(y + i * r->y_stride, box + i * count, (size_t)count * sizeof *y);
-    return status;
+    float *y = r->y + tile * TILE_ROWS * r->y_stride + begin;
+    bool straight = rows == TILE_ROWS && r->y_stride == count, last = op_of(l, block) == l->last;
+    if (ith_onednn_run(&w->lanes[last], x, weights_of(w, block, last), l->bias + begin, straight ? y : w->box,
+                       w->scratch))
+        return false;
+    for (int64_t i = 0; !straight && i < rows; i++)
+        memcpy(y + i * r->y_stride, w->box + i * count, (size_t)count * sizeof *y);
+    return true;
 }
 
 /* One thread's part. Every thread passes every work-sharing loop, whatever failed. */
 static int run_share(const run *r)
 {
     const ith_linear *l = r->linear;
-    char *scratch = r->private + omp_get_thread_num() * r->private_bytes;
-    ith_onednn_lane lanes[2] = {0};
-    int outcome = ith_onednn_lane_open(l->whole, &lanes[0]) || (l->last && ith_onednn_lane_open(l->last, &lanes[1]));
+    worker w;
+    int outcome = worker_open(&w, r) ? DONE : FAILED;
     int64_t tiles = ith_div_up(r->rows, TILE_ROWS);
-    for (int64_t first = 0; first < tiles; first += r->panel_tiles) {
-        int64_t count = ith_min64(r->panel_tiles, tiles - first);
+    for (int64_t first = 0; first < tiles; first += r->work.panel_tiles) {
+        int64_t count = ith_min64(r->work.panel_tiles, tiles - first);
 #pragma omp for schedule(static)
         for (int64_t tile = first; tile < first + count; tile++)
             if (tile_is_packed(r, tile))
@@ -278,27 +368,11 @@ static int run_share(const run *r)
         for (int64_t unit = 0; unit < count * l->blocks; unit++)
             if (!outcome && ith_context_interrupted(r->context))
                 outcome = INTERRUPTED;
-            else if (!outcome && run_unit(r, unit / count, first + unit % count, lanes, scratch))
+            else if (!outcome && !run_unit(&w, unit / count, first + unit % count))
                 outcome = FAILED;
     }
-    ith_onednn_lane_close(&lanes[0]);
-    ith_onednn_lane_close(&lanes[1]);
+    worker_close(&w);
     return outcome;
-}
-
-static ith_status plan_run(ith_context *context, int threads, run *r)
-{
-    const ith_linear *l = r->linear;
-    int64_t tiles = ith_div_up(r->rows, TILE_ROWS);
-    r->tile_bytes = TILE_ROWS * l->in * ith_precision_bytes(l->precision);
-    r->panel_tiles = ith_min64(tiles, ith_max64(LEAST_PANEL_TILES, PANEL_BYTES / r->tile_bytes));
-    r->packs = l->precision == ITH_PRECISION_BF16 || r->x_stride != l->in;
-    r->private_bytes = l->scratch_bytes + TILE_ROWS * l->block * 4;
-    int64_t packed_tiles = r->packs ? r->panel_tiles : 1;
-    int64_t panel_bytes = ith_round_up(packed_tiles * r->tile_bytes, CACHE_LINE);
-    r->panel = ith_alloc(context, panel_bytes + threads * r->private_bytes, 1, "a product's work space");
-    r->private = r->panel ? r->panel + panel_bytes : NULL;
-    return r->panel ? ITH_OK : ITH_ERR_MEMORY;
 }
 
 ith_status ith_linear_run(ith_context *context, const ith_linear *linear, int64_t rows, const float *x,
@@ -315,9 +389,12 @@ ith_status ith_linear_run(ith_context *context, const ith_linear *linear, int64_
              .y = y,
              .y_stride = y_stride};
     int threads = omp_get_max_threads();
-    ith_status status = plan_run(context, threads, &r);
-    if (status)
-        return status;
+    r.work = plan_work(linear->in, linear->block, &linear->types, linear->block_bytes, linear->scratch_bytes, rows,
+                       x_stride != linear->in);
+    r.panel = ith_alloc(context, r.work.panel_bytes + threads * r.work.thread_bytes, 1, "a product's work space");
+    if (!r.panel)
+        return ITH_ERR_MEMORY;
+    r.threads = r.panel + r.work.panel_bytes;
     int outcome = DONE;
 #pragma omp parallel num_threads(threads) reduction(| : outcome)
     outcome = run_share(&r);

@@ -4,13 +4,13 @@
 #define ITH_DNN_LINEAR_H
 
 #include "../base/context.h"
-#include "precision.h"
+#include "operand.h"
 
 typedef struct ith_linear ith_linear;
 
-/* weight [out, in] of F32, BF16 or F16; it and bias ([out], NULL: none) are copied. precision: F32 or BF16. */
+/* weight [out, in] of F32, BF16 or F16; it and bias ([out], NULL: none) are copied. */
 ITH_PRIVATE ith_status ith_linear_create(ith_context *context, int64_t in, int64_t out, const void *weight,
-                                         ith_dtype weight_type, const float *bias, ith_precision precision,
+                                         ith_dtype weight_type, const float *bias, ith_operand_types types,
                                          ith_linear **linear);
 ITH_PRIVATE void ith_linear_destroy(ith_context *context, ith_linear **linear);
 
@@ -22,10 +22,9 @@ ITH_PRIVATE ith_status ith_linear_run(ith_context *context, const ith_linear *li
 
 ITH_PRIVATE int64_t ith_linear_in(const ith_linear *linear);
 ITH_PRIVATE int64_t ith_linear_out(const ith_linear *linear);
-/* Bytes that such a layer holds. */
-ITH_PRIVATE int64_t ith_linear_bytes(int64_t in, int64_t out, ith_precision precision);
-
-/* The faster of the two precisions on this machine, timed on a product of a transformer's shape (milliseconds). */
-ITH_PRIVATE ith_status ith_precision_measure(ith_context *context, ith_precision *out);
+/* Bytes that such a layer holds, and that a run of `rows` rows by a team of `threads` works in. The second leaves out
+ * what oneDNN asks for besides. */
+ITH_PRIVATE int64_t ith_linear_bytes(int64_t in, int64_t out, ith_operand_types types);
+ITH_PRIVATE int64_t ith_linear_run_bytes(int64_t in, int64_t out, ith_operand_types types, int64_t rows, int threads);
 
 #endif

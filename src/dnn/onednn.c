@@ -64,11 +64,17 @@ static void keep_limit(void)
     limit_is_kept = onednn_keep_limit();
 }
 
-static ith_status op_new(ith_context *context, ith_onednn_op **out)
+/* To be asked before anything else of oneDNN. */
+static bool limited(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    return !pthread_once(&once, keep_limit) && limit_is_kept;
+}
+
+static ith_status op_new(ith_context *context, ith_onednn_op **out)
+{
     *out = NULL;
-    if (pthread_once(&once, keep_limit) || !limit_is_kept)
+    if (!limited())
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "oneDNN cannot be kept within ITHACA_CPU: this process used it before Ithaca did");
     *out = ith_alloc_zero(context, 1, sizeof **out, "a oneDNN primitive");
@@ -95,9 +101,9 @@ void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op)
     *op = NULL;
 }
 
-static dnnl_data_type_t operand_type(ith_precision precision)
+static dnnl_data_type_t operand_type(ith_dtype type)
 {
-    return precision == ITH_PRECISION_BF16 ? dnnl_bf16 : dnnl_f32;
+    return type == ITH_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
 static void layouts_free(layouts *l)
@@ -110,7 +116,7 @@ static void layouts_free(layouts *l)
 
 static dnnl_status_t matmul_layouts(const ith_onednn_matmul *shape, layout *plain, layouts *l)
 {
-    dnnl_data_type_t type = operand_type(shape->precision);
+    dnnl_data_type_t type = operand_type(shape->type);
     const dnnl_dims_t weight_size = {shape->in, shape->out}, plain_strides = {1, shape->in};
     dnnl_status_t status = layout_strided(plain, 2, weight_size, type, plain_strides);
     if (!status)
@@ -152,7 +158,7 @@ static dnnl_status_t frames_layout(layout *out, int64_t channels, int64_t frames
 
 static dnnl_status_t conv_layouts(const ith_onednn_conv *shape, layout *plain, layouts *l)
 {
-    dnnl_data_type_t type = operand_type(shape->precision);
+    dnnl_data_type_t type = operand_type(shape->type);
     int64_t kernel = shape->kernel, taps = shape->frames * kernel * kernel;
     const dnnl_dims_t weight_size = {shape->out, shape->in, shape->frames, kernel, kernel};
     const dnnl_dims_t plain_strides = {shape->in * taps, taps, kernel * kernel, kernel, 1};
@@ -185,12 +191,12 @@ static dnnl_status_t conv_describe(ith_onednn_op *op, const ith_onednn_conv *sha
 }
 
 /* The sentence for a primitive that could not be made; what: "matrix product", ... */
-static ith_status refuse(ith_context *context, dnnl_status_t status, ith_precision precision, const char *what,
-                         int64_t in, int64_t out)
+static ith_status refuse(ith_context *context, dnnl_status_t status, ith_dtype type, const char *what, int64_t in,
+                         int64_t out)
 {
-    const char *name = precision == ITH_PRECISION_BF16 ? "bf16" : "f32";
+    const char *name = ith_dtype_name(type);
     if (status == dnnl_unimplemented)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "oneDNN has no %s %s for this processor; use f32", name, what);
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "oneDNN has no %s %s for this processor", name, what);
     return ith_fail(context, status == dnnl_out_of_memory ? ITH_ERR_MEMORY : ITH_ERR_INTERNAL,
                     "oneDNN made no %s %s of %lld to %lld channels (its status %d)", name, what, (long long)in,
                     (long long)out, (int)status);
@@ -211,7 +217,7 @@ ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmu
     if (!status)
         return ITH_OK;
     ith_onednn_op_destroy(context, out);
-    return refuse(context, status, shape->precision, "matrix product", shape->in, shape->out);
+    return refuse(context, status, shape->type, "matrix product", shape->in, shape->out);
 }
 
 ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **out)
@@ -225,7 +231,7 @@ ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *s
     if (!status)
         return ITH_OK;
     ith_onednn_op_destroy(context, out);
-    return refuse(context, status, shape->precision, "convolution", shape->in, shape->out);
+    return refuse(context, status, shape->type, "convolution", shape->in, shape->out);
 }
 
 int64_t ith_onednn_weight_bytes(const ith_onednn_op *op)
@@ -236,6 +242,19 @@ int64_t ith_onednn_weight_bytes(const ith_onednn_op *op)
 int64_t ith_onednn_scratch_bytes(const ith_onednn_op *op)
 {
     return layout_bytes(op_layout(op, dnnl_query_scratchpad_md));
+}
+
+/* ---- bf16 ------------------------------------------------------------------------------------------------------ */
+
+bool ith_onednn_multiplies_bf16(const ith_context *context)
+{
+    if (!limited())
+        return false;
+    /* A set of instructions has the bits of all those that it stands on. */
+    const unsigned dots = (unsigned)dnnl_cpu_isa_avx512_core_bf16, tiles = (unsigned)dnnl_cpu_isa_avx512_core_amx;
+    unsigned has = (unsigned)dnnl_get_effective_cpu_isa();
+    uint32_t used = ITH_CPU_AVX512_BF16 | ((has & tiles) == tiles ? ITH_CPU_AMX_BF16 : 0);
+    return (has & dots) == dots && (ith_context_cpu(context) & used) == used;
 }
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
@@ -266,13 +285,24 @@ static dnnl_status_t reorder(const ith_onednn_op *op, struct dnnl_memory *from, 
     return status;
 }
 
-ith_status ith_onednn_pack(const ith_onednn_op *op, const void *plain, void *packed, struct dnnl_memory **weights)
+static dnnl_status_t weights_create(const ith_onednn_op *op, void *packed, struct dnnl_memory **weights)
 {
     *weights = NULL;
+    return dnnl_memory_create(weights, op_layout(op, dnnl_query_weights_md), op->engine, packed);
+}
+
+ith_status ith_onednn_weights_at(const ith_onednn_op *op, void *packed, struct dnnl_memory **weights)
+{
+    return weights_create(op, packed, weights) ? ITH_ERR_INTERNAL : ITH_OK;
+}
+
+ith_status ith_onednn_pack(const ith_onednn_op *op, const void *plain, void *packed, struct dnnl_memory **weights)
+{
     dnnl_memory_t from = NULL;
+    *weights = NULL;
     dnnl_status_t status = dnnl_memory_create(&from, layout_borrow(&op->plain_weights), op->engine, (void *)plain);
     if (!status)
-        status = dnnl_memory_create(weights, op_layout(op, dnnl_query_weights_md), op->engine, packed);
+        status = weights_create(op, packed, weights);
     if (!status)
         status = reorder(op, from, *weights);
     if (from)

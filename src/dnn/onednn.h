@@ -1,39 +1,44 @@
-/* The only door to oneDNN: primitives of one product or one convolution, its packed weights, and their execution. The
- * 2.x and 3.x interfaces of the library differ; what lies behind this header knows both, nothing else knows either.
+/* oneDNN for the engine's layers: primitives of one product or one convolution, their packed weights, their execution.
+ * Attention's products are made in kernels/onednn/onednn_product.h, which stands in a module of its own. Both are
+ * written on kernels/onednn/onednn_api.h, which knows the interfaces of versions 2 and 3.
  *
  * Statuses of oneDNN become those of this library, with a sentence that names what was asked for. */
 #ifndef ITH_DNN_ONEDNN_H
 #define ITH_DNN_ONEDNN_H
 
 #include "../base/context.h"
-#include "precision.h"
 
 struct dnnl_memory;
 struct dnnl_stream;
 
+/* Whether oneDNN has bf16 instructions to multiply with, and uses none that ith_context_cpu leaves out. Elsewhere it
+ * refuses bf16, or widens it at a loss of speed. */
+ITH_PRIVATE bool ith_onednn_multiplies_bf16(const ith_context *context);
+
 /* A primitive made for fixed shapes. Read-only once created: any number of threads may run it at once. */
 typedef struct ith_onednn_op ith_onednn_op;
 
-/* dst[rows, out] = src[rows, in] w^T + bias, w [out, in]; src contiguous, rows of dst dst_stride elements apart. src
- * and w are of `precision`, dst and bias f32. Runs in the thread that executes it, whatever OpenMP team there is.
- * ITH_ERR_UNSUPPORTED where the machine has no product of that precision. */
+/* dst[rows, out] = src[rows, in] w^T + bias, w [out, in]; src and dst contiguous. src and w are of `type`, F32 or BF16,
+ * dst and bias of F32. Runs in the thread that executes it, whatever OpenMP team there is. ITH_ERR_UNSUPPORTED where
+ * oneDNN has no product of that type. */
 typedef struct ith_onednn_matmul {
     int64_t rows, in, out;
-    ith_precision precision;
+    ith_dtype type;
 } ith_onednn_matmul;
 ITH_PRIVATE ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmul *shape,
                                                 ith_onednn_op **out);
 
 /* A convolution of channels-last frames, zeros around each of them:
  *   dst[y, x, o] (+)= bias[o] + sum_{t, i, j, c} w[o, c, t, i, j] src[t, y + i - kernel/2, x + j - kernel/2, c]
- * src and w are of `precision`, dst and bias f32. Runs in the team that the thread which creates it has then. */
+ * src and w are of `type`, F32 or BF16, dst and bias of F32. Runs in the team that the thread which creates it has
+ * then. */
 typedef struct ith_onednn_conv {
     int64_t in, out;       /* channels */
     int64_t frames;        /* of src, and of the kernel in time */
     int64_t kernel;        /* height and width of it, odd */
     int64_t height, width; /* of src and dst */
     bool adds;             /* to what dst holds */
-    ith_precision precision;
+    ith_dtype type;
 } ith_onednn_conv;
 ITH_PRIVATE ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **out);
 ITH_PRIVATE void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op);
@@ -42,9 +47,10 @@ ITH_PRIVATE void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op)
 ITH_PRIVATE int64_t ith_onednn_weight_bytes(const ith_onednn_op *op);
 ITH_PRIVATE int64_t ith_onednn_scratch_bytes(const ith_onednn_op *op);
 
-/* Puts plain weights of the op's precision (contiguous) in the op's own layout at `packed`, which stays the caller's,
- * and makes the handle by which executions name them. ITH_ERR_INTERNAL without a sentence on failure, so that several
- * threads may pack for one context at once. */
+/* The handle by which executions name weights that lie in the op's own layout at `packed`, which stays the caller's.
+ * ITH_ERR_INTERNAL without a sentence on failure, so that several threads may ask at once. */
+ITH_PRIVATE ith_status ith_onednn_weights_at(const ith_onednn_op *op, void *packed, struct dnnl_memory **weights);
+/* The same, after putting plain weights of the op's type (contiguous) there. */
 ITH_PRIVATE ith_status ith_onednn_pack(const ith_onednn_op *op, const void *plain, void *packed,
                                        struct dnnl_memory **weights);
 ITH_PRIVATE void ith_onednn_weights_free(struct dnnl_memory **weights);

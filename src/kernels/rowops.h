@@ -29,6 +29,8 @@ typedef struct ith_rowops {
     void (*softmax)(float *x, int64_t n);
     void (*bf16_from_f32)(uint16_t *y, const float *x, int64_t n);
     void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
+    /* The same numbers as bf16_from_f32, kept as f32. y may be x. */
+    void (*round_to_bf16)(float *y, const float *x, int64_t n);
 } ith_rowops;
 
 extern const ith_rowops ith_rowops_ref;

@@ -8,7 +8,7 @@ typedef ith_status (*check_fn)(ith_context *context, const char *folder);
 static ith_status check_vae(ith_context *context, const char *folder)
 {
     ith_vae *vae = NULL;
-    ith_status status = ith_vae_load(context, folder, ITH_PRECISION_F32, &vae);
+    ith_status status = ith_vae_load(context, folder, ith_operands_f32(), &vae);
     ith_vae_free(context, &vae);
     return status;
 }

@@ -304,7 +304,7 @@ static ith_status load_expert(ith_context *context, phase *p)
     ith_denoise_job *job = p->job;
     double start = ith_clock_seconds(), traced = ith_trace_begin(context);
     char *path = ith_model_path(context, job->model, folders[p->expert]);
-    ith_status status = path ? ith_dit_load(context, path, job->precision, &p->dit) : ITH_ERR_MEMORY;
+    ith_status status = path ? ith_dit_load(context, path, job->types, &p->dit) : ITH_ERR_MEMORY;
     ith_free(context, path);
     if (status == ITH_ERR_INTERRUPTED)
         ith_fail_in(context, status, "loading the %s", folders[p->expert]);

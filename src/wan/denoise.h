@@ -4,11 +4,12 @@
 
 #include "latents.h"
 #include "model.h"
+#include "precision.h"
 
 typedef struct ith_denoise_job {
     const ith_model *model;
     const ith_generate_options *options; /* resolved */
-    ith_precision precision;
+    ith_number_types types;
     ith_latent_size size;
     float *latents;       /* in: noise; out: what is to be decoded */
     const float *text[2]; /* rows of the prompt and of the negative prompt; the second NULL where it is not needed */

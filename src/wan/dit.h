@@ -4,8 +4,8 @@
  * rank holds its ith_share of the S tokens from the embedding to the head; only self-attention communicates. What is
  * computed for a token outside of it depends neither on the other tokens nor on the number of ranks.
  *
- * Precision: with ITH_PRECISION_BF16 the operands of the blocks' and the text's products, and those of attention, are
- * rounded to bf16; the first and the last layer, the time embedding, norms, modulation and the residual stream are f32
+ * The number types that an expert is loaded with are those of the products of its layers and of its text, and of its
+ * attention. The first and the last layer, the time embedding, norms, modulation and the residual stream are f32
  * always. */
 #ifndef ITH_WAN_DIT_H
 #define ITH_WAN_DIT_H
@@ -13,7 +13,7 @@
 #include <ithaca/ithaca.h>
 
 #include "../base/observer.h"
-#include "../dnn/precision.h"
+#include "precision.h"
 
 #define ITH_DIT_TEXT_LEN 512 /* rows that the reference pads a prompt to */
 
@@ -28,9 +28,9 @@ typedef struct ith_dit_config {
 /* folder/config.json, checked; anything of another architecture is refused by name. */
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
 
-/* An expert's weights, packed. Read-only once loaded: shared by all ranks of a process. precision: F32 or BF16. */
+/* An expert's weights, packed. Read-only once loaded: shared by all ranks of a process. */
 typedef struct ith_dit ith_dit;
-ith_status ith_dit_load(ith_context *context, const char *folder, ith_precision precision, ith_dit **out);
+ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_types types, ith_dit **out);
 /* Whether it would load: every tensor there, by name, type and shape, and no other. Reads headers and vectors only. */
 ith_status ith_dit_check(ith_context *context, const char *folder);
 void ith_dit_free(ith_context *context, ith_dit **dit);
@@ -92,9 +92,9 @@ void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_sha
 
 /* Bytes that weights, a text of `batch` prompts of at most `longest` rows, and the run of one of `ranks` ranks of a
  * process will take; for the prediction before a run. */
-int64_t ith_dit_weight_bytes(const ith_dit_config *config, ith_precision precision);
-int64_t ith_dit_text_bytes(const ith_dit_config *config, ith_precision precision, int64_t batch, int64_t longest);
-ith_status ith_dit_run_bytes(ith_context *context, const ith_dit_config *config, ith_precision precision,
+int64_t ith_dit_weight_bytes(const ith_dit_config *config, ith_operand_types types);
+int64_t ith_dit_text_bytes(const ith_dit_config *config, ith_dtype attention, int64_t batch, int64_t longest);
+ith_status ith_dit_run_bytes(ith_context *context, const ith_dit_config *config, const ith_number_types *types,
                              const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,
                              int64_t *bytes);
 

@@ -49,7 +49,7 @@ static ith_status load_modulation(loader *l, int64_t rows, float **out)
 }
 
 static ith_status load_linear_shaped(loader *l, const char *module, int dims, const int64_t *shape, int64_t in,
-                                     ith_precision precision, ith_linear **out)
+                                     ith_operand_types types, ith_linear **out)
 {
     const ith_tensor *weight = NULL;
     float *bias = NULL;
@@ -57,17 +57,17 @@ static ith_status load_linear_shaped(loader *l, const char *module, int dims, co
     if (!status)
         status = ith_store_take_f32(l->context, l->store, name_of(l, module, ".bias").text, 1, &shape[0], &bias);
     if (!status && !l->looks_only)
-        status = ith_linear_create(l->context, in, shape[0], weight->data, weight->dtype, bias, precision, out);
+        status = ith_linear_create(l->context, in, shape[0], weight->data, weight->dtype, bias, types, out);
     ith_store_release(l->store, weight);
     ith_free(l->context, bias);
     return status;
 }
 
-static ith_status load_linear(loader *l, const char *module, int64_t in, int64_t out_size, ith_precision precision,
+static ith_status load_linear(loader *l, const char *module, int64_t in, int64_t out_size, ith_operand_types types,
                               ith_linear **out)
 {
     const int64_t shape[2] = {out_size, in};
-    return load_linear_shaped(l, module, 2, shape, in, precision, out);
+    return load_linear_shaped(l, module, 2, shape, in, types, out);
 }
 
 /* As it is, or as f32. A piece at a time: it may have to come from a slow disk. */
@@ -126,7 +126,7 @@ static ith_status load_stacked(loader *l, const char *const *modules, int count,
     if (!status && !l->looks_only)
         status = stack_weights(l, weights, count, &type, &stack);
     if (!status && !l->looks_only)
-        status = ith_linear_create(l->context, dim, count * dim, stack, type, bias, l->dit->precision, out);
+        status = ith_linear_create(l->context, dim, count * dim, stack, type, bias, l->dit->types.products, out);
     for (int i = 0; i < count; i++)
         ith_store_release(l->store, weights[i]);
     ith_free(l->context, stack);
@@ -153,23 +153,23 @@ static ith_status load_block(loader *l, int64_t index, ith_dit_block *block)
     static const char *const qkv[] = {"attn1.to_q", "attn1.to_k", "attn1.to_v"};
     static const char *const kv[] = {"attn2.to_k", "attn2.to_v"};
     const int64_t dim = l->dit->config.dim, ffn_dim = l->dit->config.ffn_dim;
-    const ith_precision precision = l->dit->precision;
+    const ith_operand_types types = l->dit->types.products;
     snprintf(l->prefix, sizeof l->prefix, "blocks.%lld.", (long long)index);
     ith_status status = load_block_vectors(l, block);
     if (!status)
         status = load_stacked(l, qkv, 3, &block->qkv);
     if (!status)
-        status = load_linear(l, "attn1.to_out.0", dim, dim, precision, &block->self_out);
+        status = load_linear(l, "attn1.to_out.0", dim, dim, types, &block->self_out);
     if (!status)
-        status = load_linear(l, "attn2.to_q", dim, dim, precision, &block->cross_q);
+        status = load_linear(l, "attn2.to_q", dim, dim, types, &block->cross_q);
     if (!status)
         status = load_stacked(l, kv, 2, &block->cross_kv);
     if (!status)
-        status = load_linear(l, "attn2.to_out.0", dim, dim, precision, &block->cross_out);
+        status = load_linear(l, "attn2.to_out.0", dim, dim, types, &block->cross_out);
     if (!status)
-        status = load_linear(l, "ffn.net.0.proj", dim, ffn_dim, precision, &block->ffn_up);
+        status = load_linear(l, "ffn.net.0.proj", dim, ffn_dim, types, &block->ffn_up);
     if (!status)
-        status = load_linear(l, "ffn.net.2", ffn_dim, dim, precision, &block->ffn_down);
+        status = load_linear(l, "ffn.net.2", ffn_dim, dim, types, &block->ffn_down);
     return status;
 }
 
@@ -178,7 +178,7 @@ static ith_status load_patch(loader *l, ith_dit *dit)
 {
     const ith_dit_config *c = &dit->config;
     const int64_t shape[5] = {c->dim, c->in_channels, c->patch[0], c->patch[1], c->patch[2]};
-    return load_linear_shaped(l, "patch_embedding", 5, shape, c->in_channels * PATCH, ITH_PRECISION_F32, &dit->patch);
+    return load_linear_shaped(l, "patch_embedding", 5, shape, c->in_channels * PATCH, ith_operands_f32(), &dit->patch);
 }
 
 static ith_status load_head(loader *l, ith_dit *dit)
@@ -201,7 +201,7 @@ static ith_status load_head(loader *l, ith_dit *dit)
         ith_to_f32(ordered + row * dim, source, weight->dtype, dim);
         ordered_bias[row] = bias[from];
     }
-    status = ith_linear_create(l->context, dim, rows, ordered, ITH_F32, ordered_bias, ITH_PRECISION_F32, &dit->head);
+    status = ith_linear_create(l->context, dim, rows, ordered, ITH_F32, ordered_bias, ith_operands_f32(), &dit->head);
 done:
     ith_store_release(l->store, weight);
     ith_free(l->context, ordered);
@@ -215,20 +215,19 @@ static ith_status load_outside(loader *l, ith_dit *dit)
     const struct {
         const char *module;
         int64_t in, out;
-        ith_precision precision;
+        ith_operand_types types;
         ith_linear **linear;
     } linears[] = {
-        {"condition_embedder.time_embedder.linear_1", c->freq_dim, c->dim, ITH_PRECISION_F32, &dit->time_1},
-        {"condition_embedder.time_embedder.linear_2", c->dim, c->dim, ITH_PRECISION_F32, &dit->time_2},
-        {"condition_embedder.time_proj", c->dim, ITH_DIT_MODULATIONS * c->dim, ITH_PRECISION_F32, &dit->time_proj},
-        {"condition_embedder.text_embedder.linear_1", c->text_dim, c->dim, dit->precision, &dit->text_1},
-        {"condition_embedder.text_embedder.linear_2", c->dim, c->dim, dit->precision, &dit->text_2},
+        {"condition_embedder.time_embedder.linear_1", c->freq_dim, c->dim, ith_operands_f32(), &dit->time_1},
+        {"condition_embedder.time_embedder.linear_2", c->dim, c->dim, ith_operands_f32(), &dit->time_2},
+        {"condition_embedder.time_proj", c->dim, ITH_DIT_MODULATIONS * c->dim, ith_operands_f32(), &dit->time_proj},
+        {"condition_embedder.text_embedder.linear_1", c->text_dim, c->dim, dit->types.products, &dit->text_1},
+        {"condition_embedder.text_embedder.linear_2", c->dim, c->dim, dit->types.products, &dit->text_2},
     };
     l->prefix[0] = '\0';
     ith_status status = load_patch(l, dit);
     for (size_t i = 0; i < sizeof linears / sizeof linears[0] && !status; i++)
-        status =
-            load_linear(l, linears[i].module, linears[i].in, linears[i].out, linears[i].precision, linears[i].linear);
+        status = load_linear(l, linears[i].module, linears[i].in, linears[i].out, linears[i].types, linears[i].linear);
     if (!status)
         status = load_modulation(l, 2, &dit->head_modulation);
     return status ? status : load_head(l, dit);
@@ -257,16 +256,13 @@ static ith_status load_all(ith_context *context, const char *folder, bool looks_
     return status;
 }
 
-ith_status ith_dit_load(ith_context *context, const char *folder, ith_precision precision, ith_dit **out)
+ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_types types, ith_dit **out)
 {
     *out = NULL;
-    if (precision != ITH_PRECISION_F32 && precision != ITH_PRECISION_BF16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: weights are packed as f32 or as bf16, not as precision %d",
-                        folder, (int)precision);
     ith_dit *dit = ith_alloc_zero(context, 1, sizeof *dit, "a transformer");
     if (!dit)
         return ITH_ERR_MEMORY;
-    dit->precision = precision;
+    dit->types = types;
     ith_status status = load_all(context, folder, false, dit);
     if (status)
         ith_dit_free(context, &dit);

@@ -137,7 +137,7 @@ static ith_status make_plans(ith_context *context, ith_dit_run *run, const ith_a
 static ith_status fill_run(ith_context *context, ith_dit_run *run, ith_comm *comm)
 {
     const ith_dit_shape *shape = &run->shape;
-    run->type = ith_dit_attention_type(run->dit->precision);
+    run->type = run->dit->types.attention;
     run->ops = ith_rowops_choose(ith_context_cpu(context));
     ith_share(ith_dit_tokens(shape), ith_comm_size(comm), ith_comm_rank(comm), &run->begin, &run->share);
     run->rows = shape->batch * run->share;

@@ -49,7 +49,7 @@ static ith_status make_layer(const maker *m, int64_t layer)
 {
     const int64_t dim = m->dit->config.dim, numbers = m->rows * 2 * dim;
     const ith_dit_block *block = &m->dit->blocks[layer];
-    const ith_dtype type = ith_dit_attention_type(m->dit->precision);
+    const ith_dtype type = m->dit->types.attention;
     ith_status status = ith_linear_run(m->context, block->cross_kv, m->rows, m->hidden, dim, m->out, 2 * dim);
     if (status)
         return status;
@@ -64,7 +64,7 @@ static ith_status make_layer(const maker *m, int64_t layer)
 static ith_status make(maker *m, const float *const *rows, const int64_t *counts)
 {
     const ith_dit_config *c = &m->dit->config;
-    const int64_t element = ith_dtype_bytes(ith_dit_attention_type(m->dit->precision));
+    const int64_t element = ith_dtype_bytes(m->dit->types.attention);
     m->in = ith_alloc(m->context, m->rows, c->text_dim * 4, "a prompt's rows");
     m->hidden = ith_alloc(m->context, m->rows, c->dim * 4, "a prompt's embedding");
     m->out = ith_alloc(m->context, m->rows, 2 * c->dim * 4, "a prompt's keys and values");

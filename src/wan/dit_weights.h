@@ -24,7 +24,7 @@ typedef struct ith_dit_block {
 
 struct ith_dit {
     ith_dit_config config;
-    ith_precision precision;
+    ith_number_types types;
     ith_linear *patch;           /* 4 in_channels to dim */
     ith_linear *time_1, *time_2; /* freq_dim to dim to dim */
     ith_linear *time_proj;       /* dim to 6 dim */
@@ -45,11 +45,5 @@ struct ith_dit_text {
     void *keys_values;   /* [layers][batch][keys][2 dim]: k normalised, v; in the type of attention */
     float *key_bias;     /* [batch][keys] */
 };
-
-/* The type of q, k, v and o. */
-static inline ith_dtype ith_dit_attention_type(ith_precision precision)
-{
-    return precision == ITH_PRECISION_BF16 ? ITH_BF16 : ITH_F32;
-}
 
 #endif

@@ -23,7 +23,7 @@ typedef struct run {
     ith_context *context;
     ith_generate_options options;
     ith_generate_report *report;
-    ith_precision precision;
+    ith_number_types types;
     ith_latent_size size;
     float *latents;
     float *text[2];
@@ -118,7 +118,7 @@ static ith_status encode_prompts(run *r)
     ith_text_encoder *encoder = NULL;
     double start = ith_clock_seconds(), traced = ith_trace_begin(r->context);
     char *path = ith_model_path(r->context, r->pipeline->model, "text_encoder");
-    ith_status status = path ? ith_text_encoder_load(r->context, path, r->precision, &encoder) : ITH_ERR_MEMORY;
+    ith_status status = path ? ith_text_encoder_load(r->context, path, r->types.products, &encoder) : ITH_ERR_MEMORY;
     ith_free(r->context, path);
     ith_trace_end(r->context, traced, "load text encoder", "load");
     r->report->load_seconds += ith_clock_seconds() - start;
@@ -162,7 +162,7 @@ static ith_status denoise(run *r)
 {
     ith_denoise_job job = {.model = r->pipeline->model,
                            .options = &r->options,
-                           .precision = r->precision,
+                           .types = r->types,
                            .size = r->size,
                            .latents = r->latents,
                            .text = {r->text[0], r->text[1]},
@@ -224,7 +224,7 @@ static ith_status decode(run *r)
     ith_vae *vae = NULL;
     double start = ith_clock_seconds();
     char *path = ith_model_path(r->context, r->pipeline->model, "vae");
-    ith_status status = path ? ith_vae_load(r->context, path, r->precision, &vae) : ITH_ERR_MEMORY;
+    ith_status status = path ? ith_vae_load(r->context, path, r->types.products, &vae) : ITH_ERR_MEMORY;
     ith_free(r->context, path);
     r->report->load_seconds += ith_clock_seconds() - start;
     if (status)
@@ -322,7 +322,7 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_opti
         status = ith_pipeline_predict(pipeline, &r.options, &r.report->predicted_bytes);
     if (status)
         return status;
-    r.precision = r.options.precision == ITH_GENERATE_BF16 ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
+    r.types = ith_number_types_choose(r.context, r.options.precision);
     ith_observer observer = {.show = r.options.on_progress ? show_progress : NULL,
                              .should_stop = r.options.should_stop ? should_stop : NULL,
                              .user = &r};

@@ -24,8 +24,9 @@ static ith_status count_ids(ith_pipeline *pipeline, const ith_generate_options *
     return status;
 }
 
-static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_options *options, ith_precision precision,
-                                const ith_latent_size *size, const int64_t counts[2], int64_t *bytes)
+static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_options *options,
+                                const ith_number_types *types, const ith_latent_size *size, const int64_t counts[2],
+                                int64_t *bytes)
 {
     const ith_model *model = pipeline->model;
     int ranks = ith_denoise_sequence_ranks(model, options);
@@ -39,13 +40,13 @@ static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_optio
         for (int rank = 0; rank < ranks; rank++) {
             int64_t run = 0;
             ith_status status =
-                ith_dit_run_bytes(pipeline->context, config, precision, &shape, &options->attention, ranks, rank, &run);
+                ith_dit_run_bytes(pipeline->context, config, types, &shape, &options->attention, ranks, rank, &run);
             if (status)
                 return status;
             runs += groups * run;
         }
-        int64_t text = ith_dit_text_bytes(config, precision, branches, longest);
-        most = ith_max64(most, ith_dit_weight_bytes(config, precision) + text + runs);
+        int64_t text = ith_dit_text_bytes(config, types->attention, branches, longest);
+        most = ith_max64(most, ith_dit_weight_bytes(config, types->products) + text + runs);
     }
     /* x and the solver's history; tokens in (batch) and velocities of both branches; what rank 0 gathers. */
     ith_solver solver = options->solver == ITH_GENERATE_EULER ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
@@ -59,10 +60,10 @@ ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_optio
 {
     const ith_model *model = pipeline->model;
     const ith_model_info *info = &model->info;
-    ith_precision precision = options->precision == ITH_GENERATE_BF16 ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
+    const ith_number_types types = ith_number_types_choose(pipeline->context, options->precision);
     ith_latent_size size = {info->latent_channels, (options->frames - 1) / info->frame_stride + 1,
                             options->height / info->pixel_stride, options->width / info->pixel_stride};
-    int64_t decode = ith_vae_decode_bytes(&model->vae, precision, size.height, size.width);
+    int64_t decode = ith_vae_decode_bytes(&model->vae, types.products, size.height, size.width);
     int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3;
     int64_t kept = latents + frame + ith_tokenizer_bytes(pipeline->tokenizer);
     *bytes = kept + decode;
@@ -77,9 +78,9 @@ ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_optio
     if (options->dump_file)
         kept += latents * (options->steps + 2) + frame * options->frames;
     int64_t text = 0, denoise = 0;
-    status = ith_text_encoder_bytes(pipeline->context, &model->text, precision, longest, &text);
+    status = ith_text_encoder_bytes(pipeline->context, &model->text, types.products, longest, &text);
     if (!status)
-        status = denoise_bytes(pipeline, options, precision, &size, counts, &denoise);
+        status = denoise_bytes(pipeline, options, &types, &size, counts, &denoise);
     *bytes = kept + ith_max64(ith_max64(text, denoise), decode);
     return status;
 }

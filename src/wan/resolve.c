@@ -3,8 +3,8 @@
 
 #include "../base/context.h"
 #include "../base/size.h"
-#include "../dnn/linear.h"
 #include "denoise.h"
+#include "precision.h"
 
 #include <math.h>
 #include <omp.h>
@@ -130,7 +130,7 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
     if (options->cfg < ITH_CFG_BATCH || options->cfg > ITH_CFG_SEQUENTIAL)
         return ith_fail(context, ITH_ERR_ARGUMENT, "cfg is %d; 1 (batch), 2 (parallel) and 3 (sequential) are known",
                         options->cfg);
-    if ((unsigned)options->precision > ITH_GENERATE_BF16)
+    if ((unsigned)options->precision > ITH_PRECISION_BF16)
         return ith_fail(context, ITH_ERR_ARGUMENT, "precision is %d; 0 (auto), 1 (f32) and 2 (bf16) are known",
                         options->precision);
     if (options->cfg == ITH_CFG_PARALLEL && options->ranks % 2)
@@ -140,16 +140,6 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
             "would do, or cfg batch",
             options->ranks, options->ranks + 1);
     return ITH_OK;
-}
-
-static ith_status choose_precision(ith_context *context, ith_generate_options *options)
-{
-    ith_precision fastest = ITH_PRECISION_F32;
-    if (options->precision)
-        return ITH_OK;
-    ith_status status = ith_precision_measure(context, &fastest);
-    options->precision = fastest == ITH_PRECISION_BF16 ? ITH_GENERATE_BF16 : ITH_GENERATE_F32;
-    return status;
 }
 
 ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options)
@@ -162,6 +152,6 @@ ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *op
     if (!status && !options->from_latents)
         status = check_size(context, pipeline->model, options);
     if (!status)
-        status = choose_precision(context, options);
+        options->precision = ith_precision_resolve(context, options->precision);
     return status;
 }

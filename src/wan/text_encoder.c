@@ -50,7 +50,7 @@ struct ith_text_encoder {
 typedef struct loader {
     ith_context *context;
     ith_text_encoder *encoder;
-    ith_precision precision;
+    ith_operand_types types;
     bool looks_only; /* names, types and shapes are checked, and nothing is packed */
 } loader;
 
@@ -73,7 +73,7 @@ static ith_status load_linear(const loader *l, int64_t layer, int which)
     if (name)
         status = ith_store_take(context, encoder->store, name, 2, (int64_t[]){out, in}, &weight);
     if (!status && !l->looks_only)
-        status = ith_linear_create(context, in, out, weight->data, weight->dtype, NULL, l->precision,
+        status = ith_linear_create(context, in, out, weight->data, weight->dtype, NULL, l->types,
                                    &encoder->layers[layer].linears[which]);
     ith_store_release(encoder->store, weight);
     ith_free(context, name);
@@ -131,22 +131,20 @@ static ith_status load_all(loader *l, const char *folder)
         status = ith_store_open(context, folder, "model", &encoder->store);
     if (!status && !l->looks_only)
         ith_store_show(encoder->store, ITH_STAGE_LOAD);
-    if (!status && !l->looks_only && l->precision == ITH_PRECISION_AUTO)
-        status = ith_precision_measure(context, &l->precision);
     if (status)
         return status;
     encoder->layers = ith_alloc_zero(context, encoder->config.layers, sizeof *encoder->layers, "a text encoder");
     return encoder->layers ? load_weights(l) : ITH_ERR_MEMORY;
 }
 
-ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_precision precision,
+ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_operand_types types,
                                  ith_text_encoder **out)
 {
     *out = NULL;
     ith_text_encoder *encoder = ith_alloc_zero(context, 1, sizeof *encoder, "a text encoder");
     if (!encoder)
         return ITH_ERR_MEMORY;
-    loader l = {.context = context, .encoder = encoder, .precision = precision};
+    loader l = {.context = context, .encoder = encoder, .types = types};
     ith_status status = load_all(&l, folder);
     if (status)
         ith_text_encoder_free(context, &encoder);
@@ -352,13 +350,7 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* What a product of `count` rows works in, about: its rows, padded to whole tiles, and a tile of results per thread. */
-static int64_t product_bytes(int64_t in, int64_t count, int threads)
-{
-    return ith_round_up(count, 64) * in * 4 + threads * (int64_t)(64 * 1024 * 4);
-}
-
-ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_precision precision,
+ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes)
 {
     int threads = omp_get_max_threads();
@@ -366,8 +358,8 @@ ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *c
     for (int which = 0; which < LINEARS; which++) {
         int64_t in, out;
         linear_shape(config, which, &in, &out);
-        layer += ith_linear_bytes(in, out, precision);
-        product = ith_max64(product, product_bytes(in, count, threads));
+        layer += ith_linear_bytes(in, out, types);
+        product = ith_max64(product, ith_linear_run_bytes(in, out, types, count, threads));
     }
     int64_t attention = 0;
     ith_status status = ith_text_attention_bytes(context, config, count, &attention);

@@ -4,7 +4,7 @@
 
 #include "../base/context.h"
 #include "../base/observer.h"
-#include "../dnn/precision.h"
+#include "../dnn/operand.h"
 
 typedef struct ith_text_encoder ith_text_encoder;
 
@@ -15,7 +15,8 @@ typedef struct ith_text_config {
 /* folder/config.json, checked; anything but a gated-GELU umT5 encoder is refused by name. */
 ith_status ith_text_config_read(ith_context *context, const char *folder, ith_text_config *out);
 
-ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_precision precision,
+/* types: of its products; its attention is f32. */
+ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_operand_types types,
                                  ith_text_encoder **out);
 /* Whether it would load: every tensor there, by name, type and shape, and no other. Reads headers and vectors only. */
 ith_status ith_text_encoder_check(ith_context *context, const char *folder);
@@ -25,7 +26,7 @@ const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                            float *rows, const ith_span *span);
 /* *bytes: of weights and of the work for `count` ids. */
-ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_precision precision,
+ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes);
 
 #endif

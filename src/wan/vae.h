@@ -4,7 +4,7 @@
 #define ITH_WAN_VAE_H
 
 #include "../base/context.h"
-#include "../dnn/precision.h"
+#include "../dnn/operand.h"
 
 typedef struct ith_vae_config {
     int64_t z_dim, decoder_base_dim, levels, dim_mult[8], res_blocks;
@@ -16,7 +16,8 @@ typedef struct ith_vae_config {
 ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae_config *out);
 
 typedef struct ith_vae ith_vae;
-ith_status ith_vae_load(ith_context *context, const char *folder, ith_precision precision, ith_vae **out);
+/* types: of its products; its attention is f32. */
+ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out);
 void ith_vae_free(ith_context *context, ith_vae **vae);
 const ith_vae_config *ith_vae_config_of(const ith_vae *vae);
 
@@ -26,6 +27,6 @@ typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *f
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, ith_vae_frame_fn on_frame, void *user);
 /* Bytes of weights and of decoding at this latent size. */
-int64_t ith_vae_decode_bytes(const ith_vae_config *config, ith_precision precision, int64_t height, int64_t width);
+int64_t ith_vae_decode_bytes(const ith_vae_config *config, ith_operand_types types, int64_t height, int64_t width);
 
 #endif

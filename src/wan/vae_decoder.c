@@ -48,7 +48,7 @@ typedef struct buffer_sizes {
     int64_t main_floats, side_floats, temp_bytes, line_floats;
 } buffer_sizes;
 
-static buffer_sizes size_buffers(const ith_vae_config *config, ith_precision precision, int64_t height, int64_t width)
+static buffer_sizes size_buffers(const ith_vae_config *config, ith_operand_types types, int64_t height, int64_t width)
 {
     int64_t pixels = height * width, middle = ith_vae_level_in(config, 0);
     buffer_sizes sizes = {.line_floats = LINE_FLOATS};
@@ -60,7 +60,7 @@ static buffer_sizes size_buffers(const ith_vae_config *config, ith_precision pre
             sizes.side_floats = ith_max64(sizes.side_floats, pixels * out);
         sizes.temp_bytes = ith_max64(sizes.temp_bytes, pixels * out * 4);
         if (i < config->levels - 1)
-            sizes.temp_bytes = ith_max64(sizes.temp_bytes, 4 * pixels * out * ith_precision_bytes(precision));
+            sizes.temp_bytes = ith_max64(sizes.temp_bytes, 4 * pixels * out * ith_dtype_bytes(types.multiplied));
         sizes.line_floats = ith_max64(sizes.line_floats, ith_max64(in, out));
     }
     return sizes;
@@ -77,7 +77,7 @@ static int64_t level_bytes(const ith_vae_config *config, int64_t index, ith_conv
     int64_t in = ith_vae_level_in(config, index), out = ith_vae_level_out(config, index);
     int64_t bytes = causal_bytes(shape, in, out, 3) + (2 * config->res_blocks + 1) * causal_bytes(shape, out, out, 3);
     if (in != out)
-        bytes += ith_linear_bytes(in, out, shape.precision);
+        bytes += ith_linear_bytes(in, out, shape.types);
     if (index == config->levels - 1)
         return bytes + causal_bytes(shape, out, 3, 3) + shape.height * shape.width * 3 * 4;
     ith_conv_shape resample = shape;
@@ -88,15 +88,15 @@ static int64_t level_bytes(const ith_vae_config *config, int64_t index, ith_conv
     return bytes;
 }
 
-int64_t ith_vae_decode_bytes(const ith_vae_config *config, ith_precision precision, int64_t height, int64_t width)
+int64_t ith_vae_decode_bytes(const ith_vae_config *config, ith_operand_types types, int64_t height, int64_t width)
 {
-    ith_conv_shape shape = {.height = height, .width = width, .precision = precision};
+    ith_conv_shape shape = {.height = height, .width = width, .types = types};
     int64_t middle = ith_vae_level_in(config, 0);
-    buffer_sizes sizes = size_buffers(config, precision, height, width);
+    buffer_sizes sizes = size_buffers(config, types, height, width);
     int64_t bytes = (sizes.main_floats + sizes.side_floats + omp_get_max_threads() * sizes.line_floats) * 4;
-    bytes += sizes.temp_bytes + ith_linear_bytes(config->z_dim, config->z_dim, precision);
+    bytes += sizes.temp_bytes + ith_linear_bytes(config->z_dim, config->z_dim, types);
     bytes += causal_bytes(shape, config->z_dim, middle, 3) + 4 * causal_bytes(shape, middle, middle, 3);
-    bytes += ith_linear_bytes(middle, 3 * middle, precision) + ith_linear_bytes(middle, middle, precision);
+    bytes += ith_linear_bytes(middle, 3 * middle, types) + ith_linear_bytes(middle, middle, types);
     for (int64_t i = 0; i < config->levels; i++) {
         bytes += level_bytes(config, i, shape);
         shape.height *= 2, shape.width *= 2;
@@ -154,7 +154,7 @@ static ith_status create_buffers(decoder *d, int64_t height, int64_t width)
 {
     ith_vae_work *work = &d->work;
     ith_context *context = work->context;
-    buffer_sizes sizes = size_buffers(&d->vae->config, work->precision, height, width);
+    buffer_sizes sizes = size_buffers(&d->vae->config, work->types, height, width);
     const level_layer *last = &d->levels[d->vae->config.levels - 1];
     work->line_floats = sizes.line_floats;
     work->main = ith_alloc(context, sizes.main_floats, sizeof(float), "a frame being decoded");
@@ -287,7 +287,7 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
                         "latents of %lld frames of %lld x %lld cannot be decoded; sides must be from 1 to %d",
                         (long long)frames, (long long)height, (long long)width, MOST_LATENT_SIDE);
     decoder d = {.vae = vae, .pixels = height * width, .on_frame = on_frame, .user = user};
-    d.work.context = context, d.work.precision = vae->precision;
+    d.work.context = context, d.work.types = vae->types;
     d.work.rowops = ith_rowops_choose(ith_context_cpu(context));
     ith_status status = create_layers(&d, height, width);
     if (!status)

@@ -17,42 +17,33 @@ void ith_vae_norm_silu(const ith_vae_work *work, void *operand, const float *x, 
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < ith_div_up(pixels, chunk); i++) {
         int64_t begin = i * chunk * channels, count = ith_min64(chunk, pixels - i * chunk);
-        if (work->precision == ITH_PRECISION_F32) {
-            work->rowops->channel_norm((float *)operand + begin, x + begin, gamma, count, channels, true);
-        } else {
-            float *line = work->lines + omp_get_thread_num() * work->line_floats;
-            work->rowops->channel_norm(line, x + begin, gamma, count, channels, true);
-            work->rowops->bf16_from_f32((uint16_t *)operand + begin, line, count * channels);
-        }
+        char *to = (char *)operand + begin * ith_dtype_bytes(work->types.multiplied);
+        float *normal = work->types.multiplied == ITH_F32 ? (float *)(void *)to
+                                                          : work->lines + omp_get_thread_num() * work->line_floats;
+        work->rowops->channel_norm(normal, x + begin, gamma, count, channels, true);
+        ith_operand_round(&work->types, work->rowops, to, normal, count * channels);
     }
-}
-
-static void operand_copy(const ith_vae_work *work, char *operand, const float *x, int64_t count)
-{
-    if (work->precision == ITH_PRECISION_F32)
-        memcpy(operand, x, (size_t)count * sizeof *x);
-    else
-        work->rowops->bf16_from_f32((uint16_t *)(void *)operand, x, count);
 }
 
 void ith_vae_operand(const ith_vae_work *work, void *operand, const float *x, int64_t count)
 {
-    int64_t chunk = CHUNK_BYTES / 4, bytes = ith_precision_bytes(work->precision);
+    int64_t chunk = CHUNK_BYTES / 4, bytes = ith_dtype_bytes(work->types.multiplied);
 #pragma omp parallel for schedule(static)
     for (int64_t begin = 0; begin < count; begin += chunk)
-        operand_copy(work, (char *)operand + begin * bytes, x + begin, ith_min64(chunk, count - begin));
+        ith_operand_round(&work->types, work->rowops, (char *)operand + begin * bytes, x + begin,
+                          ith_min64(chunk, count - begin));
 }
 
 void ith_vae_upsample(const ith_vae_work *work, void *operand, const float *x, int64_t stride, int64_t height,
                       int64_t width, int64_t channels)
 {
-    int64_t pixel_bytes = channels * ith_precision_bytes(work->precision), row_bytes = 2 * width * pixel_bytes;
+    int64_t pixel_bytes = channels * ith_dtype_bytes(work->types.multiplied), row_bytes = 2 * width * pixel_bytes;
 #pragma omp parallel for schedule(static)
     for (int64_t y = 0; y < height; y++) {
         char *row = (char *)operand + 2 * y * row_bytes;
         for (int64_t i = 0; i < width; i++) {
             char *pixel = row + 2 * i * pixel_bytes;
-            operand_copy(work, pixel, x + (y * width + i) * stride, channels);
+            ith_operand_round(&work->types, work->rowops, pixel, x + (y * width + i) * stride, channels);
             memcpy(pixel + pixel_bytes, pixel, (size_t)pixel_bytes);
         }
         memcpy(row + row_bytes, row, (size_t)row_bytes);
@@ -71,7 +62,7 @@ static ith_conv_shape shape_of(const ith_vae_work *work, const ith_vae_filter *f
                             .height = height,
                             .width = width,
                             .adds = adds,
-                            .precision = work->precision};
+                            .types = work->types};
 }
 
 ith_status ith_vae_conv_create(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
@@ -88,7 +79,7 @@ ith_status ith_vae_conv_create(ith_vae_work *work, const ith_vae_filter *filter,
 ith_status ith_vae_linear_create(ith_vae_work *work, const ith_vae_filter *filter, ith_linear **out)
 {
     ith_status status = ith_linear_create(work->context, filter->in, filter->out, filter->weight->data,
-                                          filter->weight->dtype, filter->bias, work->precision, out);
+                                          filter->weight->dtype, filter->bias, work->types, out);
     return status ? ith_fail_in(work->context, status, "%s", filter->weight->name) : ITH_OK;
 }
 

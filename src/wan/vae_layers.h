@@ -13,7 +13,7 @@
 typedef struct ith_vae_work {
     ith_context *context;
     const ith_rowops *rowops;
-    ith_precision precision;
+    ith_operand_types types;
     float *x; /* the frame under way: main, or side after a residual block that changes the channels */
     float *main, *side;
     char *temp;         /* within a layer */

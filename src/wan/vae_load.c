@@ -125,16 +125,13 @@ static ith_status load_weights(loader *l, ith_vae *vae)
     return ith_store_check_all_taken(l->context, l->store);
 }
 
-ith_status ith_vae_load(ith_context *context, const char *folder, ith_precision precision, ith_vae **out)
+ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out)
 {
     *out = NULL;
-    if (precision != ITH_PRECISION_F32 && precision != ITH_PRECISION_BF16)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "the autoencoder computes in f32 or bf16, not in precision %d",
-                        (int)precision);
     ith_vae *vae = ith_alloc_zero(context, 1, sizeof *vae, "the autoencoder");
     if (!vae)
         return ITH_ERR_MEMORY;
-    vae->precision = precision;
+    vae->types = types;
     ith_status status = ith_vae_config_read(context, folder, &vae->config);
     if (!status)
         status = ith_store_open(context, folder, "diffusion_pytorch_model", &vae->store);

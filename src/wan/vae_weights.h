@@ -30,7 +30,7 @@ typedef struct ith_vae_level {
 
 struct ith_vae {
     ith_vae_config config;
-    ith_precision precision;
+    ith_operand_types types;
     ith_store *store;
     ith_vae_filter post_quant, in, out;
     ith_vae_residual before, after; /* the attention */

@@ -1,7 +1,7 @@
 /* Convolutions on a ring of frames against sums in float64, whichever slot holds the newest frame. */
 #include "dnn/conv.h"
 
-#include "base/dtype.h"
+#include "support/operand_kinds.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -24,14 +24,9 @@ static float *random_numbers(int64_t count)
     return x;
 }
 
-static float rounded(float x, ith_precision precision)
-{
-    return precision == ITH_PRECISION_BF16 ? ith_f32_from_bf16(ith_bf16_from_f32(x)) : x;
-}
-
 /* One number of the output, and the sum of what it is made of without signs. */
-static double expected(const ith_conv_shape *s, const float *ring, int64_t newest, const float *w, int64_t y, int64_t x,
-                       int64_t o, double *size)
+static double expected(const ith_conv_shape *s, int kind, const float *ring, int64_t newest, const float *w, int64_t y,
+                       int64_t x, int64_t o, double *size)
 {
     double sum = 0;
     for (int64_t t = 0; t < s->frames; t++)
@@ -44,7 +39,7 @@ static double expected(const ith_conv_shape *s, const float *ring, int64_t newes
                 for (int64_t c = 0; c < s->in; c++) {
                     float a = ring[((slot * s->height + row) * s->width + column) * s->in + c];
                     float b = w[(((o * s->in + c) * s->frames + t) * s->kernel + i) * s->kernel + j];
-                    double term = (double)rounded(a, s->precision) * (double)rounded(b, s->precision);
+                    double term = operand_value(a, kind) * operand_value(b, kind);
                     sum += term;
                     *size += fabs(term);
                 }
@@ -52,42 +47,38 @@ static double expected(const ith_conv_shape *s, const float *ring, int64_t newes
     return sum;
 }
 
-static void check_output(const ith_conv_shape *s, const float *ring, int64_t newest, const float *w, const float *b,
-                         const float *before, const float *dst)
+static void check_output(const ith_conv_shape *s, int kind, const float *ring, int64_t newest, const float *w,
+                         const float *b, const float *before, const float *dst)
 {
     for (int64_t y = 0; y < s->height; y++)
         for (int64_t x = 0; x < s->width; x++)
             for (int64_t o = 0; o < s->out; o++) {
                 int64_t at = (y * s->width + x) * s->out + o;
                 double base = (double)b[o] + (s->adds ? (double)before[at] : 0), size = fabs(base) + 1;
-                double sum = base + expected(s, ring, newest, w, y, x, o, &size);
+                double sum = base + expected(s, kind, ring, newest, w, y, x, o, &size);
                 assert_true(fabs(sum - (double)dst[at]) < 1e-6 * size);
             }
 }
 
-static void check_shape(ith_context *context, ith_conv_shape s)
+static void check_shape(ith_context *context, ith_conv_shape s, int kind)
 {
+    s.types = operand_kinds[kind];
     int64_t ring_count = s.frames * s.height * s.width * s.in, dst_count = s.height * s.width * s.out;
     float *ring = random_numbers(ring_count), *before = random_numbers(dst_count), *dst = random_numbers(dst_count);
     float *w = random_numbers(s.out * s.in * s.frames * s.kernel * s.kernel), *b = random_numbers(s.out);
-    uint16_t *narrow = malloc((size_t)ring_count * sizeof *narrow);
-    ith_from_f32(narrow, ITH_BF16, ring, ring_count);
+    void *operand = malloc((size_t)ring_count * sizeof *ring);
+    ith_operand_round(&s.types, &ith_rowops_ref, operand, ring, ring_count);
     ith_conv *conv = NULL;
-    ith_status status = ith_conv_create(context, &s, w, ITH_F32, b, &conv);
-    if (status == ITH_ERR_UNSUPPORTED && s.precision == ITH_PRECISION_BF16)
-        goto done; /* a machine without them */
-    assert_int_equal(status, ITH_OK);
+    assert_int_equal(ith_conv_create(context, &s, w, ITH_F32, b, &conv), ITH_OK);
     char *scratch = ith_alloc(context, ith_conv_scratch_bytes(conv), 1, "scratch");
     for (int64_t newest = 0; newest < s.frames; newest++) {
         memcpy(dst, before, (size_t)dst_count * sizeof *dst);
-        const void *operand = s.precision == ITH_PRECISION_BF16 ? (const void *)narrow : (const void *)ring;
         assert_int_equal(ith_conv_run(context, conv, operand, newest, dst, scratch), ITH_OK);
-        check_output(&s, ring, newest, w, b, before, dst);
+        check_output(&s, kind, ring, newest, w, b, before, dst);
     }
     ith_free(context, scratch);
-done:
     ith_conv_destroy(context, &conv);
-    free(ring), free(before), free(dst), free(w), free(b), free(narrow);
+    free(ring), free(before), free(dst), free(w), free(b), free(operand);
 }
 
 static void test_against_float64(void **state)
@@ -99,32 +90,23 @@ static void test_against_float64(void **state)
     ith_context *context = NULL;
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (int variant = 0; variant < 4; variant++) {
+        for (int variant = 0; variant < 2 * operand_kinds_here(context); variant++) {
             const int64_t *n = shapes[i];
-            ith_conv_shape shape = {n[0],
-                                    n[1],
-                                    n[2],
-                                    n[3],
-                                    n[4],
-                                    n[5],
-                                    variant % 2 == 1,
-                                    variant < 2 ? ITH_PRECISION_F32 : ITH_PRECISION_BF16};
-            check_shape(context, shape);
+            ith_conv_shape shape = {n[0], n[1], n[2], n[3], n[4], n[5], .adds = variant % 2 == 1};
+            check_shape(context, shape, variant / 2);
         }
     assert_int_equal(ith_context_memory(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 
 /* The same weights, stored in another type, give the same bits. */
-static void test_weight_types(void **state)
+static void check_weight_types(ith_context *context, int kind)
 {
-    (void)state;
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    ith_conv_shape s = {16, 16, 3, 3, 6, 6, false, ITH_PRECISION_F32};
+    ith_conv_shape s = {16, 16, 3, 3, 6, 6, false, operand_kinds[kind]};
     enum { WEIGHTS = 16 * 16 * 27, FRAME = 36 * 16 };
     float *w = random_numbers(WEIGHTS), *b = random_numbers(16), *ring = random_numbers(3 * FRAME);
     float *y = random_numbers(FRAME), *z = random_numbers(FRAME);
+    ith_operand_round(&s.types, &ith_rowops_ref, ring, ring, 3 * FRAME);
     uint16_t *narrow = malloc(WEIGHTS * sizeof *narrow);
     static const ith_dtype types[] = {ITH_BF16, ITH_F16};
     for (int i = 0; i < 2; i++) {
@@ -142,6 +124,15 @@ static void test_weight_types(void **state)
         ith_conv_destroy(context, &conv);
     }
     free(w), free(b), free(ring), free(y), free(z), free(narrow);
+}
+
+static void test_weight_types(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    check_weight_types(context, OPERANDS_F32);
+    check_weight_types(context, OPERANDS_BF16_IN_F32);
     ith_context_destroy(&context);
 }
 
@@ -152,10 +143,10 @@ static void test_refusals(void **state)
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     float w[9] = {0}, b[1] = {0};
     ith_conv *conv = NULL;
-    const ith_conv_shape even = {1, 1, 1, 2, 3, 3, false, ITH_PRECISION_F32};
-    const ith_conv_shape empty = {1, 1, 1, 3, 0, 3, false, ITH_PRECISION_F32};
-    const ith_conv_shape undecided = {1, 1, 1, 3, 3, 3, false, ITH_PRECISION_AUTO};
-    const ith_conv_shape good = {1, 1, 1, 3, 3, 3, false, ITH_PRECISION_F32};
+    const ith_conv_shape even = {1, 1, 1, 2, 3, 3, false, {ITH_F32, ITH_F32, ITH_F32}};
+    const ith_conv_shape empty = {1, 1, 1, 3, 0, 3, false, {ITH_F32, ITH_F32, ITH_F32}};
+    const ith_conv_shape undecided = {1, 1, 1, 3, 3, 3, false, {ITH_F32, ITH_F32, ITH_DTYPE_NONE}};
+    const ith_conv_shape good = {1, 1, 1, 3, 3, 3, false, {ITH_F32, ITH_F32, ITH_F32}};
     assert_int_equal(ith_conv_create(context, &even, w, ITH_F32, b, &conv), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_conv_create(context, &empty, w, ITH_F32, b, &conv), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_conv_create(context, &undecided, w, ITH_F32, b, &conv), ITH_ERR_ARGUMENT);

@@ -23,7 +23,7 @@ static void products_keep_within_the_environment(void **state)
         x[i] = (float)i;
     assert_int_equal(setenv("ITHACA_CPU", "avx2", 1), 0);
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    ith_status status = ith_linear_create(context, WIDTH, WIDTH, weight, ITH_F32, NULL, ITH_PRECISION_F32, &linear);
+    ith_status status = ith_linear_create(context, WIDTH, WIDTH, weight, ITH_F32, NULL, ith_operands_f32(), &linear);
     assert_int_equal(status, ITH_OK);
     assert_int_equal(ith_linear_run(context, linear, ROWS, x, WIDTH, y, WIDTH), ITH_OK);
     for (int i = 0; i < ROWS * WIDTH; i++)

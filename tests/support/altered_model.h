@@ -126,7 +126,7 @@ static inline ith_status generate(ith_pipeline *pipeline, int *frames)
     options.frames = 1, options.height = options.width = 16, options.steps = 2;
     options.shift = 1, options.boundary = 0.6;
     options.guidance[0] = options.guidance[1] = 1;
-    options.precision = ITH_GENERATE_F32;
+    options.precision = ITH_PRECISION_F32;
     options.threads = 1;
     options.on_frame = count_frame;
     options.user = frames;

@@ -57,7 +57,7 @@ static inline void golden_run_open(ith_context *ctx, const char *path, golden_ru
     options.guidance[0] = golden_number(run->file, "guidance_high");
     options.guidance[1] = golden_number(run->file, "guidance_low");
     options.boundary = golden_number(run->file, "boundary");
-    options.precision = ITH_GENERATE_F32;
+    options.precision = ITH_PRECISION_F32;
     options.noise_file = path;
     options.prompt = run->prompt;
     options.negative = run->negative;

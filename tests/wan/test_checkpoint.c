@@ -50,7 +50,7 @@ static ith_status generate_with(double boundary)
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a circle";
     options.frames = 1, options.height = options.width = 16, options.steps = 2;
-    options.precision = ITH_GENERATE_F32, options.threads = 1, options.boundary = boundary;
+    options.precision = ITH_PRECISION_F32, options.threads = 1, options.boundary = boundary;
     ith_status status = ith_pipeline_resolve(pipeline, &options);
     if (!status)
         status = ith_pipeline_generate(pipeline, &options, NULL);

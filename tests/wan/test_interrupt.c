@@ -88,7 +88,7 @@ static ith_generate_options large_options(int ranks)
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a red circle moves to the right", options.frames = 5, options.steps = 2;
     options.height = options.width = 256;
-    options.precision = ITH_GENERATE_F32, options.ranks = ranks;
+    options.precision = ITH_PRECISION_F32, options.ranks = ranks;
     return options;
 }
 

@@ -58,7 +58,7 @@ static void latents_follow_euler(void **state)
 }
 
 /* Frames of a run with this precision beside the golden ones: how many differ by more than 1, and the PSNR. */
-static void compare_frames(ith_generate_precision precision, double *share_off, double *psnr, double *final_error)
+static void compare_frames(ith_precision precision, double *share_off, double *psnr, double *final_error)
 {
     golden_run run;
     golden_run_open(context, "golden/shapes/denoise_unipc_diffusers.safetensors", &run);
@@ -87,7 +87,7 @@ static void frames_are_the_golden_ones(void **state)
 {
     (void)state;
     double share_off, psnr, final_error;
-    compare_frames(ITH_GENERATE_F32, &share_off, &psnr, &final_error);
+    compare_frames(ITH_PRECISION_F32, &share_off, &psnr, &final_error);
     printf("f32: %.2e of the values off by more than 1, %.1f dB, last latents %.2e\n", share_off, psnr, final_error);
     assert_true(share_off <= 1e-4);
 }
@@ -97,7 +97,7 @@ static void bf16_comes_as_close_as_the_reference_in_bf16(void **state)
 {
     (void)state;
     double share_off, psnr, final_error;
-    compare_frames(ITH_GENERATE_BF16, &share_off, &psnr, &final_error);
+    compare_frames(ITH_PRECISION_BF16, &share_off, &psnr, &final_error);
     printf("bf16: %.1f dB, last latents %.2e\n", psnr, final_error);
     assert_true(psnr >= 45.9);
     assert_true(final_error <= 2.5e-2);
@@ -109,7 +109,7 @@ static void the_same_bits_twice(void **state)
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a purple circle moving downwards, grey background";
     options.frames = 5, options.height = 48, options.width = 80, options.steps = 3;
-    options.precision = ITH_GENERATE_F32, options.seed = 7;
+    options.precision = ITH_PRECISION_F32, options.seed = 7;
     ith_tensor_file *first = golden_generate(context, pipeline, &options, NULL);
     ith_tensor_file *second = golden_generate(context, pipeline, &options, NULL);
     for (int64_t i = 0; i < ith_tensor_file_count(first); i++) {
@@ -140,7 +140,7 @@ static void no_kernel_is_chosen_by_measurement(void **state)
     assert_int_equal(ith_context_create(NULL, &fresh), ITH_OK);
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a", options.frames = 1, options.height = options.width = 32, options.steps = 2;
-    options.ranks = 2, options.precision = ITH_GENERATE_F32;
+    options.ranks = 2, options.precision = ITH_PRECISION_F32;
     check(context, ith_pipeline_generate(pipeline, &options, NULL));
     char *folder = temporary_folder(), *before = wisdom_of(fresh, folder), *after = wisdom_of(context, folder);
     assert_string_equal(after, before);
@@ -155,7 +155,7 @@ static void memory_is_predicted(void **state)
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "A red circle moves to the right on a black background.";
     options.frames = 17, options.height = 128, options.width = 128, options.steps = 2;
-    options.precision = ITH_GENERATE_F32;
+    options.precision = ITH_PRECISION_F32;
     ith_context *own = NULL;
     ith_pipeline *fresh = NULL;
     ith_generate_report report;
@@ -201,7 +201,7 @@ static void a_run_can_be_stopped(void **state)
     (void)state;
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a", options.frames = 5, options.height = options.width = 32, options.steps = 4;
-    options.precision = ITH_GENERATE_F32;
+    options.precision = ITH_PRECISION_F32;
     options.on_progress = look_how_far, options.should_stop = stop_there;
     for (int ranks = 1; ranks < 4; ranks++) {
         stopper after_three = {.stage = ITH_STAGE_DENOISE, .at = 3};
@@ -229,7 +229,7 @@ static void saved_latents_give_the_same_frames(void **state)
     snprintf(path, sizeof path, "%s/latents.safetensors", folder);
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a", options.frames = 5, options.height = options.width = 32, options.steps = 2;
-    options.precision = ITH_GENERATE_F32, options.latents_file = path;
+    options.precision = ITH_PRECISION_F32, options.latents_file = path;
     ith_tensor_file *whole = golden_generate(context, pipeline, &options, NULL), *saved = NULL;
     assert_int_equal(ith_tensor_file_open(context, path, &saved), ITH_OK);
     assert_memory_equal(floats(saved, "latents"), floats(whole, "final"), 16 * 2 * 4 * 4 * 4);
@@ -237,7 +237,7 @@ static void saved_latents_give_the_same_frames(void **state)
     ith_tensor_file_close(&saved);
     ith_generate_options again = ITH_GENERATE_OPTIONS_INIT;
     ith_generate_report report;
-    again.from_latents = path, again.precision = ITH_GENERATE_F32;
+    again.from_latents = path, again.precision = ITH_PRECISION_F32;
     assert_int_equal(ith_pipeline_generate(pipeline, &again, &report), ITH_OK);
     assert_int_equal(report.frames_done, 5);
     assert_int_equal(report.steps_done, 0);

@@ -12,7 +12,7 @@ static ith_generate_options small_run(void)
     options.negative = "a red square";
     options.frames = 5, options.height = 96, options.width = 80, options.steps = 4;
     options.shift = 3, options.guidance[0] = 4, options.guidance[1] = 3;
-    options.precision = ITH_GENERATE_F32, options.seed = 3;
+    options.precision = ITH_PRECISION_F32, options.seed = 3;
     return options;
 }
 

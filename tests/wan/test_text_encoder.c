@@ -1,9 +1,9 @@
 /* The umT5 encoder against transformers: the shapes checkpoint (golden/shapes/text.safetensors) and one of odd sizes in
  * f16 (golden/umt5), with any number of threads. */
-#include "dnn/precision.h"
 #include "support/context_fixture.h"
 #include "support/every_allocation.h"
 #include "support/golden.h"
+#include "support/number_kinds.h"
 #include "support/temporary.h"
 #include "wan/text_encoder.h"
 
@@ -15,10 +15,10 @@
 #define SHAPES "../models/shapes/text_encoder"
 #define ODD "golden/umt5"
 
-static ith_text_encoder *load(const char *folder, ith_precision precision)
+static ith_text_encoder *load(const char *folder, int kind)
 {
     ith_text_encoder *encoder = NULL;
-    if (ith_text_encoder_load(context, folder, precision, &encoder))
+    if (ith_text_encoder_load(context, folder, operand_kinds[kind], &encoder))
         fail_msg("%s", ith_context_error(context));
     return encoder;
 }
@@ -33,9 +33,9 @@ static float *encode(const ith_text_encoder *encoder, const int32_t *ids, int64_
 }
 
 /* The largest relative L2 over the prompts of the shapes checkpoint. */
-static double shapes_error(ith_precision precision)
+static double shapes_error(int kind)
 {
-    ith_text_encoder *encoder = load(SHAPES, precision);
+    ith_text_encoder *encoder = load(SHAPES, kind);
     ith_tensor_file *golden = NULL;
     assert_int_equal(ith_tensor_file_open(context, "golden/shapes/text.safetensors", &golden), ITH_OK);
     json_t *cases = json_load_file("golden/shapes/tokenizer.json", 0, NULL), *one;
@@ -69,16 +69,17 @@ static double shapes_error(ith_precision precision)
 static void shapes_are_the_reference(void **state)
 {
     (void)state;
-    double f32 = shapes_error(ITH_PRECISION_F32), bf16 = shapes_error(ITH_PRECISION_BF16);
-    print_message("largest relative L2: f32 %.2g, bf16 %.2g\n", f32, bf16);
-    assert_true(f32 <= 1e-5);
-    assert_true(bf16 <= 2e-2);
+    for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+        double error = shapes_error(kind);
+        print_message("largest relative L2: %s %.2g\n", ith_dtype_name(operand_kinds[kind].rounded), error);
+        assert_true(kind == OPERANDS_F32 ? error <= 1e-5 : error > 1e-5 && error <= 2e-2);
+    }
 }
 
 static void odd_sizes_are_the_reference(void **state)
 {
     (void)state;
-    ith_text_encoder *encoder = load(ODD, ITH_PRECISION_F32);
+    ith_text_encoder *encoder = load(ODD, OPERANDS_F32);
     ith_tensor_file *golden = NULL;
     assert_int_equal(ith_tensor_file_open(context, ODD "/expected.safetensors", &golden), ITH_OK);
     const int64_t counts[] = {1, 6, 133};
@@ -105,10 +106,9 @@ static void bits_do_not_depend_on_threads(void **state)
     int32_t ids[COUNT];
     for (int i = 0; i < COUNT; i++)
         ids[i] = (i * 37 + 5) % 61;
-    const ith_precision precisions[] = {ITH_PRECISION_F32, ITH_PRECISION_BF16};
     int before = omp_get_max_threads();
-    for (int p = 0; p < 2; p++) {
-        ith_text_encoder *encoder = load(ODD, precisions[p]);
+    for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+        ith_text_encoder *encoder = load(ODD, kind);
         size_t bytes = (size_t)(COUNT * ith_text_encoder_config(encoder)->dim) * sizeof(float);
         float *first = encode(encoder, ids, COUNT);
         for (int threads = 1; threads <= 8; threads++) {
@@ -126,7 +126,7 @@ static void bits_do_not_depend_on_threads(void **state)
 static void wrong_ids_are_refused(void **state)
 {
     (void)state;
-    ith_text_encoder *encoder = load(ODD, ITH_PRECISION_F32);
+    ith_text_encoder *encoder = load(ODD, OPERANDS_F32);
     float rows[3 * 40];
     assert_int_equal(ith_text_encode(context, encoder, (int32_t[]){1, 2, 61}, 3, rows, NULL), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "token 2"));
@@ -141,19 +141,20 @@ static void memory_is_predicted(void **state)
 {
     (void)state;
     const int64_t counts[] = {1, 100, 512};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3 * operand_kinds_here(context); i++) {
+        const ith_operand_types types = operand_kinds[i / 3];
+        const int64_t count = counts[i % 3];
         ith_context *own = NULL;
         assert_int_equal(ith_context_create(NULL, &own), ITH_OK);
         ith_text_encoder *encoder = NULL;
-        assert_int_equal(ith_text_encoder_load(own, SHAPES, ITH_PRECISION_F32, &encoder), ITH_OK);
+        assert_int_equal(ith_text_encoder_load(own, SHAPES, types, &encoder), ITH_OK);
         int32_t ids[512] = {0};
         float *rows = malloc(512 * 128 * sizeof *rows);
-        assert_int_equal(ith_text_encode(own, encoder, ids, counts[i], rows, NULL), ITH_OK);
+        assert_int_equal(ith_text_encode(own, encoder, ids, count, rows, NULL), ITH_OK);
         int64_t predicted = 0;
-        check(own,
-              ith_text_encoder_bytes(own, ith_text_encoder_config(encoder), ITH_PRECISION_F32, counts[i], &predicted));
+        check(own, ith_text_encoder_bytes(own, ith_text_encoder_config(encoder), types, count, &predicted));
         int64_t peak = ith_context_memory(own).peak_bytes, slack = 4 << 20; /* what packing weights takes for a while */
-        print_message("%d tokens: predicted %.2f MiB, peak %.2f MiB\n", (int)counts[i], (double)predicted / 1048576,
+        print_message("%d tokens: predicted %.2f MiB, peak %.2f MiB\n", (int)count, (double)predicted / 1048576,
                       (double)peak / 1048576);
         assert_true(predicted <= peak * 3 / 2 + slack && peak <= predicted * 11 / 10 + slack);
         free(rows);
@@ -209,7 +210,7 @@ static void expect_refused(char *folder, ith_status wanted, const char *words)
     ith_text_encoder *encoder = (ith_text_encoder *)folder;
     assert_int_equal(ith_text_encoder_check(context, folder), wanted);
     assert_non_null(strstr(ith_context_error(context), words));
-    ith_status status = ith_text_encoder_load(context, folder, ITH_PRECISION_F32, &encoder);
+    ith_status status = ith_text_encoder_load(context, folder, operand_kinds[OPERANDS_F32], &encoder);
     if (status != wanted || !strstr(ith_context_error(context), words))
         fail_msg("wanted %s with '%s', got %s: %s", ith_status_name(wanted), words, ith_status_name(status),
                  ith_context_error(context));
@@ -251,7 +252,7 @@ static void other_weights_are_refused(void **state)
                    "decoder.final_layer_norm.weight");
     char *folder = odd_weights(same, same, NULL, "encoder.embed_tokens.weight"); /* known, and not needed */
     assert_int_equal(ith_text_encoder_check(context, folder), ITH_OK);
-    ith_text_encoder *encoder = load(folder, ITH_PRECISION_F32);
+    ith_text_encoder *encoder = load(folder, OPERANDS_F32);
     ith_text_encoder_free(context, &encoder);
     temporary_remove(folder);
 }
@@ -263,7 +264,7 @@ static ith_status load_and_encode(ith_context *poor, void *user)
     float rows[2 * 40];
     ith_status status = ith_text_encoder_check(poor, ODD);
     if (!status)
-        status = ith_text_encoder_load(poor, ODD, ITH_PRECISION_F32, &encoder);
+        status = ith_text_encoder_load(poor, ODD, operand_kinds[OPERANDS_F32], &encoder);
     if (!status)
         status = ith_text_encode(poor, encoder, (int32_t[]){7, 1}, 2, rows, NULL);
     ith_text_encoder_free(poor, &encoder);

@@ -1,0 +1,57 @@
+/* The user's precision as types of numbers.
+ *
+ *              machine                      weights stored   activations rounded   multiplied   attention
+ *   f32        any                          f32              not                   f32          f32
+ *   bf16       fast bf16 instructions       bf16             to bf16               bf16         bf16
+ *   bf16       any other                    bf16             to bf16               f32          bf16
+ *
+ * The last two give the same products; their sums differ in rounding. */
+#include "precision.h"
+
+#include "../base/cpu.h"
+#include "../dnn/onednn.h"
+
+#include <stdio.h>
+
+/* AMX has 16 times the products of f32 instructions, AMD's bf16 dot products twice as many. Those of Intel's AVX-512
+ * have no more, and oneDNN is slower with them than in f32. */
+static bool bf16_is_faster(const ith_context *context)
+{
+    if (!ith_onednn_multiplies_bf16(context))
+        return false;
+    return (ith_context_cpu(context) & ITH_CPU_AMX_BF16) || ith_cpu_is_amd();
+}
+
+ith_precision ith_precision_resolve(const ith_context *context, ith_precision precision)
+{
+    if (precision != ITH_PRECISION_AUTO)
+        return precision;
+    return bf16_is_faster(context) ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
+}
+
+ith_number_types ith_number_types_choose(const ith_context *context, ith_precision precision)
+{
+    if (precision != ITH_PRECISION_BF16)
+        return (ith_number_types){ith_operands_f32(), ITH_F32};
+    ith_dtype multiplied = bf16_is_faster(context) ? ITH_BF16 : ITH_F32;
+    return (ith_number_types){{ITH_BF16, ITH_BF16, multiplied}, ITH_BF16};
+}
+
+const char *ith_precision_name(ith_precision precision)
+{
+    static const char *const names[] = {"auto", "f32", "bf16"};
+    return (unsigned)precision < sizeof names / sizeof *names ? names[precision] : "unknown";
+}
+
+void ith_precision_describe(const ith_context *context, ith_precision precision, char *text, size_t bytes)
+{
+    ith_precision chosen = ith_precision_resolve(context, precision);
+    const char *reason = "";
+    if (precision == ITH_PRECISION_AUTO)
+        reason = chosen == ITH_PRECISION_BF16
+                     ? ": chosen because this processor multiplies bf16 faster than f32"
+                     : ": chosen because this processor does not multiply bf16 faster than f32";
+    else if (chosen == ITH_PRECISION_BF16 && !bf16_is_faster(context))
+        reason = ": operands are rounded to bf16 and multiplied in f32, which is faster on this processor";
+    snprintf(text, bytes, "%s%s", ith_precision_name(chosen), reason);
+}
