@@ -1,5 +1,7 @@
 #include "replace_file.h"
 
+#include "open_file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -57,17 +59,28 @@ static ith_status fill(ith_context *context, const char *path, int file, bool to
     return status;
 }
 
+/* What may be written to as it stands: a device such as /dev/null, but no terminal. */
+static ith_status write_device(ith_context *context, const char *path, ith_write_fn write, void *user)
+{
+    int file = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0)
+        return refused(context, path);
+    if (isatty(file)) {
+        close(file);
+        return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is a terminal, not a file", path);
+    }
+    return fill(context, path, file, false, write, user);
+}
+
 ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user)
 {
     struct stat info;
     char behind[PATH_MAX]; /* symbolic links, so that they stay */
     bool there = stat(path, &info) == 0;
-    if (there && S_ISDIR(info.st_mode))
-        return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is a folder", path);
-    if (there && !S_ISREG(info.st_mode)) {
-        int file = open(path, O_WRONLY | O_CLOEXEC);
-        return fill(context, path, file, false, write, user);
-    }
+    if (there && S_ISCHR(info.st_mode))
+        return write_device(context, path, write, user);
+    if (there && !S_ISREG(info.st_mode))
+        return ith_fail(context, ITH_ERR_IO, "cannot write %s: it is %s, not a file", path, ith_file_kind(&info));
     const char *target = there && realpath(path, behind) ? behind : path;
     char *temporary = NULL;
     int file = open_beside(context, target, &temporary);

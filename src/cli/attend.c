@@ -3,6 +3,7 @@
 #include "attend_options.h"
 #include "attend_tensors.h"
 #include "cli.h"
+#include "output_name.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,12 +85,22 @@ static int compute(ith_context *context, const attend_settings *settings, attend
     return ITH_EXIT_DONE;
 }
 
+static int check_outputs(const attend_settings *settings)
+{
+    static const char *const options[] = {"--output", "--trace", "--wisdom"};
+    const char *const paths[] = {settings->output, settings->choices.trace, settings->choices.wisdom};
+    int code = ith_cli_check_output(settings->output);
+    return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
+}
+
 static int run(ith_context *context, const attend_settings *settings, const char *command)
 {
     static const ith_dtype types[] = {ITH_DTYPE_NONE, ITH_DTYPE_NONE, ITH_BF16, ITH_F32};
     attend_job job = {.seconds = 0};
     int code =
         ith_attend_choose(context, command, &settings->choices, settings->strategy, settings->softmax, &job.options);
+    if (!code)
+        code = check_outputs(settings);
     if (!code)
         code = ith_attend_begin(context, &settings->choices);
     if (!code)

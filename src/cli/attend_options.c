@@ -2,6 +2,8 @@
 #include "attend_options.h"
 
 #include "cli.h"
+#include "output_name.h"
+#include "thread_limit.h"
 
 #include <unistd.h>
 
@@ -17,13 +19,14 @@ const ith_dtype ith_attend_dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
 #define AT(member) offsetof(ith_attend_choices, member)
 static const ith_option rows[] = {
     {.help = "How it is computed; what is not given is chosen:"},
-    {"ranks", "N", "Ranks in this process (1)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ranks), 1, 1024, NULL, 0},
+    {"ranks", "N", "Ranks in this process (1)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ranks), 1, ITH_CLI_RANKS_MAX,
+     NULL, 0},
     {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(threads), 1,
-     65536, NULL, 0},
+     ITH_CLI_THREADS_MAX, NULL, 0},
     {"ulysses", "N", "Ranks along the ulysses axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ulysses), 1,
-     1024, NULL, 0},
-    {"ring", "N", "Ranks along the ring axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ring), 1, 1024, NULL,
-     0},
+     ITH_CLI_RANKS_MAX, NULL, 0},
+    {"ring", "N", "Ranks along the ring axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ring), 1,
+     ITH_CLI_RANKS_MAX, NULL, 0},
     {"direction", "auto|uni|bidir", "Keys travel round the ring, or both ways along a line", ITH_OPTION_WORD,
      ITH_FROM_COMMAND, AT(direction), 0, 0, directions, 0},
     {"chunks", "N", "Groups of heads that are exchanged one after the other", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
@@ -88,6 +91,13 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
 
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices)
 {
+    int code = ith_cli_check_threads(choices->ranks, choices->threads);
+    if (!code)
+        code = ith_cli_check_output(choices->wisdom);
+    if (!code)
+        code = ith_cli_check_output(choices->trace);
+    if (code)
+        return code;
     if (choices->wisdom && !access(choices->wisdom, F_OK) && ith_wisdom_load(context, choices->wisdom))
         return ith_cli_error("%s", ith_context_error(context));
     if (choices->trace && ith_trace_start(context, TRACE_EVENTS))

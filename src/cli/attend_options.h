@@ -28,7 +28,8 @@ int ith_attend_add_options(ith_option *table, int count, size_t offset);
 int ith_attend_choose(ith_context *context, const char *command, const ith_attend_choices *choices,
                       const char *strategy, int64_t softmax, ith_attn_options *out);
 
-/* Before planning: reads the wisdom if its file is there, and starts the trace. */
+/* Before planning: checks that so many threads can be started and that the files can be written, reads the wisdom if
+ * its file is there, and starts the trace. */
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices);
 /* After all is done: writes both. */
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices);

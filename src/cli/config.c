@@ -5,13 +5,16 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <yaml.h>
 
 #define MAX_FILE_BYTES (1 << 20)
+#define MAX_DEPTH 8
 
 typedef struct config {
     const char *path;
@@ -104,37 +107,101 @@ static int set_options(config *c)
     return code;
 }
 
-static int read_stream(config *c, FILE *file)
+static int explain_parser(const config *c, const yaml_parser_t *parser)
+{
+    size_t line = parser->error == YAML_READER_ERROR ? 0 : parser->problem_mark.line + 1;
+    return ith_cli_error("%s:%zu: %s", c->path, line, parser->problem ? parser->problem : "it is not YAML");
+}
+
+/* Reads the events of the file alone, which takes little memory, and looks at how deep they lie. The library reads
+ * what is deeply nested in quadratic time. */
+static int check_depth(config *c, yaml_parser_t *parser)
+{
+    int depth = 0, code = ITH_EXIT_DONE;
+    for (bool end = false; !end && !code;) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(parser, &event))
+            return explain_parser(c, parser);
+        bool opens = event.type == YAML_MAPPING_START_EVENT || event.type == YAML_SEQUENCE_START_EVENT;
+        bool closes = event.type == YAML_MAPPING_END_EVENT || event.type == YAML_SEQUENCE_END_EVENT;
+        depth += opens - closes;
+        end = event.type == YAML_DOCUMENT_END_EVENT || event.type == YAML_STREAM_END_EVENT;
+        if (depth > MAX_DEPTH)
+            code = ith_cli_error("%s:%zu: lists and mappings lie more than %d deep in one another", c->path,
+                                 event.start_mark.line + 1, MAX_DEPTH);
+        yaml_event_delete(&event);
+    }
+    return code;
+}
+
+static int read_document(config *c, yaml_parser_t *parser)
+{
+    if (!yaml_parser_load(parser, &c->document))
+        return explain_parser(c, parser);
+    int code = set_options(c);
+    yaml_document_delete(&c->document);
+    return code;
+}
+
+static int with_parser(config *c, const unsigned char *text, size_t bytes, int (*read)(config *, yaml_parser_t *))
 {
     yaml_parser_t parser;
     if (!yaml_parser_initialize(&parser))
         return ith_cli_error("%s: there is no memory to read it", c->path);
-    yaml_parser_set_input_file(&parser, file);
-    int code;
-    if (yaml_parser_load(&parser, &c->document)) {
-        code = set_options(c);
-        yaml_document_delete(&c->document);
-    } else {
-        size_t line = parser.error == YAML_READER_ERROR ? 0 : parser.problem_mark.line + 1;
-        code = ith_cli_error("%s:%zu: %s", c->path, line, parser.problem ? parser.problem : "it is not YAML");
-    }
+    yaml_parser_set_input_string(&parser, text, bytes);
+    int code = read(c, &parser);
     yaml_parser_delete(&parser);
     return code;
 }
 
-static int read_file(config *c, bool may_lack)
+static int read_text(config *c, const unsigned char *text, size_t bytes)
+{
+    int code = with_parser(c, text, bytes, check_depth);
+    return code ? code : with_parser(c, text, bytes, read_document);
+}
+
+static int read_stream(config *c, FILE *file)
+{
+    unsigned char *text = malloc(MAX_FILE_BYTES + 1);
+    if (!text)
+        return ith_cli_error("%s: there is no memory to read it", c->path);
+    size_t bytes = fread(text, 1, MAX_FILE_BYTES + 1, file);
+    int code;
+    if (ferror(file))
+        code = ith_cli_error("%s: %s", c->path, strerror(errno));
+    else if (bytes > MAX_FILE_BYTES)
+        code = ith_cli_error("%s: it is longer than %d bytes", c->path, MAX_FILE_BYTES);
+    else
+        code = read_text(c, text, bytes);
+    free(text);
+    return code;
+}
+
+/* NULL with the reason in errno; EINVAL for anything but a regular file, which is never waited for. */
+static FILE *open_file(const char *path)
 {
     struct stat info;
-    FILE *file = fopen(c->path, "rbe");
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0)
+        return NULL;
+    bool regular = !fstat(file, &info) && S_ISREG(info.st_mode);
+    FILE *stream = regular ? fdopen(file, "r") : NULL;
+    if (!stream) {
+        int error = regular ? errno : EINVAL;
+        close(file);
+        errno = error;
+    }
+    return stream;
+}
+
+static int read_file(config *c, bool may_lack)
+{
+    FILE *file = open_file(c->path);
     if (!file && may_lack && (errno == ENOENT || errno == ENOTDIR))
         return ITH_EXIT_DONE;
     if (!file)
-        return ith_cli_error("%s: %s", c->path, strerror(errno));
-    int code;
-    if (fstat(fileno(file), &info) || !S_ISREG(info.st_mode) || info.st_size > MAX_FILE_BYTES)
-        code = ith_cli_error("%s: it is not a file of at most %d bytes", c->path, MAX_FILE_BYTES);
-    else
-        code = read_stream(c, file);
+        return ith_cli_error("%s: %s", c->path, errno == EINVAL ? "it is not a file" : strerror(errno));
+    int code = read_stream(c, file);
     fclose(file);
     return code;
 }

@@ -3,9 +3,10 @@
 #include "generate.h"
 
 #include "interrupt.h"
+#include "output_name.h"
+#include "thread_limit.h"
 
 #include <errno.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,18 +57,12 @@ static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int6
 
 /* ---- Before the run -------------------------------------------------------------------------------------------- */
 
-/* A file that is written only at the end is asked for now. */
-static int check_writable(const char *path)
+static int check_distinct(const ith_generation *g)
 {
-    struct stat info;
-    if (!stat(path, &info) && S_ISDIR(info.st_mode))
-        return ith_cli_error("'%s' cannot be written: it is a folder", path);
-    char *copy = strdup(path);
-    if (!copy)
-        return ith_cli_error("there is no memory for a name");
-    int error = access(dirname(copy), W_OK | X_OK) ? errno : 0;
-    free(copy);
-    return error ? ith_cli_error("'%s' cannot be written: its folder: %s", path, strerror(error)) : ITH_EXIT_DONE;
+    static const char *const options[] = {"--output", "--dump", "--trace", "the latents"};
+    const char *const paths[] = {g->settings.output, g->settings.dump, g->settings.trace, g->latents_path};
+    int code = ith_cli_check_output(g->latents_path);
+    return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
 }
 
 static int name_latents(ith_generation *g)
@@ -82,7 +77,7 @@ static int name_latents(ith_generation *g)
         return ith_cli_error("there is no memory for a name");
     }
     g->options.latents_file = g->latents_path;
-    return check_writable(g->latents_path);
+    return check_distinct(g);
 }
 
 /* What needs no model. */
@@ -92,10 +87,8 @@ static int check_names(ith_generation *g)
         return ith_cli_error("%s", ith_context_error(g->context));
     if (ith_video_check_path(g->media_context, g->settings.output))
         return ith_cli_error("%s", ith_context_error(g->media_context));
-    int code = g->settings.dump ? check_writable(g->settings.dump) : ITH_EXIT_DONE;
-    if (!code && g->settings.trace)
-        code = check_writable(g->settings.trace);
-    return code;
+    int code = ith_cli_check_output(g->settings.dump);
+    return code ? code : ith_cli_check_output(g->settings.trace);
 }
 
 static int open_model(ith_generation *g)
@@ -119,6 +112,8 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
     int code = ith_generate_translate(g->context, command, &g->settings, &g->options);
     if (!code)
         code = check_names(g);
+    if (!code)
+        code = ith_cli_check_threads(g->settings.ranks, g->settings.threads);
     if (!code)
         code = ith_generate_parse_model(&g->settings, options);
     if (!code)

@@ -1,6 +1,7 @@
 /* The options of ithaca generate, each declared once for the command line, --config and the model's ithaca.yaml. */
 #include "config.h"
 #include "generate.h"
+#include "thread_limit.h"
 
 #include <math.h>
 #include <string.h>
@@ -43,16 +44,16 @@ static const ith_option table[] = {
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(noise), 0, 0, NULL, 0},
     {.help = "How to compute:"},
     {"ranks", "N", "Ranks in this process that share the work (1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ranks), 1,
-     1024, NULL, 0},
+     ITH_CLI_RANKS_MAX, NULL, 0},
     {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(threads), 1,
-     65536, NULL, 0},
+     ITH_CLI_THREADS_MAX, NULL, 0},
     {"strategy", "NAME",
      "How attention is spread: auto, single, ulysses, ring, ulysses_ring, or a name of maxdiffusion's", ITH_OPTION_TEXT,
      ITH_FROM_CONFIG, AT(strategy), 0, 0, NULL, 0},
     {"ulysses", "N", "Ranks along the ulysses axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ulysses), 1,
-     1024, NULL, 0},
-    {"ring", "N", "Ranks along the ring axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ring), 1, 1024, NULL,
-     0},
+     ITH_CLI_RANKS_MAX, NULL, 0},
+    {"ring", "N", "Ranks along the ring axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ring), 1,
+     ITH_CLI_RANKS_MAX, NULL, 0},
     {"cfg", "batch|parallel|sequential",
      "Both guidance branches at once (batch), on two halves of the ranks, or one after the other in less memory",
      ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, branches, 0},

@@ -2,6 +2,7 @@
 #include "cli.h"
 #include "info_rates.h"
 #include "option.h"
+#include "thread_limit.h"
 
 #include <ithaca/wan.h>
 
@@ -20,7 +21,7 @@ static const ith_option table[] = {
     {"model", "DIR", "Also describe this checkpoint folder", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
      offsetof(info_settings, model), 0, 0, NULL, 'm'},
     {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
-     offsetof(info_settings, threads), 1, 65536, NULL, 0},
+     offsetof(info_settings, threads), 1, ITH_CLI_THREADS_MAX, NULL, 0},
     {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_COMMAND, offsetof(info_settings, json), 0, 0,
      NULL, 0},
 };
@@ -162,6 +163,8 @@ int ith_cli_info(int argc, char **argv)
     ith_pipeline *pipeline = NULL;
     ith_options_parse(&options, argc, argv, doc, NULL);
     int code = ith_cli_context(ITH_TALK_NORMAL, &context);
+    if (!code)
+        code = ith_cli_check_threads(1, settings.threads);
     if (!code && settings.model && ith_pipeline_open(context, settings.model, &pipeline))
         code = ith_cli_error("%s", ith_context_error(context));
     if (!code)

@@ -4,6 +4,7 @@
 #include "attend_options.h"
 #include "cli.h"
 #include "progress.h"
+#include "thread_limit.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static const ith_option table[] = {
     {"ranks", "N", "Ranks of the plans that take more than one (4)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ranks), 1,
      256, NULL, 0},
     {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(threads), 1,
-     65536, NULL, 0},
+     ITH_CLI_THREADS_MAX, NULL, 0},
     {"kernel", "NAME", "Only this kernel (all that this machine runs)", ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(kernel),
      0, 0, NULL, 0},
     {"logits", "X",
@@ -142,6 +143,8 @@ int ith_cli_verify(int argc, char **argv)
     ith_context *context = NULL;
     ith_options_parse(&options, argc, argv, doc, NULL);
     int code = ith_cli_context(ITH_TALK_NORMAL, &context);
+    if (!code)
+        code = ith_cli_check_threads(settings.ranks, settings.threads);
     if (!code)
         code = run(context, &settings);
     ith_context_destroy(&context);

@@ -8,6 +8,7 @@
  *
  * A line "attention" says which kernel is taken, then what each that was timed did, in 10^6 operations a second. A file
  * is read with suspicion: everything about it must be right before any of it counts. */
+#include "../base/open_file.h"
 #include "../base/replace_file.h"
 #include "wisdom.h"
 
@@ -15,6 +16,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LINE_BYTES 2048
 #define SEPARATORS " "
@@ -121,6 +123,20 @@ typedef struct reader {
 static ith_status wrong(const reader *r, const char *what, const char *word)
 {
     return ith_fail(r->context, ITH_ERR_FORMAT, "%s, line %d: %s%.100s", r->path, r->line, what, word);
+}
+
+static ith_status open_wisdom(reader *r)
+{
+    int file;
+    int64_t bytes;
+    ith_status status = ith_open_file(r->context, r->path, &file, &bytes);
+    if (status)
+        return status;
+    r->file = fdopen(file, "r");
+    if (r->file)
+        return ITH_OK;
+    close(file);
+    return ith_fail(r->context, ITH_ERR_MEMORY, "out of memory to read %s", r->path);
 }
 
 static ith_status next_line(reader *r)
@@ -249,9 +265,9 @@ ith_status ith_wisdom_load(ith_context *context, const char *path)
     ith_wisdom *found = ith_alloc_zero(context, 1, sizeof *found, "the wisdom of a file");
     if (!found)
         return ITH_ERR_MEMORY;
-    r.file = fopen(path, "re");
-    status =
-        r.file ? read_wisdom(&r, found) : ith_fail(context, ITH_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    status = open_wisdom(&r);
+    if (!status)
+        status = read_wisdom(&r, found);
     if (r.file)
         fclose(r.file);
     if (!status)

@@ -142,6 +142,15 @@ config '' "/none"
 config 'guidance: 3\nprompt: |\n  two\n  lines\nnegative:\nshift: 5\n' "/none"
 expect 1 "none.yaml: No such file" "$ithaca" generate --prompt x --config "$work/none.yaml"
 expect 1 "not a file" "$ithaca" generate --prompt x --config /dev/zero
+for open in '[' '{a: ' '- ' '? '; do
+    head -c 1000000 < <(yes -- "$open" | tr -d '\n') >"$work/c.yaml"
+    expect 1 "c.yaml:1: lists and mappings lie more than 8 deep" timeout 5 "$ithaca" generate --prompt x \
+        --config "$work/c.yaml"
+done
+printf 'steps: 4\nprompt:\n  [[[[\n  [[[[[[[[' >"$work/c.yaml"
+expect 1 "c.yaml:4: lists and mappings lie more than 8 deep" "$ithaca" generate --prompt x --config "$work/c.yaml"
+head -c 1100000 /dev/zero | tr '\0' '#' >"$work/c.yaml"
+expect 1 "c.yaml: it is longer than 1048576 bytes" "$ithaca" generate --prompt x --config "$work/c.yaml"
 
 # The defaults of a model folder may not name files.
 mkdir "$work/model"

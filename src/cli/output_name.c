@@ -1,0 +1,79 @@
+#include "output_name.h"
+
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_terminal(const char *path)
+{
+    int file = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    bool terminal = file >= 0 && isatty(file);
+    if (file >= 0)
+        close(file);
+    return terminal;
+}
+
+/* NULL, or why what is there under the name cannot be written to. */
+static const char *why_not(const char *path, const struct stat *info)
+{
+    switch (info->st_mode & S_IFMT) {
+    case S_IFREG: return NULL;
+    case S_IFCHR: return is_terminal(path) ? "it is a terminal, not a file" : NULL;
+    case S_IFDIR: return "it is a folder";
+    case S_IFIFO: return "it is a pipe, not a file";
+    case S_IFSOCK: return "it is a socket, not a file";
+    default: return "it is a device, not a file";
+    }
+}
+
+/* The file is written beside its name: its folder counts, that of the target for a link. */
+static int check_folder(const char *path, bool there)
+{
+    char real[PATH_MAX];
+    char *copy = strdup(there && realpath(path, real) ? real : path);
+    if (!copy)
+        return ith_cli_error("there is no memory for a name");
+    int error = access(dirname(copy), W_OK | X_OK) ? errno : 0;
+    free(copy);
+    return error ? ith_cli_error("'%s' cannot be written: its folder: %s", path, strerror(error)) : ITH_EXIT_DONE;
+}
+
+int ith_cli_check_output(const char *path)
+{
+    struct stat info;
+    if (!path)
+        return ITH_EXIT_DONE;
+    if (!*path)
+        return ith_cli_error("'' cannot be written: a file needs a name");
+    bool there = !stat(path, &info);
+    const char *why = there ? why_not(path, &info) : NULL;
+    if (why)
+        return ith_cli_error("'%s' cannot be written: %s", path, why);
+    return there && S_ISCHR(info.st_mode) ? ITH_EXIT_DONE : check_folder(path, there);
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    struct stat first, second;
+    if (!strcmp(a, b))
+        return strncmp(a, "/dev/", 5) != 0;
+    return !stat(a, &first) && !stat(b, &second) && S_ISREG(first.st_mode) && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+int ith_cli_check_distinct(const char *const *paths, const char *const *options, int count)
+{
+    for (int i = 0; i < count; i++)
+        for (int j = i + 1; j < count; j++)
+            if (paths[i] && paths[j] && is_same(paths[i], paths[j]))
+                return ith_cli_error("%s and %s name the same file, '%s'", options[i], options[j], paths[j]);
+    return ITH_EXIT_DONE;
+}

@@ -1,0 +1,62 @@
+/* The OpenMP runtime ends the process if the system refuses it a thread. The limits of the system are many (ulimit -u
+ * and -v, the pids of a control group, memory for stacks), so that they are tried rather than read. */
+#include "thread_limit.h"
+
+#include "cli.h"
+
+#include <errno.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *wait_for_gate(void *user)
+{
+    pthread_mutex_t *gate = user;
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+bool ith_cli_can_start(int64_t count, int64_t *most)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t *threads = calloc((size_t)count, sizeof *threads);
+    *most = 0;
+    if (!threads) {
+        errno = ENOMEM;
+        return false;
+    }
+    pthread_mutex_lock(&gate); /* nobody ends before the last was started */
+    int error = 0;
+    while (*most < count && !(error = pthread_create(&threads[*most], NULL, wait_for_gate, &gate)))
+        ++*most;
+    pthread_mutex_unlock(&gate);
+    for (int64_t i = 0; i < *most; i++)
+        pthread_join(threads[i], NULL);
+    free(threads);
+    errno = error;
+    return !error;
+}
+
+int64_t ith_cli_thread_count(int64_t ranks, int64_t threads)
+{
+    int64_t count = threads ? threads : omp_get_max_threads();
+    return count > ranks ? count : ranks;
+}
+
+int ith_cli_check_threads(int64_t ranks, int64_t threads)
+{
+    int64_t count = ith_cli_thread_count(ranks, threads), most;
+    if (count > ITH_CLI_THREADS_MAX)
+        return ith_cli_error("OMP_NUM_THREADS asks for %lld threads: at most %d are possible", (long long)count,
+                             ITH_CLI_THREADS_MAX);
+    /* A team for every rank, and one for the caller. */
+    if (ith_cli_can_start(2 * count, &most))
+        return ITH_EXIT_DONE;
+    return ith_cli_error("%lld threads on %lld ranks may need %lld more than there are, and the system lets this "
+                         "process start %lld (%s): ask for fewer with --threads and --ranks, or raise the limit "
+                         "(ulimit -u, ulimit -v, or pids.max of the control group)",
+                         (long long)count, (long long)(ranks ? ranks : 1), (long long)(2 * count), (long long)most,
+                         strerror(errno));
+}

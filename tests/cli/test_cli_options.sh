@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Every option of every command, as --help lists them: strange numbers are refused with a sentence, the man page names
+# the same options, and no file that is not a regular one is waited for.
+. cli/lib.sh
+cd "$work"
+commands="generate attend verify bench info tokenize"
+
+# options COMMAND: "NAME ARGUMENT" for each long option.
+options() { "$ithaca" "$1" --help | grep -oE -- '--[a-z][a-z-]*(=[^ ]+)?' | sed -E 's/^--//; s/=/ /' | sort -u; }
+
+# The rest of a command line that ends before any work.
+declare -A rest=([generate]="--model /none --prompt x" [attend]="--input /none --output o" [verify]="--kernel none"
+                 [bench]="attention --kernel none" [info]="--model /none" [tokenize]="--model /none x")
+
+for command in $commands; do
+    while read -r option argument; do
+        [[ $argument =~ ^(N|X|G)(\[|$) ]] || continue
+        for value in nan x "" 1e18; do
+            expect 2 "--$option: '.*' is not a" timeout 10 "$ithaca" $command ${rest[$command]} "--$option=$value"
+        done
+        for value in -1 0; do
+            status=0
+            timeout 10 "$ithaca" $command ${rest[$command]} "--$option=$value" >out 2>err </dev/null || status=$?
+            [[ $status = [12] && -s err ]] || fail "$command --$option=$value: exit status $status: $(head -c 300 err)"
+        done
+    done < <(options $command)
+done
+
+# More threads than the table takes, than OpenMP may be told, than the system gives.
+for command in generate attend verify bench info; do
+    expect 2 "--threads: '65536' is not a whole number from 1 to 4096" "$ithaca" $command ${rest[$command]} --threads 65536
+    [ $command = info ] || expect 1 "OMP_NUM_THREADS asks for 100000 threads: at most 4096" env OMP_NUM_THREADS=100000 OMP_THREAD_LIMIT=100000 \
+        "$ithaca" $command ${rest[$command]}
+done
+expect 1 "300 threads on 4 ranks may need 600 more.* lets this process start [0-9]+ .*ulimit" bash -c \
+    'ulimit -v 2000000; exec "$@"' - "$ithaca" verify --seq 16 --threads 300
+for command in generate attend bench; do
+    expect 2 "--ranks: '1025' is not a whole number from 1 to 1024" "$ithaca" $command ${rest[$command]} --ranks 1025
+done
+
+# The man page of a command names the options that it has, and no others.
+for command in $commands; do
+    sed -E 's/\\-/-/g; s/\\f[A-Z]//g' "$root/docs/man/ithaca-$command.1" >page
+    grep -A1 '^\.TP' page | grep -oE -- '--[a-z-]+' | sort -u >man
+    options $command | sed -E 's/^([^ ]+).*/--\1/' | sort -u >help
+    diff help man || fail "the man page of $command names other options"
+done
+
+# Pipes, sockets and folders, as inputs and as outputs: refused at once.
+mkfifo pipe
+mkdir folder
+input=$golden/attention/one_row.safetensors
+for file in pipe folder; do
+    expect 1 "'$file' cannot be written: it is a" timeout 10 "$ithaca" generate --model "$model" --prompt x --dump $file
+    expect 1 "'$file' cannot be written: it is a" timeout 10 "$ithaca" generate --model "$model" --prompt x --trace $file
+    expect 1 "$file: it is not a file" timeout 10 "$ithaca" generate --model "$model" --prompt x --config $file
+    expect 1 "cannot read $file: it is a" timeout 10 "$ithaca" generate --model "$model" --prompt x --noise $file
+    expect 1 "cannot read $file: it is a" timeout 10 "$ithaca" generate --model "$model" --from-latents $file --output c.mp4
+    expect 1 "cannot read $file: it is a" timeout 10 "$ithaca" attend --input $file --output o
+    expect 1 "'$file' cannot be written: it is a" timeout 10 "$ithaca" attend --input "$input" --output $file
+    expect 1 "'$file' cannot be written: it is a" timeout 10 "$ithaca" attend --input "$input" --output o --trace $file
+    expect 1 "'$file' cannot be written: it is a" timeout 10 "$ithaca" attend --input "$input" --output o --wisdom $file
+done
+ln -s pipe clip.mp4
+expect 1 "'clip.mp4' cannot be written: it is not an ordinary file" timeout 10 "$ithaca" generate --model "$model" --prompt x \
+    --output clip.mp4
+rm clip.mp4
+[ -p pipe ] || fail "the pipe was replaced"
+
+# Outputs that are one file, and an output that is the input.
+expect 1 "--output and --trace name the same file, 'o'" "$ithaca" attend --input "$input" --output o --trace o
+expect 1 "--dump and --trace name the same file, 'd'" "$ithaca" generate --model "$model" --prompt x --dump d --trace d
+expect 1 "--dump and the latents name the same file" "$ithaca" generate --model "$model" --prompt x --output c.mp4 \
+    --dump c.mp4.latents.safetensors
+expect 0 "" "$ithaca" attend --input "$input" --output o
+cp "$input" both
+expect 0 "" "$ithaca" attend --input both --output both
+same o both
+expect 0 "" "$ithaca" attend --input "$input" --output /dev/null
+finish
