@@ -55,6 +55,10 @@
  *              A pointer that you pass in stays yours and must outlive only the call, unless a comment says more.
  *   Threads    A context, and everything made with it, is used by one thread at a time. Ranks in one process have a
  *              context each (ith_run_ranks makes them).
+ *              OpenMP's threads spin while they wait for one another, which is slow where other programs want the same
+ *              processors. The library leaves this to you: set OMP_WAIT_POLICY=passive (or, for GNU's runtime,
+ *              GOMP_SPINCOUNT=1000) in the environment before the process starts if the machine is shared. The program
+ *              ithaca adapts by itself.
  *   Structs    Options are structs that begin with their size: set them with their ..._INIT, then what you care about.
  *              0 or NULL in a field means "choose for me".
  *   Sizes      int64_t, in elements unless the name says bytes. Tensors are row-major, the last index fastest.

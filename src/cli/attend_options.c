@@ -91,7 +91,7 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
 
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices)
 {
-    int code = ith_cli_check_threads(choices->ranks, choices->threads);
+    int code = ith_cli_prepare_threads(choices->ranks, choices->threads);
     if (!code)
         code = ith_cli_check_output(choices->wisdom);
     if (!code)

@@ -113,7 +113,7 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
     if (!code)
         code = check_names(g);
     if (!code)
-        code = ith_cli_check_threads(g->settings.ranks, g->settings.threads);
+        code = ith_cli_prepare_threads(g->settings.ranks, g->settings.threads);
     if (!code)
         code = ith_generate_parse_model(&g->settings, options);
     if (!code)

@@ -164,7 +164,7 @@ int ith_cli_info(int argc, char **argv)
     ith_options_parse(&options, argc, argv, doc, NULL);
     int code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (!code)
-        code = ith_cli_check_threads(1, settings.threads);
+        code = ith_cli_prepare_threads(1, settings.threads);
     if (!code && settings.model && ith_pipeline_open(context, settings.model, &pipeline))
         code = ith_cli_error("%s", ith_context_error(context));
     if (!code)

@@ -2,6 +2,7 @@
  * and -v, the pids of a control group, memory for stacks), so that they are tried rather than read. */
 #include "thread_limit.h"
 
+#include "busy_machine.h"
 #include "cli.h"
 
 #include <errno.h>
@@ -45,15 +46,18 @@ int64_t ith_cli_thread_count(int64_t ranks, int64_t threads)
     return count > ranks ? count : ranks;
 }
 
-int ith_cli_check_threads(int64_t ranks, int64_t threads)
+int ith_cli_prepare_threads(int64_t ranks, int64_t threads)
 {
     int64_t count = ith_cli_thread_count(ranks, threads), most;
     if (count > ITH_CLI_THREADS_MAX)
         return ith_cli_error("OMP_NUM_THREADS asks for %lld threads: at most %d are possible", (long long)count,
                              ITH_CLI_THREADS_MAX);
     /* A team for every rank, and one for the caller. */
-    if (ith_cli_can_start(2 * count, &most))
+    if (ith_cli_can_start(2 * count, &most)) {
+        if (count > 1)
+            ith_cli_share_machine();
         return ITH_EXIT_DONE;
+    }
     return ith_cli_error("%lld threads on %lld ranks may need %lld more than there are, and the system lets this "
                          "process start %lld (%s): ask for fewer with --threads and --ranks, or raise the limit "
                          "(ulimit -u, ulimit -v, or pids.max of the control group)",

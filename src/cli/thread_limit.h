@@ -16,8 +16,8 @@ int64_t ith_cli_thread_count(int64_t ranks, int64_t threads);
  * let start. */
 bool ith_cli_can_start(int64_t count, int64_t *most);
 
-/* Whether a command can have so many ranks and threads (0: 1 and all cores). Prints what is wrong and returns an exit
- * status. */
-int ith_cli_check_threads(int64_t ranks, int64_t threads);
+/* Before a command computes with so many ranks and threads (0: 1 and all cores): checks that they can be started, and
+ * sees to it that they share a busy machine (busy_machine.h). Prints what is wrong and returns an exit status. */
+int ith_cli_prepare_threads(int64_t ranks, int64_t threads);
 
 #endif

@@ -144,7 +144,7 @@ int ith_cli_verify(int argc, char **argv)
     ith_options_parse(&options, argc, argv, doc, NULL);
     int code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (!code)
-        code = ith_cli_check_threads(settings.ranks, settings.threads);
+        code = ith_cli_prepare_threads(settings.ranks, settings.threads);
     if (!code)
         code = run(context, &settings);
     ith_context_destroy(&context);

@@ -144,7 +144,7 @@ expect 1 "none.yaml: No such file" "$ithaca" generate --prompt x --config "$work
 expect 1 "not a file" "$ithaca" generate --prompt x --config /dev/zero
 for open in '[' '{a: ' '- ' '? '; do
     head -c 1000000 < <(yes -- "$open" | tr -d '\n') >"$work/c.yaml"
-    expect 1 "c.yaml:1: lists and mappings lie more than 8 deep" timeout 5 "$ithaca" generate --prompt x \
+    expect 1 "c.yaml:1: lists and mappings lie more than 8 deep" timeout 60 "$ithaca" generate --prompt x \
         --config "$work/c.yaml"
 done
 printf 'steps: 4\nprompt:\n  [[[[\n  [[[[[[[[' >"$work/c.yaml"

@@ -1,0 +1,137 @@
+/* Threads of the OpenMP runtime spin for some milliseconds before they sleep. That is the fastest way to wait while
+ * every thread has a processor. On a busy machine a spinning thread takes the processor from the thread that it waits
+ * for, and a run takes many times its share.
+ *
+ * libgomp reads its environment once, before main. But it spins a few microseconds only while the process has more
+ * OpenMP threads than processors (do_spin in config/linux/wait.h: gomp_managed_threads > gomp_available_cpus). So one
+ * thread here looks how long this process's threads wait for a processor. While they do, it keeps a team of sleeping
+ * OpenMP threads, one more than there are processors. */
+#include "busy_machine.h"
+
+#include "cli.h"
+#include "thread_limit.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <omp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_EVERY_SECONDS 0.05
+/* Seconds that threads waited for a processor, per second: the machine is busy from BUSY on, and no longer so after
+ * QUIET_LOOKS looks below QUIET. */
+#define BUSY 0.2
+#define QUIET 0.05
+#define QUIET_LOOKS 20
+
+/* ---- How long threads wait for a processor ---------------------------------------------------------------------- */
+
+static double thread_waited(int folder, const char *thread)
+{
+    char path[64], text[96];
+    unsigned long long waited = 0;
+    if (snprintf(path, sizeof path, "%.40s/schedstat", thread) >= (int)sizeof path)
+        return 0;
+    int file = openat(folder, path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return 0; /* the thread has ended */
+    ssize_t bytes = read(file, text, sizeof text - 1);
+    close(file);
+    text[bytes > 0 ? bytes : 0] = '\0';
+    return sscanf(text, "%*u %llu", &waited) == 1 ? 1e-9 * (double)waited : 0; /* nanoseconds: ran, waited */
+}
+
+/* Seconds, of all threads together since each began; negative where the system does not tell. */
+static double threads_waited(void)
+{
+    DIR *threads = opendir("/proc/self/task");
+    if (!threads)
+        return -1;
+    double seconds = 0;
+    for (struct dirent *entry; (entry = readdir(threads));)
+        if (entry->d_name[0] != '.')
+            seconds += thread_waited(dirfd(threads), entry->d_name);
+    closedir(threads);
+    return seconds;
+}
+
+/* ---- The team that sleeps --------------------------------------------------------------------------------------- */
+
+typedef struct sleepers {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    bool there, leave;
+    pthread_t thread;
+} sleepers;
+
+static void *keep_team(void *user)
+{
+    sleepers *s = user;
+    int members = 0;
+#pragma omp parallel num_threads(omp_get_num_procs() + 1) reduction(+ : members)
+    members++; /* the team stays for as long as this thread lives */
+    pthread_mutex_lock(&s->lock);
+    while (members > 0 && !s->leave)
+        pthread_cond_wait(&s->moved, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static bool send_to_sleep(sleepers *s)
+{
+    int64_t most;
+    s->leave = false;
+    s->there = ith_cli_can_start(omp_get_num_procs() + 1, &most) && !pthread_create(&s->thread, NULL, keep_team, s);
+    return s->there;
+}
+
+static void let_leave(sleepers *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->leave = true;
+    pthread_cond_signal(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    s->there = false;
+}
+
+/* ---- The thread that looks -------------------------------------------------------------------------------------- */
+
+static void *look(void *user)
+{
+    sleepers *s = user;
+    const struct timespec pause = {.tv_nsec = (long)(LOOK_EVERY_SECONDS * 1e9)};
+    double waited = threads_waited(), now = ith_cli_seconds();
+    for (int quiet = 0; waited >= 0;) {
+        nanosleep(&pause, NULL);
+        double waited_before = waited, before = now;
+        waited = threads_waited(), now = ith_cli_seconds();
+        double share = (waited - waited_before) / (now - before); /* below 0 when threads have ended */
+        quiet = share < QUIET ? quiet + 1 : 0;
+        if (!s->there && share > BUSY && !send_to_sleep(s))
+            return NULL;
+        if (s->there && quiet >= QUIET_LOOKS)
+            let_leave(s);
+    }
+    return NULL;
+}
+
+void ith_cli_share_machine(void)
+{
+    static sleepers all = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    pthread_t thread;
+    sigset_t every, before;
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
+        return;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before); /* signals are the main thread's */
+    if (!pthread_create(&thread, NULL, look, &all))
+        pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Threads that wait do not burn a busy machine: beside as many endless loops as there are processors, a run takes about
+# as long as it takes with OMP_WAIT_POLICY=passive. With threads that spin it takes 5 to 12 times as long.
+. cli/lib.sh
+cd "$work"
+
+# The loops are in a session of their own, as another user's programs would be.
+setsid bash -c 'for _ in $(seq "$(nproc)"); do (while :; do :; done) & done; echo $$ >loops; wait' &
+trap 'kill -- "-$(cat "$work/loops")"; rm -rf "$work"' EXIT
+until [ -s loops ]; do sleep 0.05; done
+
+milliseconds() {
+    local start
+    start=$(date +%s%N)
+    "$@" >out 2>err || fail "$* ($(head -c 300 err))"
+    echo $((($(date +%s%N) - start) / 1000000))
+}
+run=("$ithaca" generate --model "$model" --prompt x --steps 8 --output clip.mp4 --quiet)
+for _ in 1 2 3; do
+    milliseconds env OMP_WAIT_POLICY=passive "${run[@]}" >>passive
+    milliseconds env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT "${run[@]}" >>adapted
+done
+median() { sort -n "$1" | sed -n 2p; }
+echo "milliseconds beside loops: $(median adapted), with OMP_WAIT_POLICY=passive $(median passive)"
+[ "$(median adapted)" -le $((2 * $(median passive) + 400)) ] || fail "threads that wait burn the processors"
+finish
