@@ -196,14 +196,18 @@ static ith_status open_shards(ith_store *store, const char *folder)
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
 /* Fills store->path with the file to start from; *sharded: whether it is an index. */
-static ith_status choose(ith_store *store, const char *folder, const char *stem, bool *sharded)
+static ith_status choose(ith_store *store, const char *folder, const char *stem, ith_store_choice choice, bool *sharded)
 {
     char *single = ith_format(store->context, "%s/%s.safetensors", folder, stem);
     char *index = ith_format(store->context, "%s/%s.safetensors.index.json", folder, stem);
     ith_status status = single && index ? ITH_OK : ITH_ERR_MEMORY;
     if (!status) {
-        *sharded = access(single, F_OK) != 0;
-        if (*sharded && access(index, F_OK) != 0)
+        bool has_single = access(single, F_OK) == 0, has_index = access(index, F_OK) == 0;
+        *sharded = has_index && (choice == ITH_STORE_INDEX_FIRST || !has_single);
+        if (has_single && has_index)
+            ith_log(store->context, ITH_LOG_INFO, "%s and %s are both there: the %s is taken", single, index,
+                    *sharded ? "index" : "single file");
+        if (!has_single && !has_index)
             status = ith_fail(store->context, ITH_ERR_IO, "no weights: neither %s nor %s.index.json is there", single,
                               single);
         store->path = *sharded ? index : single;
@@ -215,7 +219,8 @@ static ith_status choose(ith_store *store, const char *folder, const char *stem,
     return status;
 }
 
-ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store **out)
+ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store_choice choice,
+                          ith_store **out)
 {
     *out = NULL;
     ith_store *store = ith_alloc_zero(context, 1, sizeof *store, "a model component");
@@ -223,7 +228,7 @@ ith_status ith_store_open(ith_context *context, const char *folder, const char *
         return ITH_ERR_MEMORY;
     store->context = context;
     bool sharded = false;
-    ith_status status = choose(store, folder, stem, &sharded);
+    ith_status status = choose(store, folder, stem, choice, &sharded);
     if (!status)
         status = sharded ? open_shards(store, folder) : open_single(store);
     if (status)

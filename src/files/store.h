@@ -10,9 +10,14 @@
 
 typedef struct ith_store ith_store;
 
-/* folder/stem.safetensors, or else the shards that folder/stem.safetensors.index.json names (all inside the folder: no
- * path separators; each tensor where the index says, and nowhere else; no tensor that the index does not name). */
-ITH_PRIVATE ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store **out);
+/* What to take where a single file and an index are both there: diffusers takes the index, transformers the file. */
+typedef enum ith_store_choice { ITH_STORE_INDEX_FIRST, ITH_STORE_FILE_FIRST } ith_store_choice;
+
+/* folder/stem.safetensors, or the shards that folder/stem.safetensors.index.json names (all inside the folder: no path
+ * separators; each tensor where the index says, and nowhere else; no tensor that the index does not name). Where both
+ * are there, the log says which is taken. */
+ITH_PRIVATE ith_status ith_store_open(ith_context *context, const char *folder, const char *stem,
+                                      ith_store_choice choice, ith_store **out);
 ITH_PRIVATE void ith_store_close(ith_store **store);
 /* From now on the context's observer is shown, as progress of that stage, how many bytes of the tensors have been
  * released or skipped, and all when all are taken. */

@@ -65,17 +65,23 @@ static bool is_known(const ith_config_field *fields, size_t count, const char *n
     return false;
 }
 
+#define COMMON_COUNT (sizeof common / sizeof common[0])
+
 ith_status ith_config_fields_check(ith_context *context, const ith_json *json, const ith_config_field *fields,
                                    size_t count)
 {
-    const size_t common_count = sizeof common / sizeof common[0];
-    ith_status status = check_fields(context, json, common, common_count);
-    if (!status)
-        status = check_fields(context, json, fields, count);
+    ith_status status = check_fields(context, json, common, COMMON_COUNT);
+    return status ? status : check_fields(context, json, fields, count);
+}
+
+ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_field *fields,
+                                       size_t count)
+{
+    ith_status status = ith_config_fields_check(context, json, fields, count);
     const char *key = status ? NULL : ith_json_next_key(json, NULL);
     for (; key; key = ith_json_next_key(json, key))
-        if (!is_known(common, common_count, key) && !is_known(fields, count, key))
-            ith_log(context, ITH_LOG_WARNING, "%s: %s is no field that diffusers knows there; it is left out",
-                    ith_json_path(json), ith_quote(key).text);
+        if (!is_known(common, COMMON_COUNT, key) && !is_known(fields, count, key))
+            ith_log(context, ITH_LOG_WARNING, "%s: diffusers knows no %s there; it is not used", ith_json_path(json),
+                    ith_quote(key).text);
     return status;
 }

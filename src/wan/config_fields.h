@@ -13,10 +13,13 @@ typedef struct ith_config_field {
     const char *why; /* more about a value that is refused; NULL: nothing */
 } ith_config_field;
 
-/* ITH_ERR_UNSUPPORTED, naming the field, its value and the values that are supported. A field of another name changes
- * nothing in diffusers and is logged as a warning; `quantization_config` and `_use_default_values` do change something
- * and are refused in every file. */
+/* ITH_ERR_UNSUPPORTED, naming the field, its value and the values that are supported. `quantization_config` and
+ * `_use_default_values`, which change how diffusers reads a file, are refused in every file. */
 ith_status ith_config_fields_check(ith_context *context, const ith_json *json, const ith_config_field *fields,
                                    size_t count);
+/* The same for diffusers' own files, of which all fields are known: one of another name changes nothing there and is
+ * logged as a warning. */
+ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_field *fields,
+                                       size_t count);
 
 #endif

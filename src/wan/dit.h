@@ -21,7 +21,7 @@ typedef struct ith_dit_config {
     int64_t heads, head_dim, dim; /* dim = heads * head_dim */
     int64_t ffn_dim, layers, text_dim, freq_dim;
     int64_t in_channels, out_channels;
-    int64_t patch[3];
+    int64_t patch[3], positions; /* positions: the most along an axis, in patches */
     double eps;
 } ith_dit_config;
 

@@ -1,12 +1,12 @@
 /* The transformer's config.json: read, checked, and every other architecture refused by name. */
 #include "../base/context.h"
 #include "../files/json.h"
+#include "config_fields.h"
 #include "dit.h"
 
 #include <string.h>
 
 #define CLASS_NAME "WanTransformer3DModel"
-#define QK_NORM "rms_norm_across_heads"
 
 /* What every size must be: products of two of them then fit easily, and a cut file is found before it is allocated. */
 #define MOST_HEADS 4096
@@ -14,35 +14,38 @@
 #define MOST_DIM (1 << 20)
 #define MOST_LAYERS 4096
 #define MOST_CHANNELS 65536
+#define MOST_POSITIONS (1 << 20)
+
+static const char clip_model[] =
+    "it is a Wan 2.1 image-to-video model with CLIP otherwise; text-to-video models have null there";
+
+static const ith_config_field fields[] = {
+    {"patch_size", NULL, NULL},
+    {"num_attention_heads", NULL, NULL},
+    {"attention_head_dim", NULL, NULL},
+    {"in_channels", NULL, NULL},
+    {"out_channels", NULL, NULL},
+    {"text_dim", NULL, NULL},
+    {"freq_dim", NULL, NULL},
+    {"ffn_dim", NULL, NULL},
+    {"num_layers", NULL, NULL},
+    {"eps", NULL, NULL},
+    {"rope_max_seq_len", NULL, NULL},
+    {"pos_embed_seq_len", NULL, NULL}, /* of image_dim */
+    {"cross_attn_norm", "absent|true", NULL},
+    {"qk_norm", "absent|\"rms_norm_across_heads\"", NULL},
+    {"image_dim", "absent|null", clip_model},
+    {"added_kv_proj_dim", "absent|null", clip_model},
+};
 
 static ith_status check_kind(ith_context *context, const ith_json *json)
 {
-    const char *name = NULL, *norm = NULL;
-    bool cross_norm = true;
+    const char *name = NULL;
     ith_status status = ith_json_string(context, json, "_class_name", true, &name);
     if (!status && strcmp(name, CLASS_NAME) != 0)
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: the model is a %.80s; only " CLASS_NAME " is supported",
                         ith_json_path(json), name);
-    if (!status)
-        status = ith_json_string(context, json, "qk_norm", false, &norm);
-    if (!status)
-        status = ith_json_bool(context, json, "cross_attn_norm", true, &cross_norm);
-    if (status)
-        return status;
-    if (norm && strcmp(norm, QK_NORM) != 0)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: qk_norm is \"%.80s\"; only " QK_NORM " is supported",
-                        ith_json_path(json), norm);
-    if (!cross_norm)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: cross_attn_norm is false; only true is supported",
-                        ith_json_path(json));
-    static const char *const image_keys[] = {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"};
-    for (int i = 0; i < 3; i++)
-        if (ith_json_has(json, image_keys[i]))
-            return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                            "%s: %s is set: a Wan 2.1 image-to-video model with CLIP, which is not supported; "
-                            "text-to-video models have null there",
-                            ith_json_path(json), image_keys[i]);
-    return ITH_OK;
+    return status ? status : ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
 }
 
 static ith_status read_patch(ith_context *context, const ith_json *json, int64_t patch[3])
@@ -62,16 +65,17 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_dit
 {
     const struct {
         const char *key;
-        int64_t most, otherwise;
+        int64_t most, otherwise; /* as in diffusers */
         int64_t *value;
     } sizes[] = {
-        {"num_attention_heads", MOST_HEADS, 0, &out->heads},
-        {"attention_head_dim", MOST_HEAD_DIM, 0, &out->head_dim},
-        {"ffn_dim", MOST_DIM, 0, &out->ffn_dim},
-        {"num_layers", MOST_LAYERS, 0, &out->layers},
-        {"text_dim", MOST_DIM, 0, &out->text_dim},
+        {"num_attention_heads", MOST_HEADS, 40, &out->heads},
+        {"attention_head_dim", MOST_HEAD_DIM, 128, &out->head_dim},
+        {"ffn_dim", MOST_DIM, 13824, &out->ffn_dim},
+        {"num_layers", MOST_LAYERS, 40, &out->layers},
+        {"text_dim", MOST_DIM, 4096, &out->text_dim},
         {"freq_dim", MOST_DIM, 256, &out->freq_dim},
-        {"in_channels", MOST_CHANNELS, 0, &out->in_channels},
+        {"in_channels", MOST_CHANNELS, 16, &out->in_channels},
+        {"rope_max_seq_len", MOST_POSITIONS, 1024, &out->positions},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         ith_status status =
@@ -79,8 +83,9 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_dit
         if (status)
             return status;
     }
-    ith_status status =
-        ith_json_int(context, json, "out_channels", 1, MOST_CHANNELS, out->in_channels, &out->out_channels);
+    /* null means as many as go in; to leave the key out does not. */
+    int64_t otherwise = strcmp(ith_json_print(json, "out_channels").text, "absent") ? out->in_channels : 16;
+    ith_status status = ith_json_int(context, json, "out_channels", 1, MOST_CHANNELS, otherwise, &out->out_channels);
     if (!status)
         status = ith_json_double(context, json, "eps", 1e-6, &out->eps);
     return status ? status : read_patch(context, json, out->patch);

@@ -239,7 +239,7 @@ static ith_status load_all(ith_context *context, const char *folder, bool looks_
     if (status)
         return status;
     loader l = {.context = context, .dit = dit, .looks_only = looks_only};
-    status = ith_store_open(context, folder, STEM, &l.store);
+    status = ith_store_open(context, folder, STEM, ITH_STORE_INDEX_FIRST, &l.store);
     if (!status && !looks_only)
         ith_store_show(l.store, ITH_STAGE_LOAD);
     if (!status)

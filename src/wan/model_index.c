@@ -65,7 +65,7 @@ ith_status ith_model_index_read(ith_context *context, const char *folder, ith_mo
     if (!status)
         status = check_pipeline(context, json);
     if (!status)
-        status = ith_config_fields_check(context, json, fields, sizeof fields / sizeof fields[0]);
+        status = ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
     if (!status) {
         out->experts = ith_json_string_at(json, "transformer_2", 1) ? 2 : 1;
         out->solver = strcmp(ith_json_print(json, "scheduler").text, UNIPC) ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;

@@ -10,8 +10,6 @@
 #include <omp.h>
 #include <string.h>
 
-/* Positions along an axis: the reference's rotary tables end here (rope_max_seq_len). */
-#define MAX_POSITIONS 1024
 #define MAX_STEPS 10000
 #define MAX_RANKS 1024
 
@@ -69,9 +67,12 @@ static ith_status check_multiple(ith_context *context, const char *name, int64_t
 static ith_status check_size(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     const ith_model_info *info = &model->info;
-    int64_t most_pixels = MAX_POSITIONS * info->size_multiple;
+    int64_t positions = model->dit[0].positions;
+    if (info->experts == 2)
+        positions = ith_min64(positions, model->dit[1].positions);
+    int64_t most_pixels = positions * info->size_multiple;
     ith_status status = check_multiple(context, "frames", options->frames, info->frame_stride, 1,
-                                       (MAX_POSITIONS - 1) * info->frame_stride + 1);
+                                       (positions - 1) * info->frame_stride + 1);
     if (!status)
         status = check_multiple(context, "height", options->height, info->size_multiple, 0, most_pixels);
     if (!status)

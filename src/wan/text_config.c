@@ -2,53 +2,61 @@
 #include "text_encoder.h"
 
 #include "../files/json.h"
-#include "../files/quote.h"
 #include "../kernels/kernel.h"
+#include "config_fields.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define MOST_DIM (1 << 20)
 #define MOST_VOCAB (1 << 24)
 #define MOST_LAYERS 4096
 
-/* A key that is absent means a umT5 encoder as well. */
-static ith_status require(ith_context *context, const ith_json *json, const char *key, const char *wanted)
-{
-    const char *value = NULL;
-    ith_status status = ith_json_string(context, json, key, false, &value);
-    if (!status && value && strcmp(value, wanted) != 0)
-        status = ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: '%s' is '%s'; only a umT5 encoder ('%s') is taken",
-                          ith_json_path(json), key, ith_quote(value).text, wanted);
-    return status;
-}
+/* Transformers knows hundreds of fields more, none of which changes what the encoder computes. */
+static const ith_config_field fields[] = {
+    {"model_type", "absent|null|\"umt5\"", "the text encoder must be a umT5"},
+    {"feed_forward_proj", "absent|\"gated-gelu\"", NULL},
+    {"dense_act_fn", "absent|\"gelu_new\"", NULL}, /* these two stand above feed_forward_proj */
+    {"is_gated_act", "absent|true", NULL},
+    {"is_decoder", "absent|null|false", "only an encoder is taken"},
+};
 
-static ith_status check_kind(ith_context *context, const ith_json *json)
+/* Other names of the sizes, which transformers reads too. */
+static ith_status check_aliases(ith_context *context, const ith_json *json, const ith_text_config *config)
 {
-    bool decoder = false;
-    ith_status status = require(context, json, "model_type", "umt5");
-    if (!status)
-        status = require(context, json, "feed_forward_proj", "gated-gelu");
-    if (!status)
-        status = ith_json_bool(context, json, "is_decoder", false, &decoder);
-    if (!status && decoder)
-        status = ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: 'is_decoder' is true; only a umT5 encoder is taken",
-                          ith_json_path(json));
-    return status;
+    const struct {
+        const char *key, *usual;
+        int64_t value;
+    } aliases[] = {
+        {"hidden_size", "d_model", config->dim},
+        {"num_attention_heads", "num_heads", config->heads},
+        {"num_hidden_layers", "num_layers", config->layers},
+        {"head_dim", "d_kv", config->head_dim},
+    };
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+        ith_json_text given = ith_json_print(json, aliases[i].key);
+        char wanted[32];
+        snprintf(wanted, sizeof wanted, "%lld", (long long)aliases[i].value);
+        if (strcmp(given.text, "absent") && strcmp(given.text, wanted))
+            return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s is %s, but %s is %s: leave out the first",
+                            ith_json_path(json), aliases[i].key, given.text, aliases[i].usual, wanted);
+    }
+    return ITH_OK;
 }
 
 static ith_status read_sizes(ith_context *context, const ith_json *json, ith_text_config *out)
 {
     const struct {
         const char *key;
-        int64_t least, most, otherwise; /* otherwise 0: required */
+        int64_t least, most, otherwise; /* otherwise: as in transformers */
         int64_t *value;
     } sizes[] = {
-        {"vocab_size", 1, MOST_VOCAB, 0, &out->vocab},
-        {"d_model", 1, MOST_DIM, 0, &out->dim},
-        {"num_heads", 1, MOST_DIM, 0, &out->heads},
-        {"d_kv", 1, ITH_ATTN_HEAD_DIM_MAX, 0, &out->head_dim},
-        {"d_ff", 1, MOST_DIM, 0, &out->ffn_dim},
-        {"num_layers", 1, MOST_LAYERS, 0, &out->layers},
+        {"vocab_size", 1, MOST_VOCAB, 250112, &out->vocab},
+        {"d_model", 1, MOST_DIM, 512, &out->dim},
+        {"num_heads", 1, MOST_DIM, 6, &out->heads},
+        {"d_kv", 1, ITH_ATTN_HEAD_DIM_MAX, 64, &out->head_dim},
+        {"d_ff", 1, MOST_DIM, 1024, &out->ffn_dim},
+        {"num_layers", 1, MOST_LAYERS, 8, &out->layers},
         {"relative_attention_num_buckets", 4, MOST_DIM, 32, &out->buckets},
         {"relative_attention_max_distance", 2, MOST_DIM, 128, &out->max_distance},
     };
@@ -83,9 +91,11 @@ ith_status ith_text_config_read(ith_context *context, const char *folder, ith_te
     ith_json *json = NULL;
     ith_status status = ith_json_read_in(context, folder, "config.json", &json);
     if (!status)
-        status = check_kind(context, json);
+        status = ith_config_fields_check(context, json, fields, sizeof fields / sizeof fields[0]);
     if (!status)
         status = read_sizes(context, json, out);
+    if (!status)
+        status = check_aliases(context, json, out);
     if (!status)
         status = check_sizes(context, ith_json_path(json), out);
     ith_json_close(&json);

@@ -111,9 +111,13 @@ static ith_status load_weights(const loader *l)
     ith_context *context = l->context;
     ith_text_encoder *encoder = l->encoder;
     const ith_text_config *config = &encoder->config;
-    ith_store_skip(encoder->store, "encoder.embed_tokens.weight"); /* shared.weight again, where it is there at all */
-    ith_status status = ith_store_take(context, encoder->store, "shared.weight", 2,
+    /* shared.weight again, where it is there at all; where they differ, transformers 5 takes the encoder's own. */
+    const char *own = "encoder.embed_tokens.weight", *shared = "shared.weight";
+    bool has_own = ith_store_has(encoder->store, own);
+    ith_status status = ith_store_take(context, encoder->store, has_own ? own : shared, 2,
                                        (int64_t[]){config->vocab, config->dim}, &encoder->embedding);
+    if (has_own)
+        ith_store_skip(encoder->store, shared);
     if (!status)
         status = ith_store_take_f32(context, encoder->store, "encoder.final_layer_norm.weight", 1, &config->dim,
                                     &encoder->final_norm);
@@ -128,7 +132,7 @@ static ith_status load_all(loader *l, const char *folder)
     ith_text_encoder *encoder = l->encoder;
     ith_status status = ith_text_config_read(context, folder, &encoder->config);
     if (!status)
-        status = ith_store_open(context, folder, "model", &encoder->store);
+        status = ith_store_open(context, folder, "model", ITH_STORE_FILE_FIRST, &encoder->store);
     if (!status && !l->looks_only)
         ith_store_show(encoder->store, ITH_STAGE_LOAD);
     if (status)

@@ -1,5 +1,6 @@
 /* The autoencoder's config.json: read, checked, and every other architecture refused by name. */
 #include "../files/json.h"
+#include "config_fields.h"
 #include "vae.h"
 
 #include <math.h>
@@ -12,44 +13,65 @@
 #define MOST_MULTIPLE 64
 #define MOST_RES_BLOCKS 64
 
+/* Of Wan 2.1's published autoencoder, which diffusers takes where a file leaves them out. */
+#define USUAL_CHANNELS 16
+static const float usual_mean[USUAL_CHANNELS] = {-0.7571f, -0.7089f, -0.9113f, 0.1075f,  -0.1745f, 0.9653f,
+                                                 -0.1517f, 1.5508f,  0.4134f,  -0.0715f, 0.5517f,  -0.3632f,
+                                                 -0.1922f, -0.9497f, 0.2503f,  -0.2921f};
+static const float usual_std[USUAL_CHANNELS] = {2.8184f, 1.4541f, 2.3275f, 2.6558f, 1.2196f, 1.7708f, 2.6052f, 2.0743f,
+                                                3.2687f, 2.1526f, 2.8652f, 1.5579f, 1.6382f, 1.1253f, 2.8251f, 1.9160f};
+
+static const char wan_22[] = "it is the Wan 2.2 autoencoder otherwise, which is not built; that of Wan 2.1 is";
+
+static const ith_config_field fields[] = {
+    {"base_dim", NULL, NULL},
+    {"decoder_base_dim", NULL, NULL},
+    {"z_dim", NULL, NULL},
+    {"dim_mult", NULL, NULL},
+    {"num_res_blocks", NULL, NULL},
+    {"temperal_downsample", NULL, NULL},
+    {"latents_mean", NULL, NULL},
+    {"latents_std", NULL, NULL},
+    {"scale_factor_temporal", NULL, NULL},
+    {"scale_factor_spatial", NULL, NULL},
+    {"attn_scales", NULL, NULL}, /* of the encoder, as in_channels */
+    {"in_channels", NULL, NULL},
+    {"dropout", NULL, NULL}, /* of training */
+    {"out_channels", "absent|3", NULL},
+    {"is_residual", "absent|null|false", wan_22},
+    {"patch_size", "absent|null", wan_22},
+};
+
 static ith_status check_kind(ith_context *context, const ith_json *json)
 {
-    const char *name = NULL, *path = ith_json_path(json);
-    bool residual = false;
-    double scales[1];
-    int64_t channels = 3, scale_count = 0;
+    const char *name = NULL;
     ith_status status = ith_json_string(context, json, "_class_name", true, &name);
     if (!status && strcmp(name, CLASS_NAME) != 0)
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                        "%s: the autoencoder is a %.80s; only " CLASS_NAME " is supported", path, name);
-    if (!status)
-        status = ith_json_bool(context, json, "is_residual", false, &residual);
-    if (!status && (residual || ith_json_has(json, "patch_size")))
-        return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                        "%s: %s is set: the Wan 2.2 autoencoder, which is not supported; that of Wan 2.1 is", path,
-                        residual ? "is_residual" : "patch_size");
-    if (!status)
-        status = ith_json_int(context, json, "out_channels", 1, 65536, 3, &channels);
-    if (!status && channels != 3)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: out_channels is %lld; only 3 is supported", path,
-                        (long long)channels);
-    if (!status)
-        status = ith_json_doubles(context, json, "attn_scales", 1, scales, &scale_count);
-    if (!status && scale_count)
-        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: attn_scales is not empty; only [] is supported", path);
-    return status;
+                        "%s: the autoencoder is a %.80s; only " CLASS_NAME " is supported", ith_json_path(json), name);
+    return status ? status : ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
+}
+
+/* diffusers has a default for what is left out; null is no value of these. */
+static bool is_absent(const ith_json *json, const char *key)
+{
+    return !strcmp(ith_json_print(json, key).text, "absent");
 }
 
 static ith_status read_levels(ith_context *context, const ith_json *json, ith_vae_config *out)
 {
     const char *path = ith_json_path(json);
-    int64_t count = 0;
-    bool down[MOST_LEVELS];
-    ith_status status =
-        ith_json_ints(context, json, "dim_mult", 1, MOST_MULTIPLE, MOST_LEVELS, out->dim_mult, &out->levels);
+    static const int64_t usual[] = {1, 2, 4, 4};
+    int64_t count = 3;
+    bool down[MOST_LEVELS] = {false, true, true};
+    ith_status status = ITH_OK;
+    if (is_absent(json, "dim_mult"))
+        memcpy(out->dim_mult, usual, sizeof usual), out->levels = 4;
+    else
+        status = ith_json_ints(context, json, "dim_mult", 1, MOST_MULTIPLE, MOST_LEVELS, out->dim_mult, &out->levels);
     if (!status && !out->levels)
-        return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"dim_mult\" is missing or empty", path);
-    if (!status)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"dim_mult\" is empty", path);
+    if (!status && !is_absent(json, "temperal_downsample"))
         status = ith_json_bools(context, json, "temperal_downsample", MOST_LEVELS, down, &count);
     if (status)
         return status;
@@ -80,11 +102,15 @@ static ith_status check_scale(ith_context *context, const ith_json *json, const 
     return status;
 }
 
-static ith_status read_statistics(ith_context *context, const ith_json *json, const char *key, int64_t channels,
-                                  float *out)
+static ith_status read_statistics(ith_context *context, const ith_json *json, const char *key, const float *usual,
+                                  int64_t channels, float *out)
 {
     double values[MOST_LATENT_CHANNELS];
     int64_t count = 0;
+    if (is_absent(json, key) && channels == USUAL_CHANNELS) {
+        memcpy(out, usual, USUAL_CHANNELS * sizeof *out);
+        return ITH_OK;
+    }
     ith_status status = ith_json_doubles(context, json, key, MOST_LATENT_CHANNELS, values, &count);
     if (!status && count != channels)
         return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"%s\" has %lld values; z_dim is %lld", ith_json_path(json),
@@ -103,13 +129,13 @@ static ith_status read_config(ith_context *context, const ith_json *json, ith_va
     int64_t base = 0;
     ith_status status = check_kind(context, json);
     if (!status)
-        status = ith_json_int(context, json, "base_dim", 1, MOST_BASE_DIM, 0, &base);
+        status = ith_json_int(context, json, "base_dim", 1, MOST_BASE_DIM, 96, &base);
     if (!status)
         status = ith_json_int(context, json, "decoder_base_dim", 1, MOST_BASE_DIM, base, &out->decoder_base_dim);
     if (!status)
-        status = ith_json_int(context, json, "z_dim", 1, MOST_LATENT_CHANNELS, 0, &out->z_dim);
+        status = ith_json_int(context, json, "z_dim", 1, MOST_LATENT_CHANNELS, USUAL_CHANNELS, &out->z_dim);
     if (!status)
-        status = ith_json_int(context, json, "num_res_blocks", 1, MOST_RES_BLOCKS, 0, &out->res_blocks);
+        status = ith_json_int(context, json, "num_res_blocks", 1, MOST_RES_BLOCKS, 2, &out->res_blocks);
     if (!status)
         status = read_levels(context, json, out);
     if (!status)
@@ -117,9 +143,9 @@ static ith_status read_config(ith_context *context, const ith_json *json, ith_va
     if (!status)
         status = check_scale(context, json, "scale_factor_temporal", out->stride_time);
     if (!status)
-        status = read_statistics(context, json, "latents_mean", out->z_dim, out->mean);
+        status = read_statistics(context, json, "latents_mean", usual_mean, out->z_dim, out->mean);
     if (!status)
-        status = read_statistics(context, json, "latents_std", out->z_dim, out->std);
+        status = read_statistics(context, json, "latents_std", usual_std, out->z_dim, out->std);
     return status;
 }
 

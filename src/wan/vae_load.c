@@ -134,7 +134,7 @@ ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_ty
     vae->types = types;
     ith_status status = ith_vae_config_read(context, folder, &vae->config);
     if (!status)
-        status = ith_store_open(context, folder, "diffusion_pytorch_model", &vae->store);
+        status = ith_store_open(context, folder, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &vae->store);
     loader l = {context, vae->store};
     if (!status)
         status = load_weights(&l, vae);

@@ -43,7 +43,7 @@ static ith_status take_all(ith_context *ctx, void *user)
     ith_store *store = NULL;
     float *bias = NULL;
     const ith_tensor *weight = NULL;
-    ith_status status = ith_store_open(ctx, component, stem, &store);
+    ith_status status = ith_store_open(ctx, component, stem, ITH_STORE_INDEX_FIRST, &store);
     if (!status)
         status = ith_store_take_f32(ctx, store, "proj_out.bias", 1, (int64_t[]){64}, &bias);
     if (!status)

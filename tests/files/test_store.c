@@ -28,7 +28,7 @@ static void write_text(const char *name, const char *text)
 
 static ith_status open_here(ith_store **out)
 {
-    return ith_store_open(context, folder, "model", out);
+    return ith_store_open(context, folder, "model", ITH_STORE_INDEX_FIRST, out);
 }
 
 static void assert_said(const char *word)
@@ -100,13 +100,30 @@ static void shards_are_taken(void **state)
     ith_store_close(&store);
 }
 
+/* The single file and the index of the tests above are both there. */
+static void a_file_beside_an_index(void **state)
+{
+    (void)state;
+    write_text("model.safetensors.index.json", index_text);
+    write_shard("one.safetensors", "c a", 1);
+    write_shard("two.safetensors", "b", 2);
+    write_shard("model.safetensors", "a only", 5);
+    ith_store *store = NULL;
+    assert_int_equal(ith_store_open(context, folder, "model", ITH_STORE_INDEX_FIRST, &store), ITH_OK);
+    assert_true(ith_store_has(store, "b") && !ith_store_has(store, "only"));
+    ith_store_close(&store);
+    assert_int_equal(ith_store_open(context, folder, "model", ITH_STORE_FILE_FIRST, &store), ITH_OK);
+    assert_true(ith_store_has(store, "only") && !ith_store_has(store, "b"));
+    ith_store_close(&store);
+}
+
 /* The checkpoint of the tree: every tensor of both shards, found with the shape that its file gives it. */
 static void a_real_component_is_taken(void **state)
 {
     (void)state;
     const char *parent = "../models/shapes/transformer", *stem = "diffusion_pytorch_model";
     ith_store *store = NULL;
-    assert_int_equal(ith_store_open(context, parent, stem, &store), ITH_OK);
+    assert_int_equal(ith_store_open(context, parent, stem, ITH_STORE_INDEX_FIRST, &store), ITH_OK);
     int64_t elements = 0;
     for (int shard = 1; shard <= 2; shard++) {
         char path[256];
@@ -261,7 +278,8 @@ static void folders_that_hold_nothing_are_refused(void **state)
     ith_store *store = NULL;
     assert_int_equal(open_here(&store), ITH_ERR_IO);
     assert_said("model.safetensors.index.json");
-    assert_int_equal(ith_store_open(context, temporary_path(folder, "none"), "model", &store), ITH_ERR_IO);
+    assert_int_equal(ith_store_open(context, temporary_path(folder, "none"), "model", ITH_STORE_INDEX_FIRST, &store),
+                     ITH_ERR_IO);
     assert_said("/none/model.safetensors");
     const struct {
         const char *text, *word;
@@ -272,6 +290,7 @@ static void folders_that_hold_nothing_are_refused(void **state)
         assert_said(cases[i].word);
         assert_said("model.safetensors.index.json");
     }
+    unlink(temporary_path(folder, "model.safetensors.index.json"));
     assert_int_equal(mkdir(temporary_path(folder, "model.safetensors"), 0700), 0);
     assert_int_equal(open_here(&store), ITH_ERR_IO);
     assert_said("it is a folder");
@@ -283,6 +302,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_file_is_taken, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(shards_are_taken, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(a_file_beside_an_index, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(a_real_component_is_taken, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(what_was_not_asked_for_is_refused, folder_set_up, folder_tear_down),
         cmocka_unit_test_setup_teardown(unaligned_data_is_taken, folder_set_up, folder_tear_down),

@@ -121,6 +121,90 @@ static void a_shift_of_its_own_stands_above_the_preset(void **state)
     assert_shift(3, "scheduler_config.json"); /* no such folder was published */
 }
 
+/* ---- The components -------------------------------------------------------------------------------------------- */
+
+static void other_components_are_refused_by_field_and_value(void **state)
+{
+    (void)state;
+#define T "transformer/config.json"
+#define T2 "transformer_2/config.json"
+#define V "vae/config.json"
+#define E "text_encoder/config.json"
+#define BIASES "\"relative_attention_max_distance\""
+    static const edit edits[] = {
+        {T, "\"rms_norm_across_heads\"", "\"rms_norm\"", U, T, "qk_norm is \"rms_norm\""},
+        {T, "\"cross_attn_norm\": true", "\"cross_attn_norm\": null", U, T, "cross_attn_norm is null"},
+        {T2, "\"cross_attn_norm\": true", "\"cross_attn_norm\": 1", U, T2, "cross_attn_norm is 1"},
+        {T, "\"added_kv_proj_dim\": null", "\"added_kv_proj_dim\": 0", U, T, "added_kv_proj_dim is 0"},
+        {T, "\"image_dim\": null", "\"image_dim\": false", U, T, "image_dim is false"},
+        {T, "\"eps\"", "\"quantization_config\": {\"quant_method\": \"torchao\"}, \"eps\"", U, T,
+         "quantization_config is {\"quant_method\":\"torchao\"}"},
+        {T, "\"eps\"", "\"_use_default_values\": [\"eps\"], \"eps\"", U, T, "_use_default_values is [\"eps\"]"},
+        {T, "\"out_channels\": 16", "\"out_channels\": 48", U, T, "48"},
+        {V, "\"is_residual\": false", "\"is_residual\": 1", U, V, "is_residual is 1"},
+        {V, "\"patch_size\": null", "\"patch_size\": 2", U, V, "patch_size is 2"},
+        {V, "\"out_channels\": 3", "\"out_channels\": 12", U, V, "out_channels is 12"},
+        {V, "\"scale_factor_spatial\": 8", "\"scale_factor_spatial\": 16", F, V, "scale_factor_spatial"},
+        {V, "\"scale_factor_temporal\": 4", "\"scale_factor_temporal\": 8", F, V, "scale_factor_temporal"},
+        {E, "\"gated-gelu\"", "\"gated-silu\"", U, E, "feed_forward_proj is \"gated-silu\""},
+        {E, "\"gelu_new\"", "\"gelu\"", U, E, "dense_act_fn is \"gelu\""},
+        {E, "\"is_gated_act\": true", "\"is_gated_act\": false", U, E, "is_gated_act is false"},
+        {E, "\"is_decoder\": false", "\"is_decoder\": true", U, E, "is_decoder is true"},
+        {E, BIASES, "\"num_hidden_layers\": 1, " BIASES, U, E, "num_hidden_layers is 1"},
+        {E, BIASES, "\"head_dim\": 16, " BIASES, U, E, "head_dim is 16"},
+        {E, BIASES, "\"num_attention_heads\": 2, " BIASES, U, E, "num_attention_heads is 2"},
+        {E, BIASES ": 128", BIASES ": 3", F, E, "relative_attention_max_distance"},
+        {E, BIASES, "\"quantization_config\": {}, " BIASES, U, E, "quantization_config is {}"},
+    };
+    refuse_edits(edits, sizeof edits / sizeof edits[0]);
+}
+
+/* Fields that change nothing in diffusers and transformers change nothing here: the model is taken. */
+static void fields_without_effect_are_taken(void **state)
+{
+    (void)state;
+    static const edit edits[] = {
+        {T, "\"pos_embed_seq_len\": null", "\"pos_embed_seq_len\": 514", 0, NULL, NULL},
+        {T, "\"out_channels\": 16", "\"out_channels\": null", 0, NULL, NULL},
+        {T, "\"eps\"", "\"window_size\": [-1, -1], \"eps\"", 0, NULL, NULL},
+        {T, "\"in_channels\": 16,", "", 0, NULL, NULL},
+        {V, "\"attn_scales\": []", "\"attn_scales\": [0.5, 1.0]", 0, NULL, NULL},
+        {V, "\"dropout\": 0.0", "\"dropout\": 0.5", 0, NULL, NULL},
+        {V, "\"in_channels\": 3", "\"in_channels\": 12", 0, NULL, NULL},
+        {V, "\"is_residual\": false", "\"is_residual\": null, \"clip_output\": false", 0, NULL, NULL},
+        {V, "\"z_dim\": 16", "\"dropped\": 16", 0, NULL, NULL},
+        {E, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false", 0, NULL, NULL},
+        {E, "\"tie_word_embeddings\": true", "\"scalable_attention\": true", 0, NULL, NULL},
+        {E, "\"dense_act_fn\": \"gelu_new\",", "", 0, NULL, NULL},
+        {E, BIASES, "\"hidden_size\": 128, " BIASES, 0, NULL, NULL},
+        {E, "\"is_encoder_decoder\": true", "\"is_encoder_decoder\": false", 0, NULL, NULL},
+    };
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
+        edit_part(edits[i].part, edits[i].from, edits[i].to);
+        require(attempt());
+        link_part(edits[i].part);
+    }
+}
+
+static void positions_end_where_the_transformer_says(void **state)
+{
+    (void)state;
+    edit_part(T2, "\"rope_max_seq_len\": 1024", "\"rope_max_seq_len\": 3");
+    ith_pipeline *pipeline = NULL;
+    require(ith_pipeline_open(context, folder, &pipeline));
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a", options.frames = 9, options.height = 48, options.width = 64;
+    options.precision = ITH_PRECISION_F32;
+    assert_int_equal(ith_pipeline_resolve(pipeline, &options), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "width is 64"));
+    assert_non_null(strstr(ith_context_error(context), "nearest is 48"));
+    options.width = 48;
+    require(ith_pipeline_resolve(pipeline, &options));
+    options.frames = 13;
+    assert_int_equal(ith_pipeline_resolve(pipeline, &options), ITH_ERR_ARGUMENT);
+    ith_pipeline_close(&pipeline);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, altered_model_set_up, altered_model_tear_down)
 int main(void)
 {
@@ -129,6 +213,9 @@ int main(void)
         test(a_boundary_needs_two_experts),
         test(two_experts_need_a_boundary),
         test(a_shift_of_its_own_stands_above_the_preset),
+        test(other_components_are_refused_by_field_and_value),
+        test(fields_without_effect_are_taken),
+        test(positions_end_where_the_transformer_says),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
 }

@@ -343,7 +343,8 @@ static void config_with(const char *line, ith_status status, const char *word)
     if (status)
         assert_non_null(strstr(ith_context_error(context), word));
     else
-        assert_true(config.dim == 32 && config.out_channels == 4 && config.freq_dim == 256 && config.patch[2] == 2);
+        assert_true(config.dim == 32 && config.in_channels == 4 && config.out_channels == 16 &&
+                    config.positions == 1024 && config.freq_dim == 256 && config.patch[2] == 2);
     temporary_remove(folder);
 }
 
@@ -357,7 +358,12 @@ static void other_models_are_refused_by_name(void **state)
     config_with("", ITH_ERR_FORMAT, "_class_name");
     config_with(CLASS ", \"image_dim\": 1280", ITH_ERR_UNSUPPORTED, "image_dim");
     config_with(CLASS ", \"added_kv_proj_dim\": 5120", ITH_ERR_UNSUPPORTED, "added_kv_proj_dim");
-    config_with(CLASS ", \"pos_embed_seq_len\": 514", ITH_ERR_UNSUPPORTED, "pos_embed_seq_len");
+    config_with(CLASS ", \"pos_embed_seq_len\": 514", ITH_OK, ""); /* without image_dim it changes nothing */
+    config_with(CLASS ", \"qk_norm\": null", ITH_ERR_UNSUPPORTED, "qk_norm is null");
+    config_with(CLASS ", \"cross_attn_norm\": null", ITH_ERR_UNSUPPORTED, "cross_attn_norm is null");
+    config_with(CLASS ", \"quantization_config\": {}", ITH_ERR_UNSUPPORTED, "quantization_config is {}");
+    config_with(CLASS ", \"rope_max_seq_len\": 0", ITH_ERR_FORMAT, "rope_max_seq_len");
+    config_with(CLASS ", \"window_size\": [-1, -1]", ITH_OK, ""); /* diffusers knows no such field */
     config_with(CLASS ", \"qk_norm\": \"layer_norm\"", ITH_ERR_UNSUPPORTED, "qk_norm");
     config_with(CLASS ", \"cross_attn_norm\": false", ITH_ERR_UNSUPPORTED, "cross_attn_norm");
     config_with(CLASS ", \"patch_size\": [1, 1, 1]", ITH_ERR_UNSUPPORTED, "patch_size");

@@ -224,7 +224,9 @@ static void other_configurations_are_refused(void **state)
     expect_refused(temporary_folder(), ITH_ERR_IO, "config.json");
     expect_refused(odd_folder("\"umt5\"", "\"t5\""), ITH_ERR_UNSUPPORTED, "model_type");
     expect_refused(odd_folder("\"gated-gelu\"", "\"relu\""), ITH_ERR_UNSUPPORTED, "feed_forward_proj");
-    expect_refused(odd_folder("\"d_model\": 40,", ""), ITH_ERR_FORMAT, "d_model");
+    expect_refused(odd_folder("\"gelu_new\"", "\"relu\""), ITH_ERR_UNSUPPORTED, "dense_act_fn is \"relu\"");
+    expect_refused(odd_folder("\"d_model\": 40,", "\"hidden_size\": 41, \"d_model\": 40,"), ITH_ERR_UNSUPPORTED,
+                   "hidden_size is 41");
     expect_refused(odd_folder("\"d_model\": 40", "\"d_model\": 0"), ITH_ERR_FORMAT, "d_model");
     expect_refused(odd_folder("\"num_heads\": 5", "\"num_heads\": 1000000"), ITH_ERR_FORMAT, "num_heads");
     expect_refused(odd_folder("_max_distance\": 50", "_max_distance\": 5"), ITH_ERR_FORMAT, "max_distance");
@@ -250,11 +252,54 @@ static void other_weights_are_refused(void **state)
                    "encoder.block.1.layer.1.DenseReluDense.wo.weight");
     expect_refused(odd_weights(same, same, NULL, "decoder.final_layer_norm.weight"), ITH_ERR_UNSUPPORTED,
                    "decoder.final_layer_norm.weight");
-    char *folder = odd_weights(same, same, NULL, "encoder.embed_tokens.weight"); /* known, and not needed */
-    assert_int_equal(ith_text_encoder_check(context, folder), ITH_OK);
-    ith_text_encoder *encoder = load(folder, OPERANDS_F32);
+    expect_refused(odd_weights(same, same, NULL, "encoder.embed_tokens.weight"), ITH_ERR_FORMAT,
+                   "encoder.embed_tokens.weight");
+}
+
+/* The odd weights with the embedding named `name`, and the shared one after it if it stays, of zeros. */
+static char *odd_embedding(const char *name, bool keep_shared)
+{
+    char *folder = odd_folder("\"d_model\": 40", "\"d_model\": 40");
+    ith_tensor_file *file = NULL;
+    ith_tensor tensors[64];
+    int64_t count = 0;
+    check(context, ith_tensor_file_open(context, ODD "/model.safetensors", &file));
+    for (int64_t i = 0; i < ith_tensor_file_count(file); i++)
+        tensors[count++] = *ith_tensor_file_at(file, i);
+    void *zeros = NULL;
+    for (int64_t i = 0, all = count; i < all; i++)
+        if (!strcmp(tensors[i].name, "shared.weight")) {
+            tensors[count] = tensors[i];
+            tensors[i].name = name;
+            zeros = calloc(1, (size_t)tensors[count].bytes);
+            tensors[count].data = zeros;
+        }
+    check(context, ith_tensor_file_write(context, temporary_path(folder, "model.safetensors"), tensors,
+                                         keep_shared ? count + 1 : count, NULL, NULL, 0));
+    free(zeros);
+    ith_tensor_file_close(&file);
+    return folder;
+}
+
+/* transformers 5 takes the encoder's own embedding where it differs from the shared one, and where it is alone. */
+static void the_encoder_s_own_embedding_is_taken(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {7, 3, 1};
+    ith_text_encoder *encoder = load(ODD, OPERANDS_F32);
+    float *wanted = encode(encoder, ids, 3);
     ith_text_encoder_free(context, &encoder);
-    temporary_remove(folder);
+    for (int keep_shared = 0; keep_shared < 2; keep_shared++) {
+        char *folder = odd_embedding("encoder.embed_tokens.weight", keep_shared);
+        assert_int_equal(ith_text_encoder_check(context, folder), ITH_OK);
+        encoder = load(folder, OPERANDS_F32);
+        float *rows = encode(encoder, ids, 3);
+        assert_memory_equal(rows, wanted, 3 * 40 * sizeof *rows);
+        free(rows);
+        ith_text_encoder_free(context, &encoder);
+        temporary_remove(folder);
+    }
+    free(wanted);
 }
 
 static ith_status load_and_encode(ith_context *poor, void *user)
@@ -280,10 +325,15 @@ static void failing_allocations_are_survived(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_are_the_reference),      cmocka_unit_test(odd_sizes_are_the_reference),
-        cmocka_unit_test(bits_do_not_depend_on_threads), cmocka_unit_test(wrong_ids_are_refused),
-        cmocka_unit_test(memory_is_predicted),           cmocka_unit_test(other_configurations_are_refused),
-        cmocka_unit_test(other_weights_are_refused),     cmocka_unit_test(failing_allocations_are_survived),
+        cmocka_unit_test(shapes_are_the_reference),
+        cmocka_unit_test(odd_sizes_are_the_reference),
+        cmocka_unit_test(bits_do_not_depend_on_threads),
+        cmocka_unit_test(wrong_ids_are_refused),
+        cmocka_unit_test(memory_is_predicted),
+        cmocka_unit_test(other_configurations_are_refused),
+        cmocka_unit_test(other_weights_are_refused),
+        cmocka_unit_test(the_encoder_s_own_embedding_is_taken),
+        cmocka_unit_test(failing_allocations_are_survived),
     };
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

@@ -208,6 +208,13 @@ static void test_config(void **state)
     assert_int_equal(config.stride_space, 4);
     assert_int_equal(config.stride_time, 2);
     assert_true(config.temporal_up[0] && !config.temporal_up[1]);
+    /* The encoder's fields change nothing here, and what is left out is as in diffusers. */
+    assert_int_equal(
+        read_config(context, KIND "\"attn_scales\": [0.5, 1], \"in_channels\": 12, \"dropout\": 0.5}", &config),
+        ITH_OK);
+    assert_true(config.decoder_base_dim == 96 && config.z_dim == 16 && config.res_blocks == 2 && config.levels == 4);
+    assert_true(config.stride_space == 8 && config.stride_time == 4);
+    assert_true(config.mean[15] == -0.2921f && config.std[0] == 2.8184f);
     static const struct {
         const char *text, *named;
         ith_status status;
@@ -216,7 +223,7 @@ static void test_config(void **state)
         {KIND "\"is_residual\": true, " GOOD_LEVELS GOOD_REST, "is_residual", ITH_ERR_UNSUPPORTED},
         {KIND "\"patch_size\": 2, " GOOD_LEVELS GOOD_REST, "patch_size", ITH_ERR_UNSUPPORTED},
         {KIND "\"out_channels\": 12, " GOOD_LEVELS GOOD_REST, "out_channels", ITH_ERR_UNSUPPORTED},
-        {KIND "\"attn_scales\": [0.5], " GOOD_LEVELS GOOD_REST, "attn_scales", ITH_ERR_UNSUPPORTED},
+        {KIND "\"dim_mult\": null, " GOOD_REST, "dim_mult", ITH_ERR_FORMAT},
         {KIND "\"scale_factor_spatial\": 16, " GOOD_LEVELS GOOD_REST, "scale_factor_spatial", ITH_ERR_FORMAT},
         {KIND "\"dim_mult\": [1, 2], \"temperal_downsample\": [true, true], " GOOD_REST, "temperal_downsample",
          ITH_ERR_FORMAT},
@@ -225,7 +232,8 @@ static void test_config(void **state)
          "latents_mean", ITH_ERR_FORMAT},
         {KIND GOOD_LEVELS "\"base_dim\": 8, \"z_dim\": 3, \"num_res_blocks\": 1, \"latents_mean\": [0, 1]}",
          "latents_mean", ITH_ERR_FORMAT},
-        {KIND GOOD_LEVELS "\"base_dim\": 8, \"num_res_blocks\": 1}", "z_dim", ITH_ERR_FORMAT},
+        {KIND GOOD_LEVELS "\"base_dim\": 8, \"num_res_blocks\": 1, \"latents_std\": null}", "latents_std",
+         ITH_ERR_FORMAT},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(read_config(context, bad[i].text, &config), bad[i].status);
