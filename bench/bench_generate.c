@@ -36,7 +36,7 @@ static double median_ms(const sample *samples, int count, size_t offset)
 
 static ith_status measure(ith_pipeline *pipeline, const ith_generate_options *options, sample *out)
 {
-    ith_generate_report report;
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
     ith_status status = ith_pipeline_generate(pipeline, options, &report);
     *out = (sample){report.load_seconds,    report.text_seconds,   report.plan_seconds,
                     report.denoise_seconds, report.decode_seconds, 0};
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
     options.negative = "";
     options.frames = 17, options.height = options.width = 128, options.steps = 8;
     options.shift = 3, options.guidance[0] = 4, options.guidance[1] = 3, options.boundary = 0.875;
-    options.grid = ITH_GENERATE_DIFFUSERS;
+    options.sigmas = ITH_SIGMAS_DIFFUSERS;
     options.ranks = argc > 2 ? atoi(argv[2]) : 1;
     options.precision = argc > 3 && !strcmp(argv[3], "bf16") ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
     if (repeats < 1 || repeats > MAX_REPEATS) {

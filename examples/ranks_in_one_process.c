@@ -28,8 +28,11 @@ static ith_status attend(ith_context *context, ith_comm *comm, void *user)
 
     int64_t first, rows;
     ith_share(LENGTH, ith_comm_size(comm), ith_comm_rank(comm), &first, &rows);
-    ith_attn_tensors share = {
-        .q = all->q + first * ROW, .k = all->k + first * ROW, .v = all->v + first * ROW, .o = all->o + first * ROW};
+    ith_attn_tensors share = ITH_ATTN_TENSORS_INIT;
+    share.q = all->q + first * ROW;
+    share.k = all->k + first * ROW;
+    share.v = all->v + first * ROW;
+    share.o = all->o + first * ROW;
     ith_plan *plan = NULL;
     ith_status status = ith_plan_create(context, &problem, &options, comm, &plan);
     for (int step = 0; !status && step < 3; step++) /* a plan is made once and executed often */

@@ -16,7 +16,7 @@ static ith_status predict(ith_context *context)
     problem.q_len = problem.kv_len = 75600;
     problem.dtype = ITH_BF16;
     for (int ranks = 1; ranks <= 64; ranks *= 4) {
-        ith_plan_info info;
+        ith_plan_info info = ITH_PLAN_INFO_INIT;
         ith_status status = ith_plan_predict(context, &problem, NULL, ranks, 0, false, &info);
         if (status)
             return status;
@@ -42,10 +42,14 @@ static ith_status make_and_ask(ith_context *context)
     char text[1024];
     if (!status)
         puts(ith_plan_print(plan, text, sizeof text));
-    ith_attn_tensors tensors = {.q = x, .k = x, .v = x, .o = o};
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    tensors.q = x;
+    tensors.k = x;
+    tensors.v = x;
+    tensors.o = o;
     if (!status)
         status = ith_plan_execute(plan, &tensors);
-    ith_plan_counters counters;
+    ith_plan_counters counters = ITH_PLAN_COUNTERS_INIT;
     if (!status)
         status = ith_plan_count(plan, &counters);
     if (!status)

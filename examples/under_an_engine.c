@@ -48,7 +48,11 @@ static void *work(void *user)
     problem.q_len = problem.kv_len = LENGTH;
     problem.dtype = ITH_BF16;
     problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = 3 * ROW;
-    ith_attn_tensors share = {.q = w->qkv, .k = w->qkv + ROW, .v = w->qkv + 2 * ROW, .o = w->o};
+    ith_attn_tensors share = ITH_ATTN_TENSORS_INIT;
+    share.q = w->qkv;
+    share.k = w->qkv + ROW;
+    share.v = w->qkv + 2 * ROW;
+    share.o = w->o;
     ith_plan *plan = NULL;
     w->status = ith_plan_create(w->context, &problem, NULL, w->comm, &plan);
     if (!w->status)
@@ -83,7 +87,9 @@ static ith_status make_workers(ith_context *context, worker workers[RANKS])
 
 int main(void)
 {
-    ith_allocator allocator = {.allocate = engine_allocate, .release = engine_release};
+    ith_allocator allocator = ITH_ALLOCATOR_INIT;
+    allocator.allocate = engine_allocate;
+    allocator.release = engine_release;
     ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
     options.allocator = &allocator;
     options.log = engine_log;

@@ -9,6 +9,7 @@
  *
  * What it finds goes to that corpus, under a name that says what it is: tests/attention/test_fuzz.c replays all of it,
  * and random bytes besides. */
+#include "support/held.h"
 #include "support/probe_attention.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static ith_context *context; /* one for all: what a plan leaves behind would add up */
     if (!context && ith_context_create(NULL, &context))
         return 0;
-    if (!probe_attention(context, data, size) || ith_context_memory(context).current_bytes) {
+    if (!probe_attention(context, data, size) || memory_of(context).current_bytes) {
         fprintf(stderr, "%s\n", ith_context_error(context));
         __builtin_trap();
     }

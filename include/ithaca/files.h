@@ -20,6 +20,7 @@ extern "C" {
 /* A tensor where it lies, in row-major order; the data belongs to the file it was found in. The format aligns nothing:
  * data may stand at any address, so copy it (memcpy, ith_tensor_to_f32) unless you looked. */
 typedef struct ith_tensor {
+    size_t struct_size;
     const char *name;
     ith_dtype dtype;
     int dims;                    /* 0: a scalar, of one element */
@@ -27,6 +28,10 @@ typedef struct ith_tensor {
     const void *data;
     int64_t bytes;
 } ith_tensor;
+#define ITH_TENSOR_INIT                                                                                                \
+    {                                                                                                                  \
+        sizeof(ith_tensor), NULL, ITH_DTYPE_NONE, 0, {0}, NULL, 0                                                      \
+    }
 
 /* The elements of a tensor: the product of its shape. */
 ITH_API int64_t ith_tensor_elements(const ith_tensor *tensor);
@@ -56,7 +61,8 @@ ITH_API const char *ith_tensor_file_metadata(const ith_tensor_file *file, const 
 
 /* Writes tensors to a file beside `path`, and renames it when it is whole: either there is a complete file of that name
  * afterwards, or what was there before. A path that names a device or a pipe is written to directly. Data starts at a
- * multiple of 8 bytes and larger element types come first, so that all data of the file is aligned. keys and values:
+ * multiple of 8 bytes and larger element types come first, so that all data of the file is aligned. All tensors of the
+ * array have the struct_size of the first. keys and values:
  * metadata, pair_count of each; may be NULL with 0. ITH_ERR_ARGUMENT for tensors that cannot be told apart or whose
  * bytes disagree with their shape, ITH_ERR_IO where the system refuses. */
 ITH_API ith_status ith_tensor_file_write(ith_context *context, const char *path, const ith_tensor *tensors,

@@ -21,7 +21,8 @@
  *         int64_t first, rows;
  *         ith_share(LENGTH, ith_comm_size(comm), ith_comm_rank(comm), &first, &rows);
  *         int64_t at = first * HEADS * DIM;
- *         ith_attn_tensors share = {.q = whole[0] + at, .k = whole[1] + at, .v = whole[2] + at, .o = whole[3] + at};
+ *         ith_attn_tensors share = ITH_ATTN_TENSORS_INIT;
+ *         share.q = whole[0] + at, share.k = whole[1] + at, share.v = whole[2] + at, share.o = whole[3] + at;
  *         ith_plan *plan = NULL;
  *         ith_status status = ith_plan_create(context, &problem, NULL, comm, &plan);
  *         if (!status)
@@ -59,8 +60,11 @@
  *              processors. The library leaves this to you: set OMP_WAIT_POLICY=passive (or, for GNU's runtime,
  *              GOMP_SPINCOUNT=1000) in the environment before the process starts if the machine is shared. The program
  *              ithaca adapts by itself.
- *   Structs    Options are structs that begin with their size: set them with their ..._INIT, then what you care about.
- *              0 or NULL in a field means "choose for me".
+ *   Structs    Every struct begins with its size. Set it with its ..._INIT, which gives every field its default; then
+ *              set the fields that you care about. 0 or NULL in a field of options means "choose for me". Later
+ *              versions only add fields at the end, so that a program which was compiled against this header runs with
+ *              them. The library fills as much of your struct as you have, and accepts a struct that is longer than
+ *              its own if the bytes that it does not know are zero.
  *   Sizes      int64_t, in elements unless the name says bytes. Tensors are row-major, the last index fastest.
  */
 #ifndef ITHACA_H
@@ -131,10 +135,15 @@ ITH_API const char *ith_dtype_name(ith_dtype type);
 /* Every allocation of the library goes through one of these. Both functions must be safe to call from several threads.
  */
 typedef struct ith_allocator {
+    size_t struct_size;
     void *(*allocate)(void *user, size_t bytes, size_t alignment); /* NULL: none left; alignment is a power of two */
     void (*release)(void *user, void *pointer);                    /* never called with NULL */
     void *user;
 } ith_allocator;
+#define ITH_ALLOCATOR_INIT                                                                                             \
+    {                                                                                                                  \
+        sizeof(ith_allocator), NULL, NULL, NULL                                                                        \
+    }
 
 typedef enum ith_log_level { ITH_LOG_ERROR = 0, ITH_LOG_WARNING, ITH_LOG_INFO, ITH_LOG_DEBUG } ith_log_level;
 /* One line, no line break at its end. May be called from several ranks' threads at once. */
@@ -150,7 +159,7 @@ typedef struct ith_context_options {
 } ith_context_options;
 #define ITH_CONTEXT_OPTIONS_INIT                                                                                       \
     {                                                                                                                  \
-        .struct_size = sizeof(ith_context_options), .log_level = ITH_LOG_WARNING                                       \
+        sizeof(ith_context_options), NULL, NULL, NULL, ITH_LOG_WARNING, 0                                              \
     }
 
 typedef struct ith_context ith_context;
@@ -163,15 +172,21 @@ ITH_API ith_status ith_context_create(const ith_context_options *options, ith_co
 ITH_API ith_status ith_context_clone(ith_context *parent, ith_context **out);
 ITH_API void ith_context_destroy(ith_context **context);
 
-/* The sentence of the last failure, "" if there was none. Valid until the context's next call. NULL: the sentence of
- * the calling thread's last ith_context_create that failed. */
+/* The sentence of the last failure, "" if there was none. Valid until the context's next call. Of NULL: of this
+ * thread's last call that failed without a context, such as ith_context_create. */
 ITH_API const char *ith_context_error(const ith_context *context);
 
 /* Bytes held now, and the most that were ever held, by everything made with this context and its clones. */
 typedef struct ith_memory_use {
-    int64_t current_bytes, peak_bytes;
+    size_t struct_size;
+    int64_t current_bytes;
+    int64_t peak_bytes;
 } ith_memory_use;
-ITH_API ith_memory_use ith_context_memory(const ith_context *context);
+#define ITH_MEMORY_USE_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(ith_memory_use), 0, 0                                                                                   \
+    }
+ITH_API ith_status ith_context_memory(ith_context *context, ith_memory_use *use);
 
 /* Instruction sets, as bits. The environment variable ITHACA_CPU limits them from outside, for every context of the
  * process and for oneDNN: a list of names, separated by commas or spaces ("baseline", "avx2", "avx512", "avx512_bf16",
@@ -263,8 +278,14 @@ typedef struct ith_attn_problem {
 } ith_attn_problem;
 #define ITH_ATTN_PROBLEM_INIT                                                                                          \
     {                                                                                                                  \
-        .struct_size = sizeof(ith_attn_problem), .batch = 1, .dtype = ITH_F32                                          \
+        sizeof(ith_attn_problem), 1, 0, 0, 0, 0, 0, ITH_F32, 0, false, false, ITH_MASK_NONE, 0, 0, false, 0, 0, 0, 0,  \
+            0, 0, 0, 0                                                                                                 \
     }
+
+/* A yes or no that may be left open. */
+typedef enum ith_choice { ITH_CHOICE_AUTO = 0, ITH_CHOICE_ON, ITH_CHOICE_OFF } ith_choice;
+/* "auto", "on", "off"; "unknown". */
+ITH_API const char *ith_choice_name(ith_choice choice);
 
 /* Zero means "choose for me". */
 typedef enum ith_strategy {
@@ -302,33 +323,32 @@ typedef enum ith_exchange_mode {
 } ith_exchange_mode;
 ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
 
-/* Sizes of the loops, from the outermost memory level to registers; each 0: choose for me. A kernel takes multiples of
- * a step of its own, and no tile of keys is longer than the one around it. Tiles of keys decide about the bits of a
- * result, block_q does not. */
-typedef struct ith_attn_tiles {
-    int64_t block_q;             /* queries that pass over the keys together */
-    int64_t block_kv;            /* keys that they pass over before the next block of queries */
-    int64_t block_kv_compute;    /* keys whose logits are held at a time */
-    int64_t block_kv_compute_in; /* keys of a tile in registers */
-} ith_attn_tiles;
-
 typedef struct ith_attn_options {
     size_t struct_size;
     ith_strategy strategy;
     int ulysses, ring; /* the mesh, ulysses * ring = ranks; rank = ring index * ulysses + ulysses index */
     ith_direction direction;
-    int chunks;    /* groups of heads exchanged one after the other, so that the exchange of one hides behind the
-                    * computing of another (maxdiffusion #428); 0: choose for me; lowered to what there is */
-    bool unfolded; /* batch entries are exchanged one by one instead of batch * heads as one list */
+    int chunks;      /* groups of heads exchanged one after the other, so that the exchange of one hides behind the
+                      * computing of another (maxdiffusion #428); 0: choose for me; lowered to what there is */
+    ith_choice fold; /* exchange batch * heads as one list (the default), or the entries of a batch one by one */
     ith_softmax softmax;
-    bool unsmoothed; /* fixed_m without taking the mean key away: cheaper offsets, a stricter gate */
+    ith_choice smooth; /* fixed_m takes the mean key away (the default); off: cheaper offsets, a stricter gate */
     ith_exchange_mode exchange;
+    int threads; /* of this rank; 0: as many as OpenMP would use in the calling thread now. They do not change the bits
+                  * of a result, and may differ between ranks */
     const char *kernel; /* a name from ith_kernel_list; NULL: the fastest, by measurement (see Wisdom) */
-    ith_attn_tiles tiles;
+    /* Sizes of the loops, from the outermost memory level to registers; each 0: choose for me. A kernel takes multiples
+     * of a step of its own, and no tile of keys is longer than the one around it. Tiles of keys decide about the bits
+     * of a result, block_q does not. */
+    int64_t block_q;             /* queries that pass over the keys together */
+    int64_t block_kv;            /* keys that they pass over before the next block of queries */
+    int64_t block_kv_compute;    /* keys whose logits are held at a time */
+    int64_t block_kv_compute_in; /* keys of a tile in registers */
 } ith_attn_options;
 #define ITH_ATTN_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
-        .struct_size = sizeof(ith_attn_options)                                                                        \
+        sizeof(ith_attn_options), ITH_STRATEGY_AUTO, 0, 0, ITH_DIRECTION_AUTO, 0, ITH_CHOICE_AUTO, ITH_SOFTMAX_AUTO,   \
+            ITH_CHOICE_AUTO, ITH_EXCHANGE_AUTO, 0, NULL, 0, 0, 0, 0                                                    \
     }
 
 /* Sets strategy, and where the name says so direction and softmax, from a name: "auto", "single", "ulysses", "ring",
@@ -339,17 +359,18 @@ ITH_API ith_status ith_strategy_parse(ith_context *context, const char *name, it
 
 typedef struct ith_plan ith_plan;
 
-/* Resolves every choice, checks that it is legal, allocates all that execution needs: for as many threads as OpenMP
- * would use in the calling thread now. options may be NULL: choose everything. Collective over comm (NULL: one rank):
+/* Resolves every choice, checks that it is legal, allocates all that execution needs. options may be NULL: choose
+ * everything. Collective over comm (NULL: one rank):
  * all ranks succeed or all fail, with the same status and sentence, and the group is as good as before. Ranks must
- * agree in everything but strides. The plan keeps comm and context: both must outlive it. ITH_ERR_ARGUMENT names the
- * rule that was broken and the nearest choice that is legal; ITH_ERR_UNSUPPORTED what this machine lacks. */
+ * agree in everything but strides and threads. The plan keeps comm and context: both must outlive it. ITH_ERR_ARGUMENT
+ * names the rule that was broken and the nearest choice that is legal; ITH_ERR_UNSUPPORTED what this machine lacks. */
 ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem,
                                    const ith_attn_options *options, ith_comm *comm, ith_plan **out);
 
 /* This rank's tensors: q [B, Sq share, H, D], k and v [B, Skv share, Hkv, D] (all of Skv if replicated_kv), o as q.
  * Neither o nor lse may overlap another, from its first element to its last; all are aligned to their elements. */
 typedef struct ith_attn_tensors {
+    size_t struct_size;
     const void *q, *k, *v;
     void *o;
     float *lse; /* [B, H, Sq share], natural logarithm of the sum of exponentials; NULL: not wanted. On every
@@ -361,6 +382,10 @@ typedef struct ith_attn_tensors {
     const void *mask;      /* [mask_batch, mask_heads, Sq, Skv]. Only with a mask kind. Keys that it hides must be
                             * finite all the same */
 } ith_attn_tensors;
+#define ITH_ATTN_TENSORS_INIT                                                                                          \
+    {                                                                                                                  \
+        sizeof(ith_attn_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                       \
+    }
 
 /* Collective. Allocates nothing. Wrong tensors are an error that names the one, and nothing is written; on one of
  * several ranks they end the group, so that nobody waits for that rank. A row with no key to attend to gives o = 0 and
@@ -369,31 +394,38 @@ ITH_API ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tens
 
 /* What was chosen, and what it is predicted to cost this rank. */
 typedef struct ith_plan_info {
+    size_t struct_size;
     ith_strategy strategy;
     int ranks, ulysses, ring;
     ith_direction direction;
-    int chunks; /* over the whole batch */
-    bool unfolded;
+    int chunks;  /* over the whole batch */
+    bool folded; /* false: the entries of the batch are exchanged one by one; true where heads are not exchanged */
     ith_softmax softmax;
-    bool unsmoothed;
+    bool smoothed;              /* the mean key is taken away; false unless the softmax is fixed_m */
     ith_exchange_mode exchange; /* IN_PLACE or COPY; AUTO where nothing is exchanged */
     const char *kernel;         /* valid as long as the plan */
-    ith_attn_tiles tiles;
+    int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in; /* as in ith_attn_options */
     int threads;
     int64_t sent_bytes;   /* to other ranks in one execution, without lse and the small exchange of fixed_m */
-    int64_t memory_bytes; /* held by the plan from its creation on; docs/architecture.md has the formula */
+    int64_t memory_bytes; /* held by the plan from its creation on; docs/attention.md has the formula */
 } ith_plan_info;
+#define ITH_PLAN_INFO_INIT                                                                                             \
+    {                                                                                                                  \
+        sizeof(ith_plan_info), ITH_STRATEGY_AUTO, 0, 0, 0, ITH_DIRECTION_AUTO, 0, false, ITH_SOFTMAX_AUTO, false,      \
+            ITH_EXCHANGE_AUTO, NULL, 0, 0, 0, 0, 0, 0, 0                                                               \
+    }
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
 /* What ith_plan_create would choose for one of `ranks` ranks that share memory or do not, without making it: nothing
- * is sent and nothing measured. Of kernels that wisdom knows no rates of, the one that is usually fastest is named. As
- * many threads as OpenMP would use in the calling thread. info->kernel is valid as long as the process. */
+ * is sent and nothing measured. Of kernels that wisdom knows no rates of, the one that is usually fastest is named.
+ * info->kernel is valid as long as the process. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
                                     const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                     ith_plan_info *info);
 
 /* What happened since the plan was created, on this rank. */
 typedef struct ith_plan_counters {
+    size_t struct_size;
     int64_t executions;
     int64_t sent_bytes; /* to other ranks (in place: read by them from this rank's tensors, written into theirs),
                          * without lse and the small exchange of fixed_m */
@@ -402,6 +434,10 @@ typedef struct ith_plan_counters {
     double exchange_seconds; /* during which some exchange of keys, values, queries or outputs was under way */
     double waiting_seconds;  /* of those, not hidden behind computing */
 } ith_plan_counters;
+#define ITH_PLAN_COUNTERS_INIT                                                                                         \
+    {                                                                                                                  \
+        sizeof(ith_plan_counters), 0, 0, 0, 0, 0, 0, 0                                                                 \
+    }
 ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters);
 
 /* What was chosen, as lines of text (512 bytes are enough); cut to fit, returns text. */

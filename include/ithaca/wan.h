@@ -14,12 +14,15 @@
 
 #include <ithaca/ithaca.h>
 
+#include <math.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* What a checkpoint is, read from its configuration files. */
 typedef struct ith_model_info {
+    size_t struct_size;
     const char *kind; /* "Wan2.2-T2V", ...: what it was recognised as; lives as long as the pipeline */
     int experts;      /* 1 or 2 */
     int64_t layers, heads, head_dim, ffn_dim, text_dim, text_layers, latent_channels;
@@ -32,21 +35,44 @@ typedef struct ith_model_info {
     const char *negative;
     const char *shift_source; /* where `shift` comes from, in words; lives as long as the pipeline */
 } ith_model_info;
+#define ITH_MODEL_INFO_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(ith_model_info), NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0, 0}, NULL, NULL         \
+    }
 
 typedef struct ith_pipeline ith_pipeline;
 /* Reads and checks every configuration file and the header of every weight file; loads no weights yet. The pipeline
  * keeps the context. */
 ITH_API ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out);
 ITH_API void ith_pipeline_close(ith_pipeline **pipeline);
-ITH_API const ith_model_info *ith_pipeline_info(const ith_pipeline *pipeline);
+/* Its texts live as long as the pipeline. */
+ITH_API ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info);
 
 /* The ids of a text, at most 512 with </s>. ids holds 512. */
 ITH_API ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32_t *ids, int64_t *count);
 
-typedef enum ith_generate_solver { ITH_GENERATE_UNIPC = 1, ITH_GENERATE_EULER } ith_generate_solver;
-typedef enum ith_generate_grid { ITH_GENERATE_OFFICIAL = 1, ITH_GENERATE_DIFFUSERS } ith_generate_grid;
+/* Of the flow's differential equation. */
+typedef enum ith_solver {
+    ITH_SOLVER_AUTO = 0, /* of the checkpoint's own scheduler */
+    ITH_SOLVER_UNIPC,    /* arXiv:2302.04867 */
+    ITH_SOLVER_EULER
+} ith_solver;
+/* "unipc", ...; "unknown". */
+ITH_API const char *ith_solver_name(ith_solver solver);
+
+/* The list of noise levels. */
+typedef enum ith_sigmas {
+    ITH_SIGMAS_AUTO = 0, /* official */
+    ITH_SIGMAS_OFFICIAL, /* of the code that was published with the model */
+    ITH_SIGMAS_DIFFUSERS
+} ith_sigmas;
+/* "official", ...; "unknown". */
+ITH_API const char *ith_sigmas_name(ith_sigmas sigmas);
+
 /* How the guidance branches share the ranks: as one batch, on two halves of them, or one after the other. */
-typedef enum ith_generate_cfg { ITH_CFG_BATCH = 1, ITH_CFG_PARALLEL, ITH_CFG_SEQUENTIAL } ith_generate_cfg;
+typedef enum ith_cfg { ITH_CFG_AUTO = 0, ITH_CFG_BATCH, ITH_CFG_PARALLEL, ITH_CFG_SEQUENTIAL } ith_cfg;
+/* "batch", ...; "unknown". */
+ITH_API const char *ith_cfg_name(ith_cfg cfg);
 
 /* To what the operands of matrix products, of convolutions and of the transformer's attention are rounded, to nearest,
  * ties to even. Sums are f32. So are norms, modulation, softmax, latents, and the transformer's first and last layer
@@ -69,11 +95,19 @@ typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, 
 #define ITH_PROGRESS_UNIT 1000
 
 typedef struct ith_generate_report {
+    size_t struct_size;
     double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds, decode_sink_seconds;
     int64_t steps_done, frames_done;
     int64_t predicted_bytes, peak_bytes; /* of the context's allocator */
     char plan[512];                      /* ith_plan_print of the self-attention */
 } ith_generate_report;
+#define ITH_GENERATE_REPORT_INIT                                                                                       \
+    {                                                                                                                  \
+        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                                                     \
+        {                                                                                                              \
+            0                                                                                                          \
+        }                                                                                                              \
+    }
 
 /* Zero, and NULL, mean "the model's default" or "none" unless a comment says otherwise. */
 typedef struct ith_generate_options {
@@ -82,12 +116,12 @@ typedef struct ith_generate_options {
     const char *negative; /* NULL: the model's default; "" for none */
     int64_t frames, height, width, steps;
     double shift;
-    double guidance[2];         /* high noise, low noise; NAN: default. 1 or less leaves out the negative branch */
-    double boundary;            /* NAN: default */
-    ith_generate_solver solver; /* 0: UniPC */
-    ith_generate_grid grid;     /* 0: official */
-    ith_generate_cfg cfg;       /* 0: batch */
-    ith_precision precision;    /* 0: see ITH_PRECISION_AUTO */
+    double guidance[2]; /* high noise, low noise; NAN: default. 1 or less leaves out the negative branch */
+    double boundary;    /* NAN: default */
+    ith_solver solver;
+    ith_sigmas sigmas;
+    ith_cfg cfg; /* AUTO: batch */
+    ith_precision precision;
     uint64_t seed;
     const char *noise_file;   /* .safetensors with `noise` [channels, frames, height, width]; NULL: from seed */
     const char *dump_file;    /* .safetensors: noise, latents [steps, ...], final, frames */
@@ -95,7 +129,7 @@ typedef struct ith_generate_options {
     const char *from_latents; /* such a file: decode it and do nothing else */
     int ranks;                /* in this process; 0: 1 */
     int threads;              /* of this process, shared out to its ranks; 0: all cores */
-    ith_attn_options attention;
+    const ith_attn_options *attention; /* of the self-attention; NULL: choose everything. Its threads are not used */
     /* These three are called from one thread at a time, not always the same one.
      * Progress: whenever a part is done (a tensor loaded, a part of a layer computed, a step, a frame), and about once
      * a second in between with the numbers of before, for as long as the run is alive. */
@@ -107,8 +141,8 @@ typedef struct ith_generate_options {
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \
     {                                                                                                                  \
-        .struct_size = sizeof(ith_generate_options), .guidance = {__builtin_nan(""), __builtin_nan("")},               \
-        .boundary = __builtin_nan(""), .attention = ITH_ATTN_OPTIONS_INIT                                              \
+        sizeof(ith_generate_options), NULL, NULL, 0, 0, 0, 0, 0, {NAN, NAN}, NAN, ITH_SOLVER_AUTO, ITH_SIGMAS_AUTO,    \
+            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL            \
     }
 
 /* Puts the model's defaults where nothing was asked for and the precision that AUTO means on this machine, and

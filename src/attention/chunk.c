@@ -13,7 +13,7 @@ static int64_t group_of(const ith_attn_setting *s, int64_t problems)
 /* Without an exchange of heads there is one list and one chunk. */
 static bool by_entry(const ith_attn_setting *s)
 {
-    return s->unfolded && s->ulysses > 1;
+    return !s->folded && s->ulysses > 1;
 }
 
 static int64_t list_length(const ith_attn_setting *s)

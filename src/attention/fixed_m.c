@@ -150,7 +150,7 @@ static void sum_piece(const measured *t, int64_t keys, int64_t slot, int64_t pie
     memset(sum, 0, (size_t)p->head_dim * sizeof *sum);
     out->plain_bias = bias_is_plain(bias, rows);
     out->magnitude = f->ops->most_magnitude(v, rows, p->dtype, p->head_dim);
-    out->count = f->setting->unsmoothed ? count_rows(k, rows) : f->ops->add_rows(sum, k, rows, p->dtype, p->head_dim);
+    out->count = f->setting->smoothed ? f->ops->add_rows(sum, k, rows, p->dtype, p->head_dim) : count_rows(k, rows);
 }
 
 /* k'_r, as it is told to the others. */
@@ -176,7 +176,7 @@ static void measure_piece(const measured *t, int64_t keys, int64_t piece)
     const void *k[PIECE];
     const float *bias;
     int64_t rows = key_piece_rows(t, keys, piece, k, NULL, &bias);
-    const float *centre = f->setting->unsmoothed ? NULL : told_mean(f, f->own, keys);
+    const float *centre = f->setting->smoothed ? told_mean(f, f->own, keys) : NULL;
     f->keys[keys * f->pieces + piece].distance = f->ops->most_distance(centre, k, rows, p->dtype, p->head_dim);
 }
 
@@ -333,7 +333,7 @@ static void conclude(const ith_fixed_m *f)
 {
     const ith_attn_setting *s = f->setting;
     int64_t head_dim = s->problem.head_dim, per_key = s->problem.heads / s->problem.kv_heads, query = 0;
-    double sides = s->unsmoothed || s->problem.mask ? 2 : 1;
+    double sides = !s->smoothed || s->problem.mask ? 2 : 1;
     for (int64_t keys = 0; keys < f->heads.keys_count; keys++) {
         double bound;
         float magnitude;
@@ -391,7 +391,7 @@ void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t problem, const void *
 {
     const ith_attn_problem *p = &fixed->setting->problem;
     int64_t keys = problem / (p->heads / p->kv_heads) - fixed->heads.first_keys;
-    const float *mean = fixed->setting->unsmoothed ? NULL : fixed->means + keys * p->head_dim;
+    const float *mean = fixed->setting->smoothed ? fixed->means + keys * p->head_dim : NULL;
     for (int64_t first = 0; first < rows; first += OFFSET_ROWS) {
         int64_t here = ith_min64(OFFSET_ROWS, rows - first);
         float dot[OFFSET_ROWS], square[OFFSET_ROWS];

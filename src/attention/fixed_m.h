@@ -1,5 +1,5 @@
 /* The fixed-m softmax: what stands in for a row's maximum, and where it may. With c = scale log2(e), k' the mean of the
- * keys that are not masked (0 if unsmoothed), and all logits in base 2:
+ * keys that are not masked (0 if keys are not smoothed), and all logits in base 2:
  *
  *     m_i = c q_i . k' + ceil(B_i) - 88,   B_i = c |q_i| max_j |k_j - k'|
  *
@@ -8,10 +8,10 @@
  *
  *     G <= 88 + 126 - t - ceil(log2 Skv) + min(0, log2 max|v|),   88 + log2 Skv + max(0, log2 max|v|) < 127
  *
- * G = ceil(B), or ceil(2 B) if unsmoothed or with a mask that differs between queries; t = 12 for bf16, otherwise 24. A
- * finite key_bias other than 0, or an additive mask, is never let through. Nor are logits so large, keys' common part
- * included, that f32 can be off by more than the room that the second inequality leaves. Heads that fail take the
- * online softmax. Source: maxdiffusion #436; the gate is stricter than theirs (docs/attention.md).
+ * G = ceil(B), or ceil(2 B) if keys are not smoothed or with a mask that differs between queries; t = 12 for bf16,
+ * otherwise 24. A finite key_bias other than 0, or an additive mask, is never let through. Nor are logits so large,
+ * keys' common part included, that f32 can be off by more than the room that the second inequality leaves. Heads that
+ * fail take the online softmax. Source: maxdiffusion #436; the gate is stricter than theirs (docs/attention.md).
  *
  * Sums over keys run in pieces of fixed length from the beginning of each shard, so that a result does not depend on
  * who holds which segment: ulysses has the bits of a single rank. */

@@ -2,6 +2,7 @@
 #include "setting.h"
 
 #include "../base/size.h"
+#include "../base/sized.h"
 
 #include <math.h>
 
@@ -152,17 +153,15 @@ static ith_status resolve_strides(ith_attn_setting *s, int which)
 ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *problem, int ranks, int rank,
                                  ith_attn_setting *out)
 {
-    if (!problem)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "problem is NULL");
-    if (problem->struct_size != sizeof *problem)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "problem.struct_size is %zu, not %zu: use ITH_ATTN_PROBLEM_INIT",
-                        problem->struct_size, sizeof *problem);
-    *out = (ith_attn_setting){.context = context, .problem = *problem};
+    *out = (ith_attn_setting){.context = context, .problem = ITH_ATTN_PROBLEM_INIT};
+    ith_status status = ITH_SIZED_READ(context, ith_attn_problem, ITH_ATTN_PROBLEM_INIT, problem, &out->problem);
+    if (status)
+        return status;
     ith_attn_problem *p = &out->problem;
     p->kv_heads = p->kv_heads ? p->kv_heads : p->heads;
     p->mask_batch = p->mask_batch ? p->mask_batch : 1;
     p->mask_heads = p->mask_heads ? p->mask_heads : 1;
-    ith_status status = check_sizes(context, p);
+    status = check_sizes(context, p);
     if (!status)
         status = check_mask(context, p);
     if (status)
@@ -263,8 +262,6 @@ static void list_extents(const ith_attn_setting *s, const ith_attn_tensors *tens
 
 ith_status ith_attn_tensors_check(const ith_attn_setting *s, const ith_attn_tensors *tensors)
 {
-    if (!tensors)
-        return ith_fail(s->context, ITH_ERR_ARGUMENT, "tensors is NULL");
     ith_status status = check_announced(s, tensors);
     extent all[EXTENTS];
     if (!status)

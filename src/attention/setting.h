@@ -20,10 +20,10 @@ typedef struct ith_attn_setting {
     int threads;
     ith_strategy strategy;
     ith_softmax softmax;
-    bool unsmoothed, unfolded;
+    bool smoothed, folded; /* see ith_plan_info */
     ith_direction direction;
     ith_exchange_mode exchange;                /* IN_PLACE or COPY; AUTO where nothing is exchanged */
-    int chunks;                                /* asked for, of a batch entry if unfolded */
+    int chunks;                                /* asked for, of a batch entry unless it is folded */
     int ulysses, ring;                         /* the mesh */
     int ulysses_index, ring_index;             /* this rank's place in it */
     ith_comm *comm, *ulysses_comm, *ring_comm; /* all ranks and the two axes; NULL: of length 1 */

@@ -4,6 +4,7 @@
 #include "cpu.h"
 #include "observer.h"
 #include "size.h"
+#include "sized.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -41,6 +42,9 @@ struct ith_context {
     char error[ITH_ERROR_BYTES];
 };
 
+/* Of this thread's last failure for which there was no context. */
+static _Thread_local char error_without_context[ITH_ERROR_BYTES];
+
 #define LARGE_PAGE_BYTES ((size_t)1 << 21)
 
 /* Large blocks ask for large pages: a block of queries passes over all packed keys, and with small ones waits for their
@@ -69,7 +73,7 @@ static void system_release(void *user, void *pointer)
     free(pointer);
 }
 
-static const ith_allocator system_allocator = {system_allocate, system_release, NULL};
+static const ith_allocator system_allocator = {sizeof(ith_allocator), system_allocate, system_release, NULL};
 
 static ith_context *context_new(const ith_allocator *allocator)
 {
@@ -81,37 +85,43 @@ static ith_context *context_new(const ith_allocator *allocator)
     return context;
 }
 
-/* Why this thread's last ith_context_create failed: there is no context then that could hold the sentence. */
-static _Thread_local char creation_error[ITH_ERROR_BYTES];
-
-static ith_status refuse_context(ith_status status, const char *sentence)
+static ith_status read_options(const ith_context_options *given, ith_context_options *options, ith_allocator *allocator)
 {
-    snprintf(creation_error, sizeof creation_error, "%s", sentence);
+    ith_status status =
+        given ? ITH_SIZED_READ(NULL, ith_context_options, ITH_CONTEXT_OPTIONS_INIT, given, options) : ITH_OK;
+    if (status || !options->allocator)
+        return status;
+    *allocator = (ith_allocator)ITH_ALLOCATOR_INIT;
+    status = ITH_SIZED_READ(NULL, ith_allocator, ITH_ALLOCATOR_INIT, options->allocator, allocator);
+    if (!status && (!allocator->allocate || !allocator->release))
+        status = ith_fail(NULL, ITH_ERR_ARGUMENT, "the ith_allocator has no function to %s",
+                          allocator->allocate ? "release" : "allocate");
     return status;
 }
 
 ith_status ith_context_create(const ith_context_options *options, ith_context **out)
 {
+    if (!out)
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "out is NULL");
     *out = NULL;
-    ith_context_options defaults = ITH_CONTEXT_OPTIONS_INIT;
-    if (!options)
-        options = &defaults;
+    ith_context_options o = ITH_CONTEXT_OPTIONS_INIT;
+    ith_allocator allocator = system_allocator;
     uint32_t allowed;
     char sentence[ITH_ERROR_BYTES];
-    if (options->struct_size != sizeof *options)
-        return refuse_context(ITH_ERR_ARGUMENT,
-                              "the options' struct_size is of another version: use ITH_CONTEXT_OPTIONS_INIT");
+    ith_status status = read_options(options, &o, &allocator);
+    if (status)
+        return status;
     if (!ith_cpu_limit(&allowed, sentence, sizeof sentence))
-        return refuse_context(ITH_ERR_ARGUMENT, sentence);
-    ith_context *context = context_new(options->allocator ? options->allocator : &system_allocator);
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "%s", sentence);
+    ith_context *context = context_new(&allocator);
     if (!context)
-        return refuse_context(ITH_ERR_MEMORY, "out of memory for a context");
+        return ith_fail(NULL, ITH_ERR_MEMORY, "out of memory for a context");
     context->own.wisdom_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     context->family = &context->own;
-    context->log = options->log;
-    context->log_user = options->log_user;
-    context->log_level = options->log_level;
-    context->cpu = ith_cpu_detect(options->cpu_mask ? allowed & options->cpu_mask : allowed);
+    context->log = o.log;
+    context->log_user = o.log_user;
+    context->log_level = o.log_level;
+    context->cpu = ith_cpu_detect(o.cpu_mask ? allowed & o.cpu_mask : allowed);
     *out = context;
     return ITH_OK;
 }
@@ -153,7 +163,7 @@ void ith_context_destroy(ith_context **context)
 
 const char *ith_context_error(const ith_context *context)
 {
-    return context ? context->error : creation_error;
+    return context ? context->error : error_without_context;
 }
 
 uint32_t ith_context_cpu(const ith_context *context)
@@ -171,18 +181,35 @@ void ith_context_set_rank(ith_context *context, int rank)
     context->rank = rank;
 }
 
-ith_memory_use ith_context_memory(const ith_context *context)
+int64_t ith_context_bytes(const ith_context *context)
 {
-    ith_memory_use use = {atomic_load(&context->family->count.current_bytes),
-                          atomic_load(&context->family->count.peak_bytes)};
-    return use;
+    return atomic_load(&context->family->count.current_bytes);
+}
+
+int64_t ith_context_peak_bytes(const ith_context *context)
+{
+    return atomic_load(&context->family->count.peak_bytes);
+}
+
+ith_status ith_context_memory(ith_context *context, ith_memory_use *use)
+{
+    if (!context)
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+    const ith_memory_use now = {sizeof now, ith_context_bytes(context), ith_context_peak_bytes(context)};
+    return ITH_SIZED_FILL(context, ith_memory_use, ITH_MEMORY_USE_INIT, use, &now);
+}
+
+/* The sentence's place. */
+static char *error_of(ith_context *context)
+{
+    return context ? context->error : error_without_context;
 }
 
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(context->error, sizeof context->error, format, arguments);
+    vsnprintf(error_of(context), ITH_ERROR_BYTES, format, arguments);
     va_end(arguments);
     return status;
 }

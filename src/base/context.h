@@ -8,7 +8,7 @@
 #define ITH_PRIVATE ITH_API
 
 /* Records the sentence and returns status, so that a failure is one line: return ith_fail(ctx, ITH_ERR_..., "...").
- * The sentence is cut at ITH_ERROR_BYTES. */
+ * The sentence is cut at ITH_ERROR_BYTES. Without a context it is the thread's: ith_context_error(NULL). */
 #define ITH_ERROR_BYTES 1024
 ITH_PRIVATE ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -19,6 +19,10 @@ ITH_PRIVATE ith_status ith_fail_in(ith_context *context, ith_status status, cons
 
 ITH_PRIVATE void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Bytes held by the family now, and the most that it ever held. */
+ITH_PRIVATE int64_t ith_context_bytes(const ith_context *context);
+ITH_PRIVATE int64_t ith_context_peak_bytes(const ith_context *context);
 
 /* count * size bytes, aligned to 64. NULL with a recorded sentence (ITH_ERR_MEMORY) on failure or overflow; a pointer
  * that must be freed also for 0 bytes. `what` names the thing in the sentence. */

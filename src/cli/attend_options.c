@@ -32,10 +32,10 @@ static const ith_option rows[] = {
     {"chunks", "N", "Groups of heads that are exchanged one after the other", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
      AT(chunks), 1, LARGEST, NULL, 0},
     {"no-smoothing", NULL, "fixed_m without taking the mean key away", ITH_OPTION_FLAG, ITH_FROM_COMMAND,
-     AT(unsmoothed), 0, 0, NULL, 0},
-    {"fold", NULL, "Exchange batch and heads as one list (the default)", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(folded),
-     0, 0, NULL, 0},
-    {"no-fold", NULL, "Exchange the entries of a batch one by one", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(unfolded), 0,
+     AT(no_smoothing), 0, 0, NULL, 0},
+    {"fold", NULL, "Exchange batch and heads as one list (the default)", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(fold), 0,
+     0, NULL, 0},
+    {"no-fold", NULL, "Exchange the entries of a batch one by one", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(no_fold), 0,
      0, NULL, 0},
     {"exchange", "auto|in_place|copy", "Ranks use one another's tensors where they lie, or send messages",
      ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(exchange), 0, 0, exchanges, 0},
@@ -69,7 +69,7 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
                       const char *strategy, int64_t softmax, ith_attn_options *out)
 {
     *out = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
-    if (choices->folded && choices->unfolded)
+    if (choices->fold && choices->no_fold)
         return ith_cli_usage(command, "--fold and --no-fold exclude each other");
     if (strategy && ith_strategy_parse(context, strategy, out))
         return ith_cli_usage(command, "--strategy: %s", ith_context_error(context));
@@ -81,11 +81,11 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
         out->exchange = (ith_exchange_mode)(choices->exchange - 1);
     out->ulysses = (int)choices->ulysses, out->ring = (int)choices->ring;
     out->chunks = (int)choices->chunks;
-    out->unfolded = choices->unfolded;
-    out->unsmoothed = choices->unsmoothed;
+    out->fold = choices->no_fold ? ITH_CHOICE_OFF : choices->fold ? ITH_CHOICE_ON : ITH_CHOICE_AUTO;
+    out->smooth = choices->no_smoothing ? ITH_CHOICE_OFF : ITH_CHOICE_AUTO;
     out->kernel = choices->kernel;
-    out->tiles =
-        (ith_attn_tiles){choices->block_q, choices->block_kv, choices->block_kv_compute, choices->block_kv_compute_in};
+    out->block_q = choices->block_q, out->block_kv = choices->block_kv;
+    out->block_kv_compute = choices->block_kv_compute, out->block_kv_compute_in = choices->block_kv_compute_in;
     return ITH_EXIT_DONE;
 }
 

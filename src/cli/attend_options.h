@@ -12,7 +12,7 @@ typedef struct ith_attend_choices {
     int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in;
     const char *kernel, *wisdom, *trace;
     int direction, exchange;
-    bool unsmoothed, folded, unfolded;
+    bool no_smoothing, fold, no_fold;
 } ith_attend_choices;
 
 /* Words of options; NULL ends each. dtypes[i] is the type of ith_attend_dtypes[i]. */

@@ -242,8 +242,16 @@ int ith_attend_read(ith_context *context, const char *path, ith_dtype compute, i
 int ith_attend_write(ith_context *context, const char *path, ith_attend_tensors *t, const char *plan)
 {
     const ith_attn_problem *p = &t->whole.problem;
-    ith_tensor o = {.name = "o", .dtype = p->dtype, .dims = 4, .shape = {p->batch, p->q_len, p->heads, p->head_dim}};
-    ith_tensor lse = {.name = "lse", .dtype = ITH_F32, .dims = 3, .shape = {p->batch, p->heads, p->q_len}};
+    ith_tensor o = {.struct_size = sizeof(ith_tensor),
+                    .name = "o",
+                    .dtype = p->dtype,
+                    .dims = 4,
+                    .shape = {p->batch, p->q_len, p->heads, p->head_dim}};
+    ith_tensor lse = {.struct_size = sizeof(ith_tensor),
+                      .name = "lse",
+                      .dtype = ITH_F32,
+                      .dims = 3,
+                      .shape = {p->batch, p->heads, p->q_len}};
     int64_t count = p->batch * p->o_batch_stride;
     o.data = t->whole.tensors.o, o.bytes = count * ith_dtype_bytes(o.dtype);
     lse.data = t->whole.tensors.lse, lse.bytes = p->batch * p->heads * p->q_len * 4;

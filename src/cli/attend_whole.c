@@ -43,6 +43,7 @@ ith_attn_tensors ith_attend_share(const ith_attend_whole *whole, int ranks, int 
 {
     const ith_attn_problem *p = &whole->problem;
     ith_attn_tensors share = whole->tensors;
+    share.struct_size = sizeof share;
     int64_t bytes = ith_dtype_bytes(p->dtype), q_begin, kv_begin, count;
     ith_share(p->q_len, ranks, rank, &q_begin, &count);
     ith_share(p->kv_len, ranks, rank, &kv_begin, &count);

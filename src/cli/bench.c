@@ -98,6 +98,7 @@ static int describe_row(const ith_bench *bench, const bench_settings *s, const c
     row->peaks = calloc((size_t)bench->repeats, sizeof *row->peaks);
     if (!row->seconds || !row->peaks)
         return ith_cli_error("there is no memory for %d repeats", bench->repeats);
+    row->info = (ith_plan_info)ITH_PLAN_INFO_INIT;
     if (ith_plan_predict(bench->context, &row->problem->whole.problem, &row->options, row->ranks, 0, true, &row->info))
         return ith_cli_error("%s: %s", row->name, ith_context_error(bench->context));
     return ITH_EXIT_DONE;

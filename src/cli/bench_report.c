@@ -76,15 +76,15 @@ static json_t *plan_json(const ith_bench *bench, const ith_bench_row *row)
     return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:i, s:b, s:s, s:b, s:s, s:s}", "name", row->name, "strategy",
                      ith_strategy_name(info->strategy), "ranks", row->ranks, "threads", bench->threads, "ulysses",
                      info->ulysses, "ring", info->ring, "direction", ith_direction_name(info->direction), "chunks",
-                     info->chunks, "fold", !info->unfolded, "softmax", ith_softmax_name(info->softmax), "smoothing",
-                     !info->unsmoothed, "exchange", ith_exchange_mode_name(info->exchange), "kernel", row->kernel);
+                     info->chunks, "fold", info->folded, "softmax", ith_softmax_name(info->softmax), "smoothing",
+                     info->smoothed, "exchange", ith_exchange_mode_name(info->exchange), "kernel", row->kernel);
 }
 
-static json_t *tiles_json(const ith_attn_tiles *tiles)
+static json_t *tiles_json(const ith_plan_info *info)
 {
-    return json_pack("{s:I, s:I, s:I, s:I}", "block_q", (json_int_t)tiles->block_q, "block_kv",
-                     (json_int_t)tiles->block_kv, "block_kv_compute", (json_int_t)tiles->block_kv_compute,
-                     "block_kv_compute_in", (json_int_t)tiles->block_kv_compute_in);
+    return json_pack("{s:I, s:I, s:I, s:I}", "block_q", (json_int_t)info->block_q, "block_kv",
+                     (json_int_t)info->block_kv, "block_kv_compute", (json_int_t)info->block_kv_compute,
+                     "block_kv_compute_in", (json_int_t)info->block_kv_compute_in);
 }
 
 static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
@@ -103,7 +103,7 @@ int ith_bench_print_json(const ith_bench *bench)
         const ith_bench_row *row = &bench->rows[i];
         json_t *object = plan_json(bench, row);
         if (object) {
-            json_object_update_new(object, tiles_json(&row->info.tiles));
+            json_object_update_new(object, tiles_json(&row->info));
             json_object_update_new(object, problem_json(&row->problem->whole.problem));
             json_object_update_new(object, figures_json(bench, row));
         }

@@ -91,15 +91,22 @@ static double measure_peak(const bench_run *run, ith_context *context, double ro
 
 static ith_status create_plan(bench_rank *r, const ith_bench_row *row, ith_plan **plan)
 {
-    int threads = omp_get_max_threads();
+    ith_attn_options options = row->options;
     if (row->ranks == 1)
-        omp_set_num_threads(r->run->bench->threads);
+        options.threads = r->run->bench->threads;
     ith_status status =
-        ith_plan_create(r->context, &row->problem->whole.problem, &row->options, row->ranks > 1 ? r->comm : NULL, plan);
-    omp_set_num_threads(threads);
+        ith_plan_create(r->context, &row->problem->whole.problem, &options, row->ranks > 1 ? r->comm : NULL, plan);
+    r->run->notes[r->rank].info = (ith_plan_info)ITH_PLAN_INFO_INIT;
     if (!status)
         status = ith_plan_describe(*plan, &r->run->notes[r->rank].info);
     return status;
+}
+
+static int64_t held_bytes(ith_context *context)
+{
+    ith_memory_use use = ITH_MEMORY_USE_INIT;
+    ith_context_memory(context, &use);
+    return use.current_bytes;
 }
 
 /* Rank 0's, when all plans of a row are there. */
@@ -110,7 +117,7 @@ static void note_plan(const bench_run *run, ith_context *context, ith_bench_row 
     row->info.kernel = row->kernel;
     for (int rank = 0; rank < row->ranks; rank++)
         row->predicted_bytes += run->notes[rank].info.memory_bytes;
-    row->held_bytes = ith_context_memory(context).current_bytes - bytes_before;
+    row->held_bytes = held_bytes(context) - bytes_before;
 }
 
 static bool create_plans(bench_rank *r)
@@ -118,7 +125,7 @@ static bool create_plans(bench_rank *r)
     const ith_bench *bench = r->run->bench;
     for (int i = 0; i < bench->row_count; i++) {
         ith_bench_row *row = &bench->rows[i];
-        int64_t before = ith_context_memory(r->context).current_bytes;
+        int64_t before = held_bytes(r->context);
         if (!meet(r, ITH_OK) || !meet(r, takes_part(r, row) ? create_plan(r, row, &r->plans[i]) : ITH_OK))
             return false;
         if (r->rank == 0)
@@ -201,6 +208,7 @@ static bool collect_counters(bench_rank *r)
     for (int i = 0; i < r->run->bench->row_count; i++) {
         ith_bench_row *row = &r->run->bench->rows[i];
         ith_status status = ITH_OK;
+        r->run->notes[r->rank].counters = (ith_plan_counters)ITH_PLAN_COUNTERS_INIT;
         if (takes_part(r, row))
             status = ith_plan_count(r->plans[i], &r->run->notes[r->rank].counters);
         if (!meet(r, status))

@@ -94,11 +94,11 @@ static int check_names(ith_generation *g)
 static int open_model(ith_generation *g)
 {
     g->asked_precision = g->options.precision;
-    if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
+    if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) || ith_pipeline_info(g->pipeline, &g->model) ||
         ith_pipeline_resolve(g->pipeline, &g->options) ||
         ith_pipeline_predict(g->pipeline, &g->options, &g->predicted_bytes))
         return ith_cli_error("%s", ith_context_error(g->context));
-    g->fps = g->settings.fps > 0 ? g->settings.fps : ith_pipeline_info(g->pipeline)->fps;
+    g->fps = g->settings.fps > 0 ? g->settings.fps : g->model.fps;
     int code = ith_generate_describe(g);
     ith_video_options options = video_options(g, g->options.width, g->options.height);
     /* Saved latents tell their size only when they are read. */
@@ -109,7 +109,7 @@ static int open_model(ith_generation *g)
 
 static int prepare(ith_generation *g, const char *command, ith_options *options)
 {
-    int code = ith_generate_translate(g->context, command, &g->settings, &g->options);
+    int code = ith_generate_translate(g, command);
     if (!code)
         code = check_names(g);
     if (!code)
@@ -117,7 +117,7 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
     if (!code)
         code = ith_generate_parse_model(&g->settings, options);
     if (!code)
-        code = ith_generate_translate(g->context, command, &g->settings, &g->options);
+        code = ith_generate_translate(g, command);
     if (!code)
         code = name_latents(g);
     if (!code)
@@ -198,7 +198,7 @@ static int run(ith_generation *g)
 
 int ith_cli_generate(int argc, char **argv)
 {
-    ith_generation g = {.start = ith_cli_seconds()};
+    ith_generation g = {.start = ith_cli_seconds(), .model = ITH_MODEL_INFO_INIT, .report = ITH_GENERATE_REPORT_INIT};
     ith_options options;
     int code = ith_generate_parse(argc, argv, &g.settings, &options);
     ith_cli_talk talk = g.settings.quiet ? ITH_TALK_QUIET : g.settings.verbose ? ITH_TALK_VERBOSE : ITH_TALK_NORMAL;

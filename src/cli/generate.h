@@ -22,16 +22,15 @@ typedef struct ith_generate_settings {
 int ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options);
 /* Reads the model folder's own defaults. */
 int ith_generate_parse_model(ith_generate_settings *settings, ith_options *options);
-/* The library's options for these settings; returns an exit status. */
-int ith_generate_translate(ith_context *context, const char *command, const ith_generate_settings *settings,
-                           ith_generate_options *out);
 
 typedef struct ith_generation {
     ith_generate_settings settings;
     ith_context *context;
     ith_context *media_context; /* frames come from a rank's thread while `context` is in use */
     ith_pipeline *pipeline;
-    ith_generate_options options; /* resolved */
+    ith_model_info model;
+    ith_attn_options attention;
+    ith_generate_options options; /* resolved; its attention is the one above */
     ith_precision asked_precision;
     ith_generate_report report;
     ith_progress progress;
@@ -45,6 +44,8 @@ typedef struct ith_generation {
     char *title, *comment; /* of the video's metadata */
 } ith_generation;
 
+/* The library's options for the settings; returns an exit status. */
+int ith_generate_translate(ith_generation *generation, const char *command);
 /* Fills title and comment: prompt, seed and settings, or those of the latents that are decoded. */
 int ith_generate_describe(ith_generation *g);
 /* What will be done, before it is. */

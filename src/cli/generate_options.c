@@ -38,7 +38,7 @@ static const ith_option table[] = {
     {"boundary", "X", "Noise level, 0 to 1, at which the second expert takes over", ITH_OPTION_NUMBER, ITH_FROM_MODEL,
      AT(boundary), 0, 1, NULL, 0},
     {"solver", "unipc|euler", "Sampler", ITH_OPTION_WORD, ITH_FROM_MODEL, AT(solver), 0, 0, solvers, 0},
-    {"sigmas", "official|diffusers", "Whose grid of noise levels", ITH_OPTION_WORD, ITH_FROM_MODEL, AT(sigmas), 0, 0,
+    {"sigmas", "official|diffusers", "Whose list of noise levels", ITH_OPTION_WORD, ITH_FROM_MODEL, AT(sigmas), 0, 0,
      grids, 0},
     {"noise", "FILE", "Take the first noise from a .safetensors file: tensor noise [channels, frames, height, width]",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(noise), 0, 0, NULL, 0},
@@ -121,23 +121,26 @@ int ith_generate_parse_model(ith_generate_settings *settings, ith_options *optio
     return ith_config_read_model(settings->model, options);
 }
 
-int ith_generate_translate(ith_context *context, const char *command, const ith_generate_settings *settings,
-                           ith_generate_options *out)
+int ith_generate_translate(ith_generation *g, const char *command)
 {
+    const ith_generate_settings *settings = &g->settings;
+    ith_generate_options *out = &g->options;
+    g->attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     *out = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
     out->prompt = settings->prompt, out->negative = settings->negative;
     out->frames = settings->frames, out->height = settings->height, out->width = settings->width;
     out->steps = settings->steps, out->shift = settings->shift, out->boundary = settings->boundary;
     memcpy(out->guidance, settings->guidance, sizeof out->guidance);
-    out->solver = (ith_generate_solver)settings->solver;
-    out->grid = (ith_generate_grid)settings->sigmas;
-    out->cfg = (ith_generate_cfg)settings->cfg;
+    out->solver = (ith_solver)settings->solver;
+    out->sigmas = (ith_sigmas)settings->sigmas;
+    out->cfg = (ith_cfg)settings->cfg;
     out->precision = settings->precision ? (ith_precision)(settings->precision - 1) : ITH_PRECISION_AUTO;
     out->seed = settings->seed, out->noise_file = settings->noise;
     out->dump_file = settings->dump, out->from_latents = settings->from_latents;
     out->ranks = (int)settings->ranks, out->threads = (int)settings->threads;
-    out->attention.ulysses = (int)settings->ulysses, out->attention.ring = (int)settings->ring;
-    if (settings->strategy && ith_strategy_parse(context, settings->strategy, &out->attention))
-        return ith_cli_usage(command, "--strategy: %s", ith_context_error(context));
+    out->attention = &g->attention;
+    g->attention.ulysses = (int)settings->ulysses, g->attention.ring = (int)settings->ring;
+    if (settings->strategy && ith_strategy_parse(g->context, settings->strategy, &g->attention))
+        return ith_cli_usage(command, "--strategy: %s", ith_context_error(g->context));
     return ITH_EXIT_DONE;
 }

@@ -8,21 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *solver_name(ith_generate_solver solver)
-{
-    return solver == ITH_GENERATE_EULER ? "euler" : "unipc";
-}
-
-static const char *grid_name(ith_generate_grid grid)
-{
-    return grid == ITH_GENERATE_DIFFUSERS ? "diffusers" : "official";
-}
-
-static const char *cfg_name(ith_generate_cfg cfg)
-{
-    return cfg == ITH_CFG_PARALLEL ? "parallel" : cfg == ITH_CFG_SEQUENTIAL ? "sequential" : "batch";
-}
-
 static double megabytes(int64_t bytes)
 {
     return (double)bytes / 1e6;
@@ -39,16 +24,16 @@ static int sampling_text(const ith_generation *g, char *text, size_t bytes)
         snprintf(source, sizeof source, "seed %llu", (unsigned long long)o->seed);
     int length = snprintf(text, bytes, "%s; steps %lld; shift %g; guidance %g", source, (long long)o->steps, o->shift,
                           o->guidance[0]);
-    if (ith_pipeline_info(g->pipeline)->experts == 2)
+    if (g->model.experts == 2)
         length += snprintf(text + length, bytes - (size_t)length, ",%g; boundary %g", o->guidance[1], o->boundary);
     return length + snprintf(text + length, bytes - (size_t)length, "; solver %s; sigmas %s; precision %s",
-                             solver_name(o->solver), grid_name(o->grid), ith_precision_name(o->precision));
+                             ith_solver_name(o->solver), ith_sigmas_name(o->sigmas), ith_precision_name(o->precision));
 }
 
 /* Where the shift comes from. */
 static const char *shift_source(const ith_generation *g)
 {
-    return g->settings.shift > 0 ? "asked for" : ith_pipeline_info(g->pipeline)->shift_source;
+    return g->settings.shift > 0 ? "asked for" : g->model.shift_source;
 }
 
 static const char *or_empty(const char *text)
@@ -65,11 +50,10 @@ static int describe_latents(ith_generation *g)
     const char *prompt = ith_tensor_file_metadata(file, "prompt");
     if (prompt)
         g->title = strdup(prompt);
-    int written =
-        asprintf(&g->comment, "ithaca %s; %s; seed %s; steps %s; shift %s; negative: %s", ith_version(),
-                 ith_pipeline_info(g->pipeline)->kind, or_empty(ith_tensor_file_metadata(file, "seed")),
-                 or_empty(ith_tensor_file_metadata(file, "steps")), or_empty(ith_tensor_file_metadata(file, "shift")),
-                 or_empty(ith_tensor_file_metadata(file, "negative")));
+    int written = asprintf(
+        &g->comment, "ithaca %s; %s; seed %s; steps %s; shift %s; negative: %s", ith_version(), g->model.kind,
+        or_empty(ith_tensor_file_metadata(file, "seed")), or_empty(ith_tensor_file_metadata(file, "steps")),
+        or_empty(ith_tensor_file_metadata(file, "shift")), or_empty(ith_tensor_file_metadata(file, "negative")));
     if (written < 0)
         g->comment = NULL;
     bool whole = g->comment && (g->title || !prompt);
@@ -84,8 +68,8 @@ int ith_generate_describe(ith_generation *g)
         return describe_latents(g);
     sampling_text(g, sampling, sizeof sampling);
     g->title = strdup(g->options.prompt);
-    if (asprintf(&g->comment, "ithaca %s; %s; %s; negative: %s", ith_version(), ith_pipeline_info(g->pipeline)->kind,
-                 sampling, or_empty(g->options.negative)) < 0)
+    if (asprintf(&g->comment, "ithaca %s; %s; %s; negative: %s", ith_version(), g->model.kind, sampling,
+                 or_empty(g->options.negative)) < 0)
         g->comment = NULL;
     if (!g->title || !g->comment)
         return ith_cli_error("there is no memory for the video's metadata");
@@ -96,9 +80,8 @@ void ith_generate_announce(const ith_generation *g)
 {
     const ith_generate_options *o = &g->options;
     char sampling[1024], precision[160];
-    fprintf(stderr, "%s, %d expert%s, %d rank%s, %d threads\n", ith_pipeline_info(g->pipeline)->kind,
-            ith_pipeline_info(g->pipeline)->experts, ith_pipeline_info(g->pipeline)->experts > 1 ? "s" : "", o->ranks,
-            o->ranks > 1 ? "s" : "", o->threads);
+    fprintf(stderr, "%s, %d expert%s, %d rank%s, %d threads\n", g->model.kind, g->model.experts,
+            g->model.experts > 1 ? "s" : "", o->ranks, o->ranks > 1 ? "s" : "", o->threads);
     if (!o->from_latents) {
         sampling_text(g, sampling, sizeof sampling);
         fprintf(stderr, "%lld frames of %lld x %lld; %s\n", (long long)o->frames, (long long)o->width,
@@ -133,7 +116,7 @@ static void print_text(const ith_generation *g)
            (long long)g->width, (long long)g->height, g->fps);
     if (!g->settings.from_latents) {
         sampling_text(g, sampling, sizeof sampling);
-        printf("%s; cfg %s\n", sampling, cfg_name(g->options.cfg));
+        printf("%s; cfg %s\n", sampling, ith_cfg_name(g->options.cfg));
     }
     if (*r->plan)
         printf("%s%s", r->plan, r->plan[strlen(r->plan) - 1] == '\n' ? "" : "\n");
@@ -169,10 +152,11 @@ static json_t *memory_json(const ith_generation *g)
 static json_t *sampling_json(const ith_generation *g)
 {
     const ith_generate_options *o = &g->options;
-    json_t *all = json_pack("{s:s, s:s, s:I, s:f, s:s, s:[f, f], s:f, s:s, s:s, s:s}", "prompt", o->prompt, "negative",
-                            or_empty(o->negative), "steps", (json_int_t)o->steps, "shift", o->shift, "shift_source",
-                            shift_source(g), "guidance", o->guidance[0], o->guidance[1], "boundary", o->boundary,
-                            "solver", solver_name(o->solver), "sigmas", grid_name(o->grid), "cfg", cfg_name(o->cfg));
+    json_t *all =
+        json_pack("{s:s, s:s, s:I, s:f, s:s, s:[f, f], s:f, s:s, s:s, s:s}", "prompt", o->prompt, "negative",
+                  or_empty(o->negative), "steps", (json_int_t)o->steps, "shift", o->shift, "shift_source",
+                  shift_source(g), "guidance", o->guidance[0], o->guidance[1], "boundary", o->boundary, "solver",
+                  ith_solver_name(o->solver), "sigmas", ith_sigmas_name(o->sigmas), "cfg", ith_cfg_name(o->cfg));
     if (o->noise_file)
         json_object_set_new(all, "noise", json_string(o->noise_file));
     else if (o->seed <= INT64_MAX)
@@ -185,8 +169,8 @@ static json_t *sampling_json(const ith_generation *g)
 static int print_json(const ith_generation *g)
 {
     json_t *all = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:i, s:i, s:s, s:s, s:o, s:o}", "version",
-                            ith_version(), "model", ith_pipeline_info(g->pipeline)->kind, "output", g->settings.output,
-                            "frames", (json_int_t)g->report.frames_done, "height", (json_int_t)g->height, "width",
+                            ith_version(), "model", g->model.kind, "output", g->settings.output, "frames",
+                            (json_int_t)g->report.frames_done, "height", (json_int_t)g->height, "width",
                             (json_int_t)g->width, "fps", g->fps, "ranks", g->options.ranks, "threads",
                             g->options.threads, "precision", ith_precision_name(g->options.precision), "plan",
                             g->report.plan, "seconds", seconds_json(g), "memory", memory_json(g));

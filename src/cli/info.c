@@ -140,8 +140,9 @@ static int print_all(ith_context *context, const ith_pipeline *pipeline, int thr
                             describe_machine(context), "measured_threads", threads, "peak_gflops", largest(peaks),
                             "peaks", peaks, "kernels", ith_info_kernels(context, threads), "transports", "name",
                             "local", "about", "ranks as threads of one process");
-    if (pipeline)
-        json_object_set_new(all, "model", describe_model(ith_pipeline_info(pipeline)));
+    ith_model_info model = ITH_MODEL_INFO_INIT;
+    if (pipeline && ith_pipeline_info(pipeline, &model) == ITH_OK)
+        json_object_set_new(all, "model", describe_model(&model));
     if (!all)
         return ith_cli_error("there is no memory to describe this machine");
     if (as_json) {

@@ -4,7 +4,6 @@
 #include "attend_random.h"
 #include "cli.h"
 
-#include <omp.h>
 #include <stdio.h>
 
 static const double PEAK_SECONDS = 0.1, KERNEL_SECONDS = 0.05;
@@ -46,14 +45,13 @@ static double rate_of(ith_context *context, const char *kernel, ith_dtype type, 
     whole.problem.heads = whole.problem.kv_heads = threads, whole.problem.head_dim = 128;
     whole.problem.q_len = whole.problem.kv_len = rows, whole.problem.dtype = type;
     options.kernel = kernel;
-    int threads_before = omp_get_max_threads();
-    omp_set_num_threads(threads);
+    options.threads = threads;
     if (!ith_plan_create(context, &whole.problem, &options, NULL, &plan) &&
         !ith_attend_make_random(context, 0, 1, &whole)) {
-        double seconds = time_plan(plan, &whole.tensors, KERNEL_SECONDS);
+        const ith_attn_tensors tensors = ith_attend_share(&whole, 1, 0);
+        double seconds = time_plan(plan, &tensors, KERNEL_SECONDS);
         rate = seconds > 0 ? 1e-9 * ith_attend_operations(&whole.problem) / seconds : 0;
     }
-    omp_set_num_threads(threads_before);
     ith_plan_destroy(&plan);
     ith_attend_free(&whole);
     return rate;

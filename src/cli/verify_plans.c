@@ -10,8 +10,8 @@
 static bool same_plan(const ith_plan_info *a, const ith_plan_info *b)
 {
     return a->strategy == b->strategy && a->ranks == b->ranks && a->ulysses == b->ulysses && a->ring == b->ring &&
-           a->direction == b->direction && a->chunks == b->chunks && a->unfolded == b->unfolded &&
-           a->softmax == b->softmax && a->unsmoothed == b->unsmoothed && a->exchange == b->exchange &&
+           a->direction == b->direction && a->chunks == b->chunks && a->folded == b->folded &&
+           a->softmax == b->softmax && a->smoothed == b->smoothed && a->exchange == b->exchange &&
            !strcmp(a->kernel, b->kernel);
 }
 
@@ -19,7 +19,7 @@ static bool same_plan(const ith_plan_info *a, const ith_plan_info *b)
  * context. */
 static int add(ith_verify *v, const ith_attn_options *options, int ranks)
 {
-    ith_plan_info info;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     if (ith_plan_predict(v->context, &v->first.problem, options, ranks, 0, true, &info))
         return ITH_EXIT_DONE;
     for (int i = 0; i < v->count; i++)
@@ -43,14 +43,14 @@ static int add_mesh(ith_verify *v, ith_attn_options options)
     bool exchanges = options.ulysses > 1, travels = options.ring > 1;
     int code = ITH_EXIT_DONE;
     for (int n = 0; !code && n < 2 * 3 * 2 * 2; n++) {
-        bool bidir = n % 2, unfolded = n / 6 % 2, copy = n / 12;
+        bool bidir = n % 2, one_by_one = n / 6 % 2, copy = n / 12;
         int chunks = n / 2 % 3 + 1;
         if ((bidir && !travels) || (chunks > 1 && !exchanges) ||
-            (unfolded && (!exchanges || v->first.problem.batch == 1)))
+            (one_by_one && (!exchanges || v->first.problem.batch == 1)))
             continue;
         options.direction = bidir ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
         options.chunks = chunks;
-        options.unfolded = unfolded;
+        options.fold = one_by_one ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
         options.exchange = copy ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_IN_PLACE;
         code = add(v, &options, v->ranks);
     }
@@ -82,7 +82,7 @@ static int add_kernel(ith_verify *v, const char *kernel)
         ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
         options.kernel = kernel;
         options.softmax = n ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;
-        options.unsmoothed = n == 2;
+        options.smooth = n == 2 ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
         options.strategy = ITH_STRATEGY_SINGLE;
         code = add(v, &options, 1);
         if (!code)

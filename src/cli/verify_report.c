@@ -7,12 +7,12 @@
 
 static const char *fold_text(const ith_verify_plan *plan)
 {
-    return plan->info.ulysses == 1 ? "-" : plan->info.unfolded ? "no" : "yes";
+    return plan->info.ulysses == 1 ? "-" : plan->info.folded ? "yes" : "no";
 }
 
 static const char *smoothing_text(const ith_verify_plan *plan)
 {
-    return plan->info.softmax != ITH_SOFTMAX_FIXED_M ? "-" : plan->info.unsmoothed ? "no" : "yes";
+    return plan->info.softmax != ITH_SOFTMAX_FIXED_M ? "-" : plan->info.smoothed ? "yes" : "no";
 }
 
 static const char *direction_text(const ith_verify_plan *plan)
@@ -69,10 +69,9 @@ static json_t *plan_json(const ith_verify *v, const ith_verify_plan *plan)
     const ith_plan_info *info = &plan->info;
     json_t *row = json_pack("{s:s, s:i, s:i, s:i, s:s, s:i, s:b, s:s, s:b, s:s, s:s}", "strategy",
                             ith_strategy_name(info->strategy), "ranks", info->ranks, "ulysses", info->ulysses, "ring",
-                            info->ring, "direction", direction_text(plan), "chunks", info->chunks, "fold",
-                            !info->unfolded, "softmax", ith_softmax_name(info->softmax), "smoothing",
-                            info->softmax == ITH_SOFTMAX_FIXED_M && !info->unsmoothed, "exchange", exchange_text(plan),
-                            "kernel", info->kernel);
+                            info->ring, "direction", direction_text(plan), "chunks", info->chunks, "fold", info->folded,
+                            "softmax", ith_softmax_name(info->softmax), "smoothing", info->smoothed, "exchange",
+                            exchange_text(plan), "kernel", info->kernel);
     json_t *verdict =
         json_pack("{s:o, s:f, s:o, s:f, s:b, s:o, s:s}", "error", ith_cli_json_number(plan->error), "bound",
                   plan->bound, "lse_error", ith_cli_json_number(plan->lse_error), "lse_bound", v->lse_bound, "repeats",

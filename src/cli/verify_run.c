@@ -38,7 +38,7 @@ static bool find_bounds(ith_verify *v)
 int ith_verify_prepare(ith_verify *v)
 {
     const ith_attn_problem *p = &v->first.problem;
-    ith_plan_info info;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     if (ith_plan_predict(v->context, p, NULL, v->ranks, 0, true, &info))
         return ith_cli_error("%s", ith_context_error(v->context));
     int code = ith_attend_make_random(v->context, v->seed, v->deviation, &v->first);

@@ -317,7 +317,7 @@ const ith_tensor *ith_tensor_file_at(const ith_tensor_file *file, int64_t index)
 
 const ith_tensor *ith_tensor_file_find(const ith_tensor_file *file, const char *name)
 {
-    const ith_tensor key = {.name = name};
+    const ith_tensor key = {.struct_size = sizeof(ith_tensor), .name = name};
     return bsearch(&key, file->tensors, (size_t)file->count, sizeof *file->tensors, by_name);
 }
 

@@ -4,6 +4,7 @@
 
 #include "../base/replace_file.h"
 #include "../base/size.h"
+#include "../base/sized.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -161,27 +162,39 @@ static ith_status write_contents(FILE *file, void *user)
     return ITH_OK;
 }
 
+/* Copies the caller's tensors, whose ith_tensor may be shorter or longer than ours. */
+static ith_status read_tensors(ith_context *context, const char *path, const ith_tensor *given, int64_t count,
+                               ith_tensor *all)
+{
+    ith_status status = ITH_OK;
+    const char *at = (const char *)given;
+    for (int64_t i = 0; !status && i < count; i++, at += given->struct_size) {
+        all[i] = (ith_tensor)ITH_TENSOR_INIT;
+        status = ITH_SIZED_READ(context, ith_tensor, ITH_TENSOR_INIT, at, &all[i]);
+        if (!status)
+            status = check_tensor(context, path, &all[i]);
+    }
+    return status;
+}
+
 static ith_status write_file(ith_context *context, const char *path, const ith_tensor *tensors, int64_t tensor_count,
                              const char *const *keys, const char *const *values, int64_t pair_count, bool stoppable)
 {
-    for (int64_t i = 0; i < tensor_count; i++) {
-        ith_status status = check_tensor(context, path, &tensors[i]);
-        if (status)
-            return status;
-    }
     char *header = NULL;
     int64_t header_bytes = 0;
-    const ith_tensor **order = ith_alloc(context, tensor_count, sizeof *order, "a list of tensors");
-    if (!order)
-        return ITH_ERR_MEMORY;
-    order_by_element(tensors, tensor_count, order);
-    ith_status status =
-        header_make(context, path, order, tensor_count, keys, values, pair_count, &header, &header_bytes);
-    contents all = {stoppable ? context : NULL, header, header_bytes, order, tensor_count};
+    ith_tensor *all = ith_alloc(context, tensor_count, sizeof *all, "a list of tensors");
+    const ith_tensor **order = all ? ith_alloc(context, tensor_count, sizeof *order, "a list of tensors") : NULL;
+    ith_status status = order ? read_tensors(context, path, tensors, tensor_count, all) : ITH_ERR_MEMORY;
     if (!status)
-        status = ith_replace_file(context, path, write_contents, &all);
+        order_by_element(all, tensor_count, order);
+    if (!status)
+        status = header_make(context, path, order, tensor_count, keys, values, pair_count, &header, &header_bytes);
+    contents whole = {stoppable ? context : NULL, header, header_bytes, order, tensor_count};
+    if (!status)
+        status = ith_replace_file(context, path, write_contents, &whole);
     ith_free(context, header);
     ith_free(context, order);
+    ith_free(context, all);
     return status;
 }
 

@@ -36,6 +36,11 @@
 /* The most keys of a panel: of block_kv_compute_in. */
 #define ITH_ATTN_PANEL_MAX 512
 
+/* Sizes of the loops; see ith_attn_options. */
+typedef struct ith_attn_tiles {
+    int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in;
+} ith_attn_tiles;
+
 /* Packs keys [first, first + keys) of a run. A run is packed by any number of calls, from any threads, each of which
  * begins at a multiple of block_kv_compute_in and ends at one or at the end of the run; what fills up the last tile is
  * written by the call that ends the run. */

@@ -27,7 +27,7 @@ ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status)
 
 #define PARAMETERS 32 /* at most */
 
-typedef enum value_kind { NUMBER, SCALE, DTYPE, STRATEGY, DIRECTION, SOFTMAX, EXCHANGE } value_kind;
+typedef enum value_kind { NUMBER, SCALE, DTYPE, STRATEGY, DIRECTION, SOFTMAX, EXCHANGE, CHOICE } value_kind;
 
 /* What ranks may not differ in. */
 typedef struct request_card {
@@ -71,15 +71,15 @@ static void add_problem(request *r, const ith_attn_problem *p)
 
 static void add_options(request *r, const ith_attn_options *o)
 {
-    ith_attn_tiles tiles = o->tiles;
+    ith_attn_tiles tiles = ith_tiles_asked(o);
     add(r, "strategy", STRATEGY, o->strategy);
     add(r, "ulysses", NUMBER, o->ulysses);
     add(r, "ring", NUMBER, o->ring);
     add(r, "direction", DIRECTION, o->direction);
     add(r, "chunks", NUMBER, o->chunks);
-    add(r, "unfolded", NUMBER, o->unfolded);
+    add(r, "fold", CHOICE, o->fold);
     add(r, "softmax", SOFTMAX, o->softmax);
-    add(r, "unsmoothed", NUMBER, o->unsmoothed);
+    add(r, "smooth", CHOICE, o->smooth);
     add(r, "exchange", EXCHANGE, o->exchange);
     for (int i = 0; i < ITH_TILES; i++)
         add(r, ith_tile_name(i), NUMBER, *ith_tile_at(&tiles, i));
@@ -95,6 +95,7 @@ static void describe(value_kind kind, int64_t value, char *text, size_t text_byt
     case DIRECTION: name = ith_direction_name((ith_direction)value); break;
     case SOFTMAX: name = ith_softmax_name((ith_softmax)value); break;
     case EXCHANGE: name = ith_exchange_mode_name((ith_exchange_mode)value); break;
+    case CHOICE: name = ith_choice_name((ith_choice)value); break;
     case SCALE: snprintf(text, text_bytes, "%g", (double)ith_f32_from_bits((uint32_t)value)); return;
     case NUMBER: break;
     }

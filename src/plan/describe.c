@@ -1,7 +1,9 @@
 /* What a plan is: for programs, for people, and before it is made. */
 #include "../attention/chunk.h"
 #include "../attention/volume.h"
+#include "../base/sized.h"
 #include "kernel_choice.h"
+#include "options.h"
 #include "plan.h"
 #include "settle.h"
 #include "tiles.h"
@@ -12,18 +14,22 @@
 static ith_plan_info info_of(const ith_attn_setting *s, int64_t memory_bytes)
 {
     return (ith_plan_info){
+        .struct_size = sizeof(ith_plan_info),
         .strategy = s->strategy,
         .ranks = s->ulysses * s->ring,
         .ulysses = s->ulysses,
         .ring = s->ring,
         .direction = s->direction,
         .chunks = ith_chunk_count(s),
-        .unfolded = s->unfolded,
+        .folded = s->folded,
         .softmax = s->softmax,
-        .unsmoothed = s->unsmoothed,
+        .smoothed = s->smoothed,
         .exchange = s->exchange,
         .kernel = s->kernel->name,
-        .tiles = s->tiles,
+        .block_q = s->tiles.block_q,
+        .block_kv = s->tiles.block_kv,
+        .block_kv_compute = s->tiles.block_kv_compute,
+        .block_kv_compute_in = s->tiles.block_kv_compute_in,
         .threads = s->threads,
         .sent_bytes = ith_volume_bytes(s),
         .memory_bytes = memory_bytes,
@@ -33,50 +39,48 @@ static ith_plan_info info_of(const ith_attn_setting *s, int64_t memory_bytes)
 ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info)
 {
     if (!plan)
-        return ITH_ERR_ARGUMENT;
-    if (!info)
-        return ith_fail(plan->setting.context, ITH_ERR_ARGUMENT, "info is NULL");
-    *info = info_of(&plan->setting, plan->memory_bytes);
-    return ITH_OK;
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
+    const ith_plan_info now = info_of(&plan->setting, plan->memory_bytes);
+    return ITH_SIZED_FILL(plan->setting.context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &now);
 }
 
 ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
 {
     if (!plan)
-        return ITH_ERR_ARGUMENT;
-    if (!counters)
-        return ith_fail(plan->setting.context, ITH_ERR_ARGUMENT, "counters is NULL");
-    *counters = plan->state.counters;
-    return ITH_OK;
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
+    return ITH_SIZED_FILL(plan->setting.context, ith_plan_counters, ITH_PLAN_COUNTERS_INIT, counters,
+                          &plan->state.counters);
 }
 
-ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
+ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
                             int ranks, int rank, bool shared_memory, ith_plan_info *info)
 {
-    const ith_attn_options defaults = ITH_ATTN_OPTIONS_INIT;
+    ith_attn_options options;
     const ith_group group = {ranks, rank, shared_memory};
     ith_attn_setting setting;
     int64_t bytes = 0;
     if (!context)
-        return ITH_ERR_ARGUMENT;
-    if (!info)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "info is NULL");
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+    ith_status status = ITH_SIZED_CHECK(context, ith_plan_info, ITH_PLAN_INFO_INIT, info);
+    if (status)
+        return status;
     if (ranks < 1 || rank < 0 || rank >= ranks)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %d, and must be %s", ranks < 1 ? "ranks" : "rank",
                         ranks < 1 ? ranks : rank, ranks < 1 ? "at least 1" : "from 0 to ranks - 1");
-    options = options ? options : &defaults;
-    ith_status status = ith_settle_request(context, problem, options, &group, &setting);
+    status = ith_settle_request(context, problem, given, &group, &options, &setting);
     if (!status)
-        status = ith_settle_choices(options, &group, &setting);
+        status = ith_settle_choices(&options, &group, &setting);
     if (!status && !setting.kernel)
         status = ith_kernel_foresee(&setting);
+    const ith_attn_tiles tiles = ith_tiles_asked(&options);
     if (!status)
-        status = ith_tiles_resolve(&options->tiles, &setting);
+        status = ith_tiles_resolve(&tiles, &setting);
     if (!status)
         status = ith_plan_size(&setting, &bytes);
-    if (!status)
-        *info = info_of(&setting, bytes);
-    return status;
+    if (status)
+        return status;
+    const ith_plan_info foreseen = info_of(&setting, bytes);
+    return ITH_SIZED_FILL(context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &foreseen);
 }
 
 /* ---- For people ------------------------------------------------------------------------------------------------ */
@@ -88,7 +92,7 @@ static const char *exchange_text(const ith_plan_info *info, char *text, size_t t
         snprintf(text, text_bytes, ", nothing exchanged");
     else
         snprintf(text, text_bytes, ", exchange %s in %d chunk%s%s%s", ith_exchange_mode_name(info->exchange),
-                 info->chunks, info->chunks == 1 ? "" : "s", info->unfolded ? ", batch unfolded" : "",
+                 info->chunks, info->chunks == 1 ? "" : "s", !info->folded ? ", batch not folded" : "",
                  info->ring > 1 ? (info->direction == ITH_DIRECTION_UNI ? ", uni" : ", bidir") : "");
     return text;
 }
@@ -110,8 +114,8 @@ const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes)
              ith_strategy_name(i.strategy), i.ranks, i.ranks == 1 ? "" : "s",
              s->problem.replicated_kv ? " (keys replicated)" : "", i.ulysses, i.ring,
              exchange_text(&i, exchange, sizeof exchange), ith_softmax_name(i.softmax),
-             i.unsmoothed ? " (unsmoothed)" : "", i.kernel, (long long)i.tiles.block_q, (long long)i.tiles.block_kv,
-             (long long)i.tiles.block_kv_compute, (long long)i.tiles.block_kv_compute_in, i.threads,
+             i.softmax == ITH_SOFTMAX_FIXED_M && !i.smoothed ? " (not smoothed)" : "", i.kernel, (long long)i.block_q,
+             (long long)i.block_kv, (long long)i.block_kv_compute, (long long)i.block_kv_compute_in, i.threads,
              i.threads == 1 ? "" : "s", ith_comm_rank(s->comm), (double)i.sent_bytes / 1048576.0,
              (double)i.memory_bytes / 1048576.0);
     return text;

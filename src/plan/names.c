@@ -3,9 +3,15 @@
  * A strategy's name is [tokamax_] BASE {_custom | _bidir | _fixed_m}, the endings in any order, each once. BASE is one
  * of ours or of maxdiffusion's; "tokamax_" and "_custom" say which kernel maxdiffusion takes, which is no choice here.
  */
-#include "../base/context.h"
+#include "../base/sized.h"
 
 #include <string.h>
+
+const char *ith_choice_name(ith_choice choice)
+{
+    static const char *const names[] = {"auto", "on", "off"};
+    return (unsigned)choice < sizeof names / sizeof *names ? names[choice] : "unknown";
+}
 
 const char *ith_softmax_name(ith_softmax softmax)
 {
@@ -83,9 +89,13 @@ static int take_endings(const char *text)
 ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_options *options)
 {
     if (!context)
-        return ITH_ERR_ARGUMENT;
-    if (!name || !options)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s is NULL", name ? "options" : "name");
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
+    ith_attn_options all = ITH_ATTN_OPTIONS_INIT;
+    ith_status status = ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, options, &all);
+    if (status)
+        return status;
+    if (!name)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "the name is NULL");
     const char *rest = name;
     bool tokamax = !strncmp(rest, "tokamax_", 8);
     rest += tokamax ? 8 : 0;
@@ -101,10 +111,10 @@ ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_o
                         "strategy '%s' asks for a ring in both directions and has no ring: ring_bidir and "
                         "ulysses_ring_bidir have one",
                         name);
-    options->strategy = base->strategy;
+    all.strategy = base->strategy;
     if (endings & ENDING_BIDIR)
-        options->direction = ITH_DIRECTION_BIDIR;
+        all.direction = ITH_DIRECTION_BIDIR;
     if (endings & ENDING_FIXED_M)
-        options->softmax = ITH_SOFTMAX_FIXED_M;
-    return ITH_OK;
+        all.softmax = ITH_SOFTMAX_FIXED_M;
+    return ITH_SIZED_FILL(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, options, &all);
 }

@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include "../base/sized.h"
+
 int64_t *ith_tile_at(ith_attn_tiles *tiles, int index)
 {
     int64_t *const all[ITH_TILES] = {&tiles->block_q, &tiles->block_kv, &tiles->block_kv_compute,
@@ -7,11 +9,19 @@ int64_t *ith_tile_at(ith_attn_tiles *tiles, int index)
     return all[index];
 }
 
+ith_attn_tiles ith_tiles_asked(const ith_attn_options *options)
+{
+    return (ith_attn_tiles){options->block_q, options->block_kv, options->block_kv_compute,
+                            options->block_kv_compute_in};
+}
+
 const char *ith_tile_name(int index)
 {
     static const char *const names[ITH_TILES] = {"block_q", "block_kv", "block_kv_compute", "block_kv_compute_in"};
     return names[index];
 }
+
+#define THREADS_MOST 4096
 
 static ith_status check_enums(ith_context *context, const ith_attn_options *o)
 {
@@ -28,6 +38,8 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
          ith_softmax_name(ITH_SOFTMAX_FIXED_M)},
         {"exchange", (int)o->exchange, ITH_EXCHANGE_COPY, ith_exchange_mode_name(ITH_EXCHANGE_AUTO),
          ith_exchange_mode_name(ITH_EXCHANGE_COPY)},
+        {"fold", (int)o->fold, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
+        {"smooth", (int)o->smooth, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].value >= 0 && rows[i].value <= rows[i].last)
@@ -42,11 +54,11 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
 
 static ith_status check_numbers(ith_context *context, const ith_attn_options *o)
 {
-    ith_attn_tiles tiles = o->tiles;
+    ith_attn_tiles tiles = ith_tiles_asked(o);
     const struct {
         const char *name;
         int64_t value;
-    } rows[] = {{"ulysses", o->ulysses}, {"ring", o->ring}, {"chunks", o->chunks}};
+    } rows[] = {{"ulysses", o->ulysses}, {"ring", o->ring}, {"chunks", o->chunks}, {"threads", o->threads}};
     const int count = (int)(sizeof rows / sizeof *rows);
     for (int i = 0; i < count + ITH_TILES; i++) {
         int64_t value = i < count ? rows[i].value : *ith_tile_at(&tiles, i - count);
@@ -54,14 +66,17 @@ static ith_status check_numbers(ith_context *context, const ith_attn_options *o)
             return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld, and must be 0 (choose for me) or more",
                             i < count ? rows[i].name : ith_tile_name(i - count), (long long)value);
     }
+    if (o->threads > THREADS_MOST)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "threads is %d, and must be at most %d", o->threads, THREADS_MOST);
     return ITH_OK;
 }
 
-ith_status ith_options_check(ith_context *context, const ith_attn_options *options)
+ith_status ith_options_read(ith_context *context, const ith_attn_options *given, ith_attn_options *options)
 {
-    if (options->struct_size != sizeof *options)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "options.struct_size is %zu, not %zu: use ITH_ATTN_OPTIONS_INIT",
-                        options->struct_size, sizeof *options);
-    ith_status status = check_enums(context, options);
+    *options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+    ith_status status =
+        given ? ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, given, options) : ITH_OK;
+    if (!status)
+        status = check_enums(context, options);
     return status ? status : check_numbers(context, options);
 }

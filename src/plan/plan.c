@@ -3,8 +3,10 @@
 #include "plan.h"
 
 #include "../base/clock.h"
+#include "../base/sized.h"
 #include "agree.h"
 #include "kernel_choice.h"
+#include "options.h"
 #include "settle.h"
 #include "tiles.h"
 
@@ -23,6 +25,7 @@ static ith_plan *lay_out(const ith_attn_setting *setting, ith_arena *arena, ith_
     plan->setting = *setting;
     plan->ops = ith_strategy_find(setting->strategy);
     plan->state.setting = &plan->setting;
+    plan->state.counters.struct_size = sizeof plan->state.counters;
     plan->ops->lay_out(&plan->setting, arena, &plan->state);
     return plan;
 }
@@ -79,33 +82,33 @@ static ith_status make_axes(ith_comm *comm, ith_plan *plan)
 /* Every choice, once the ranks know that each has understood its own arguments. */
 static ith_status settle(const ith_attn_options *options, const ith_group *group, ith_comm *comm, ith_attn_setting *s)
 {
+    const ith_attn_tiles tiles = ith_tiles_asked(options);
     ith_status status = ith_agree_on_request(comm, s, options);
     if (!status)
         status = ith_agree(s->context, comm, ith_settle_choices(options, group, s));
     if (!status && !s->kernel)
         status = ith_kernel_choose(comm, s);
-    return status ? status : ith_agree(s->context, comm, ith_tiles_resolve(&options->tiles, s));
+    return status ? status : ith_agree(s->context, comm, ith_tiles_resolve(&tiles, s));
 }
 
-ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
+ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
                            ith_comm *comm, ith_plan **out)
 {
-    const ith_attn_options defaults = ITH_ATTN_OPTIONS_INIT;
+    ith_attn_options options;
     if (out)
         *out = NULL;
     if (!context) {
         ith_comm_abort(comm, ITH_ERR_ARGUMENT);
-        return ITH_ERR_ARGUMENT;
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
     }
-    options = options ? options : &defaults;
     const ith_group group = {ith_comm_size(comm), ith_comm_rank(comm), comm && comm->ops->share};
     ith_attn_setting setting;
     ith_plan *plan = NULL;
-    ith_status status = out ? ith_settle_request(context, problem, options, &group, &setting)
+    ith_status status = out ? ith_settle_request(context, problem, given, &group, &options, &setting)
                             : ith_fail(context, ITH_ERR_ARGUMENT, "out is NULL");
     status = ith_agree(context, comm, status);
     if (!status)
-        status = settle(options, &group, comm, &setting);
+        status = settle(&options, &group, comm, &setting);
     if (!status)
         status = ith_agree(context, comm, allocate(&setting, &plan));
     if (!status)
@@ -134,14 +137,17 @@ void ith_plan_destroy(ith_plan **plan)
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
 
-ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
+ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *given)
 {
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
     if (!plan)
-        return ITH_ERR_ARGUMENT;
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
     ith_context *context = plan->setting.context;
     ith_comm *comm = plan->setting.comm;
     double start = ith_clock_seconds();
-    ith_status status = ith_attn_tensors_check(&plan->setting, tensors);
+    ith_status status = ITH_SIZED_READ(context, ith_attn_tensors, ITH_ATTN_TENSORS_INIT, given, &tensors);
+    if (!status)
+        status = ith_attn_tensors_check(&plan->setting, &tensors);
     if (status && ith_comm_size(comm) > 1) { /* the others are on their way and would wait for this rank */
         if (comm->context != context)
             ith_fail(comm->context, status, "%s", ith_context_error(context));
@@ -149,7 +155,7 @@ ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
     }
     if (status)
         return status;
-    status = ith_pass_on(context, comm, plan->ops->execute(&plan->state, tensors));
+    status = ith_pass_on(context, comm, plan->ops->execute(&plan->state, &tensors));
     plan->state.counters.executions += !status;
     plan->state.counters.seconds += ith_clock_seconds() - start;
     return status;

@@ -7,14 +7,14 @@
 
 #include <omp.h>
 
-ith_status ith_settle_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
-                              const ith_group *group, ith_attn_setting *setting)
+ith_status ith_settle_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
+                              const ith_group *group, ith_attn_options *options, ith_attn_setting *setting)
 {
-    ith_status status = ith_options_check(context, options);
+    ith_status status = ith_options_read(context, given, options);
     if (!status)
         status = ith_attn_setting_init(context, problem, group->ranks, group->rank, setting);
     if (!status)
-        setting->threads = omp_get_max_threads();
+        setting->threads = options->threads ? options->threads : omp_get_max_threads();
     return status;
 }
 
@@ -49,11 +49,12 @@ static ith_status choose_exchange(const ith_attn_options *options, const ith_gro
 /* Chunks of all batch entries are counted in an int. */
 static ith_status check_chunks(ith_attn_setting *s)
 {
-    if (!s->unfolded)
+    if (s->folded)
         return ITH_OK;
     if (s->problem.batch > INT32_MAX)
-        return ith_fail(s->context, ITH_ERR_ARGUMENT, "unfolded takes a batch of at most %d, and batch is %lld",
-                        INT32_MAX, (long long)s->problem.batch);
+        return ith_fail(s->context, ITH_ERR_ARGUMENT,
+                        "fold is off, which takes a batch of at most %d, and batch is %lld", INT32_MAX,
+                        (long long)s->problem.batch);
     s->chunks = (int)ith_min64(s->chunks, INT32_MAX / s->problem.batch);
     return ITH_OK;
 }
@@ -67,10 +68,10 @@ ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *
         return status;
     bool alone = s->strategy == ITH_STRATEGY_SINGLE;
     s->softmax = choose_softmax(options);
-    s->unsmoothed = options->unsmoothed && s->softmax == ITH_SOFTMAX_FIXED_M;
+    s->smoothed = options->smooth != ITH_CHOICE_OFF && s->softmax == ITH_SOFTMAX_FIXED_M;
     s->direction =
         !alone && s->ring > 1 && options->direction == ITH_DIRECTION_BIDIR ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
-    s->unfolded = !alone && s->ulysses > 1 && options->unfolded;
+    s->folded = alone || s->ulysses == 1 || options->fold != ITH_CHOICE_OFF;
     s->chunks = alone ? 1 : choose_chunks(options, s);
     status = check_chunks(s);
     if (status)

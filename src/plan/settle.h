@@ -11,9 +11,9 @@ typedef struct ith_group {
     bool shared_memory; /* ranks can look at one another's tensors */
 } ith_group;
 
-/* Checks the problem and the options by themselves. */
-ith_status ith_settle_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
-                              const ith_group *group, ith_attn_setting *setting);
+/* Copies the problem and the options, which may be NULL, and checks them by themselves. */
+ith_status ith_settle_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
+                              const ith_group *group, ith_attn_options *options, ith_attn_setting *setting);
 /* Strategy, mesh, softmax and all that concerns the exchange; a kernel that is named. */
 ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *group, ith_attn_setting *setting);
 

@@ -261,7 +261,7 @@ static ith_status worker_open(worker *w)
         return status;
     const ith_dit_text *text = p->text[w->half && p->guidance > 1 ? w->comm->rank / sequence_ranks : 0];
     double start = ith_clock_seconds();
-    status = ith_dit_run_create(w->context, p->dit, text, &p->shape, &p->job->options->attention, w->sequence, &w->run);
+    status = ith_dit_run_create(w->context, p->dit, text, &p->shape, p->job->options->attention, w->sequence, &w->run);
     if (status || w->comm->rank)
         return status;
     p->job->report->plan_seconds += ith_clock_seconds() - start;
@@ -387,11 +387,7 @@ static ith_status make_shares(ith_context *context, const ith_denoise_job *job, 
     ith_dit_shape shape = {1, job->size.frames, job->size.height, job->size.width, 0};
     int64_t width = job->size.channels * 4;
     const ith_sampling sampling = {
-        .solver = options->solver == ITH_GENERATE_EULER ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC,
-        .sigmas = options->grid == ITH_GENERATE_DIFFUSERS ? ITH_SIGMAS_DIFFUSERS : ITH_SIGMAS_OFFICIAL,
-        .steps = options->steps,
-        .shift = options->shift,
-    };
+        .solver = options->solver, .sigmas = options->sigmas, .steps = options->steps, .shift = options->shift};
     for (int rank = 0; rank < options->ranks; rank++) {
         rank_share *share = &shares[rank];
         ith_share(token_count(&shape), sequence_ranks, rank % sequence_ranks, &share->begin, &share->count);

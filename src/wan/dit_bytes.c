@@ -59,7 +59,7 @@ static ith_status plans_bytes(ith_context *context, const ith_dit_config *config
     ith_attn_problem self = ith_dit_self_problem(config, type, shape, share);
     ith_attn_problem cross = ith_dit_cross_problem(config, type, shape, ith_dit_text_keys(shape->longest_text));
     ith_attn_options own = ith_dit_cross_options(options);
-    ith_plan_info self_info = {0}, cross_info = {0};
+    ith_plan_info self_info = ITH_PLAN_INFO_INIT, cross_info = ITH_PLAN_INFO_INIT;
     ith_status status = ith_plan_predict(context, &self, options, ranks, rank, true, &self_info);
     if (!status)
         status = ith_plan_predict(context, &cross, &own, ranks, rank, true, &cross_info);

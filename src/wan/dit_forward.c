@@ -270,7 +270,7 @@ static ith_status attend_self(const pass *p)
 {
     ith_dit_run *run = p->run;
     const int64_t dim_bytes = p->dim * ith_dtype_bytes(run->type);
-    ith_attn_tensors t = {.q = run->qkv, .o = run->o};
+    ith_attn_tensors t = {.struct_size = sizeof(ith_attn_tensors), .q = run->qkv, .o = run->o};
     t.k = (const char *)run->qkv + dim_bytes;
     t.v = (const char *)run->qkv + 2 * dim_bytes;
     return attend(p, "self attention", run->self_plan, &t);
@@ -293,7 +293,8 @@ static const char *text_layer(const pass *p)
 static ith_status attend_text(const pass *p)
 {
     ith_dit_run *run = p->run;
-    ith_attn_tensors t = {.q = run->qkv, .o = run->o, .key_bias = run->padded_bias};
+    ith_attn_tensors t = {
+        .struct_size = sizeof(ith_attn_tensors), .q = run->qkv, .o = run->o, .key_bias = run->padded_bias};
     t.k = text_layer(p);
     t.v = (const char *)t.k + p->dim * ith_dtype_bytes(run->type);
     return attend(p, "cross attention", run->cross_plan, &t);

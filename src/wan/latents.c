@@ -15,7 +15,7 @@ int64_t ith_latent_count(const ith_latent_size *size)
 
 static ith_tensor tensor_of(const char *name, const ith_latent_size *size, const float *data)
 {
-    ith_tensor tensor = {.name = name, .dtype = ITH_F32, .dims = 4, .data = data};
+    ith_tensor tensor = {.struct_size = sizeof(ith_tensor), .name = name, .dtype = ITH_F32, .dims = 4, .data = data};
     tensor.shape[0] = size->channels, tensor.shape[1] = size->frames;
     tensor.shape[2] = size->height, tensor.shape[3] = size->width;
     tensor.bytes = ith_latent_count(size) * 4;
@@ -154,7 +154,8 @@ ith_status ith_dump_write(ith_context *context, const char *path, const ith_dump
     latents->shape[0] = dump->steps_done;
     latents->dims = 5;
     latents->bytes *= dump->steps_done;
-    *frames = (ith_tensor){.name = "frames", .dtype = ITH_U8, .dims = 4, .data = dump->frames};
+    *frames = (ith_tensor){
+        .struct_size = sizeof(ith_tensor), .name = "frames", .dtype = ITH_U8, .dims = 4, .data = dump->frames};
     frames->shape[0] = dump->frames_done, frames->shape[1] = dump->height;
     frames->shape[2] = dump->width, frames->shape[3] = 3;
     frames->bytes = dump->frames_done * dump->height * dump->width * 3;

@@ -127,6 +127,7 @@ static void choose_shift(ith_model *model, const official_model *official)
 static void fill_info(ith_model *model)
 {
     ith_model_info *info = &model->info;
+    info->struct_size = sizeof *info;
     const ith_dit_config *dit = &model->dit[0];
     info->layers = dit->layers, info->heads = dit->heads, info->head_dim = dit->head_dim;
     info->ffn_dim = dit->ffn_dim, info->text_dim = dit->text_dim, info->text_layers = model->text.layers;

@@ -8,6 +8,7 @@
 #include "../base/clock.h"
 #include "../base/context.h"
 #include "../base/observer.h"
+#include "../base/sized.h"
 #include "../base/trace.h"
 #include "denoise.h"
 #include "noise.h"
@@ -21,7 +22,8 @@
 typedef struct run {
     ith_pipeline *pipeline;
     ith_context *context;
-    ith_generate_options options;
+    ith_generate_options options; /* all of them, checked */
+    ith_attn_options attention;
     ith_generate_report *report;
     ith_number_types types;
     ith_latent_size size;
@@ -80,9 +82,11 @@ void ith_pipeline_close(ith_pipeline **pipeline)
     *pipeline = NULL;
 }
 
-const ith_model_info *ith_pipeline_info(const ith_pipeline *pipeline)
+ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info)
 {
-    return &pipeline->model->info;
+    if (!pipeline)
+        return ITH_ERR_ARGUMENT;
+    return ITH_SIZED_FILL(pipeline->context, ith_model_info, ITH_MODEL_INFO_INIT, info, &pipeline->model->info);
 }
 
 ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32_t *ids, int64_t *count)
@@ -310,16 +314,16 @@ static ith_status generate(run *r)
 ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_options *options,
                                  ith_generate_report *report)
 {
-    ith_generate_report unused;
-    run r = {.pipeline = pipeline, .context = pipeline->context, .report = report ? report : &unused};
-    memset(r.report, 0, sizeof *r.report);
-    if (options->struct_size != sizeof *options)
-        return ith_fail(r.context, ITH_ERR_ARGUMENT, "options.struct_size is %zu, this library's is %zu",
-                        options->struct_size, sizeof *options);
-    r.options = *options;
-    ith_status status = ith_pipeline_resolve(pipeline, &r.options);
+    if (!pipeline)
+        return ITH_ERR_ARGUMENT;
+    ith_generate_report done = ITH_GENERATE_REPORT_INIT;
+    run r = {.pipeline = pipeline, .context = pipeline->context, .report = &done};
+    ith_status status =
+        report ? ITH_SIZED_FILL(r.context, ith_generate_report, ITH_GENERATE_REPORT_INIT, report, &done) : ITH_OK;
     if (!status)
-        status = ith_pipeline_predict(pipeline, &r.options, &r.report->predicted_bytes);
+        status = ith_request_read(pipeline, options, &r.options, &r.attention);
+    if (!status)
+        status = ith_predict(pipeline, &r.options, &done.predicted_bytes);
     if (status)
         return status;
     r.types = ith_number_types_choose(r.context, r.options.precision);
@@ -339,7 +343,9 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_opti
     ith_free(r.context, r.text[1]);
     ith_free(r.context, r.rgb);
     ith_dump_free(r.context, &r.dump);
-    r.report->peak_bytes = ith_context_memory(r.context).peak_bytes;
+    done.peak_bytes = ith_context_peak_bytes(r.context);
+    if (report)
+        ITH_SIZED_FILL(r.context, ith_generate_report, ITH_GENERATE_REPORT_INIT, report, &done);
     ith_context_interrupt(r.context, false);
     return status;
 }

@@ -40,7 +40,7 @@ static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_optio
         for (int rank = 0; rank < ranks; rank++) {
             int64_t run = 0;
             ith_status status =
-                ith_dit_run_bytes(pipeline->context, config, types, &shape, &options->attention, ranks, rank, &run);
+                ith_dit_run_bytes(pipeline->context, config, types, &shape, options->attention, ranks, rank, &run);
             if (status)
                 return status;
             runs += groups * run;
@@ -49,14 +49,14 @@ static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_optio
         most = ith_max64(most, ith_dit_weight_bytes(config, types->products) + text + runs);
     }
     /* x and the solver's history; tokens in (batch) and velocities of both branches; what rank 0 gathers. */
-    ith_solver solver = options->solver == ITH_GENERATE_EULER ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
-    int64_t states = groups * (latent_bytes + ith_sampler_bytes(&model->scheduler, solver, ith_latent_count(size)));
+    int64_t states =
+        groups * (latent_bytes + ith_sampler_bytes(&model->scheduler, options->solver, ith_latent_count(size)));
     int64_t buffers = groups * (shape.batch + 2) * tokens * size->channels * 16 + latent_bytes;
     *bytes = most + states + buffers;
     return ITH_OK;
 }
 
-ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
+ith_status ith_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
 {
     const ith_model *model = pipeline->model;
     const ith_model_info *info = &model->info;
@@ -83,4 +83,16 @@ ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_optio
         status = denoise_bytes(pipeline, options, &types, &size, counts, &denoise);
     *bytes = kept + ith_max64(ith_max64(text, denoise), decode);
     return status;
+}
+
+ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
+{
+    if (!pipeline)
+        return ITH_ERR_ARGUMENT;
+    if (!bytes)
+        return ith_fail(pipeline->context, ITH_ERR_ARGUMENT, "bytes is NULL");
+    ith_generate_options resolved;
+    ith_attn_options attention;
+    ith_status status = ith_request_read(pipeline, options, &resolved, &attention);
+    return status ? status : ith_predict(pipeline, &resolved, bytes);
 }

@@ -3,6 +3,7 @@
 
 #include "../base/context.h"
 #include "../base/size.h"
+#include "../base/sized.h"
 #include "denoise.h"
 #include "precision.h"
 
@@ -35,9 +36,9 @@ static void put_defaults(const ith_model *model, ith_generate_options *options)
     if (isnan(options->boundary))
         options->boundary = info->boundary;
     if (!options->solver)
-        options->solver = model->scheduler.solver == ITH_SOLVER_EULER ? ITH_GENERATE_EULER : ITH_GENERATE_UNIPC;
-    if (!options->grid)
-        options->grid = ITH_GENERATE_OFFICIAL;
+        options->solver = model->scheduler.solver;
+    if (!options->sigmas)
+        options->sigmas = ITH_SIGMAS_OFFICIAL;
     if (!options->cfg)
         options->cfg = ITH_CFG_BATCH;
     if (!options->ranks)
@@ -123,11 +124,11 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
 {
     if (!options->prompt && !options->from_latents)
         return ith_fail(context, ITH_ERR_ARGUMENT, "a prompt is needed");
-    if (options->solver != ITH_GENERATE_UNIPC && options->solver != ITH_GENERATE_EULER)
+    if (options->solver != ITH_SOLVER_UNIPC && options->solver != ITH_SOLVER_EULER)
         return ith_fail(context, ITH_ERR_ARGUMENT, "solver is %d; 1 (UniPC) and 2 (Euler) are known", options->solver);
-    if (options->grid != ITH_GENERATE_OFFICIAL && options->grid != ITH_GENERATE_DIFFUSERS)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "grid is %d; 1 (official) and 2 (diffusers) are known",
-                        options->grid);
+    if (options->sigmas != ITH_SIGMAS_OFFICIAL && options->sigmas != ITH_SIGMAS_DIFFUSERS)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "sigmas is %d; 1 (official) and 2 (diffusers) are known",
+                        options->sigmas);
     if (options->cfg < ITH_CFG_BATCH || options->cfg > ITH_CFG_SEQUENTIAL)
         return ith_fail(context, ITH_ERR_ARGUMENT, "cfg is %d; 1 (batch), 2 (parallel) and 3 (sequential) are known",
                         options->cfg);
@@ -143,11 +144,20 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
     return ITH_OK;
 }
 
-ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options)
+ith_status ith_request_read(ith_pipeline *pipeline, const ith_generate_options *given, ith_generate_options *options,
+                            ith_attn_options *attention)
 {
     ith_context *context = pipeline->context;
+    *options = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
+    *attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+    ith_status status = ITH_SIZED_READ(context, ith_generate_options, ITH_GENERATE_OPTIONS_INIT, given, options);
+    if (!status && options->attention)
+        status = ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, options->attention, attention);
+    if (status)
+        return status;
+    options->attention = attention;
     put_defaults(pipeline->model, options);
-    ith_status status = check_words(context, options);
+    status = check_words(context, options);
     if (!status)
         status = check_numbers(context, pipeline->model, options);
     if (!status && !options->from_latents)
@@ -155,4 +165,17 @@ ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *op
     if (!status)
         options->precision = ith_precision_resolve(context, options->precision);
     return status;
+}
+
+ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options)
+{
+    if (!pipeline)
+        return ITH_ERR_ARGUMENT;
+    ith_generate_options resolved;
+    ith_attn_options attention;
+    ith_status status = ith_request_read(pipeline, options, &resolved, &attention);
+    if (status)
+        return status;
+    resolved.attention = options->attention;
+    return ITH_SIZED_FILL(pipeline->context, ith_generate_options, ITH_GENERATE_OPTIONS_INIT, options, &resolved);
 }

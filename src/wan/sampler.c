@@ -22,6 +22,7 @@
  * rounding shows in lambda); elements are f32. */
 #include "sampler.h"
 
+#include "../base/context.h"
 #include "../base/size.h"
 
 #include <math.h>

@@ -5,10 +5,6 @@
 
 #include "scheduler.h"
 
-/* Whose list of noise levels: of the code that was published with the models, or of diffusers with the checkpoint's own
- * scheduler. The solver may be the other one in both cases. */
-typedef enum ith_sigmas { ITH_SIGMAS_OFFICIAL = 1, ITH_SIGMAS_DIFFUSERS } ith_sigmas;
-
 /* What a run asks for. */
 typedef struct ith_sampling {
     ith_solver solver;

@@ -3,9 +3,7 @@
 #ifndef ITH_WAN_SCHEDULER_H
 #define ITH_WAN_SCHEDULER_H
 
-#include "../base/context.h"
-
-typedef enum ith_solver { ITH_SOLVER_UNIPC = 1, ITH_SOLVER_EULER } ith_solver;
+#include <ithaca/wan.h>
 
 #define ITH_SCHEDULER_MOST_ORDER 3
 #define ITH_SCHEDULER_MOST_UNCORRECTED 64

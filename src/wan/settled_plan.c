@@ -7,7 +7,7 @@ static const char *foreseen_kernel(ith_context *context, const ith_attn_problem 
     /* As one rank would meet it: mesh and strides may be those of several. */
     ith_attn_options alone = ITH_ATTN_OPTIONS_INIT;
     ith_attn_problem whole = *problem;
-    ith_plan_info info;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     alone.softmax = options->softmax;
     whole.q_row_stride = whole.k_row_stride = whole.v_row_stride = whole.o_row_stride = 0;
     whole.q_batch_stride = whole.k_batch_stride = whole.v_batch_stride = whole.o_batch_stride = 0;

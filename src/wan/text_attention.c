@@ -104,7 +104,8 @@ ith_status ith_text_attention_run(ith_text_attention *attention, const float *q,
         for (int64_t i = 0; i < count; i++)
             memcpy(bias + i * count, line + count - 1 - i, (size_t)count * sizeof *bias);
     }
-    const ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o, .mask = attention->bias};
+    const ith_attn_tensors tensors = {
+        .struct_size = sizeof(ith_attn_tensors), .q = q, .k = k, .v = v, .o = o, .mask = attention->bias};
     return ith_plan_execute(attention->plan, &tensors);
 }
 
@@ -113,7 +114,7 @@ ith_status ith_text_attention_bytes(ith_context *context, const ith_text_config 
     int64_t distances = 2 * count - 1;
     ith_attn_problem problem = problem_of(config, count);
     ith_attn_options options = options_of();
-    ith_plan_info info;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     ith_status status = ith_plan_predict(context, &problem, &options, 1, 0, true, &info);
     if (!status)
         *bytes = info.memory_bytes + distances * (int64_t)sizeof(int64_t) +

@@ -44,7 +44,8 @@ ith_status ith_vae_attention_run(ith_vae_work *work, ith_vae_attention_layer *la
     for (int64_t i = 0; i < layer->pixels; i++)
         work->rowops->channel_norm(normal + i * c, work->x + i * c, layer->norm, 1, c, false);
     ith_status status = ith_linear_run(work->context, layer->qkv, layer->pixels, normal, c, qkv, 3 * c);
-    const ith_attn_tensors tensors = {.q = qkv, .k = qkv + c, .v = qkv + 2 * c, .o = o};
+    const ith_attn_tensors tensors = {
+        .struct_size = sizeof(ith_attn_tensors), .q = qkv, .k = qkv + c, .v = qkv + 2 * c, .o = o};
     if (!status)
         status = ith_plan_execute(layer->plan, &tensors);
     if (!status)

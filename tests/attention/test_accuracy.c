@@ -21,10 +21,10 @@ static void fit_to_kernel(const draw_table *table, drawn_plan *plan, attention_c
     }
     ith_attn_tiles step = kernel->tiles(p->head_dim).step;
     if (plan->value[DRAW_TILES] == 1)
-        c->options.tiles.block_q = step.block_q;
+        c->options.block_q = step.block_q;
     if (plan->value[DRAW_TILES] == 2) {
-        c->options.tiles.block_kv_compute = step.block_kv_compute;
-        c->options.tiles.block_kv = 2 * step.block_kv;
+        c->options.block_kv_compute = step.block_kv_compute;
+        c->options.block_kv = 2 * step.block_kv;
     }
 }
 

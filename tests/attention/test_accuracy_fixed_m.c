@@ -95,7 +95,7 @@ static attention_case opposites(ith_dtype type, int64_t D, int64_t kv_len, const
     attention_case c = empty_case(type, D, kv_len, masked ? ITH_MASK_BOOL : ITH_MASK_NONE);
     float *q = numbers(c.problem.q_len, D), *k = numbers(kv_len, D), *v = numbers(kv_len, D);
     uint32_t seed = 11;
-    c.options.unsmoothed = !masked;
+    c.options.smooth = !masked ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
     for (int64_t i = 0; i < c.problem.q_len * HEADS; i++)
         q[i * D] = (float)(bounds[i % HEADS] / 2 / M_LOG2E * sqrt((double)D) / 4);
     for (int64_t i = 0; i < kv_len * HEADS * D; i++) {
@@ -128,10 +128,10 @@ static ith_status count_in_rank(ith_context *rank_context, ith_comm *comm, void 
     void *k = case_share(out->c, out->c->k, p->kv_len, width, kv_begin, kv_rows);
     void *v = case_share(out->c, out->c->v, p->kv_len, width, kv_begin, kv_rows);
     void *o = case_share(out->c, NULL, p->q_len, width, begin, rows);
-    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o};
+    ith_attn_tensors tensors = {.struct_size = sizeof(ith_attn_tensors), .q = q, .k = k, .v = v, .o = o};
     tensors.mask = p->mask == ITH_MASK_NONE ? NULL : out->c->mask;
     ith_plan *plan = NULL;
-    ith_plan_counters counters = {0};
+    ith_plan_counters counters = ITH_PLAN_COUNTERS_INIT;
     ith_status status = ith_plan_create(rank_context, p, &out->c->options, comm, &plan);
     if (!status)
         status = ith_plan_execute(plan, &tensors);

@@ -33,7 +33,7 @@ static float uniform(void) /* in (-1, 1) */
 
 typedef struct fixed_case {
     ith_attn_problem problem;
-    bool unsmoothed;
+    bool keeps_mean;     /* keys are not smoothed */
     void *q, *k, *v;     /* of the problem's type, [B, S, H, D] */
     float *qf, *kf, *vf; /* the same as f32 */
     int32_t kv_lengths[4];
@@ -191,11 +191,16 @@ static ith_status prepare_in_rank(ith_context *rank_context, ith_comm *comm, voi
     int rank = ith_comm_rank(comm);
     ith_attn_setting s;
     RANK_TRY(ith_attn_setting_init(rank_context, &c->problem, 1, 0, &s));
-    s.threads = c->threads, s.ring = c->ring, s.ulysses = 1, s.ring_index = rank, s.unsmoothed = c->unsmoothed;
+    s.threads = c->threads, s.ring = c->ring, s.ulysses = 1, s.ring_index = rank, s.smoothed = !c->keeps_mean;
     s.softmax = ITH_SOFTMAX_FIXED_M, s.comm = s.ring_comm = c->ring > 1 ? comm : NULL;
     if (c->problem.replicated_kv)
         s.ring = 1, s.ring_comm = NULL, s.ulysses = c->ring;
-    ith_attn_tensors tensors = {.q = c->q, .k = c->k, .v = c->v, .kv_lengths = c->kv_lengths, .key_bias = c->key_bias};
+    ith_attn_tensors tensors = {.struct_size = sizeof(ith_attn_tensors),
+                                .q = c->q,
+                                .k = c->k,
+                                .v = c->v,
+                                .kv_lengths = c->kv_lengths,
+                                .key_bias = c->key_bias};
     shard_parts parts;
     make_shard(c, &s, &tensors, rank, &parts);
     int64_t q_begin, q_rows; /* this rank's queries in one segment: their cut is not this code's business */
@@ -271,7 +276,7 @@ static truth truth_of(const fixed_case *c, int64_t problem)
     for (int64_t j = 0; j < c->problem.kv_len; j++)
         t.keys += key_counts(c, problem, j);
     for (int64_t j = 0; j < c->problem.kv_len; j++)
-        for (int64_t d = 0; d < D && !c->unsmoothed && key_counts(c, problem, j); d++)
+        for (int64_t d = 0; d < D && !c->keeps_mean && key_counts(c, problem, j); d++)
             t.mean[d] += (double)c->kf[key_at(c, problem, j) + d] / (double)t.keys;
     for (int64_t j = 0; j < c->problem.kv_len; j++)
         if (key_counts(c, problem, j)) {
@@ -282,7 +287,7 @@ static truth truth_of(const fixed_case *c, int64_t problem)
         }
     for (int64_t i = 0; i < c->problem.q_len; i++)
         t.largest_q = fmax(t.largest_q, norm(q_row(c, problem, i), NULL, D));
-    t.gate = (c->unsmoothed || c->problem.mask ? 2 : 1) * fabs(base2_scale(c)) * t.largest_q * t.bound;
+    t.gate = (c->keeps_mean || c->problem.mask ? 2 : 1) * fabs(base2_scale(c)) * t.largest_q * t.bound;
     return t;
 }
 
@@ -397,7 +402,7 @@ static fixed_case random_case(uint32_t seed)
     c.problem.q_len = 1 + draw(seed % 8 ? 40 : 1100);
     c.problem.kv_len = 1 + draw(seed % 8 ? 300 : 1800);
     c.problem.dtype = types[seed % 3];
-    c.unsmoothed = draw(4) == 0;
+    c.keeps_mean = draw(4) == 0;
     c.problem.mask = draw(4) == 0 ? ITH_MASK_BOOL : ITH_MASK_NONE; /* it is not looked at */
     case_alloc(&c);
     fill(&c, (data_kind)draw(DATA_KINDS));
@@ -495,7 +500,7 @@ static fixed_case edge_case(ith_dtype dtype, int64_t keys, float magnitude)
 
 static bool passes_at(fixed_case *c, double gate)
 {
-    double sides = c->unsmoothed || c->problem.mask ? 2 : 1;
+    double sides = c->keeps_mean || c->problem.mask ? 2 : 1;
     c->problem.scale = (float)(gate / sides / M_LOG2E);
     run(c, 1);
     return c->applies[0][0];
@@ -508,7 +513,7 @@ static void gate_stands_where_it_should(void **state)
         ith_dtype dtype;
         int64_t keys;
         float magnitude;
-        bool unsmoothed;
+        bool keeps_mean; /* keys are not smoothed */
         ith_mask mask;
         int most;
     } edges[] = {
@@ -528,7 +533,7 @@ static void gate_stands_where_it_should(void **state)
     };
     for (size_t i = 0; i < sizeof edges / sizeof *edges; i++) {
         fixed_case c = edge_case(edges[i].dtype, edges[i].keys, edges[i].magnitude);
-        c.unsmoothed = edges[i].unsmoothed, c.problem.mask = edges[i].mask;
+        c.keeps_mean = edges[i].keeps_mean, c.problem.mask = edges[i].mask;
         assert_true(passes_at(&c, edges[i].most - 0.02));
         assert_false(passes_at(&c, edges[i].most + 0.02));
         assert_false(passes_at(&c, 1e30));
@@ -691,7 +696,7 @@ static void nothing_at_all_goes_online(void **state)
         c.problem.batch = 2, c.problem.heads = 4, c.problem.head_dim = 3;
         c.problem.q_len = which == 0 ? 0 : 5;
         c.problem.kv_len = which == 1 ? 0 : 5;
-        c.unsmoothed = which == 2;
+        c.keeps_mean = which == 2;
         case_alloc(&c);
         fill(&c, DATA_RANDOM);
         assert_passing(&c, which == 1 ? 0x00 : 0xff);
@@ -708,7 +713,7 @@ static void what_is_not_finite_fails_its_heads_everywhere(void **state)
     for (int i = 0; i < 20; i++) {
         fixed_case c = mild_case(i % 2 ? ITH_F32 : ITH_BF16);
         c.problem.replicated_kv = i > 9;
-        c.unsmoothed = i % 3 == 0;
+        c.keeps_mean = i % 3 == 0;
         int64_t q = q_row(&c, 2, 20) - c.qf, key = key_at(&c, 5, 60); /* the key of problems 4 and 5 */
         float old_q = c.qf[q + 7], old_k = c.kf[key], old_v = c.vf[key + 19], value = wild[i % 5];
         c.qf[q + 7] = value;

@@ -1,4 +1,5 @@
 /* The fuzzer's probe on random bytes and on its corpus. ITHACA_PROBES sets how many. */
+#include "support/held.h"
 #include "support/probe_attention.h"
 
 #include <dirent.h>
@@ -14,7 +15,7 @@ static void probe(ith_context *context, const uint8_t *data, size_t size, const 
 {
     if (!probe_attention(context, data, size))
         fail_msg("%s: %s", what, ith_context_error(context));
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
 }
 
 static void random_bytes(void **state)

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "support/held.h"
 #include "support/plan_trial.h"
 
 /* ---- Choices --------------------------------------------------------------------------------------------------- */
@@ -104,8 +105,8 @@ SPOIL(endless_rows, p->q_row_stride = INT64_MAX / 2)
 SPOIL(unknown_mask, p->mask = (ith_mask)3)
 SPOIL(three_masks, p->mask_batch = 3)
 SPOIL(two_head_masks, p->mask_heads = 2)
-SPOIL(old_problem, p->struct_size = 8)
-SPOIL(old_options, o->struct_size = 8)
+SPOIL(old_problem, p->struct_size = 4)
+SPOIL(old_options, o->struct_size = 4)
 SPOIL(unknown_kernel, o->kernel = "abacus")
 SPOIL(large_head, p->head_dim = 1 << 20)
 
@@ -136,8 +137,8 @@ static void bad_problems_name_the_parameter(void **state)
         {unknown_mask, "mask is 3"},
         {three_masks, "mask_batch is 3, and must be 1 or batch, which is 2"},
         {two_head_masks, "mask_heads is 2, and must be 1 or heads, which is 3"},
-        {old_problem, "problem.struct_size"},
-        {old_options, "options.struct_size"},
+        {old_problem, "struct_size of the ith_attn_problem is 4"},
+        {old_options, "struct_size of the ith_attn_options is 4"},
         {unknown_kernel, "abacus"},
         {large_head, "head_dim"},
     };
@@ -157,7 +158,7 @@ static void bad_problems_name_the_parameter(void **state)
     ith_plan_destroy(&plan);
     ith_plan_destroy(NULL);
     assert_int_equal(ith_plan_execute(NULL, NULL), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 
@@ -175,14 +176,14 @@ SPOIL(other_mask_batch, p->mask_batch = 2)
 SPOIL(other_mask_heads, p->mask_heads = 3)
 SPOIL(other_direction, o->direction = ITH_DIRECTION_BIDIR)
 SPOIL(other_chunks, o->chunks = 2)
-SPOIL(other_folding, o->unfolded = true)
+SPOIL(other_folding, o->fold = ITH_CHOICE_OFF)
 SPOIL(other_softmax, o->softmax = ITH_SOFTMAX_FIXED_M)
-SPOIL(other_smoothing, o->unsmoothed = true)
+SPOIL(other_smoothing, o->smooth = ITH_CHOICE_OFF)
 SPOIL(other_exchange, o->exchange = ITH_EXCHANGE_COPY)
-SPOIL(other_block_q, o->tiles.block_q = 48)
-SPOIL(other_block_kv, o->tiles.block_kv = 1024)
-SPOIL(other_compute, o->tiles.block_kv_compute = 64)
-SPOIL(other_compute_in, o->tiles.block_kv_compute_in = 64)
+SPOIL(other_block_q, o->block_q = 48)
+SPOIL(other_block_kv, o->block_kv = 1024)
+SPOIL(other_compute, o->block_kv_compute = 64)
+SPOIL(other_compute_in, o->block_kv_compute_in = 64)
 SPOIL(other_copies, p->replicated_kv = true)
 SPOIL(other_strategy, o->strategy = ITH_STRATEGY_RING)
 SPOIL(other_ulysses, o->ulysses = 1)
@@ -214,9 +215,9 @@ static void ranks_that_disagree_are_told(void **state)
         {other_ring, "ring is"},
         {other_direction, "direction is bidir on rank"},
         {other_chunks, "chunks is 2 on rank"},
-        {other_folding, "unfolded is"},
+        {other_folding, "fold is"},
         {other_softmax, "softmax is fixed_m on rank"},
-        {other_smoothing, "unsmoothed is"},
+        {other_smoothing, "smooth is"},
         {other_exchange, "exchange is copy on rank"},
         {other_block_q, "block_q is 48"},
         {other_block_kv, "block_kv is 1024"},

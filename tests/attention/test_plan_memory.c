@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "support/held.h"
 #include "support/plan_trial.h"
 
 /* ---- Plans of every kind --------------------------------------------------------------------------------------- */
@@ -20,25 +21,25 @@ typedef struct plan_kind {
     ith_softmax softmax;
     ith_direction direction;
     int chunks;
-    bool unfolded;
+    ith_choice fold;
 } plan_kind;
 
 static const plan_kind kinds[] = {
-    {1, ITH_STRATEGY_SINGLE, ITH_EXCHANGE_AUTO, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, false},
-    {1, ITH_STRATEGY_SINGLE, ITH_EXCHANGE_AUTO, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_UNI, 1, false},
-    {3, ITH_STRATEGY_ULYSSES, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, false},
-    {3, ITH_STRATEGY_ULYSSES, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_UNI, 2, true},
-    {3, ITH_STRATEGY_ULYSSES, ITH_EXCHANGE_COPY, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, false},
-    {3, ITH_STRATEGY_ULYSSES, ITH_EXCHANGE_COPY, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 2, false},
-    {3, ITH_STRATEGY_ULYSSES, ITH_EXCHANGE_COPY, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_UNI, 4, true},
-    {3, ITH_STRATEGY_RING, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, false},
-    {3, ITH_STRATEGY_RING, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_BIDIR, 1, false},
-    {3, ITH_STRATEGY_RING, ITH_EXCHANGE_COPY, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, false},
-    {3, ITH_STRATEGY_RING, ITH_EXCHANGE_COPY, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_BIDIR, 1, false},
-    {4, ITH_STRATEGY_ULYSSES_RING, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, false},
-    {4, ITH_STRATEGY_ULYSSES_RING, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_BIDIR, 1, true},
-    {4, ITH_STRATEGY_ULYSSES_RING, ITH_EXCHANGE_COPY, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 3, false},
-    {4, ITH_STRATEGY_ULYSSES_RING, ITH_EXCHANGE_COPY, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_BIDIR, 2, true},
+    {1, ITH_STRATEGY_SINGLE, ITH_EXCHANGE_AUTO, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, ITH_CHOICE_AUTO},
+    {1, ITH_STRATEGY_SINGLE, ITH_EXCHANGE_AUTO, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_UNI, 1, ITH_CHOICE_AUTO},
+    {3, ITH_STRATEGY_ULYSSES, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, ITH_CHOICE_AUTO},
+    {3, ITH_STRATEGY_ULYSSES, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_UNI, 2, ITH_CHOICE_OFF},
+    {3, ITH_STRATEGY_ULYSSES, ITH_EXCHANGE_COPY, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, ITH_CHOICE_AUTO},
+    {3, ITH_STRATEGY_ULYSSES, ITH_EXCHANGE_COPY, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 2, ITH_CHOICE_AUTO},
+    {3, ITH_STRATEGY_ULYSSES, ITH_EXCHANGE_COPY, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_UNI, 4, ITH_CHOICE_OFF},
+    {3, ITH_STRATEGY_RING, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, ITH_CHOICE_AUTO},
+    {3, ITH_STRATEGY_RING, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_BIDIR, 1, ITH_CHOICE_AUTO},
+    {3, ITH_STRATEGY_RING, ITH_EXCHANGE_COPY, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, ITH_CHOICE_AUTO},
+    {3, ITH_STRATEGY_RING, ITH_EXCHANGE_COPY, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_BIDIR, 1, ITH_CHOICE_AUTO},
+    {4, ITH_STRATEGY_ULYSSES_RING, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 1, ITH_CHOICE_AUTO},
+    {4, ITH_STRATEGY_ULYSSES_RING, ITH_EXCHANGE_IN_PLACE, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_BIDIR, 1, ITH_CHOICE_OFF},
+    {4, ITH_STRATEGY_ULYSSES_RING, ITH_EXCHANGE_COPY, ITH_SOFTMAX_ONLINE, ITH_DIRECTION_UNI, 3, ITH_CHOICE_AUTO},
+    {4, ITH_STRATEGY_ULYSSES_RING, ITH_EXCHANGE_COPY, ITH_SOFTMAX_FIXED_M, ITH_DIRECTION_BIDIR, 2, ITH_CHOICE_OFF},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -50,7 +51,7 @@ static ith_attn_options options_of(const plan_kind *kind)
     o.softmax = kind->softmax;
     o.direction = kind->direction;
     o.chunks = kind->chunks;
-    o.unfolded = kind->unfolded;
+    o.fold = kind->fold;
     return o;
 }
 
@@ -82,9 +83,9 @@ static ith_status meter_execution(ith_context *context, ith_comm *comm, void *us
 {
     meter *m = user;
     float q[TRIAL_NUMBERS] = {0}, k[TRIAL_NUMBERS] = {0}, v[TRIAL_NUMBERS] = {0}, o[TRIAL_NUMBERS], lse[TRIAL_NUMBERS];
-    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o, .lse = lse};
+    ith_attn_tensors tensors = {.struct_size = sizeof(ith_attn_tensors), .q = q, .k = k, .v = v, .o = o, .lse = lse};
     ith_plan *plan = NULL;
-    ith_plan_counters counters;
+    ith_plan_counters counters = ITH_PLAN_COUNTERS_INIT;
     RANK_TRY(ith_plan_create(context, &m->trial.problem, &m->trial.options, comm, &plan));
     RANK_TRY(ith_comm_barrier(comm));
     long before = atomic_load(&m->allocator.calls);
@@ -177,7 +178,7 @@ static void refuse_each(const plan_kind *kind, const char *kernel, int rank)
     for (long refuse = 0, done = 0; !done; refuse++) {
         assert_true(refuse < 1000);
         picky_allocator self = {.rank = rank, .refuse = refuse, .trial = new_trial()};
-        self.table = (ith_allocator){picky_allocate, picky_release, &self};
+        self.table = (ith_allocator){sizeof(ith_allocator), picky_allocate, picky_release, &self};
         self.trial.options = options_of(kind);
         self.trial.options.kernel = kernel;
         ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
@@ -192,7 +193,7 @@ static void refuse_each(const plan_kind *kind, const char *kernel, int rank)
         for (int i = 0; i < kind->ranks; i++)
             assert_int_equal(self.trial.seen[i], self.refused ? ITH_ERR_MEMORY : ITH_OK);
         done = !self.refused;
-        assert_int_equal(ith_context_memory(context).current_bytes, 0);
+        assert_int_equal(memory_of(context).current_bytes, 0);
         ith_context_destroy(&context);
         assert_int_equal(atomic_load(&self.held), 0);
     }
@@ -222,9 +223,11 @@ static ith_status check_same(ith_context *context, const ith_plan_info *a, const
     RANK_CHECK(context, a->strategy == b->strategy && a->ranks == b->ranks);
     RANK_CHECK(context, a->ulysses == b->ulysses && a->ring == b->ring);
     RANK_CHECK(context, a->direction == b->direction && a->exchange == b->exchange);
-    RANK_CHECK(context, a->chunks == b->chunks && a->unfolded == b->unfolded);
-    RANK_CHECK(context, a->softmax == b->softmax && a->unsmoothed == b->unsmoothed);
-    RANK_CHECK(context, a->kernel == b->kernel && !memcmp(&a->tiles, &b->tiles, sizeof a->tiles));
+    RANK_CHECK(context, a->chunks == b->chunks && a->folded == b->folded);
+    RANK_CHECK(context, a->softmax == b->softmax && a->smoothed == b->smoothed);
+    RANK_CHECK(context, a->kernel == b->kernel && a->block_q == b->block_q && a->block_kv == b->block_kv);
+    RANK_CHECK(context, a->block_kv_compute == b->block_kv_compute);
+    RANK_CHECK(context, a->block_kv_compute_in == b->block_kv_compute_in);
     RANK_CHECK(context, a->threads == b->threads && a->sent_bytes == b->sent_bytes);
     RANK_CHECK(context, a->memory_bytes == b->memory_bytes);
     return ITH_OK;
@@ -234,16 +237,16 @@ static ith_status check_same(ith_context *context, const ith_plan_info *a, const
 static ith_status foresee(ith_context *context, ith_comm *comm, void *user)
 {
     const forecast *f = user;
-    ith_plan_info predicted, made;
+    ith_plan_info predicted = ITH_PLAN_INFO_INIT, made = ITH_PLAN_INFO_INIT;
     ith_plan *plan = NULL;
     int ranks = ith_comm_size(comm);
     RANK_TRY(ith_plan_predict(context, &f->problem, &f->options, ranks, ith_comm_rank(comm), true, &predicted));
     RANK_TRY(ith_comm_barrier(comm));
-    int64_t before = ith_context_memory(context).current_bytes, all[TRIAL_RANKS], sum = 0;
+    int64_t before = memory_of(context).current_bytes, all[TRIAL_RANKS], sum = 0;
     RANK_TRY(ith_comm_barrier(comm));
     RANK_TRY(ith_plan_create(context, &f->problem, &f->options, comm, &plan));
     RANK_TRY(ith_comm_barrier(comm));
-    int64_t held = ith_context_memory(context).current_bytes - before;
+    int64_t held = memory_of(context).current_bytes - before;
     RANK_TRY(ith_comm_allgather(comm, &predicted.memory_bytes, sizeof(int64_t), all));
     for (int i = 0; i < ranks; i++)
         sum += all[i];
@@ -294,7 +297,7 @@ static void chunks_save_memory(void **state)
     for (int i = 0; i < 2; i++) {
         ith_attn_problem p = ITH_ATTN_PROBLEM_INIT;
         ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
-        ith_plan_info info;
+        ith_plan_info info = ITH_PLAN_INFO_INIT;
         p.heads = 24, p.head_dim = 64, p.q_len = p.kv_len = 20000;
         o.strategy = ITH_STRATEGY_ULYSSES, o.exchange = ITH_EXCHANGE_COPY, o.chunks = i ? 12 : 1;
         assert_int_equal(ith_plan_predict(context, &p, &o, 2, 0, false, &info), ITH_OK);

@@ -28,11 +28,11 @@ SPOIL(high_exchange, o->exchange = (ith_exchange_mode)1000000)
 SPOIL(negative_ulysses, o->ulysses = -1)
 SPOIL(negative_ring, o->ring = INT32_MIN)
 SPOIL(negative_chunks, o->chunks = -1)
-SPOIL(negative_block_q, o->tiles.block_q = -1)
-SPOIL(negative_block_kv, o->tiles.block_kv = INT64_MIN)
-SPOIL(negative_compute, o->tiles.block_kv_compute = -64)
-SPOIL(negative_compute_in, o->tiles.block_kv_compute_in = -64)
-SPOIL(endless_unfolded, (p->batch = 1LL << 32, p->q_len = p->kv_len = 0, o->unfolded = true))
+SPOIL(negative_block_q, o->block_q = -1)
+SPOIL(negative_block_kv, o->block_kv = INT64_MIN)
+SPOIL(negative_compute, o->block_kv_compute = -64)
+SPOIL(negative_compute_in, o->block_kv_compute_in = -64)
+SPOIL(endless_entries, (p->batch = 1LL << 32, p->q_len = p->kv_len = 0, o->fold = ITH_CHOICE_OFF))
 SPOIL(small_options, o->struct_size = 0)
 SPOIL(large_options, o->struct_size++)
 
@@ -56,8 +56,8 @@ static void unknown_values_are_refused(void **state)
         {negative_block_kv, "block_kv is -9223372036854775808, and must be 0"},
         {negative_compute, "block_kv_compute is -64, and must be 0"},
         {negative_compute_in, "block_kv_compute_in is -64, and must be 0"},
-        {small_options, "options.struct_size is 0"},
-        {large_options, "use ITH_ATTN_OPTIONS_INIT"},
+        {small_options, "struct_size of the ith_attn_options is 0"},
+        {large_options, "set the struct to ITH_ATTN_OPTIONS_INIT"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect_refusals(rows[i].spoil, rows[i].word);
@@ -80,14 +80,14 @@ SPOIL(nothing, (void)0)
 SPOIL(ring_bidir, (o->strategy = ITH_STRATEGY_RING, o->direction = ITH_DIRECTION_BIDIR))
 SPOIL(ulysses_bidir, (o->strategy = ITH_STRATEGY_ULYSSES, o->direction = ITH_DIRECTION_BIDIR))
 SPOIL(many_chunks, (o->strategy = ITH_STRATEGY_ULYSSES, o->chunks = 100))
-SPOIL(unfolded_chunks, (o->strategy = ITH_STRATEGY_ULYSSES, o->chunks = 3, o->unfolded = true))
-SPOIL(ring_chunks, (o->strategy = ITH_STRATEGY_RING, o->chunks = 2, o->unfolded = true))
+SPOIL(chunks_of_entries, (o->strategy = ITH_STRATEGY_ULYSSES, o->chunks = 3, o->fold = ITH_CHOICE_OFF))
+SPOIL(ring_chunks, (o->strategy = ITH_STRATEGY_RING, o->chunks = 2, o->fold = ITH_CHOICE_OFF))
 SPOIL(most_chunks, o->chunks = INT32_MAX)
-SPOIL(fixed_m, (o->softmax = ITH_SOFTMAX_FIXED_M, o->unsmoothed = true))
-SPOIL(online_unsmoothed, o->unsmoothed = true)
+SPOIL(fixed_m, (o->softmax = ITH_SOFTMAX_FIXED_M, o->smooth = ITH_CHOICE_OFF))
+SPOIL(online_without_smoothing, o->smooth = ITH_CHOICE_OFF)
 SPOIL(copied, o->exchange = ITH_EXCHANGE_COPY)
 SPOIL(in_place, o->exchange = ITH_EXCHANGE_IN_PLACE)
-SPOIL(replicated, (p->replicated_kv = true, o->exchange = ITH_EXCHANGE_COPY, o->chunks = 2, o->unfolded = true))
+SPOIL(replicated, (p->replicated_kv = true, o->exchange = ITH_EXCHANGE_COPY, o->chunks = 2, o->fold = ITH_CHOICE_OFF))
 
 static void options_are_resolved(void **state)
 {
@@ -110,17 +110,17 @@ static void options_are_resolved(void **state)
     assert_int_equal(resolve(2, in_place).info.exchange, ITH_EXCHANGE_IN_PLACE);
     assert_int_equal(resolve(3, many_chunks).info.chunks, 2); /* 6 problems, 3 ranks */
     assert_int_equal(resolve(1, most_chunks).info.chunks, 1);
-    t = resolve(3, unfolded_chunks); /* 3 heads, 3 ranks: one chunk for each of two entries */
+    t = resolve(3, chunks_of_entries); /* 3 heads, 3 ranks: one chunk for each of two entries */
     assert_int_equal(t.info.chunks, 2);
-    assert_true(t.info.unfolded);
+    assert_false(t.info.folded);
     t = resolve(3, ring_chunks);
     assert_int_equal(t.info.chunks, 1);
-    assert_false(t.info.unfolded);
+    assert_true(t.info.folded);
     t = resolve(3, fixed_m);
     assert_int_equal(t.info.softmax, ITH_SOFTMAX_FIXED_M);
-    assert_true(t.info.unsmoothed);
-    assert_non_null(strstr(t.plan, "softmax fixed_m (unsmoothed)"));
-    assert_false(resolve(3, online_unsmoothed).info.unsmoothed);
+    assert_false(t.info.smoothed);
+    assert_non_null(strstr(t.plan, "softmax fixed_m (not smoothed)"));
+    assert_false(resolve(3, online_without_smoothing).info.smoothed);
     t = resolve(3, replicated);
     assert_int_equal(t.info.strategy, ITH_STRATEGY_SINGLE);
     assert_int_equal(t.info.exchange, ITH_EXCHANGE_AUTO);
@@ -128,8 +128,9 @@ static void options_are_resolved(void **state)
     assert_int_equal(t.info.sent_bytes, 0);
     assert_non_null(strstr(t.plan, "nothing exchanged"));
     t = new_trial();
-    t.spoil = endless_unfolded;
-    expect_refusal(&t, 2, ITH_ERR_ARGUMENT, "unfolded takes a batch of at most 2147483647, and batch is 4294967296");
+    t.spoil = endless_entries;
+    expect_refusal(&t, 2, ITH_ERR_ARGUMENT,
+                   "fold is off, which takes a batch of at most 2147483647, and batch is 4294967296");
 }
 
 static void printed_plans_name_every_choice(void **state)
@@ -140,17 +141,17 @@ static void printed_plans_name_every_choice(void **state)
     t.options.exchange = ITH_EXCHANGE_COPY;
     t.options.direction = ITH_DIRECTION_BIDIR;
     t.options.chunks = 2;
-    t.options.unfolded = true;
+    t.options.fold = ITH_CHOICE_OFF;
     t.options.softmax = ITH_SOFTMAX_FIXED_M;
     assert_int_equal(run_trial(&t, 4), ITH_OK);
     char expected[1024];
     snprintf(expected, sizeof expected,
-             "ulysses_ring over 4 ranks, ulysses 2 x ring 2, exchange copy in 2 chunks, batch unfolded, bidir\n"
+             "ulysses_ring over 4 ranks, ulysses 2 x ring 2, exchange copy in 2 chunks, batch not folded, bidir\n"
              "softmax fixed_m, kernel %s, tiles of %lld queries and %lld/%lld/%lld keys, 1 thread\n"
              "rank 0 sends %.3f MiB in one execution and holds %.3f MiB",
-             t.info.kernel, (long long)t.info.tiles.block_q, (long long)t.info.tiles.block_kv,
-             (long long)t.info.tiles.block_kv_compute, (long long)t.info.tiles.block_kv_compute_in,
-             (double)t.info.sent_bytes / 1048576.0, (double)t.info.memory_bytes / 1048576.0);
+             t.info.kernel, (long long)t.info.block_q, (long long)t.info.block_kv, (long long)t.info.block_kv_compute,
+             (long long)t.info.block_kv_compute_in, (double)t.info.sent_bytes / 1048576.0,
+             (double)t.info.memory_bytes / 1048576.0);
     assert_string_equal(t.plan, expected);
 }
 
@@ -160,7 +161,7 @@ static void memory_that_is_not_shared_is_copied(void **state)
     (void)state;
     ith_context *context = new_context();
     trial t = new_trial();
-    ith_plan_info info;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     assert_int_equal(ith_plan_predict(context, &t.problem, NULL, 3, 1, false, &info), ITH_OK);
     assert_int_equal(info.exchange, ITH_EXCHANGE_COPY);
     assert_int_equal(info.chunks, 2);
@@ -180,7 +181,7 @@ static void predictions_check_their_arguments(void **state)
     (void)state;
     ith_context *context = new_context();
     trial t = new_trial();
-    ith_plan_info info;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     ith_plan *plan = NULL;
     static const struct {
         int ranks, rank;
@@ -216,16 +217,17 @@ static ith_attn_tiles tiles_for(ith_context *context, const ith_attn_kernel *ker
 {
     ith_attn_problem p = ITH_ATTN_PROBLEM_INIT;
     ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
-    ith_plan_info info = {.kernel = NULL};
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     p.heads = 2, p.head_dim = 64, p.q_len = q_len, p.kv_len = kv_len;
     p.dtype = ITH_BF16;
     if (!kernel->supports(p.dtype, 64, ITH_SOFTMAX_ONLINE))
         p.dtype = kernel->supports(ITH_F32, 64, ITH_SOFTMAX_ONLINE) ? ITH_F32 : ITH_F16;
     o.kernel = kernel->name;
-    o.tiles = wanted;
+    o.block_q = wanted.block_q, o.block_kv = wanted.block_kv;
+    o.block_kv_compute = wanted.block_kv_compute, o.block_kv_compute_in = wanted.block_kv_compute_in;
     ith_status status = ith_plan_predict(context, &p, &o, 1, 0, true, &info);
     assert_true(status == ITH_OK || status == ITH_ERR_ARGUMENT);
-    return status ? (ith_attn_tiles){0} : info.tiles;
+    return (ith_attn_tiles){info.block_q, info.block_kv, info.block_kv_compute, info.block_kv_compute_in};
 }
 
 static void expect_tile(ith_context *context, const ith_attn_kernel *kernel, ith_attn_tiles wanted,
@@ -295,16 +297,16 @@ static void tiles_of_keys_are_those_of_the_whole(void **state)
     for (int64_t length = 1; length < 20000; length = length * 3 + 7) {
         ith_attn_problem p = ITH_ATTN_PROBLEM_INIT;
         ith_attn_options o = ITH_ATTN_OPTIONS_INIT;
-        ith_plan_info alone, info;
+        ith_plan_info alone = ITH_PLAN_INFO_INIT, info = ITH_PLAN_INFO_INIT;
         p.heads = 8, p.head_dim = 64, p.q_len = p.kv_len = length;
         assert_int_equal(ith_plan_predict(context, &p, &o, 1, 0, true, &alone), ITH_OK);
         for (int strategy = ITH_STRATEGY_ULYSSES; strategy <= ITH_STRATEGY_ULYSSES_RING; strategy++)
             for (int ranks = 2; ranks <= 6; ranks++) {
                 o.strategy = (ith_strategy)strategy;
                 assert_int_equal(ith_plan_predict(context, &p, &o, ranks, ranks - 1, ranks % 2, &info), ITH_OK);
-                assert_int_equal(info.tiles.block_kv, alone.tiles.block_kv);
-                assert_int_equal(info.tiles.block_kv_compute, alone.tiles.block_kv_compute);
-                assert_int_equal(info.tiles.block_kv_compute_in, alone.tiles.block_kv_compute_in);
+                assert_int_equal(info.block_kv, alone.block_kv);
+                assert_int_equal(info.block_kv_compute, alone.block_kv_compute);
+                assert_int_equal(info.block_kv_compute_in, alone.block_kv_compute_in);
             }
     }
     ith_context_destroy(&context);
@@ -322,7 +324,7 @@ static void named_kernels_are_taken_or_refused(void **state)
     const ith_attn_kernel *k;
     for (int i = 0; (k = ith_attn_kernel_at(i)); i++) {
         trial t = new_trial();
-        ith_plan_info info;
+        ith_plan_info info = ITH_PLAN_INFO_INIT;
         t.options.kernel = k->name;
         if (k->cpu & ~(uint32_t)ITH_CPU_BASELINE) {
             assert_int_equal(ith_plan_predict(plain, &t.problem, &t.options, 1, 0, true, &info), ITH_ERR_UNSUPPORTED);
@@ -361,7 +363,7 @@ static void kernels_are_measured_once(void **state)
     trial t = new_trial();
     t.problem.head_dim = 16;
     t.problem.heads = 1;
-    ith_plan_info info;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     const char *chosen = NULL;
     long calls[3];
     for (int i = 0; i < 3; i++) {
@@ -428,7 +430,7 @@ static ith_status differ(ith_context *parent, ith_comm *comm, void *user)
     options.cpu_mask = ith_comm_rank(comm) == t->odd_rank ? ITH_CPU_BASELINE : 0;
     ith_context *own = NULL;
     ith_plan *plan = NULL;
-    ith_plan_info info = {.kernel = ""};
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     RANK_CHECK(parent, !ith_context_create(&options, &own));
     ith_status status = ith_plan_create(own, &t->problem, &t->options, comm, &plan);
     if (!status)

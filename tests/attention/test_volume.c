@@ -35,8 +35,8 @@ static int64_t exchanged(const ith_plan *plan)
 static ith_status execute_and_count(ith_context *context, ith_plan *plan, const ith_attn_tensors *tensors,
                                     int64_t *sent)
 {
-    ith_plan_info info;
-    ith_plan_counters counters;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    ith_plan_counters counters = ITH_PLAN_COUNTERS_INIT;
     int64_t before = exchanged(plan);
     RANK_TRY(ith_plan_execute(plan, tensors));
     RANK_TRY(ith_plan_execute(plan, tensors));
@@ -62,7 +62,7 @@ static ith_status count_in_rank(ith_context *context, ith_comm *comm, void *user
     size_t size = (size_t)ith_dtype_bytes(p->dtype), row = (size_t)(p->batch * p->head_dim) * size;
     char *q = calloc((size_t)(q_rows * p->heads) + 1, row), *o = calloc((size_t)(q_rows * p->heads) + 1, row);
     char *k = calloc((size_t)(kv_rows * kv_heads) + 1, row), *v = calloc((size_t)(kv_rows * kv_heads) + 1, row);
-    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o};
+    ith_attn_tensors tensors = {.struct_size = sizeof(ith_attn_tensors), .q = q, .k = k, .v = v, .o = o};
     ith_plan *plan = NULL;
     ith_status status = ith_plan_create(context, p, &c->options, comm, &plan);
     if (!status)
@@ -163,7 +163,7 @@ static void check_census(volume_case *c, int ulysses, int ring)
     s.setting.ulysses = ulysses;
     s.setting.ring = ring;
     s.setting.chunks = c->options.chunks;
-    s.setting.unfolded = c->options.unfolded && ulysses > 1;
+    s.setting.folded = c->options.fold != ITH_CHOICE_OFF && ulysses > 1;
     for (int chunk = 0; chunk < ith_chunk_count(&s.setting); chunk++) {
         count_all_to_all(&s, chunk);
         if (c->options.exchange == ITH_EXCHANGE_COPY)
@@ -239,7 +239,7 @@ static void any_shares_meet_the_count(void **state)
         c.options.strategy = meshes[mesh].strategy;
         c.options.ulysses = meshes[mesh].ulysses;
         c.options.chunks = 1 + (int)random_number(&seed, 4);
-        c.options.unfolded = random_number(&seed, 2);
+        c.options.fold = random_number(&seed, 2) ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
         c.options.direction = random_number(&seed, 2) ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
         c.options.exchange = random_number(&seed, 2) ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_IN_PLACE;
         run_volume(&c, meshes[mesh].ulysses * meshes[mesh].ring);
@@ -252,7 +252,7 @@ static void nothing_is_sent_for_nothing(void **state)
 {
     (void)state;
     ith_context *context = NULL;
-    ith_plan_info info;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     ith_attn_problem p = ITH_ATTN_PROBLEM_INIT;
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     p.heads = 6, p.head_dim = 16, p.q_len = p.kv_len = 100;

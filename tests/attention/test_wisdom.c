@@ -2,6 +2,7 @@
 #include "kernels/kernel.h"
 #include "plan/wisdom.h"
 #include "support/failing.h"
+#include "support/held.h"
 #include "support/temporary.h"
 
 #include <setjmp.h>
@@ -138,7 +139,7 @@ static void what_is_saved_is_loaded(void **state)
     (void)state;
     ith_context *one = new_context(0), *two = new_context(0);
     trial t = new_trial();
-    ith_plan_info info;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     assert_int_equal(run_trial_in(one, &t, 2), ITH_OK);
     t.options.softmax = ITH_SOFTMAX_FIXED_M;
     assert_int_equal(run_trial_in(one, &t, 2), ITH_OK);
@@ -203,7 +204,7 @@ static void expect_hostile(ith_context *context, const char *text, size_t bytes,
     assert_int_equal(status, ITH_ERR_FORMAT);
     assert_non_null(strstr(ith_context_error(context), word));
     assert_int_equal(count_of(context), before);
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
 }
 
 static void hostile_lines_change_nothing(void **state)
@@ -336,7 +337,7 @@ static void every_allocation_may_fail(void **state)
         assert_true(loaded == ITH_OK || loaded == ITH_ERR_MEMORY);
         assert_true(saved == ITH_OK || saved == ITH_ERR_MEMORY);
         assert_int_equal(loaded == ITH_OK && saved == ITH_OK, passed);
-        assert_int_equal(ith_context_memory(context).current_bytes, 0);
+        assert_int_equal(memory_of(context).current_bytes, 0);
         ith_context_destroy(&context);
         assert_int_equal(atomic_load(&allocator.held), 0);
     }

@@ -5,6 +5,8 @@
 #include "base/dtype.h"
 #include "base/size.h"
 
+#include "support/held.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,13 +55,13 @@ static void memory_is_counted_over_clones(void **state)
     void *a = ith_alloc(parent, 10, 100, "a"), *b = ith_alloc_zero(clone, 5, 200, "b");
     assert_int_equal((uintptr_t)a % 64, 0);
     assert_int_equal(((char *)b)[999], 0);
-    ith_memory_use use = ith_context_memory(parent);
+    ith_memory_use use = memory_of(parent);
     assert_true(use.current_bytes >= 2000 && use.peak_bytes == use.current_bytes);
     ith_free(parent, a);
     ith_free(clone, b);
     ith_free(clone, NULL);
-    assert_int_equal(ith_context_memory(parent).current_bytes, 0);
-    assert_int_equal(ith_context_memory(clone).peak_bytes, use.peak_bytes);
+    assert_int_equal(memory_of(parent).current_bytes, 0);
+    assert_int_equal(memory_of(clone).peak_bytes, use.peak_bytes);
     assert_null(ith_alloc(parent, INT64_MAX / 2, 4, "the moon"));
     assert_non_null(strstr(ith_context_error(parent), "the moon"));
     assert_null(ith_alloc(parent, -1, 4, "less"));
@@ -81,7 +83,7 @@ static void release_nothing(void *user, void *pointer)
 static void an_allocator_may_refuse(void **state)
 {
     (void)state;
-    ith_allocator allocator = {refuse, release_nothing, NULL};
+    ith_allocator allocator = {sizeof allocator, refuse, release_nothing, NULL};
     ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
     options.allocator = &allocator;
     ith_context *context = (ith_context *)&options;

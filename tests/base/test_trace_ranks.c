@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/trace.h"
 #include "support/failing.h"
+#include "support/held.h"
 #include "support/temporary.h"
 #include "support/trace_file.h"
 
@@ -243,7 +244,7 @@ static void wisdom_is_one_for_the_family(void **state)
     assert_int_equal(t->visits, THREADS * EACH);
     assert_int_equal(t->twice, 2 * THREADS * EACH);
     ith_context_unlock_wisdom(root);
-    assert_int_equal(ith_context_memory(root).peak_bytes, 0);
+    assert_int_equal(memory_of(root).peak_bytes, 0);
     ith_context_destroy(&root);
     assert_int_equal(atomic_load(&allocator.held), 0);
 }
@@ -266,7 +267,7 @@ static void recording_allocates_nothing(void **state)
         }
         assert_int_equal(atomic_load(&allocator.calls), calls);
     }
-    assert_int_equal(ith_context_memory(context).peak_bytes, 0);
+    assert_int_equal(memory_of(context).peak_bytes, 0);
     ith_context_destroy(&context);
     assert_int_equal(atomic_load(&allocator.held), 0);
 }
@@ -335,7 +336,7 @@ static void a_failed_save_leaves_what_was_there(void **state)
         assert_int_equal(!strcmp(text, "old"), !passed);
         free(text);
         assert_int_equal(temporary_count(folder), 1);
-        assert_int_equal(ith_context_memory(context).current_bytes, 0);
+        assert_int_equal(memory_of(context).current_bytes, 0);
         ith_context_destroy(&context);
         assert_int_equal(atomic_load(&allocator.held), 0);
     }

@@ -1,5 +1,6 @@
 /* Operations of a communicator: what arrives is what was sent, whatever the sizes, layouts, order and group. */
 #include "comm/comm.h"
+#include "support/held.h"
 #include "support/in_rank.h"
 
 #include <setjmp.h>
@@ -21,7 +22,7 @@ static void run(int ranks, ith_rank_fn fn, void *user)
     if (status)
         print_error("%d ranks: %s\n", ranks, ith_context_error(context));
     assert_int_equal(status, ITH_OK);
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "comm/comm.h"
 #include "support/failing.h"
+#include "support/held.h"
 #include "support/in_rank.h"
 
 #include <math.h>
@@ -109,7 +110,7 @@ static void check_mishap(int ranks, int rank, int at, manner how)
         assert_int_equal(m.seen[r], status);
         assert_string_equal(m.sentences[r], ith_context_error(context));
     }
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 
@@ -238,7 +239,7 @@ static ith_status run_quietly(int ranks, ith_rank_fn fn, void *user)
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     ith_status status = ith_run_ranks(context, ranks, 0, fn, user);
     assert_int_equal(!status, !ith_context_error(context)[0]);
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
     return status;
 }
@@ -421,7 +422,7 @@ static void a_thread_may_not_start(void **state)
     assert_int_equal(status, ITH_ERR_MEMORY);
     assert_non_null(strstr(ith_context_error(context), "of 64 could not be started"));
     assert_false(ran);
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 

@@ -2,6 +2,7 @@
  * whatever happens to the others. */
 #include "base/clock.h"
 #include "comm/comm.h"
+#include "support/held.h"
 #include "support/in_rank.h"
 
 #include <setjmp.h>
@@ -38,7 +39,7 @@ static ith_status run(int ranks, ith_rank_fn fn, void *user)
     ith_status status = ith_run_ranks(context, ranks, ranks, fn, user);
     if (status == ITH_ERR_INTERNAL || (!user && status))
         print_error("%d ranks: %s\n", ranks, ith_context_error(context));
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
     return status;
 }

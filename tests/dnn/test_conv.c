@@ -3,6 +3,8 @@
 
 #include "support/operand_kinds.h"
 
+#include "support/held.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,7 +97,7 @@ static void test_against_float64(void **state)
             ith_conv_shape shape = {n[0], n[1], n[2], n[3], n[4], n[5], .adds = variant % 2 == 1};
             check_shape(context, shape, variant / 2);
         }
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 

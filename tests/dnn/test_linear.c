@@ -2,6 +2,7 @@
 #include "dnn/linear.h"
 
 #include "support/every_allocation.h"
+#include "support/held.h"
 #include "support/operand_kinds.h"
 
 #include <math.h>
@@ -94,7 +95,7 @@ static void test_against_float64(void **state)
         for (int variant = 0; variant < 4 * operand_kinds_here(context); variant++)
             check_shape(context, shapes[i][0], shapes[i][1], shapes[i][2], variant & 1 ? 5 : 0, variant & 2 ? 3 : 0,
                         i % 2, variant / 4);
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 
@@ -250,19 +251,19 @@ static void check_memory(int kind, int64_t rows)
     ith_context *context = new_context();
     float *w = random_numbers(IN * OUT), *x = random_numbers(rows * IN), *y = random_numbers(rows * OUT);
     ith_linear *linear = make(context, IN, OUT, w, ITH_F32, NULL, kind);
-    double held = (double)ith_context_memory(context).current_bytes;
+    double held = (double)memory_of(context).current_bytes;
     assert_true(fabs(held - (double)ith_linear_bytes(IN, OUT, operand_kinds[kind])) < 0.02 * held);
     double wide = IN * OUT * 4;
     assert_true(kind == OPERANDS_F32 ? held > wide : held < 0.52 * wide);
     ith_context *other = NULL; /* counts the run alone */
     assert_int_equal(ith_context_create(NULL, &other), ITH_OK);
     assert_int_equal(ith_linear_run(other, linear, rows, x, IN, y, OUT), ITH_OK);
-    double took = (double)ith_context_memory(other).peak_bytes;
+    double took = (double)memory_of(other).peak_bytes;
     double predicted = (double)ith_linear_run_bytes(IN, OUT, operand_kinds[kind], rows, THREADS);
     assert_true(predicted <= took && took <= 1.1 * predicted + 65536);
     ith_context_destroy(&other);
     ith_linear_destroy(context, &linear);
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
     free(w), free(x), free(y);
 }

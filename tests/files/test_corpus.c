@@ -1,5 +1,6 @@
 /* Replays the fuzzers' corpus: files whose names begin with "valid" are read, all others are refused. */
 #include "base/context.h"
+#include "support/held.h"
 #include "support/probe.h"
 #include "support/probe_json.h"
 
@@ -28,7 +29,7 @@ static void replay(const char *folder, ith_status (*probe)(ith_context *, const 
         bool valid = !strncmp(entry->d_name, "valid", strlen("valid"));
         if ((probe(context, path) == ITH_OK) != valid)
             fail_msg("%s: %s", path, valid ? ith_context_error(context) : "was read");
-        assert_int_equal(ith_context_memory(context).current_bytes, 0);
+        assert_int_equal(memory_of(context).current_bytes, 0);
         files++;
     }
     closedir(entries);

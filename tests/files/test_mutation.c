@@ -106,11 +106,35 @@ static size_t valid_file(unsigned char *out)
 {
     static const char data[64];
     const ith_tensor tensors[] = {
-        {.name = "a", .dtype = ITH_F32, .dims = 2, .shape = {2, 3}, .data = data, .bytes = 24},
-        {.name = "blocks.0.weight", .dtype = ITH_BF16, .dims = 1, .shape = {8}, .data = data, .bytes = 16},
-        {.name = "empty", .dtype = ITH_F16, .dims = 3, .shape = {2, 0, 4}, .data = data, .bytes = 0},
-        {.name = "scalar", .dtype = ITH_I64, .dims = 0, .data = data, .bytes = 8},
-        {.name = "bytes", .dtype = ITH_U8, .dims = 1, .shape = {5}, .data = data, .bytes = 5},
+        {.struct_size = sizeof(ith_tensor),
+         .name = "a",
+         .dtype = ITH_F32,
+         .dims = 2,
+         .shape = {2, 3},
+         .data = data,
+         .bytes = 24},
+        {.struct_size = sizeof(ith_tensor),
+         .name = "blocks.0.weight",
+         .dtype = ITH_BF16,
+         .dims = 1,
+         .shape = {8},
+         .data = data,
+         .bytes = 16},
+        {.struct_size = sizeof(ith_tensor),
+         .name = "empty",
+         .dtype = ITH_F16,
+         .dims = 3,
+         .shape = {2, 0, 4},
+         .data = data,
+         .bytes = 0},
+        {.struct_size = sizeof(ith_tensor), .name = "scalar", .dtype = ITH_I64, .dims = 0, .data = data, .bytes = 8},
+        {.struct_size = sizeof(ith_tensor),
+         .name = "bytes",
+         .dtype = ITH_U8,
+         .dims = 1,
+         .shape = {5},
+         .data = data,
+         .bytes = 5},
     };
     const char *keys[] = {"format", "prompt"}, *values[] = {"pt", "a circle"};
     char *folder = temporary_folder();
@@ -213,7 +237,8 @@ static void indexes_with_changed_bytes(void **state)
     char *folder = temporary_folder();
     for (int i = 0; i < 2; i++) {
         const char *name = i ? "b" : "a", *path = temporary_path(folder, i ? "b.safetensors" : "a.safetensors");
-        const ith_tensor tensor = {.name = name, .dtype = ITH_F32, .dims = 0, .data = &value, .bytes = 4};
+        const ith_tensor tensor = {
+            .struct_size = sizeof(ith_tensor), .name = name, .dtype = ITH_F32, .dims = 0, .data = &value, .bytes = 4};
         assert_int_equal(ith_tensor_file_write(context, path, &tensor, 1, NULL, NULL, 0), ITH_OK);
     }
     int64_t refused = 0;

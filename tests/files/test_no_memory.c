@@ -63,7 +63,13 @@ static ith_status write_over(ith_context *ctx, void *user)
 {
     (void)user;
     static const float values[] = {1, 2};
-    const ith_tensor tensor = {.name = "x", .dtype = ITH_F32, .dims = 1, .shape = {2}, .data = values, .bytes = 8};
+    const ith_tensor tensor = {.struct_size = sizeof(ith_tensor),
+                               .name = "x",
+                               .dtype = ITH_F32,
+                               .dims = 1,
+                               .shape = {2},
+                               .data = values,
+                               .bytes = 8};
     return ith_tensor_file_write(ctx, temporary_path(folder, "x.safetensors"), &tensor, 1, NULL, NULL, 0);
 }
 

@@ -3,6 +3,7 @@
 #include "base/dtype.h"
 #include "files/store.h"
 #include "support/folder_fixture.h"
+#include "support/held.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,13 @@ static void write_shard(const char *name, const char *tensors, float first)
     int count = 0;
     strcpy(text, tensors);
     for (char *word = strtok_r(text, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
-        list[count++] =
-            (ith_tensor){.name = word, .dtype = ITH_F32, .dims = 1, .shape = {2}, .data = values, .bytes = 8};
+        list[count++] = (ith_tensor){.struct_size = sizeof(ith_tensor),
+                                     .name = word,
+                                     .dtype = ITH_F32,
+                                     .dims = 1,
+                                     .shape = {2},
+                                     .data = values,
+                                     .bytes = 8};
     assert_int_equal(ith_tensor_file_write(context, temporary_path(folder, name), list, count, NULL, NULL, 0), ITH_OK);
 }
 
@@ -151,9 +157,21 @@ static void what_was_not_asked_for_is_refused(void **state)
     const int32_t ids[] = {1, 2};
     const float values[] = {1, 2};
     const ith_tensor list[] = {
-        {.name = "ids", .dtype = ITH_I32, .dims = 1, .shape = {2}, .data = ids, .bytes = 8},
-        {.name = "wide", .dtype = ITH_F64, .dims = 0, .data = values, .bytes = 8},
-        {.name = "w", .dtype = ITH_F32, .dims = 2, .shape = {1, 2}, .data = values, .bytes = 8},
+        {.struct_size = sizeof(ith_tensor),
+         .name = "ids",
+         .dtype = ITH_I32,
+         .dims = 1,
+         .shape = {2},
+         .data = ids,
+         .bytes = 8},
+        {.struct_size = sizeof(ith_tensor), .name = "wide", .dtype = ITH_F64, .dims = 0, .data = values, .bytes = 8},
+        {.struct_size = sizeof(ith_tensor),
+         .name = "w",
+         .dtype = ITH_F32,
+         .dims = 2,
+         .shape = {1, 2},
+         .data = values,
+         .bytes = 8},
     };
     const char *path = temporary_path(folder, "model.safetensors");
     assert_int_equal(ith_tensor_file_write(context, path, list, 3, NULL, NULL, 0), ITH_OK);
@@ -212,7 +230,7 @@ static void unaligned_data_is_taken(void **state)
     temporary_write(temporary_path(folder, "model.safetensors"), file, 8 + length + 13);
     ith_store *store = NULL;
     assert_int_equal(open_here(&store), ITH_OK);
-    int64_t before = ith_context_memory(context).current_bytes;
+    int64_t before = memory_of(context).current_bytes;
     for (int round = 0; round < 2; round++) {
         take(store, "w", 7);
         const ith_tensor *tensor = NULL, *again = NULL;
@@ -223,7 +241,7 @@ static void unaligned_data_is_taken(void **state)
         assert_memory_equal(tensor->data, halves, 4);
         if (round == 0)
             ith_store_release(store, tensor);
-        assert_true(round == 1 || ith_context_memory(context).current_bytes == before);
+        assert_true(round == 1 || memory_of(context).current_bytes == before);
     }
     ith_store_close(&store); /* with a tensor that was not released */
 }

@@ -16,7 +16,12 @@
 
 static ith_tensor tensor_of(const char *name, ith_dtype type, int dims, const int64_t *shape, const void *data)
 {
-    ith_tensor tensor = {.name = name, .dtype = type, .dims = dims, .data = data, .bytes = ith_dtype_bytes(type)};
+    ith_tensor tensor = {.struct_size = sizeof(ith_tensor),
+                         .name = name,
+                         .dtype = type,
+                         .dims = dims,
+                         .data = data,
+                         .bytes = ith_dtype_bytes(type)};
     for (int i = 0; i < dims; i++)
         tensor.bytes *= tensor.shape[i] = shape[i];
     return tensor;

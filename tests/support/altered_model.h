@@ -4,6 +4,7 @@
 #define ITH_TESTS_ALTERED_MODEL_H
 
 #include "base/context.h"
+#include "support/held.h"
 #include "support/temporary.h"
 
 #include <ithaca/wan.h>
@@ -145,7 +146,7 @@ static inline ith_status attempt(void)
         fail_msg("found only when generation had started: %s", ith_context_error(context));
     assert_int_equal(frames, status ? 0 : 1);
     ith_pipeline_close(&pipeline);
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     return status;
 }
 

@@ -346,7 +346,8 @@ static inline ith_status case_in_rank(ith_context *context, ith_comm *comm, void
     void *o = case_share(c, NULL, problem.q_len, width, begin, rows), *again = NULL;
     size_t o_bytes = (size_t)(problem.batch * rows * (width + c->gap)) * (size_t)ith_dtype_bytes(problem.dtype);
     float *lse = malloc((size_t)(problem.batch * problem.heads * rows + 1) * sizeof *lse);
-    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o, .lse = c->wants_lse ? lse : NULL};
+    ith_attn_tensors tensors = {
+        .struct_size = sizeof(ith_attn_tensors), .q = q, .k = k, .v = v, .o = o, .lse = c->wants_lse ? lse : NULL};
     tensors.key_bias = problem.has_key_bias ? c->key_bias : NULL;
     tensors.kv_lengths = problem.has_kv_lengths ? c->kv_lengths : NULL;
     tensors.mask = problem.mask != ITH_MASK_NONE ? c->mask : NULL;

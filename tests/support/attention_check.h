@@ -4,6 +4,7 @@
 
 #include "support/attention_case.h"
 #include "support/golden.h"
+#include "support/held.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@ static inline void check_run(ith_context *context, attention_case *c, int ranks)
     if (status)
         print_error("%d ranks: %s\n", ranks, ith_context_error(context));
     assert_int_equal(status, ITH_OK);
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
 }
 
 static inline void check_describe(const attention_case *c, uint32_t seed, double error)

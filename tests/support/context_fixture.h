@@ -2,6 +2,8 @@
 #ifndef ITH_TESTS_CONTEXT_FIXTURE_H
 #define ITH_TESTS_CONTEXT_FIXTURE_H
 
+#include "support/held.h"
+
 #include <ithaca/ithaca.h>
 
 #include <setjmp.h>
@@ -22,7 +24,7 @@ static inline int context_set_up(void **state)
 static inline int context_tear_down(void **state)
 {
     (void)state;
-    int64_t left = ith_context_memory(context).current_bytes;
+    int64_t left = memory_of(context).current_bytes;
     ith_context_destroy(&context);
     return left != 0;
 }

@@ -3,6 +3,7 @@
 #define ITH_TESTS_EVERY_ALLOCATION_H
 
 #include "support/failing.h"
+#include "support/held.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +28,7 @@ static inline long refuse_every_allocation(allocating_fn fn, void *user, long st
         bool refused = atomic_load(&allocator.calls) > refuse;
         assert_true(status == ITH_OK || (refused && status == ITH_ERR_MEMORY));
         assert_true(!status || strstr(ith_context_error(ctx), "memory"));
-        assert_int_equal(ith_context_memory(ctx).current_bytes, 0);
+        assert_int_equal(memory_of(ctx).current_bytes, 0);
         ith_context_destroy(&ctx);
         assert_int_equal(atomic_load(&allocator.held), 0);
         if (!refused)

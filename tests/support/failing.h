@@ -37,7 +37,7 @@ static inline ith_context *failing_context(failing_allocator *self, long refuse)
     atomic_store(&self->calls, 0);
     atomic_store(&self->held, 0);
     self->refuse = refuse;
-    self->table = (ith_allocator){failing_allocate, failing_release, self};
+    self->table = (ith_allocator){sizeof(ith_allocator), failing_allocate, failing_release, self};
     ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
     options.allocator = &self->table;
     ith_context *ctx = NULL;

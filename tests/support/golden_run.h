@@ -46,9 +46,9 @@ static inline void golden_run_open(ith_context *ctx, const char *path, golden_ru
     golden_text(run->file, "prompt", run->prompt, sizeof run->prompt);
     golden_text(run->file, "negative", run->negative, sizeof run->negative);
     golden_text(run->file, "solver", word, sizeof word);
-    options.solver = strcmp(word, "euler") ? ITH_GENERATE_UNIPC : ITH_GENERATE_EULER;
+    options.solver = strcmp(word, "euler") ? ITH_SOLVER_UNIPC : ITH_SOLVER_EULER;
     golden_text(run->file, "grid", word, sizeof word);
-    options.grid = strcmp(word, "official") ? ITH_GENERATE_DIFFUSERS : ITH_GENERATE_OFFICIAL;
+    options.sigmas = strcmp(word, "official") ? ITH_SIGMAS_DIFFUSERS : ITH_SIGMAS_OFFICIAL;
     options.steps = (int64_t)golden_number(run->file, "steps");
     options.frames = (int64_t)golden_number(run->file, "frames");
     options.height = (int64_t)golden_number(run->file, "height");

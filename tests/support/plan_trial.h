@@ -2,6 +2,7 @@
 #ifndef ITH_TESTS_PLAN_TRIAL_H
 #define ITH_TESTS_PLAN_TRIAL_H
 
+#include "support/held.h"
 #include "support/in_rank.h"
 
 #include <stdio.h>
@@ -47,10 +48,12 @@ static inline ith_status trial_in_rank(ith_context *context, ith_comm *comm, voi
     float q[TRIAL_NUMBERS], k[TRIAL_NUMBERS], v[TRIAL_NUMBERS], o[TRIAL_NUMBERS];
     for (int i = 0; i < TRIAL_NUMBERS; i++)
         q[i] = k[i] = v[i] = 1, o[i] = untouched;
-    ith_attn_tensors tensors = {.q = q, .k = k, .v = v, .o = o};
+    ith_attn_tensors tensors = {.struct_size = sizeof(ith_attn_tensors), .q = q, .k = k, .v = v, .o = o};
     if (odd && t->spoil)
         t->spoil(&problem, &options);
     ith_plan *plan = NULL;
+    if (rank == 0)
+        t->info = (ith_plan_info)ITH_PLAN_INFO_INIT;
     ith_status status = ith_plan_create(context, &problem, &options, comm, &plan);
     RANK_CHECK(context, !status == (plan != NULL));
     if (plan && rank == 0) {
@@ -77,7 +80,7 @@ static inline ith_status run_trial_in(ith_context *context, trial *t, int ranks)
         if (status)
             assert_string_equal(t->sentences[rank], ith_context_error(context));
     }
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     return status;
 }
 

@@ -47,15 +47,16 @@ static inline void probe_options(probe_bytes *b, ith_attn_options *o)
     o->ring = probe_choice(b, 4);
     o->direction = (ith_direction)probe_choice(b, 3);
     o->chunks = probe_choice(b, 5);
-    o->unfolded = probe_byte(b) % 2;
+    o->fold = (ith_choice)(probe_byte(b) % 3);
     o->softmax = (ith_softmax)probe_choice(b, 3);
-    o->unsmoothed = probe_byte(b) % 2;
+    o->smooth = (ith_choice)(probe_byte(b) % 3);
     o->exchange = (ith_exchange_mode)probe_choice(b, 3);
     o->kernel = kernels[probe_byte(b) % 7];
     bool tiles = probe_byte(b) % 8 == 0;
-    o->tiles = (ith_attn_tiles){0};
-    if (tiles)
-        o->tiles = (ith_attn_tiles){probe_size(b, 64), probe_size(b, 200), probe_size(b, 130), probe_size(b, 64)};
+    if (!tiles)
+        return;
+    o->block_q = probe_size(b, 64), o->block_kv = probe_size(b, 200);
+    o->block_kv_compute = probe_size(b, 130), o->block_kv_compute_in = probe_size(b, 64);
 }
 
 static inline void probe_problem(probe_bytes *b, ith_attn_problem *p)
@@ -108,7 +109,7 @@ static inline bool probe_attention(ith_context *context, const uint8_t *data, si
     probe_options(&bytes, &c.options);
     probe_problem(&bytes, &c.problem);
     c.kind = (case_kind)(probe_byte(&bytes) % CASE_KINDS);
-    ith_plan_info info;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     ith_status legal = ith_plan_predict(context, &c.problem, &c.options, ranks, 0, true, &info);
     if (legal || !probe_is_small(&c.problem)) {
         bool said = !legal || ith_context_error(context)[0];

@@ -144,9 +144,9 @@ static inline ith_attn_options draw_options(const draw_table *table, const drawn
                                   : ITH_STRATEGY_ULYSSES_RING;
     o.direction = plan->value[DRAW_DIRECTION] ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
     o.chunks = 1 + plan->value[DRAW_CHUNKS];
-    o.unfolded = plan->value[DRAW_FOLD];
+    o.fold = plan->value[DRAW_FOLD] ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
     o.softmax = plan->value[DRAW_SOFTMAX] ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;
-    o.unsmoothed = plan->value[DRAW_SMOOTHING];
+    o.smooth = plan->value[DRAW_SMOOTHING] ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
     o.exchange = *ranks == 1                  ? ITH_EXCHANGE_AUTO
                  : plan->value[DRAW_EXCHANGE] ? ITH_EXCHANGE_IN_PLACE
                                               : ITH_EXCHANGE_COPY;

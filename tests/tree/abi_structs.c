@@ -1,9 +1,17 @@
 /* The layout of libithaca's public structs, a line each: what a program that was built before relies on. */
 #include <ithaca/ithaca.h>
 
+#include <assert.h>
 #include <stdio.h>
 
-#define SHOW(type, last) printf("%s %zu bytes, %s at %zu\n", #type, sizeof(type), #last, offsetof(type, last))
+/* The last field ends the struct, so that a field which is added later does not lie in what is padding today: nobody
+ * sets padding. */
+#define SHOW(type, last)                                                                                               \
+    do {                                                                                                               \
+        static_assert(offsetof(type, struct_size) == 0, #type " begins with its size");                                \
+        static_assert(offsetof(type, last) + sizeof((type *)0)->last == sizeof(type), #type " ends in padding");       \
+        printf("%s %zu bytes, %s at %zu\n", #type, sizeof(type), #last, offsetof(type, last));                         \
+    } while (0)
 
 int main(void)
 {
@@ -11,8 +19,7 @@ int main(void)
     SHOW(ith_context_options, cpu_mask);
     SHOW(ith_memory_use, peak_bytes);
     SHOW(ith_attn_problem, o_batch_stride);
-    SHOW(ith_attn_tiles, block_kv_compute_in);
-    SHOW(ith_attn_options, tiles);
+    SHOW(ith_attn_options, block_kv_compute_in);
     SHOW(ith_attn_tensors, mask);
     SHOW(ith_plan_info, memory_bytes);
     SHOW(ith_plan_counters, waiting_seconds);

@@ -30,7 +30,26 @@ for example in "$root"/examples/*.c; do
     cc -D_GNU_SOURCE "$example" $flags -lpthread -lm -o "$work/$name"
     "$work/$name" >"$work/$name.out" || { cat "$work/$name.out"; exit 1; }
 done
-c++ -std=c++17 -fsyntax-only -x c++ "$work/usr/include/ithaca/ithaca.h"
+
+echo "the initialisers, in C and C++"
+headers=$(ls "$work/usr/include/ithaca")
+{
+    for header in $headers; do
+        echo "#include <ithaca/$header>"
+    done
+    echo 'int main() {'
+    cat $(printf "$work/usr/include/ithaca/%s " $headers) | sed -n 's/^#define \(ITH_[A-Z0-9_]*\)_INIT .*/\1/p' | while read -r name; do
+        type=$(echo "$name" | tr A-Z a-z)
+        echo "    static $type ${type}_static = ${name}_INIT; $type ${type}_local = ${name}_INIT;"
+        echo "    (void)${type}_static; if (${type}_local.struct_size != sizeof($type)) return 1;"
+    done
+    echo '    return 0; }'
+} >"$work/init.c"
+test "$(grep -c static "$work/init.c")" -ge 8
+cc -std=c11 -pedantic-errors -Wall -Wextra -Werror $(pkg-config --cflags ithaca) -x c "$work/init.c" -o "$work/init"
+"$work/init"
+c++ -std=c++17 -pedantic-errors -Wall -Wextra -Werror $(pkg-config --cflags ithaca) -x c++ "$work/init.c" -o "$work/init"
+"$work/init"
 
 echo "through CMake"
 mkdir "$work/project"

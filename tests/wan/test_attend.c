@@ -34,7 +34,8 @@ static ith_status attend(ith_context *context, ith_comm *comm, void *user)
     int64_t q_begin, kv_begin, count;
     ith_share(p->q_len, j->ranks, ith_comm_rank(comm), &q_begin, &count);
     ith_share(p->kv_len, j->ranks, ith_comm_rank(comm), &kv_begin, &count);
-    ith_attn_tensors t = {.q = (const uint16_t *)j->q->data + q_begin * p->q_row_stride,
+    ith_attn_tensors t = {.struct_size = sizeof(ith_attn_tensors),
+                          .q = (const uint16_t *)j->q->data + q_begin * p->q_row_stride,
                           .k = (const uint16_t *)j->k->data + kv_begin * p->k_row_stride,
                           .v = (const uint16_t *)j->v->data + kv_begin * p->v_row_stride,
                           .o = j->o + q_begin * p->o_row_stride,
@@ -109,8 +110,13 @@ static void assert_golden(ith_context *context, const job *j, const char *path)
     const ith_attn_problem *p = &j->problem;
     const ith_tensor *o = ith_tensor_file_find(j->file, "o"), *lse = ith_tensor_file_find(j->file, "lse");
     int64_t elements = ith_tensor_elements(o);
-    ith_tensor mine = {
-        .name = "o", .dtype = ITH_BF16, .dims = 1, .shape = {elements}, .data = j->o, .bytes = 2 * elements};
+    ith_tensor mine = {.struct_size = sizeof(ith_tensor),
+                       .name = "o",
+                       .dtype = ITH_BF16,
+                       .dims = 1,
+                       .shape = {elements},
+                       .data = j->o,
+                       .bytes = 2 * elements};
     float *values = malloc((size_t)elements * sizeof *values);
     assert_int_equal(ith_tensor_to_f32(context, &mine, values), ITH_OK);
     double error = relative_l2(values, o->data, elements);

@@ -3,6 +3,7 @@
 #include "support/context_fixture.h"
 #include "support/every_allocation.h"
 #include "support/golden.h"
+#include "support/held.h"
 #include "support/number_kinds.h"
 #include "support/temporary.h"
 #include "wan/dit.h"
@@ -416,40 +417,40 @@ static void memory_is_as_predicted(void **state)
         ith_context *outer = context; /* one of our own: its peak is that of this run */
         check(outer, ith_context_create(NULL, &context));
         call c;
-        int64_t before = ith_context_memory(context).current_bytes;
+        int64_t before = memory_of(context).current_bytes;
         open_shapes(&c, false, kind);
         const ith_dit_config *config = ith_dit_config_of(c.dit);
         const ith_number_types types = number_kind(kind);
         ith_dit_text_free(context, &c.text);
         ith_tensor_file_close(&c.file);
-        double weights = (double)(ith_context_memory(context).current_bytes - before);
+        double weights = (double)(memory_of(context).current_bytes - before);
         double predicted = (double)ith_dit_weight_bytes(config, types.products);
         print_message("weights: %.0f, predicted %.0f\n", weights, predicted);
         assert_true(fabs(predicted / weights - 1) <= 0.03);
         float *rows = calloc((size_t)(300 * config->text_dim), sizeof *rows);
         const float *both[2] = {rows, rows};
         const int64_t counts[2] = {300, 2};
-        before = ith_context_memory(context).current_bytes;
+        before = memory_of(context).current_bytes;
         check(context, ith_dit_text_create(context, c.dit, 2, both, counts, &c.text));
-        double text = (double)(ith_context_memory(context).current_bytes - before);
+        double text = (double)(memory_of(context).current_bytes - before);
         assert_true(fabs((double)ith_dit_text_bytes(config, types.attention, 2, 300) / text - 1) <= 0.03);
         ith_dit_shape shape = {2, 5, 32, 32, 300};
         ith_dit_run *run = NULL;
-        before = ith_context_memory(context).current_bytes;
+        before = memory_of(context).current_bytes;
         check(context, ith_dit_run_create(context, c.dit, c.text, &shape, NULL, NULL, &run));
-        double held = (double)(ith_context_memory(context).current_bytes - before);
+        double held = (double)(memory_of(context).current_bytes - before);
         int64_t run_bytes = 0;
         check(context, ith_dit_run_bytes(context, config, &types, &shape, NULL, 1, 0, &run_bytes));
         const float t[2] = {3, 3};
         float *tokens = calloc((size_t)(2 * 5 * 16 * 16 * 64), sizeof *tokens), *out = malloc(655360);
         check(context, ith_dit_forward(context, run, tokens, t, out));
-        double peak = (double)ith_context_memory(context).peak_bytes - weights - text;
+        double peak = (double)memory_of(context).peak_bytes - weights - text;
         print_message("run: %.0f held, %.0f at its peak, predicted %.0f\n", held, peak, (double)run_bytes);
         assert_true((double)run_bytes >= 0.97 * peak && (double)run_bytes <= 1.1 * peak);
         ith_dit_run_free(context, &run);
         free(rows), free(tokens), free(out);
         close_call(&c);
-        assert_int_equal(ith_context_memory(context).current_bytes, 0);
+        assert_int_equal(memory_of(context).current_bytes, 0);
         ith_context_destroy(&context);
         context = outer;
     }

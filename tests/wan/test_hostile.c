@@ -1,6 +1,7 @@
 /* Checkpoints with one thing wrong: each is refused when the folder is opened, by a sentence that names the file and
  * the tensor or key. */
 #include "support/altered_model.h"
+#include "support/held.h"
 
 static void the_whole_model_is_taken(void **state)
 {
@@ -303,7 +304,7 @@ static void configurations_with_changed_bytes(void **state)
             if (ith_pipeline_open(context, folder, &pipeline))
                 assert_non_null(strstr(ith_context_error(context), folder));
             ith_pipeline_close(&pipeline);
-            assert_int_equal(ith_context_memory(context).current_bytes, 0);
+            assert_int_equal(memory_of(context).current_bytes, 0);
             whole[at] = kept;
         }
         link_part(files[i]);

@@ -1,6 +1,7 @@
 /* Runs that are stopped: at any moment, from outside, within a second; and what the caller is told meanwhile. */
 #include "base/clock.h"
 #include "base/context.h"
+#include "support/held.h"
 #include "support/pipeline_fixture.h"
 
 #include <math.h>
@@ -96,7 +97,7 @@ static void any_moment_will_do(void **state)
 {
     (void)state;
     uint32_t random = 12345;
-    int64_t before_bytes = ith_context_memory(context).current_bytes;
+    int64_t before_bytes = memory_of(context).current_bytes;
     for (int i = 0; i < 12; i++) {
         ith_generate_options options = large_options(1 + i % 3);
         random = random * 1664525 + 1013904223;
@@ -104,7 +105,7 @@ static void any_moment_will_do(void **state)
         c.delay = 0.1 * (double)(random >> 4 & 0xff) / 0xff;
         assert_true(cancel_run(&options, &c) <= most_seconds());
     }
-    assert_int_equal(ith_context_memory(context).current_bytes, before_bytes);
+    assert_int_equal(memory_of(context).current_bytes, before_bytes);
 }
 
 static void a_pipeline_works_after_it_was_cancelled(void **state)

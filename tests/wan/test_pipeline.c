@@ -1,6 +1,7 @@
 /* Whole runs against the golden ones: latents after every step, frames, bits from run to run, memory. */
 #include "support/golden.h"
 #include "support/golden_run.h"
+#include "support/held.h"
 #include "support/pipeline_fixture.h"
 
 static const float *floats(const ith_tensor_file *file, const char *name)
@@ -158,7 +159,7 @@ static void memory_is_predicted(void **state)
     options.precision = ITH_PRECISION_F32;
     ith_context *own = NULL;
     ith_pipeline *fresh = NULL;
-    ith_generate_report report;
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
     ith_context_create(NULL, &own);
     assert_int_equal(ith_pipeline_open(own, MODEL, &fresh), ITH_OK);
     assert_int_equal(ith_pipeline_generate(fresh, &options, &report), ITH_OK);
@@ -166,7 +167,7 @@ static void memory_is_predicted(void **state)
     assert_true((double)report.predicted_bytes >= 0.8 * (double)report.peak_bytes);
     assert_true((double)report.predicted_bytes <= 1.25 * (double)report.peak_bytes);
     ith_pipeline_close(&fresh);
-    assert_int_equal(ith_context_memory(own).current_bytes, 0);
+    assert_int_equal(memory_of(own).current_bytes, 0);
     ith_context_destroy(&own);
 }
 
@@ -207,7 +208,7 @@ static void a_run_can_be_stopped(void **state)
         stopper after_three = {.stage = ITH_STAGE_DENOISE, .at = 3};
         options.user = &after_three;
         options.ranks = ranks;
-        ith_generate_report report;
+        ith_generate_report report = ITH_GENERATE_REPORT_INIT;
         assert_int_equal(ith_pipeline_generate(pipeline, &options, &report), ITH_ERR_INTERRUPTED);
         assert_int_equal(report.steps_done, 3);
         assert_non_null(strstr(ith_context_error(context), "step 4 of 4"));
@@ -236,7 +237,7 @@ static void saved_latents_give_the_same_frames(void **state)
     assert_string_equal(ith_tensor_file_metadata(saved, "prompt"), "a");
     ith_tensor_file_close(&saved);
     ith_generate_options again = ITH_GENERATE_OPTIONS_INIT;
-    ith_generate_report report;
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
     again.from_latents = path, again.precision = ITH_PRECISION_F32;
     assert_int_equal(ith_pipeline_generate(pipeline, &again, &report), ITH_OK);
     assert_int_equal(report.frames_done, 5);
@@ -250,7 +251,7 @@ typedef struct refusal {
     int64_t frames, height, width, steps;
     double shift, guidance, boundary;
     int ranks;
-    ith_generate_cfg cfg;
+    ith_cfg cfg;
 } refusal;
 
 static void wrong_options_are_refused_with_the_nearest(void **state)
@@ -269,7 +270,7 @@ static void wrong_options_are_refused_with_the_nearest(void **state)
         {"boundary", 17, 128, 128, 2, 3, n, 2, 1, 0},
         {"ranks", 17, 128, 128, 2, 3, n, n, -1, 0},
         {"4 ranks would do", 17, 128, 128, 2, 3, n, n, 3, ITH_CFG_PARALLEL},
-        {"cfg is 9", 17, 128, 128, 2, 3, n, n, 1, (ith_generate_cfg)9},
+        {"cfg is 9", 17, 128, 128, 2, 3, n, n, 1, (ith_cfg)9},
     };
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const refusal *r = &refusals[i];

@@ -49,13 +49,15 @@ static const mesh meshes[] = {
     {3, ITH_STRATEGY_ULYSSES_RING, 1, 3},
 };
 
-static void check_mesh(const ith_tensor_file *reference, const mesh *m, ith_generate_cfg cfg)
+static void check_mesh(const ith_tensor_file *reference, const mesh *m, ith_cfg cfg)
 {
     ith_generate_options options = small_run();
     options.cfg = cfg;
     options.ranks = cfg == ITH_CFG_PARALLEL ? 2 * m->ranks : m->ranks;
-    options.attention.strategy = m->strategy;
-    options.attention.ulysses = m->ulysses, options.attention.ring = m->ring;
+    ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+    options.attention = &attention;
+    attention.strategy = m->strategy;
+    attention.ulysses = m->ulysses, attention.ring = m->ring;
     outcome result = compare(reference, &options);
     printf("%d ranks, %s %d x %d, cfg %d: %.1e after a step, %.1e at the end%s\n", options.ranks,
            ith_strategy_name(m->strategy), m->ulysses, m->ring, cfg, result.after_one_step, result.at_the_end,
@@ -100,8 +102,10 @@ static void guidance_may_end_with_an_expert(void **state)
     ith_tensor_file *reference = golden_generate(context, pipeline, &one, NULL);
     for (int cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
         ith_generate_options options = one;
-        options.ranks = 4, options.cfg = (ith_generate_cfg)cfg;
-        options.attention.strategy = ITH_STRATEGY_ULYSSES;
+        options.ranks = 4, options.cfg = (ith_cfg)cfg;
+        ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+        options.attention = &attention;
+        attention.strategy = ITH_STRATEGY_ULYSSES;
         assert_true(compare(reference, &options).same_bits);
     }
     ith_tensor_file_close(&reference);
@@ -117,7 +121,9 @@ static void more_ranks_than_tokens(void **state)
     for (int i = 0; i < 3; i++) {
         ith_generate_options options = one;
         options.ranks = 6;
-        options.attention.strategy = strategies[i];
+        ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+        options.attention = &attention;
+        attention.strategy = strategies[i];
         outcome result = compare(reference, &options);
         assert_true(result.at_the_end <= 1e-4);
     }
@@ -129,8 +135,10 @@ static void an_illegal_mesh_is_refused(void **state)
     (void)state;
     ith_generate_options options = small_run();
     options.ranks = 4;
-    options.attention.strategy = ITH_STRATEGY_ULYSSES_RING;
-    options.attention.ulysses = 3, options.attention.ring = 2;
+    ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+    options.attention = &attention;
+    attention.strategy = ITH_STRATEGY_ULYSSES_RING;
+    attention.ulysses = 3, attention.ring = 2;
     assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "4"));
 }

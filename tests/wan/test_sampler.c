@@ -2,6 +2,7 @@
 #include "support/context_fixture.h"
 #include "support/every_allocation.h"
 #include "support/golden.h"
+#include "support/held.h"
 #include "wan/sampler.h"
 
 #include <ithaca/files.h>
@@ -146,8 +147,7 @@ static void shares_are_stepped_alike(void **state)
     assert_int_equal(create_sampler(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT, &all), 0);
     assert_int_equal(create_sampler(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, CUT, &first), 0);
     assert_int_equal(create_sampler(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT - CUT, &second), 0);
-    assert_true(ith_context_memory(context).current_bytes >=
-                2 * ith_sampler_bytes(&scheduler, ITH_SOLVER_UNIPC, COUNT));
+    assert_true(memory_of(context).current_bytes >= 2 * ith_sampler_bytes(&scheduler, ITH_SOLVER_UNIPC, COUNT));
     for (int step = 0; step < STEPS; step++) {
         velocity(v, whole, 100, COUNT);
         ith_sampler_step(all, step, v, whole);

@@ -3,6 +3,7 @@
 #include "support/context_fixture.h"
 #include "support/every_allocation.h"
 #include "support/golden.h"
+#include "support/held.h"
 #include "support/number_kinds.h"
 #include "support/temporary.h"
 #include "wan/text_encoder.h"
@@ -153,13 +154,13 @@ static void memory_is_predicted(void **state)
         assert_int_equal(ith_text_encode(own, encoder, ids, count, rows, NULL), ITH_OK);
         int64_t predicted = 0;
         check(own, ith_text_encoder_bytes(own, ith_text_encoder_config(encoder), types, count, &predicted));
-        int64_t peak = ith_context_memory(own).peak_bytes, slack = 4 << 20; /* what packing weights takes for a while */
+        int64_t peak = memory_of(own).peak_bytes, slack = 4 << 20; /* what packing weights takes for a while */
         print_message("%d tokens: predicted %.2f MiB, peak %.2f MiB\n", (int)count, (double)predicted / 1048576,
                       (double)peak / 1048576);
         assert_true(predicted <= peak * 3 / 2 + slack && peak <= predicted * 11 / 10 + slack);
         free(rows);
         ith_text_encoder_free(own, &encoder);
-        assert_int_equal(ith_context_memory(own).current_bytes, 0);
+        assert_int_equal(memory_of(own).current_bytes, 0);
         ith_context_destroy(&own);
     }
 }
@@ -197,8 +198,13 @@ static void write_weights(const char *folder, const char *without, const char *w
     }
     const float two[2] = {0};
     if (with)
-        tensors[count++] =
-            (ith_tensor){.name = with, .dtype = ITH_F32, .dims = 1, .shape = {2}, .data = two, .bytes = sizeof two};
+        tensors[count++] = (ith_tensor){.struct_size = sizeof(ith_tensor),
+                                        .name = with,
+                                        .dtype = ITH_F32,
+                                        .dims = 1,
+                                        .shape = {2},
+                                        .data = two,
+                                        .bytes = sizeof two};
     assert_int_equal(
         ith_tensor_file_write(context, temporary_path(folder, "model.safetensors"), tensors, count, NULL, NULL, 0),
         ITH_OK);

@@ -5,6 +5,7 @@
 
 #include "support/every_allocation.h"
 #include "support/golden.h"
+#include "support/held.h"
 #include "support/number_kinds.h"
 #include "support/temporary.h"
 
@@ -108,13 +109,13 @@ static comparison compare_video(int kind)
         squares += (double)(off * off);
     }
     result.psnr = 10 * log10(255.0 * 255.0 * (double)result.numbers / squares);
-    result.memory = ith_context_memory(context);
+    result.memory = memory_of(context);
     result.predicted_bytes =
         ith_vae_decode_bytes(ith_vae_config_of(vae), operand_kinds[kind], z->shape[2], z->shape[3]);
     free(out.numbers);
     ith_tensor_file_close(&file);
     ith_vae_free(context, &vae);
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
     return result;
 }
@@ -167,12 +168,12 @@ static void test_causal(void **state)
     enum { FRAME = 8 * H * 8 * W * 3 };
     frames two = {malloc(5 * FRAME * sizeof(float)), 0, 5, -1}, four = {malloc(13 * FRAME * sizeof(float)), 0, 13, -1};
     assert_int_equal(ith_vae_decode(context, vae, shorter, 2, H, W, keep_frame, &two), ITH_OK);
-    int64_t peak = ith_context_memory(context).peak_bytes;
+    int64_t peak = memory_of(context).peak_bytes;
     assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, keep_frame, &four), ITH_OK);
     assert_int_equal(two.count, 5);
     assert_int_equal(four.count, 13);
     assert_memory_equal(two.numbers, four.numbers, 5 * FRAME * sizeof(float));
-    assert_int_equal(ith_context_memory(context).peak_bytes, peak);
+    assert_int_equal(memory_of(context).peak_bytes, peak);
     frames stopped = {four.numbers, 0, 13, 2};
     assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, keep_frame, &stopped), ITH_ERR_INTERRUPTED);
     assert_int_equal(stopped.count, 2);
@@ -240,7 +241,7 @@ static void test_config(void **state)
         assert_non_null(strstr(ith_context_error(context), bad[i].named));
         assert_non_null(strstr(ith_context_error(context), "config.json"));
     }
-    assert_int_equal(ith_context_memory(context).current_bytes, 0);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 

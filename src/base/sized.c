@@ -1,0 +1,59 @@
+/* Structs of callers that were compiled against an earlier or a later header (sized.h). */
+#include "sized.h"
+
+#include <stdalign.h>
+#include <string.h>
+
+#define MOST_BYTES 4096 /* longer than any version of a struct will be */
+
+static size_t size_of(const void *given)
+{
+    size_t bytes = 0;
+    memcpy(&bytes, given, sizeof bytes);
+    return bytes;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+ith_status ith_sized_check(ith_context *context, const char *type, const char *init, const void *given,
+                           size_t full_bytes)
+{
+    if (!given)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "the %s is NULL", type);
+    size_t bytes = size_of(given);
+    if (bytes > sizeof bytes && bytes <= MOST_BYTES && bytes % alignof(size_t) == 0)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "struct_size of the %s is %zu, which it has in no version (here it is %zu): set the struct to %s",
+                    type, bytes, full_bytes, init);
+}
+
+ith_status ith_sized_read(ith_context *context, const char *type, const char *init, const void *given, void *full,
+                          size_t full_bytes)
+{
+    ith_status status = ith_sized_check(context, type, init, given, full_bytes);
+    if (status)
+        return status;
+    size_t bytes = size_of(given);
+    for (size_t i = full_bytes; i < bytes; i++)
+        if (((const unsigned char *)given)[i])
+            return ith_fail(context, ITH_ERR_ARGUMENT,
+                            "the %s has %zu bytes, of which this library (%s) knows %zu, and byte %zu is not 0: a "
+                            "later version's field is set",
+                            type, bytes, ith_version(), full_bytes, i);
+    memcpy((char *)full + sizeof bytes, (const char *)given + sizeof bytes, least(bytes, full_bytes) - sizeof bytes);
+    return ITH_OK;
+}
+
+ith_status ith_sized_fill(ith_context *context, const char *type, const char *init, void *out, const void *full,
+                          size_t full_bytes)
+{
+    ith_status status = ith_sized_check(context, type, init, out, full_bytes);
+    if (!status)
+        memcpy((char *)out + sizeof(size_t), (const char *)full + sizeof(size_t),
+               least(size_of(out), full_bytes) - sizeof(size_t));
+    return status;
+}

@@ -1,0 +1,20 @@
+/* The words of the options of a run. */
+#include <ithaca/wan.h>
+
+const char *ith_solver_name(ith_solver solver)
+{
+    static const char *const names[] = {"auto", "unipc", "euler"};
+    return (unsigned)solver < sizeof names / sizeof *names ? names[solver] : "unknown";
+}
+
+const char *ith_sigmas_name(ith_sigmas sigmas)
+{
+    static const char *const names[] = {"auto", "official", "diffusers"};
+    return (unsigned)sigmas < sizeof names / sizeof *names ? names[sigmas] : "unknown";
+}
+
+const char *ith_cfg_name(ith_cfg cfg)
+{
+    static const char *const names[] = {"auto", "batch", "parallel", "sequential"};
+    return (unsigned)cfg < sizeof names / sizeof *names ? names[cfg] : "unknown";
+}
