@@ -78,6 +78,13 @@ static ith_status check(ith_context *context, const ith_conv_shape *s, ith_dtype
     return ith_operand_types_check(context, &s->types, weight_type, "a convolution");
 }
 
+static ith_status create_op(ith_context *context, const ith_conv_shape *shape, ith_onednn_op **op)
+{
+    const ith_onednn_conv description = {shape->in,     shape->out,   shape->frames, shape->kernel,
+                                         shape->height, shape->width, shape->adds,   shape->types.multiplied};
+    return ith_onednn_conv_create(context, &description, op);
+}
+
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight, ith_dtype weight_type,
                            const float *bias, ith_conv **conv)
 {
@@ -89,9 +96,7 @@ ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, co
     if (!c)
         return ITH_ERR_MEMORY;
     c->shape = *shape;
-    const ith_onednn_conv description = {shape->in,     shape->out,   shape->frames, shape->kernel,
-                                         shape->height, shape->width, shape->adds,   shape->types.multiplied};
-    status = ith_onednn_conv_create(context, &description, &c->op);
+    status = create_op(context, shape, &c->op);
     if (!status)
         status = pack(context, c, weight, weight_type);
     if (!status && !(c->bias = ith_alloc(context, shape->out, sizeof *c->bias, "a bias")))
@@ -124,6 +129,15 @@ void ith_conv_destroy(ith_context *context, ith_conv **conv)
 int64_t ith_conv_scratch_bytes(const ith_conv *conv)
 {
     return ith_onednn_scratch_bytes(conv->op);
+}
+
+ith_status ith_conv_predict_scratch(ith_context *context, const ith_conv_shape *shape, int64_t *bytes)
+{
+    ith_onednn_op *op = NULL;
+    ith_status status = create_op(context, shape, &op);
+    *bytes = status ? 0 : ith_onednn_scratch_bytes(op);
+    ith_onednn_op_destroy(context, &op);
+    return status;
 }
 
 int64_t ith_conv_bytes(const ith_conv_shape *shape)

@@ -33,6 +33,8 @@ ITH_PRIVATE void ith_conv_destroy(ith_context *context, ith_conv **conv);
 ITH_PRIVATE int64_t ith_conv_frame_bytes(const ith_conv_shape *shape);
 ITH_PRIVATE int64_t ith_conv_scratch_bytes(const ith_conv *conv);
 ITH_PRIVATE int64_t ith_conv_bytes(const ith_conv_shape *shape);
+/* *bytes: ith_conv_scratch_bytes of such a convolution, made with a team of today's size. */
+ITH_PRIVATE ith_status ith_conv_predict_scratch(ith_context *context, const ith_conv_shape *shape, int64_t *bytes);
 
 /* ring [frames][height, width, in] as ith_operand_round leaves it; newest: the slot of the newest frame; dst [height,
  * width, out]. */

@@ -63,14 +63,18 @@ ith_status ith_predict(ith_pipeline *pipeline, const ith_generate_options *optio
     const ith_number_types types = ith_number_types_choose(pipeline->context, options->precision);
     ith_latent_size size = {info->latent_channels, (options->frames - 1) / info->frame_stride + 1,
                             options->height / info->pixel_stride, options->width / info->pixel_stride};
-    int64_t decode = ith_vae_decode_bytes(&model->vae, types.products, size.height, size.width);
+    int64_t decode = 0;
+    ith_status status =
+        ith_vae_decode_bytes(pipeline->context, &model->vae, types.products, size.height, size.width, &decode);
+    if (status)
+        return status;
     int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3;
     int64_t kept = latents + frame + ith_tokenizer_bytes(pipeline->tokenizer);
     *bytes = kept + decode;
     if (options->from_latents)
         return ITH_OK;
     int64_t counts[2];
-    ith_status status = count_ids(pipeline, options, counts);
+    status = count_ids(pipeline, options, counts);
     if (status)
         return status;
     int64_t longest = ith_max64(counts[0], counts[1]);

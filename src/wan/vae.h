@@ -26,7 +26,8 @@ typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *f
 /* latents [z_dim, frames, height, width], normalised as the DiT leaves them -> 4 (frames - 1) + 1 frames. */
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, ith_vae_frame_fn on_frame, void *user);
-/* Bytes of weights and of decoding at this latent size. */
-int64_t ith_vae_decode_bytes(const ith_vae_config *config, ith_operand_types types, int64_t height, int64_t width);
+/* *bytes: of weights and of decoding at this latent size. */
+ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                                int64_t height, int64_t width, int64_t *bytes);
 
 #endif

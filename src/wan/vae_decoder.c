@@ -66,42 +66,69 @@ static buffer_sizes size_buffers(const ith_vae_config *config, ith_operand_types
     return sizes;
 }
 
-static int64_t causal_bytes(ith_conv_shape shape, int64_t in, int64_t out, int64_t kernel)
+/* What the layers counted so far will hold, and the most scratch memory that one of them needs. */
+typedef struct tally {
+    ith_context *context;
+    ith_status status;
+    int64_t bytes, scratch_bytes;
+} tally;
+
+static void count_convs(tally *t, int64_t count, const ith_conv_shape *shape)
+{
+    int64_t scratch = 0;
+    t->bytes += count * ith_conv_bytes(shape);
+    if (!t->status)
+        t->status = ith_conv_predict_scratch(t->context, shape, &scratch);
+    t->scratch_bytes = ith_max64(t->scratch_bytes, scratch);
+}
+
+static void count_causals(tally *t, int64_t count, ith_conv_shape shape, int64_t in, int64_t out, int64_t kernel)
 {
     shape.in = in, shape.out = out, shape.kernel = kernel, shape.frames = ITH_VAE_HISTORY;
-    return ith_conv_bytes(&shape) + shape.frames * ith_conv_frame_bytes(&shape);
+    count_convs(t, count, &shape);
+    t->bytes += count * shape.frames * ith_conv_frame_bytes(&shape);
 }
 
-static int64_t level_bytes(const ith_vae_config *config, int64_t index, ith_conv_shape shape)
+static void count_level(tally *t, const ith_vae_config *config, int64_t index, ith_conv_shape shape)
 {
     int64_t in = ith_vae_level_in(config, index), out = ith_vae_level_out(config, index);
-    int64_t bytes = causal_bytes(shape, in, out, 3) + (2 * config->res_blocks + 1) * causal_bytes(shape, out, out, 3);
+    int64_t pixels = shape.height * shape.width;
+    count_causals(t, 1, shape, in, out, 3);
+    count_causals(t, 2 * config->res_blocks + 1, shape, out, out, 3);
     if (in != out)
-        bytes += ith_linear_bytes(in, out, shape.types);
-    if (index == config->levels - 1)
-        return bytes + causal_bytes(shape, out, 3, 3) + shape.height * shape.width * 3 * 4;
-    ith_conv_shape resample = shape;
-    resample.in = out, resample.out = out / 2, resample.kernel = 3, resample.frames = 1;
-    bytes += ith_conv_bytes(&resample);
-    if (config->temporal_up[index])
-        bytes += causal_bytes(shape, out, 2 * out, 1) + shape.height * shape.width * 2 * out * 4;
-    return bytes;
+        t->bytes += ith_linear_bytes(in, out, shape.types);
+    if (index == config->levels - 1) {
+        count_causals(t, 1, shape, out, 3, 3);
+        t->bytes += pixels * 3 * 4;
+        return;
+    }
+    if (config->temporal_up[index]) {
+        count_causals(t, 1, shape, out, 2 * out, 1);
+        t->bytes += pixels * 2 * out * 4;
+    }
+    shape.in = out, shape.out = out / 2, shape.kernel = 3, shape.frames = 1;
+    shape.height *= 2, shape.width *= 2;
+    count_convs(t, 1, &shape);
 }
 
-int64_t ith_vae_decode_bytes(const ith_vae_config *config, ith_operand_types types, int64_t height, int64_t width)
+ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                                int64_t height, int64_t width, int64_t *bytes)
 {
     ith_conv_shape shape = {.height = height, .width = width, .types = types};
     int64_t middle = ith_vae_level_in(config, 0);
     buffer_sizes sizes = size_buffers(config, types, height, width);
-    int64_t bytes = (sizes.main_floats + sizes.side_floats + omp_get_max_threads() * sizes.line_floats) * 4;
-    bytes += sizes.temp_bytes + ith_linear_bytes(config->z_dim, config->z_dim, types);
-    bytes += causal_bytes(shape, config->z_dim, middle, 3) + 4 * causal_bytes(shape, middle, middle, 3);
-    bytes += ith_linear_bytes(middle, 3 * middle, types) + ith_linear_bytes(middle, middle, types);
+    tally t = {.context = context};
+    t.bytes = (sizes.main_floats + sizes.side_floats + omp_get_max_threads() * sizes.line_floats) * 4;
+    t.bytes += sizes.temp_bytes + ith_linear_bytes(config->z_dim, config->z_dim, types);
+    t.bytes += ith_linear_bytes(middle, 3 * middle, types) + ith_linear_bytes(middle, middle, types);
+    count_causals(&t, 1, shape, config->z_dim, middle, 3);
+    count_causals(&t, 4, shape, middle, middle, 3);
     for (int64_t i = 0; i < config->levels; i++) {
-        bytes += level_bytes(config, i, shape);
+        count_level(&t, config, i, shape);
         shape.height *= 2, shape.width *= 2;
     }
-    return bytes;
+    *bytes = t.bytes + t.scratch_bytes;
+    return t.status;
 }
 
 /* ---- Making and freeing ---------------------------------------------------------------------------------------- */

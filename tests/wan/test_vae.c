@@ -110,8 +110,9 @@ static comparison compare_video(int kind)
     }
     result.psnr = 10 * log10(255.0 * 255.0 * (double)result.numbers / squares);
     result.memory = memory_of(context);
-    result.predicted_bytes =
-        ith_vae_decode_bytes(ith_vae_config_of(vae), operand_kinds[kind], z->shape[2], z->shape[3]);
+    assert_int_equal(ith_vae_decode_bytes(context, ith_vae_config_of(vae), operand_kinds[kind], z->shape[2],
+                                          z->shape[3], &result.predicted_bytes),
+                     ITH_OK);
     free(out.numbers);
     ith_tensor_file_close(&file);
     ith_vae_free(context, &vae);
