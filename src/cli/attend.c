@@ -3,6 +3,7 @@
 #include "attend_options.h"
 #include "attend_tensors.h"
 #include "cli.h"
+#include "interrupt.h"
 #include "output_name.h"
 
 #include <stdio.h>
@@ -107,6 +108,7 @@ static int run(ith_context *context, const attend_settings *settings, const char
         code = ith_attend_read(context, settings->input, types[settings->precision], &job.tensors);
     if (!code)
         code = compute(context, settings, &job);
+    ith_interrupt_defer(); /* what is written now is written whole */
     if (!code)
         code = ith_attend_end(context, &settings->choices);
     if (!code)

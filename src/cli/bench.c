@@ -4,6 +4,7 @@
 #include "attend_options.h"
 #include "attend_random.h"
 #include "cli.h"
+#include "interrupt.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -193,6 +194,7 @@ static int run(ith_context *context, const bench_settings *s, const char *comman
         code = ith_bench_run(&bench);
         ith_progress_end(&bench.progress);
     }
+    ith_interrupt_defer();
     if (!code)
         code = ith_attend_end(context, &s->choices);
     if (!code && s->json)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define TRACE_EVENTS (1 << 18)
+#define LATENTS_NAMES 100 /* of runs that kept theirs; then the last one is written over */
 
 /* In the order of ith_stage. */
 static const ith_progress_stage stages[] = {{"load", NULL, 1, ITH_LINES_TIMED},
@@ -32,7 +33,12 @@ static void show_progress(void *user, ith_stage stage, int64_t done, int64_t tot
 static bool should_stop(void *user)
 {
     (void)user;
-    return ith_interrupt_came();
+    return ith_interrupt_came() != 0;
+}
+
+static void cancel(void *pipeline)
+{
+    ith_pipeline_cancel(pipeline);
 }
 
 static ith_video_options video_options(const ith_generation *g, int64_t width, int64_t height)
@@ -65,6 +71,8 @@ static int check_distinct(const ith_generation *g)
     return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
 }
 
+/* OUTPUT.latents.safetensors. A run that removes its latents at the end takes OUTPUT.latents-2.safetensors and so on if
+ * an earlier run kept its own. */
 static int name_latents(ith_generation *g)
 {
     if (g->settings.from_latents)
@@ -72,9 +80,18 @@ static int name_latents(ith_generation *g)
     int length = (int)strlen(g->settings.output);
     while (length > 1 && g->settings.output[length - 1] == '/')
         length--;
-    if (asprintf(&g->latents_path, "%.*s.latents.safetensors", length, g->settings.output) < 0) {
-        g->latents_path = NULL;
-        return ith_cli_error("there is no memory for a name");
+    for (int number = 1; !g->latents_path; number++) {
+        char suffix[16] = "";
+        if (number > 1)
+            snprintf(suffix, sizeof suffix, "-%d", number);
+        if (asprintf(&g->latents_path, "%.*s.latents%s.safetensors", length, g->settings.output, suffix) < 0) {
+            g->latents_path = NULL;
+            return ith_cli_error("there is no memory for a name");
+        }
+        if (!g->settings.keep_latents && number < LATENTS_NAMES && !access(g->latents_path, F_OK)) {
+            free(g->latents_path);
+            g->latents_path = NULL;
+        }
     }
     g->options.latents_file = g->latents_path;
     return check_distinct(g);
@@ -181,10 +198,11 @@ static int run(ith_generation *g)
         ith_generate_announce(g);
     if (g->settings.trace && ith_trace_start(g->context, TRACE_EVENTS))
         return ith_cli_error("%s", ith_context_error(g->context));
-    ith_interrupt_watch();
+    ith_interrupt_target(cancel, g->pipeline);
     ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
     ith_status status = ith_pipeline_generate(g->pipeline, &g->options, &g->report);
     ith_progress_end(&g->progress);
+    ith_interrupt_target(NULL, NULL);
     int code = status ? ITH_EXIT_FAILED : finish_video(g);
     ith_video_discard(&g->writer);
     bool saved = is_new(g->latents_path, &before);
@@ -204,8 +222,11 @@ int ith_cli_generate(int argc, char **argv)
     ith_cli_talk talk = g.settings.quiet ? ITH_TALK_QUIET : g.settings.verbose ? ITH_TALK_VERBOSE : ITH_TALK_NORMAL;
     if (!code)
         code = ith_cli_context(talk, &g.context);
+    ith_interrupt_defer();
     if (!code)
         code = prepare(&g, argv[0], &options);
+    if (!code)
+        code = ith_interrupt_check();
     if (!code)
         code = run(&g);
     ith_pipeline_close(&g.pipeline);

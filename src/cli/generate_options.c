@@ -87,7 +87,8 @@ static const char doc[] =
     "--from-latents, without the dashes: 'steps: 40', 'guidance: [4.0, 3.0]'. The command line counts more than "
     "--config, --config more than the model folder.\n"
     "\n"
-    "Ctrl-C stops before the next step or frame and leaves no half file; latents that were saved by then are kept, and "
+    "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file; latents that were saved by then "
+    "are kept, and "
     "--from-latents goes on from them.";
 
 static int check(const char *command, const ith_generate_settings *settings, const ith_options *options)

@@ -1,29 +1,112 @@
 #include "interrupt.h"
 
-#include <signal.h>
-#include <stddef.h>
+#include "cli.h"
 
-static volatile sig_atomic_t came;
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static sigset_t watched;
+static atomic_int came;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static bool deferred;
+static void (*cancel_call)(void *target);
+static void *cancel_target;
+
+static int explain(int number)
+{
+    return ith_cli_error("interrupted by SIG%s", sigabbrev_np(number));
+}
+
+/* What was printed so far goes out, unless it is being printed right now. */
+static void end_process(int number)
+{
+    explain(number);
+    if (!ftrylockfile(stdout))
+        fflush(stdout);
+    _exit(ITH_EXIT_FAILED);
+}
+
+static void die_of(int number)
+{
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    signal(number, SIG_DFL);
+    raise(number);
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+}
 
 static void take(int number)
 {
-    (void)number;
-    came = 1;
+    int none = 0;
+    pthread_mutex_lock(&lock);
+    if (!deferred)
+        end_process(number);
+    atomic_compare_exchange_strong(&came, &none, number);
+    if (cancel_call)
+        cancel_call(cancel_target);
+    pthread_mutex_unlock(&lock);
+}
+
+static void *wait_for_signals(void *user)
+{
+    (void)user;
+    sigset_t seen;
+    sigemptyset(&seen);
+    for (int number; !sigwait(&watched, &number);) {
+        if (sigismember(&seen, number))
+            die_of(number);
+        sigaddset(&seen, number);
+        take(number);
+    }
+    return NULL;
 }
 
 void ith_interrupt_watch(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    /* SA_RESETHAND: the second one does what it always does. */
-    const struct sigaction action = {.sa_handler = take, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    pthread_t thread;
+    sigset_t before;
+    sigemptyset(&watched);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct sigaction old;
         if (!sigaction(numbers[i], NULL, &old) && old.sa_handler != SIG_IGN)
-            sigaction(numbers[i], &action, NULL);
+            sigaddset(&watched, numbers[i]);
     }
+    pthread_sigmask(SIG_BLOCK, &watched, &before); /* threads inherit it */
+    if (pthread_create(&thread, NULL, wait_for_signals, NULL))
+        pthread_sigmask(SIG_SETMASK, &before, NULL); /* signals do what they always do */
+    else
+        pthread_detach(thread);
 }
 
-bool ith_interrupt_came(void)
+void ith_interrupt_defer(void)
 {
-    return came != 0;
+    pthread_mutex_lock(&lock);
+    deferred = true;
+    pthread_mutex_unlock(&lock);
+}
+
+int ith_interrupt_came(void)
+{
+    return atomic_load(&came);
+}
+
+int ith_interrupt_check(void)
+{
+    return ith_interrupt_came() ? explain(ith_interrupt_came()) : ITH_EXIT_DONE;
+}
+
+void ith_interrupt_target(void (*cancel)(void *target), void *target)
+{
+    pthread_mutex_lock(&lock);
+    cancel_call = cancel, cancel_target = target;
+    if (cancel && ith_interrupt_came())
+        cancel(target);
+    pthread_mutex_unlock(&lock);
 }

@@ -1,5 +1,6 @@
 /* ithaca: the command line. Finds the subcommand and makes sure that what was printed arrived. */
 #include "cli.h"
+#include "interrupt.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -31,7 +32,8 @@ static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention 
                           "  tokenize   the ids that a model's tokenizer gives\n"
                           "\n"
                           "'ithaca COMMAND --help' explains each. The exit status is 0 on success, 1 on failure and 2 "
-                          "for a command that makes no sense.";
+                          "for a command that makes no sense. SIGINT (Ctrl-C), SIGTERM and SIGHUP end a command "
+                          "in order, with exit status 1; a second one of the same kind ends it at once.";
 
 int ith_cli_error(const char *format, ...)
 {
@@ -146,5 +148,6 @@ int main(int argc, char **argv)
         return ITH_EXIT_USAGE;
     snprintf(name, sizeof name, "ithaca %s", commands[chosen.command].name);
     argv[chosen.first - 1] = name;
+    ith_interrupt_watch();
     return close_output(commands[chosen.command].run(argc - chosen.first + 1, argv + chosen.first - 1));
 }

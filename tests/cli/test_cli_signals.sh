@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# SIGINT, SIGTERM and SIGHUP at random moments of a run with large frames and weights that load slowly: it ends within a
+# second with exit status 1 (0 if it was done just then), no file stands half written under its name, saved latents are
+# kept, nothing temporary is left. ITHACA_SIGNALS: how many moments (12).
+. cli/lib.sh
+cd "$work"
+moments=${ITHACA_SIGNALS:-12}
+signals=(INT TERM HUP)
+RANDOM=${ITHACA_SEED:-$$}
+echo "seed $RANDOM"
+
+# now: milliseconds.
+now() { echo $(($(date +%s%N) / 1000000)); }
+
+
+# end SIGNAL AFTER COMMAND...: the exit status in $status, the time it took to end in $took.
+end() {
+    local signal=$1 after=$2 process begin
+    shift 2
+    set -m # so that the process does not inherit an ignored SIGINT
+    "$@" >out 2>err </dev/null &
+    process=$!
+    set +m
+    sleep "$(printf '%d.%03d' $((after / 1000)) $((after % 1000)))"
+    begin=$(now)
+    kill -s "$signal" "$process" 2>/dev/null
+    status=0
+    wait "$process" || status=$?
+    took=$(($(now) - begin))
+}
+
+# How long the machine takes at the moment: a run that is not disturbed, and the same work without one.
+large=(--model "$model" --prompt x --height 512 --width 512 --frames 5 --steps 2 --quiet)
+begin=$(now)
+expect 0 "" "$ithaca" generate "${large[@]}" --output clip.mp4 --keep-latents
+whole_run=$(($(now) - begin))
+mv clip.mp4.latents.safetensors latents
+mv clip.mp4 first.mp4
+slowest=0
+for ((i = 0; i < moments; i++)); do
+    signal=${signals[i % 3]}
+    after=$((RANDOM * whole_run / 32768))
+    end $signal $after "$ithaca" generate "${large[@]}" --output clip.mp4
+    what="SIG$signal after $after of $whole_run ms"
+    [ $took -le 1000 ] || fail "$what: it took $took ms to end"
+    [ $took -gt $slowest ] && slowest=$took
+    case $status in
+    0) same clip.mp4 first.mp4 ;;
+    1) [ ! -e clip.mp4 ] || fail "$what: a video in spite of exit status 1" ;;
+    143 | 130 | 129) [ $after -lt 300 ] || fail "$what: exit status $status" ;; # before main
+    *) fail "$what: exit status $status: $(head -c 300 err)" ;;
+    esac
+    if [ -e clip.mp4.latents.safetensors ]; then
+        cmp -s latents clip.mp4.latents.safetensors || fail "$what: other latents"
+        grep -q -- "--from-latents 'clip.mp4.latents.safetensors'" err || fail "$what: not told of the latents"
+    elif [ $status = 1 ]; then
+        grep -qE "Nothing was written|interrupted by SIG$signal" err || fail "$what: not told what was kept: $(head -c 300 err)"
+    fi
+    left=$(ls -A | grep -vxE 'out|err|latents|first.mp4|clip.mp4|clip.mp4.latents.safetensors')
+    [ -z "$left" ] || fail "$what: left behind: $left"
+    rm -f clip.mp4 clip.mp4.latents.safetensors
+done
+echo "$moments signals, the slowest end after $slowest ms"
+
+# A slow load: the same model with feed-forward layers 128 times as wide, all zero.
+cp -r "$model" slow
+transformer=slow/transformer
+for file in "$transformer"/*.safetensors; do tail -c +9 "$file" | head -c "$(od -An -t u8 -N 8 "$file" | tr -d ' ')"; done |
+    jq -csj 'add | del(.__metadata__) | to_entries | reduce .[] as $t ({at: 0, tensors: {}};
+        ($t.value.shape | map(if . == 768 then 98304 else . end)) as $shape |
+        (($shape | reduce .[] as $n (1; . * $n)) * (if $t.value.dtype == "F32" then 4 else 2 end)) as $bytes |
+        .tensors[$t.key] = {dtype: $t.value.dtype, shape: $shape, data_offsets: [.at, .at + $bytes]} | .at += $bytes) |
+        .tensors' >header
+rm "$transformer"/*.safetensors "$transformer"/*.index.json
+bytes=$(stat -c %s header)
+{ for ((i = 0; i < 8; i++)); do printf "\\x$(printf '%02x' $((bytes >> 8 * i & 255)))"; done; cat header; } \
+    >"$transformer/diffusion_pytorch_model.safetensors"
+truncate -s $((8 + bytes + $(jq 'map(.data_offsets[1]) | max' header))) "$transformer/diffusion_pytorch_model.safetensors"
+sed -i 's/"ffn_dim": 768/"ffn_dim": 98304/' "$transformer/config.json"
+loading=("$ithaca" generate --model slow --prompt x --height 64 --width 64 --frames 1 --steps 2 --output clip.mp4)
+begin=$(now)
+expect 0 "load: " "${loading[@]}"
+whole_run=$(($(now) - begin))
+slowest=0
+for ((i = 0; i < moments; i++)); do
+    signal=${signals[i % 3]}
+    after=$((RANDOM * whole_run / 32768))
+    rm -f clip.mp4
+    end $signal $after "${loading[@]}"
+    what="loading, SIG$signal after $after of $whole_run ms"
+    [ $took -le 1000 ] || fail "$what: it took $took ms to end"
+    [ $took -gt $slowest ] && slowest=$took
+    [ $status = 1 ] || [ $status = 0 -a -e clip.mp4 ] || [ $after -lt 300 ] || fail "$what: exit status $status"
+    [ $status = 0 ] || [ ! -e clip.mp4 ] || fail "$what: a video in spite of exit status $status"
+    left=$(ls -A | grep -vxE 'out|err|latents|first.mp4|clip.mp4|clip.mp4.latents.safetensors|slow|header')
+    [ -z "$left" ] || fail "$what: left behind: $left"
+    rm -f clip.mp4.latents.safetensors
+done
+rm -r slow
+echo "$moments signals while it loads, the slowest end after $slowest ms"
+
+# A run that computes attention alone, and one that only reads.
+head=$(printf '{"q":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[0,122880000]},"k":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[122880000,245760000]},"v":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[245760000,368640000]}}')
+{ printf "$(printf '\\x%02x\\x%02x' $((${#head} % 256)) $((${#head} / 256)))\\0\\0\\0\\0\\0\\0"; printf '%s' "$head"; } >input
+truncate -s $((8 + ${#head} + 368640000)) input
+for signal in "${signals[@]}"; do
+    end $signal 500 "$ithaca" attend --input input --output o
+    [ $status = 1 ] && [ $took -le 1000 ] && grep -q "interrupted by SIG$signal" err || fail "attend, SIG$signal: exit status $status after $took ms: $(cat err)"
+    [ -e o ] && fail "attend wrote in spite of SIG$signal"
+    end $signal 500 "$ithaca" bench attention --seq 20000 --repeat 100
+    [ $status = 1 ] && [ $took -le 1000 ] && grep -q "interrupted by SIG$signal" err || fail "bench, SIG$signal: exit status $status after $took ms: $(cat err)"
+    end $signal 500 "$ithaca" verify --seq 2000
+    [ $status = 1 ] && [ $took -le 1000 ] && grep -q "interrupted by SIG$signal" err || fail "verify, SIG$signal: exit status $status after $took ms: $(cat err)"
+done
+ls -A | grep -q tmp && fail "something temporary is left: $(ls -A)"
+
+# The second one of a kind ends at once, as the system does it; nohup keeps SIGHUP away.
+mkfifo lines
+set -m
+"$ithaca" generate "${large[@]}" --steps 1000 --output clip.mp4 >out 2>err &
+process=$!
+set +m
+sleep 0.5
+kill -s TERM $process
+kill -s TERM $process
+status=0
+wait $process || status=$?
+[ $status = 143 ] || [ $status = 1 ] || fail "two SIGTERM: exit status $status"
+(trap '' HUP && exec "$ithaca" tokenize --model "$model" <lines >out 2>err) &
+process=$!
+exec 3>lines
+sleep 0.3
+kill -s HUP $process
+echo "a line" >&3
+exec 3>&-
+status=0
+wait $process || status=$?
+[ $status = 0 ] && [ -s out ] || fail "an ignored SIGHUP: exit status $status"
+finish
