@@ -54,12 +54,17 @@
  *   Ownership  A constructor fills its last argument, with NULL on failure; what it made is yours, and its destructor
  *              takes the address of your pointer, frees and nulls it. A destructor accepts NULL and pointers to NULL.
  *              A pointer that you pass in stays yours and must outlive only the call, unless a comment says more.
+ *              Contexts, communicators and plans are destroyed in any order: each keeps what it still needs of the
+ *              others. The functions of an allocator must work until the last is destroyed.
  *   Threads    A context, and everything made with it, is used by one thread at a time. Ranks in one process have a
- *              context each (ith_run_ranks makes them).
+ *              context each (ith_run_ranks makes them). Functions that any thread may call say so.
  *              OpenMP's threads spin while they wait for one another, which is slow where other programs want the same
  *              processors. The library leaves this to you: set OMP_WAIT_POLICY=passive (or, for GNU's runtime,
  *              GOMP_SPINCOUNT=1000) in the environment before the process starts if the machine is shared. The program
  *              ithaca adapts by itself.
+ *   Processes  After fork the child may use nothing that its parent made; functions that compute return
+ *              ITH_ERR_UNSUPPORTED there. If the parent has computed on several threads, a new context in the child
+ *              computes on one. Start other processes with exec or posix_spawn.
  *   Structs    Every struct begins with its size. Set it with its ..._INIT, which gives every field its default; then
  *              set the fields that you care about. 0 or NULL in a field of options means "choose for me". Later
  *              versions only add fields at the end, so that a program which was compiled against this header runs with
@@ -164,11 +169,12 @@ typedef struct ith_context_options {
 
 typedef struct ith_context ith_context;
 
-/* options may be NULL. The environment variable ITHACA_CPU (see ith_cpu_feature) is read here. On failure there is no
- * context: ith_context_error(NULL) has the sentence, for the thread that called. */
+/* options may be NULL. The environment variable ITHACA_CPU (see ith_cpu_feature) is read here. ITH_ERR_ARGUMENT also if
+ * a function of the allocator is NULL. On failure there is no context: ith_context_error(NULL) has the sentence, for the
+ * thread that called. */
 ITH_API ith_status ith_context_create(const ith_context_options *options, ith_context **out);
-/* A context with the same allocator, log and instruction sets, for another thread; it counts its memory in its parent,
- * which must outlive it. */
+/* A context with the same allocator, log and instruction sets, for another thread. Memory, wisdom and trace are its
+ * parent's too; either may be destroyed first. */
 ITH_API ith_status ith_context_clone(ith_context *parent, ith_context **out);
 ITH_API void ith_context_destroy(ith_context **context);
 
@@ -211,35 +217,49 @@ ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_
 /* ---- Ranks ----------------------------------------------------------------------------------------------------- */
 
 /* A communicator: one rank's view of a group of ranks. Calls on it are collective: every rank makes the same ones in
- * the same order. */
+ * the same order, one after the other.
+ *
+ * Making a plan and executing it begin with a look at what all ranks are about to do, before anything is computed, sent
+ * or written. If ranks are in calls on different plans, or one of them refuses its arguments or was cancelled, the call
+ * returns on all ranks with the same status and a sentence that names the rank. The group and its plans then work as
+ * before. A failure after that ends the group: a rank that left or gave no sign of life, ith_comm_abort, or ranks in
+ * calls that have nothing in common. The sentence says so; all later calls fail in the same way, and the communicators
+ * and plans must be made anew. */
 typedef struct ith_comm ith_comm;
 
 ITH_API int ith_comm_rank(const ith_comm *comm); /* 0 .. size-1; 0 for NULL */
 ITH_API int ith_comm_size(const ith_comm *comm); /* 1 for NULL */
 
 /* The share of `length` items that falls to `rank` of `ranks`: contiguous, in rank order, sizes differ by at most one,
- * the longer ones first. Sequences and heads are shared out by this rule everywhere. */
+ * the longer ones first. Sequences and heads are shared out by this rule everywhere. A rank that is not one of them has
+ * nothing: *begin and *count are 0. */
 ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count);
 
 /* What a rank does. A failure that it returns ends the whole group, and so does its return while another rank still
- * waits for it: nobody is left waiting. */
+ * waits for it: nobody is left waiting. A number that is no ith_status counts as ITH_ERR_ABORTED. */
 typedef ith_status (*ith_rank_fn)(ith_context *context, ith_comm *comm, void *user);
 
 /* Runs fn as `ranks` ranks, each in a thread of its own with a context cloned from `context` and an OpenMP team of its
  * share of `threads` (0: as many as OpenMP would use here, which is all cores unless it was told otherwise; at least
  * one each). Returns when all have ended: ITH_OK if all returned it, otherwise the status of the rank that failed
- * first, whose sentence is then in `context`. */
+ * first, whose sentence is then in `context`. ITH_ERR_ARGUMENT for more ranks or threads than the process may have:
+ * what the system allows, and at most 64 a processor (or 1,024 in all, if that is more). */
 ITH_API ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user);
 
-/* The same group for threads of your own: comms[i] is rank i's, used with contexts[i]. Destroy each with
- * ith_comm_destroy; the contexts must live until the last of them, and of the plans made with them, is destroyed. On
+/* The same group for threads of your own: comms[i] is rank i's, used with contexts[i], of which no two are the same. On
  * failure the sentence is in contexts[0]. */
 ITH_API ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms);
-/* Ends every wait on the group, now and later and on every rank, with `status` and the sentence that this rank's
- * context holds. The first end of a group counts; NULL does nothing. */
+/* Ends the group: every call under way within a tenth of a second, and every later one, on every rank, with `status`
+ * and the sentence that this rank's context holds. The first end of a group counts; NULL does nothing. */
 ITH_API void ith_comm_abort(ith_comm *comm, ith_status status);
-/* Seconds that a wait lasts before it fails with ITH_ERR_TIMEOUT; 0 waits for ever. 600 at first. */
+/* Seconds without a sign of life from another rank after which a wait for it ends the group with ITH_ERR_TIMEOUT; 0
+ * waits for ever. 600 at first. A rank that is in a call of the library gives signs of life. */
 ITH_API void ith_comm_set_timeout(ith_comm *comm, double seconds);
+/* A sign of life: a wait for this rank begins its time limit anew. For a rank that computes for long without calling
+ * the library while others wait for it; the library does so itself. From any thread. comm may be NULL. */
+ITH_API void ith_comm_alive(ith_comm *comm);
+/* The rank leaves the group, at once if no call is under way on it and otherwise when that ends, which it does with an
+ * error. Ranks that wait for it, now or later, get ITH_ERR_ABORTED. Plans made with it can only be destroyed. */
 ITH_API void ith_comm_destroy(ith_comm **comm);
 
 /* ---- Attention ------------------------------------------------------------------------------------------------- */
@@ -362,8 +382,8 @@ typedef struct ith_plan ith_plan;
 /* Resolves every choice, checks that it is legal, allocates all that execution needs. options may be NULL: choose
  * everything. Collective over comm (NULL: one rank):
  * all ranks succeed or all fail, with the same status and sentence, and the group is as good as before. Ranks must
- * agree in everything but strides and threads. The plan keeps comm and context: both must outlive it. ITH_ERR_ARGUMENT
- * names the rule that was broken and the nearest choice that is legal; ITH_ERR_UNSUPPORTED what this machine lacks. */
+ * agree in everything but strides and threads. ITH_ERR_ARGUMENT names the rule that was broken and the nearest choice
+ * that is legal; ITH_ERR_UNSUPPORTED what this machine lacks. */
 ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem,
                                    const ith_attn_options *options, ith_comm *comm, ith_plan **out);
 
@@ -387,10 +407,21 @@ typedef struct ith_attn_tensors {
         sizeof(ith_attn_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                       \
     }
 
-/* Collective. Allocates nothing. Wrong tensors are an error that names the one, and nothing is written; on one of
- * several ranks they end the group, so that nobody waits for that rank. A row with no key to attend to gives o = 0 and
- * lse = -INFINITY. The same inputs give the same bits on every run, and ulysses the same bits as single. */
+/* Collective. Allocates nothing. A row with no key to attend to gives o = 0 and lse = -INFINITY. The same inputs give
+ * the same bits on every run, and ulysses the same bits as single.
+ *
+ * ITH_ERR_ARGUMENT, on all ranks and with nothing written: a tensor that is missing, misaligned, overlapping or not the
+ * same on every rank where it must be, with its name and the rank; ranks that execute different plans of their
+ * communicator. On this rank alone: the plan, or another call on its communicator, is under way in another thread; the
+ * communicator was destroyed. ITH_ERR_INTERRUPTED on all ranks: ith_plan_cancel. Other failures end the group (see
+ * Ranks). */
 ITH_API ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors);
+
+/* Ends the plan's execution under way, or else the next one, within a tenth of a second on all ranks, which return
+ * ITH_ERR_INTERRUPTED with a sentence that names the rank that was cancelled. What o and lse then hold is undefined;
+ * the group and the plan work as before. From any thread, and from a signal handler. NULL does nothing. The plan must
+ * not be destroyed meanwhile. */
+ITH_API void ith_plan_cancel(ith_plan *plan);
 
 /* What was chosen, and what it is predicted to cost this rank. */
 typedef struct ith_plan_info {
@@ -442,6 +473,7 @@ ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *count
 
 /* What was chosen, as lines of text (512 bytes are enough); cut to fit, returns text. */
 ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes);
+/* A plan that another thread executes is freed when that ends. */
 ITH_API void ith_plan_destroy(ith_plan **plan);
 
 /* The kernels that there are: index 0, 1, ... until it returns NULL. `usable`: whether this context's

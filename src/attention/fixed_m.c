@@ -190,6 +190,13 @@ static void measure_queries(const measured *t, int64_t query, int64_t piece)
     f->queries[query * f->q_pieces + piece] = f->ops->most_distance(NULL, q, rows, p->dtype, p->head_dim);
 }
 
+/* Whether to skip what is left to measure. */
+static bool halted(const ith_fixed_m *f)
+{
+    ith_comm_alive(f->setting->comm);
+    return ith_halted(f->setting->halt);
+}
+
 /* The part of one thread of a team. A piece of one head follows that of its neighbour, for the sake of the pages that
  * they share. A barrier follows the sums and the means; the distances need none, as the next sums touch nothing of
  * theirs. */
@@ -199,18 +206,22 @@ static void measure_in_thread(const measured *t)
     int64_t pieces = ith_div_up(t->own->rows, PIECE), q_pieces = ith_div_up(t->queries->rows, PIECE);
 #pragma omp for schedule(static) nowait
     for (int64_t task = 0; task < f->heads.count * q_pieces; task++)
-        measure_queries(t, task % f->heads.count, task / f->heads.count);
+        if (!halted(f))
+            measure_queries(t, task % f->heads.count, task / f->heads.count);
     for (int64_t first = 0; first < f->heads.keys_count; first += f->together) {
         int64_t here = ith_min64(f->together, f->heads.keys_count - first);
 #pragma omp for schedule(static)
         for (int64_t task = 0; task < here * pieces; task++)
-            sum_piece(t, first + task % here, task % here, task / here);
+            if (!halted(f))
+                sum_piece(t, first + task % here, task % here, task / here);
 #pragma omp for schedule(static)
         for (int64_t slot = 0; slot < here; slot++)
-            find_mean(t, first + slot, slot, pieces);
+            if (!halted(f))
+                find_mean(t, first + slot, slot, pieces);
 #pragma omp for schedule(static) nowait
         for (int64_t task = 0; task < here * pieces; task++)
-            measure_piece(t, first + task % here, task / here);
+            if (!halted(f))
+                measure_piece(t, first + task % here, task / here);
     }
 }
 

@@ -63,7 +63,7 @@ ith_sweep_shape ith_in_place_shape(const ith_attn_setting *s)
 }
 
 /* What the ranks have shown becomes segments. */
-static ith_status take_cards(ith_in_place *in)
+static void take_cards(ith_in_place *in)
 {
     const ith_attn_setting *s = in->setting;
     for (int u = 0; u < s->ulysses; u++) {
@@ -72,17 +72,12 @@ static ith_status take_cards(ith_in_place *in)
         in->q_segments[u].o = card->o;
         in->q_segments[u].lse = card->lse;
     }
-    int with_lse = 0, ranks = s->ulysses * s->ring;
-    for (int rank = 0; rank < ranks; rank++) {
+    for (int rank = 0; rank < s->ulysses * s->ring; rank++) {
         in->kv_segments[rank].k = in->cards[rank].k;
         in->kv_segments[rank].v = in->cards[rank].v;
-        with_lse += in->cards[rank].lse != NULL;
     }
     for (int i = 0; i < in->shard_count; i++)
         in->packed[i] = in->cards[in->order[i] * s->ulysses + s->ulysses_index].packed;
-    if (with_lse > 0 && with_lse < ranks)
-        return ith_fail(s->comm->context, ITH_ERR_ARGUMENT, "lse must be given on every rank or on none");
-    return ITH_OK;
 }
 
 static ith_status wait_for_all(const ith_attn_setting *s)
@@ -128,26 +123,26 @@ static ith_status sweep_chunk(ith_in_place *in, ith_sweep *sweep, int chunk, con
     return ITH_OK;
 }
 
+ith_in_place_card ith_in_place_show(const ith_in_place *in, const ith_sweep *sweep, const ith_attn_tensors *tensors)
+{
+    const ith_attn_setting *s = in->setting;
+    return (ith_in_place_card){ith_rows_of(s, ITH_TENSOR_Q, tensors),
+                               ith_rows_of(s, ITH_TENSOR_K, tensors),
+                               ith_rows_of(s, ITH_TENSOR_V, tensors),
+                               ith_rows_of(s, ITH_TENSOR_O, tensors),
+                               tensors->lse,
+                               sweep->packed};
+}
+
 ith_status ith_in_place_run(ith_in_place *in, ith_sweep *sweep, const ith_attn_tensors *tensors,
                             ith_plan_counters *counters)
 {
     const ith_attn_setting *s = in->setting;
-    ith_in_place_card own = {ith_rows_of(s, ITH_TENSOR_Q, tensors),
-                             ith_rows_of(s, ITH_TENSOR_K, tensors),
-                             ith_rows_of(s, ITH_TENSOR_V, tensors),
-                             ith_rows_of(s, ITH_TENSOR_O, tensors),
-                             tensors->lse,
-                             sweep->packed};
-    ith_status status = s->comm->ops->share(s->comm, &own, sizeof own, in->cards);
-    if (status)
-        return status;
-    status = take_cards(in);
+    ith_status status = ITH_OK;
+    take_cards(in);
     for (int chunk = 0; !status && chunk < ith_chunk_count(s); chunk++)
         status = sweep_chunk(in, sweep, chunk, tensors, counters);
-    double traced = ith_trace_begin(s->context); /* others may still look at this rank's tensors */
-    ith_status end = s->comm->ops->unshare(s->comm);
-    ith_trace_end(s->context, traced, "wait", "wait");
-    if (!status && !end)
+    if (!status)
         counters->sent_bytes += ith_volume_bytes(s);
-    return status ? status : end;
+    return status;
 }

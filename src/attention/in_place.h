@@ -31,7 +31,11 @@ void ith_in_place_init(ith_in_place *in_place);
 /* The sweep's shape for what ith_in_place_run asks of it. */
 ith_sweep_shape ith_in_place_shape(const ith_attn_setting *setting);
 
-/* Collective over comm. Adds to the counters. */
+/* What this rank is to show. */
+ith_in_place_card ith_in_place_show(const ith_in_place *in_place, const ith_sweep *sweep,
+                                    const ith_attn_tensors *tensors);
+/* Collective over comm, between ith_comm_meet and ith_comm_part, with the cards of all ranks in in_place->cards. Adds
+ * to the counters. */
 ith_status ith_in_place_run(ith_in_place *in_place, ith_sweep *sweep, const ith_attn_tensors *tensors,
                             ith_plan_counters *counters);
 

@@ -9,6 +9,7 @@
 
 #include "../comm/comm.h"
 #include "../kernels/kernel.h"
+#include "halt.h"
 
 typedef struct ith_attn_setting {
     ith_context *context;
@@ -26,6 +27,7 @@ typedef struct ith_attn_setting {
     int chunks;                                /* asked for, of a batch entry unless it is folded */
     int ulysses, ring;                         /* the mesh */
     int ulysses_index, ring_index;             /* this rank's place in it */
+    ith_halt *halt;                            /* of the plan; NULL: nobody stops it */
     ith_comm *comm, *ulysses_comm, *ring_comm; /* all ranks and the two axes; NULL: of length 1 */
 } ith_attn_setting;
 

@@ -114,6 +114,19 @@ static void trace_end(const ith_sweep *s, double begin, const char *name)
     ith_trace_end(s->setting->context, begin, name, "compute");
 }
 
+/* Whether to skip what is left. The team's first thread gives the sign of life. */
+static bool halted(const ith_sweep *s, int thread)
+{
+    if (thread == 0)
+        ith_comm_alive(s->setting->comm);
+    return ith_halted(s->setting->halt);
+}
+
+static bool kernel_halted(void *halt)
+{
+    return ith_halted(halt);
+}
+
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
 /* Where run `run` of the slot-th of the key problems packed together lies in a shard's packed memory. */
@@ -160,6 +173,8 @@ static void pack_in_thread(const ith_sweep *s, const ith_sweep_job *job, int thr
 #pragma omp for schedule(static)
     for (int64_t task = 0; task < (end - begin) * tasks; task++) {
         int64_t slot = task / tasks, run = task % tasks / pieces;
+        if (halted(s, thread))
+            continue;
         pack_piece(s, job, slot, job->heads.first_keys + begin + slot, run, task % pieces);
     }
     trace_end(s, traced, "pack");
@@ -213,7 +228,9 @@ static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t
                             .l = s->l ? s->l + kept : memory->l,
                             .o = memory->o,
                             .lse = memory->lse,
-                            .scratch = memory->scratch};
+                            .scratch = memory->scratch,
+                            .halted = kernel_halted,
+                            .halt = s->setting->halt};
     if (set->softmax == ITH_SOFTMAX_FIXED_M && ith_fixed_m_applies(&s->fixed, b->problem)) {
         b->run.softmax = ITH_SOFTMAX_FIXED_M;
         b->run.m = memory->offsets;
@@ -236,7 +253,8 @@ static void run_over(const ith_sweep *s, const ith_sweep_job *job, int shard, in
 
 /* Passes one block of queries over all runs of its keys. The last run that has keys ends the pass; where there is none,
  * one without keys does. */
-static void run_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory, block_run *b)
+static void run_block(const ith_sweep *s, const ith_sweep_job *job, int thread, int64_t block, block_memory *memory,
+                      block_run *b)
 {
     describe_block(s, job, block, memory, b);
     b->run.first = job->first;
@@ -248,6 +266,8 @@ static void run_block(const ith_sweep *s, const ith_sweep_job *job, int64_t bloc
         int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->key_problem);
         int64_t runs = runs_of(s, keys);
         for (int64_t run = 0; run < ith_max64(runs, shard == last_shard); run++) {
+            if (halted(s, thread))
+                return;
             b->run.last = job->last && shard == last_shard && run >= runs - 1;
             run_over(s, job, shard, run, b, memory);
         }
@@ -280,10 +300,12 @@ static void sweep_in_thread(const ith_sweep *s, const ith_sweep_job *job, int th
         double traced = trace_begin(s, thread);
 #pragma omp for schedule(dynamic)
         for (int64_t task = 0; task < count * blocks; task++) {
+            if (halted(s, thread))
+                continue;
             block_run b = {.problem = first + task / blocks};
             b.key_problem = b.problem / per_key;
             b.slot = b.key_problem - job->heads.first_keys - begin;
-            run_block(s, job, task % blocks, &memory, &b);
+            run_block(s, job, thread, task % blocks, &memory, &b);
             if (thread == 0 && job->progress)
                 job->progress(job->progress_user);
         }
@@ -300,6 +322,8 @@ void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job)
 void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters)
 {
     int64_t fixed = 0;
+    if (ith_halted(sweep->setting->halt))
+        return;
     for (int64_t n = heads->first; sweep->setting->softmax == ITH_SOFTMAX_FIXED_M && n < heads->first + heads->count;
          n++)
         fixed += ith_fixed_m_applies(&sweep->fixed, n);

@@ -1,4 +1,7 @@
-/* The context: allocator, log, last error, and what a family of contexts has in common. */
+/* The context: allocator, log, last error, and what a family of contexts has in common.
+ *
+ * A context is counted by reference: the caller holds one, and so does everything that was made with it, and every
+ * clone holds one on the root. So they may be destroyed in any order. */
 #include "context.h"
 
 #include "cpu.h"
@@ -13,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define ALIGNMENT 64
 
@@ -25,6 +29,7 @@ typedef struct family {
     memory_count count;
     _Atomic(struct ith_trace *) trace;
     atomic_bool interrupted;
+    pid_t process; /* that made it */
     pthread_mutex_t wisdom_lock;
     void *wisdom; /* under the lock */
 } family;
@@ -37,6 +42,9 @@ struct ith_context {
     uint32_t cpu;
     int rank; /* in the trace */
     ith_observer *observer;
+    atomic_int holders;
+    atomic_flag writing; /* `error` */
+    ith_context *root;   /* which this one holds, unless it is the root itself */
     family *family;
     family own; /* of a root */
     char error[ITH_ERROR_BYTES];
@@ -82,6 +90,8 @@ static ith_context *context_new(const ith_allocator *allocator)
         return NULL;
     memset(context, 0, sizeof *context);
     context->allocator = *allocator;
+    atomic_init(&context->holders, 1);
+    atomic_flag_clear(&context->writing);
     return context;
 }
 
@@ -116,6 +126,8 @@ ith_status ith_context_create(const ith_context_options *options, ith_context **
     ith_context *context = context_new(&allocator);
     if (!context)
         return ith_fail(NULL, ITH_ERR_MEMORY, "out of memory for a context");
+    context->own.process = getpid();
+    context->root = context;
     context->own.wisdom_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     context->family = &context->own;
     context->log = o.log;
@@ -139,6 +151,7 @@ ith_status ith_context_clone(ith_context *parent, ith_context **out)
     context->rank = parent->rank;
     context->observer = parent->observer;
     context->family = parent->family;
+    context->root = ith_context_hold(parent->root);
     *out = context;
     return ITH_OK;
 }
@@ -150,15 +163,42 @@ static void family_release(ith_context *root)
     pthread_mutex_destroy(&root->own.wisdom_lock);
 }
 
+ith_context *ith_context_hold(ith_context *context)
+{
+    atomic_fetch_add_explicit(&context->holders, 1, memory_order_relaxed);
+    return context;
+}
+
+void ith_context_release(ith_context *context)
+{
+    if (atomic_fetch_sub(&context->holders, 1) > 1)
+        return;
+    ith_context *root = context->root;
+    ith_allocator allocator = context->allocator;
+    if (root == context)
+        family_release(context);
+    allocator.release(allocator.user, context);
+    if (root != context)
+        ith_context_release(root);
+}
+
 void ith_context_destroy(ith_context **context)
 {
     if (!context || !*context)
         return;
-    ith_allocator allocator = (*context)->allocator;
-    if ((*context)->family == &(*context)->own)
-        family_release(*context);
-    allocator.release(allocator.user, *context);
+    ith_context_release(*context);
     *context = NULL;
+}
+
+ith_status ith_context_check_process(ith_context *context)
+{
+    long long made = (long long)context->family->process, here = (long long)getpid();
+    if (made == here)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "the context was made in process %lld and is used in its child %lld: threads do not survive a "
+                    "fork; make contexts in the child, after exec or posix_spawn",
+                    made, here);
 }
 
 const char *ith_context_error(const ith_context *context)
@@ -205,27 +245,46 @@ static char *error_of(ith_context *context)
     return context ? context->error : error_without_context;
 }
 
+/* A call that finds another thread in its plan records a sentence too: one at a time. */
+static void lock_error(ith_context *context)
+{
+    while (context && atomic_flag_test_and_set_explicit(&context->writing, memory_order_acquire))
+        ;
+}
+
+static void unlock_error(ith_context *context)
+{
+    if (context)
+        atomic_flag_clear_explicit(&context->writing, memory_order_release);
+}
+
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
 {
+    char sentence[ITH_ERROR_BYTES]; /* an argument may be the sentence before */
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error_of(context), ITH_ERROR_BYTES, format, arguments);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
+    lock_error(context);
+    memcpy(error_of(context), sentence, strlen(sentence) + 1);
+    unlock_error(context);
     return status;
 }
 
 ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)
 {
-    char reason[ITH_ERROR_BYTES];
-    memcpy(reason, context->error, sizeof reason);
+    char prefix[ITH_ERROR_BYTES], reason[ITH_ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(context->error, sizeof context->error, format, arguments);
+    int length = vsnprintf(prefix, sizeof prefix, format, arguments);
     va_end(arguments);
+    lock_error(context);
+    memcpy(reason, context->error, sizeof reason);
+    unlock_error(context);
     int room = ITH_ERROR_BYTES - length - (int)sizeof ": ";
-    if (length >= 0 && room > 0)
-        snprintf(context->error + length, sizeof context->error - (size_t)length, ": %.*s", room, reason);
-    return status;
+    if (length < 0 || room <= 0)
+        return ith_fail(context, status, "%s", prefix);
+    return ith_fail(context, status, "%s: %.*s", prefix, room, reason);
 }
 
 void ith_log(ith_context *context, ith_log_level level, const char *format, ...)

@@ -36,11 +36,20 @@ ITH_PRIVATE char *ith_strdup(ith_context *context, const char *text);
 /* printf into a new string, to be freed with ith_free; NULL as ith_alloc. */
 ITH_PRIVATE char *ith_format(ith_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* What is made with a context holds it until it is destroyed itself: ith_context_destroy gives back only the caller's
+ * hold. Returns context. Any thread. */
+ITH_PRIVATE ith_context *ith_context_hold(ith_context *context);
+ITH_PRIVATE void ith_context_release(ith_context *context);
+
+/* ITH_ERR_UNSUPPORTED with a sentence in a process other than that which made the first context of the family: its
+ * threads are not there after a fork. */
+ITH_PRIVATE ith_status ith_context_check_process(ith_context *context);
+
 /* The rank that the context works for, which is its row in a trace; 0 at first, and its parent's for a clone. */
 ITH_PRIVATE int ith_context_rank(const ith_context *context);
 ITH_PRIVATE void ith_context_set_rank(ith_context *context, int rank);
 
-/* What a context, its parent and all their clones have in common. It goes with the root of the family, and is not
+/* What a context, its parent and all their clones have in common. It goes with the last of them, and is not
  * counted as memory in use. */
 
 /* bytes of zeros, aligned to 64; NULL with a recorded sentence. To be released by ith_context_drop of any of the

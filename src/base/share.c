@@ -4,6 +4,10 @@
 
 void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count)
 {
+    if (length < 0 || rank < 0 || rank >= ranks) {
+        *begin = *count = 0;
+        return;
+    }
     int64_t base = length / ranks, longer = length % ranks;
     *begin = rank * base + ith_min64(rank, longer);
     *count = base + (rank < longer ? 1 : 0);

@@ -4,6 +4,7 @@
 
 #include "block.h"
 
+#include <stdio.h>
 #include <string.h>
 
 int ith_comm_rank(const ith_comm *comm)
@@ -26,17 +27,77 @@ void ith_comm_abort(ith_comm *comm, ith_status status)
 {
     if (!comm)
         return;
-    if (!status)
+    if (status >= 0)
         status = ITH_ERR_ABORTED;
     if (!ith_context_error(comm->context)[0])
         ith_fail(comm->context, status, "rank %d ended the group (%s)", comm->rank, ith_status_name(status));
     comm->ops->abort(comm, status, ith_context_error(comm->context));
 }
 
+/* ---- Life ------------------------------------------------------------------------------------------------------ */
+
+enum { STATE_BUSY = 1, STATE_CLOSED = 2 };
+
+ith_comm *ith_comm_hold(ith_comm *comm)
+{
+    if (comm)
+        atomic_fetch_add_explicit(&comm->holders, 1, memory_order_relaxed);
+    return comm;
+}
+
+void ith_comm_release(ith_comm *comm)
+{
+    if (comm && atomic_fetch_sub(&comm->holders, 1) == 1)
+        comm->ops->release(comm);
+}
+
+static void leave_group(ith_comm *comm)
+{
+    comm->ops->leave(comm);
+    ith_comm_release(comm);
+}
+
 void ith_comm_destroy(ith_comm **comm)
 {
-    if (comm && *comm)
-        (*comm)->ops->destroy(comm);
+    if (!comm || !*comm)
+        return;
+    ith_comm *self = *comm;
+    *comm = NULL;
+    ith_comm_hold(self); /* a call that ends now may give back the caller's */
+    int before = atomic_fetch_or(&self->state, STATE_CLOSED);
+    if (!(before & STATE_BUSY)) {
+        leave_group(self);
+    } else {
+        char sentence[128];
+        snprintf(sentence, sizeof sentence, "rank %d destroyed its communicator during a call on it", self->rank);
+        self->ops->abort(self, ITH_ERR_ABORTED, sentence);
+    }
+    ith_comm_release(self);
+}
+
+ith_status ith_comm_enter(ith_comm *comm, ith_context *context)
+{
+    int idle = 0;
+    if (!comm || atomic_compare_exchange_strong(&comm->state, &idle, STATE_BUSY))
+        return ITH_OK;
+    if (idle & STATE_CLOSED)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "the plan's communicator was destroyed: the plan can only be destroyed");
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "rank %d's communicator is in another call, on another thread: calls on one follow one another",
+                    comm->rank);
+}
+
+void ith_comm_exit(ith_comm *comm)
+{
+    if (comm && atomic_fetch_and(&comm->state, ~STATE_BUSY) & STATE_CLOSED)
+        leave_group(comm);
+}
+
+void ith_comm_alive(ith_comm *comm)
+{
+    if (comm)
+        comm->ops->alive(comm);
 }
 
 /* What a lone rank sends to itself. */
@@ -108,6 +169,22 @@ ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
 {
     *out = NULL;
     return comm ? comm->ops->split(comm, colour, key, out) : ITH_OK;
+}
+
+ith_status ith_comm_meet(ith_comm *comm, const void *card, int64_t bytes)
+{
+    char mine[ITH_COMM_CARD_BYTES] = {0};
+    memcpy(mine, card, (size_t)bytes);
+    if (comm->ops->share)
+        return comm->ops->share(comm, mine, sizeof mine, comm->board);
+    return ith_comm_allgather(comm, mine, sizeof mine, comm->board);
+}
+
+ith_status ith_comm_part(ith_comm *comm, float *claim)
+{
+    if (comm->ops->unshare)
+        return comm->ops->unshare(comm, claim, 1);
+    return ith_comm_allreduce(comm, claim, 1, ITH_REDUCE_MAX);
 }
 
 typedef struct verdict {

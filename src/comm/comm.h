@@ -17,7 +17,10 @@
 
 #include "../base/context.h"
 
+#include <stdatomic.h>
+
 #define ITH_COMM_REQUESTS 16
+#define ITH_COMM_CARD_BYTES 1024 /* the most that ith_comm_meet brings */
 
 /* count[0] x count[1] runs of `bytes` bytes; run (i, j) starts at data + i * stride[0] + j * stride[1] (in bytes). */
 typedef struct ith_block {
@@ -39,10 +42,19 @@ typedef struct ith_comm_ops ith_comm_ops;
 
 struct ith_comm {
     const ith_comm_ops *ops;
-    ith_context *context; /* of this rank: takes its error sentences */
+    ith_context *context; /* of this rank: takes its error sentences. Held until the communicator is freed */
     int rank, size;
-    double timeout_seconds;  /* 0: none */
-    int64_t exchanged_bytes; /* posted so far by `exchange` from this rank to others */
+    double timeout_seconds;    /* 0: none */
+    int64_t exchanged_bytes;   /* posted so far by `exchange` from this rank to others */
+    atomic_int holders, state; /* see ith_comm_hold, ith_comm_enter */
+    int64_t plans, executions; /* that all ranks have begun together: the same on every rank */
+    void *board;               /* [size][ITH_COMM_CARD_BYTES]: what ith_comm_meet brings */
+    const atomic_bool *over;   /* the group has ended */
+    /* What a rank wants to end, for the other ranks to see while they compute; one for all ranks that share memory. Its
+     * meaning is the plan's. */
+    _Atomic int64_t *stop;
+    /* If not NULL: while it is true, what this rank would carry of an exchange may stay where it is. */
+    const atomic_bool *discard;
 };
 
 struct ith_comm_ops {
@@ -67,15 +79,41 @@ struct ith_comm_ops {
      * unshare: collective, once after each share that succeeded, also after another operation has failed. From its call
      * on this rank looks at nothing; it returns when no rank looks at this rank's memory any more, also when it fails
      * (late ones end the group with ITH_ERR_TIMEOUT, and are waited for all the same): only then may that memory be
-     * freed. A share that fails needs no unshare, and nobody looks at this rank's memory when it returns. */
+     * freed. A share that fails needs no unshare, and nobody looks at this rank's memory when it returns. The values
+     * become the largest of all ranks, as in an all-reduce. */
     ith_status (*share)(ith_comm *comm, const void *mine, int64_t bytes, void *cards);
-    ith_status (*unshare)(ith_comm *comm);
+    ith_status (*unshare)(ith_comm *comm, float *values, int64_t count);
     void (*abort)(ith_comm *comm, ith_status status, const char *sentence);
     /* Ranks with the same colour form a new group, ordered by key, then by rank, with this one's time limit.
      * Collective, and waits. */
     ith_status (*split)(ith_comm *comm, int colour, int key, ith_comm **out);
-    void (*destroy)(ith_comm **comm);
+    /* A sign of life. Any thread; never blocks. */
+    void (*alive)(ith_comm *comm);
+    /* The rank leaves the group and calls nothing but `release` any more, which frees the communicator. */
+    void (*leave)(ith_comm *comm);
+    void (*release)(ith_comm *comm);
 };
+
+/* The caller's hold is given back by ith_comm_destroy, at which the rank leaves the group; plans have their own. The
+ * last to give back its hold frees the communicator. */
+ITH_PRIVATE ith_comm *ith_comm_hold(ith_comm *comm);
+ITH_PRIVATE void ith_comm_release(ith_comm *comm);
+
+/* Around a call that is collective over comm, which only one thread may be in: ITH_ERR_ARGUMENT with a sentence in
+ * `context` if another is, or if the communicator was destroyed. A communicator that is destroyed meanwhile ends the
+ * group, and is left when the call ends. comm may be NULL. */
+ITH_PRIVATE ith_status ith_comm_enter(ith_comm *comm, ith_context *context);
+ITH_PRIVATE void ith_comm_exit(ith_comm *comm);
+
+/* Every rank shows a card (at most ITH_COMM_CARD_BYTES), and all see them: card r at ith_comm_card(comm, r). Where
+ * ranks share memory they may look at what the cards point at until they part. ith_comm_part is called once after each
+ * meeting that succeeded, whatever has failed since; *claim becomes the largest of all ranks. */
+ITH_PRIVATE ith_status ith_comm_meet(ith_comm *comm, const void *card, int64_t bytes);
+ITH_PRIVATE ith_status ith_comm_part(ith_comm *comm, float *claim);
+static inline void *ith_comm_card(const ith_comm *comm, int rank)
+{
+    return (char *)comm->board + (int64_t)rank * ITH_COMM_CARD_BYTES;
+}
 
 /* Posted and waited for in one call; comm may be NULL (one rank) in all of these. */
 ITH_PRIVATE ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int send_count,

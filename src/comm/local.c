@@ -14,7 +14,6 @@
 #include "../base/clock.h"
 #include "block.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,9 +34,14 @@ static const char *kind_name(local_kind kind)
     return names[kind];
 }
 
+static bool reduces(local_kind kind)
+{
+    return kind == LOCAL_ALLREDUCE || kind == LOCAL_UNSHARE;
+}
+
 static bool is_whole(local_kind kind)
 {
-    return kind == LOCAL_ALLREDUCE || kind == LOCAL_BARRIER || kind == LOCAL_UNSHARE;
+    return reduces(kind) || kind == LOCAL_BARRIER;
 }
 
 static bool is_gather(local_kind kind)
@@ -56,6 +60,7 @@ void ith_local_end(local_world *world, ith_status status, const char *format, ..
     if (world->status)
         return;
     world->status = status;
+    atomic_store(&world->over, true);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(world->sentence, sizeof world->sentence, format, arguments);
@@ -129,9 +134,11 @@ static void copy_blocks(const ith_request *from, int source, const ith_request *
 }
 
 /* Carries what rank `source` sends to rank `target`, both posted. Lets go of the lock meanwhile. */
-static void carry(local_group *group, ith_request *from, int source, ith_request *to, int target)
+static void carry(const local_comm *self, ith_request *from, int source, ith_request *to, int target)
 {
+    local_group *group = self->group;
     local_world *world = group->world;
+    const atomic_bool *discard = from->kind == LOCAL_EXCHANGE ? self->base.discard : NULL;
     int seats[2] = {group->seats[source], group->seats[target]};
     from->to[target] = to->from[source] = WAY_MOVING;
     world->busy[seats[0]]++, world->busy[seats[1]]++;
@@ -139,7 +146,7 @@ static void carry(local_group *group, ith_request *from, int source, ith_request
 
     char why[128];
     bool match = blocks_match(from, source, to, target, why, sizeof why);
-    if (match)
+    if (match && !(discard && atomic_load_explicit(discard, memory_order_relaxed)))
         copy_blocks(from, source, to, target);
 
     pthread_mutex_lock(&world->lock);
@@ -170,6 +177,12 @@ static void reduce(const local_group *group, const ith_request *mine)
     }
 }
 
+/* The rank will post nothing more. */
+static bool has_left(const local_group *group, int rank)
+{
+    return group->left[rank] || !group->world->seat_handles[group->seats[rank]];
+}
+
 /* Whether all ranks have posted the same operation as mine. Ends the world if some have posted another. */
 static bool all_posted(const local_comm *self, const ith_request *mine)
 {
@@ -177,7 +190,7 @@ static bool all_posted(const local_comm *self, const ith_request *mine)
     bool all = true;
     for (int rank = 0; rank < group->size; rank++) {
         if (group->posted[rank] <= mine->sequence) {
-            if (!group->world->seat_handles[group->seats[rank]])
+            if (has_left(group, rank))
                 ith_local_end(group->world, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s",
                               group->seats[rank], self->seat, kind_name(mine->kind));
             all = false;
@@ -205,7 +218,7 @@ static bool advance_whole(local_comm *self, ith_request *mine)
         local_slot(group, rank, mine->sequence)->whole = WAY_MOVING;
         world->busy[group->seats[rank]]++;
     }
-    if (mine->kind == LOCAL_ALLREDUCE) {
+    if (reduces(mine->kind)) {
         pthread_mutex_unlock(&world->lock);
         reduce(group, mine);
         pthread_mutex_lock(&world->lock);
@@ -226,7 +239,7 @@ static bool advance_pair(local_comm *self, ith_request *mine, int peer, bool sen
     local_group *group = self->group;
     int rank = self->base.rank;
     if (group->posted[peer] <= mine->sequence) {
-        if (!group->world->seat_handles[group->seats[peer]])
+        if (has_left(group, peer))
             ith_local_end(group->world, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s",
                           group->seats[peer], self->seat, kind_name(mine->kind));
         return false;
@@ -241,9 +254,9 @@ static bool advance_pair(local_comm *self, ith_request *mine, int peer, bool sen
     if (way != WAY_POSTED)
         return false;
     if (sending)
-        carry(group, mine, rank, theirs, peer);
+        carry(self, mine, rank, theirs, peer);
     else
-        carry(group, theirs, peer, mine, rank);
+        carry(self, theirs, peer, mine, rank);
     return true;
 }
 
@@ -323,6 +336,10 @@ ith_status ith_local_post(ith_comm *comm, const ith_request *wanted, ith_request
     if (mine->in_flight)
         ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d posts %s while its operation %d before is still under way",
                       self->seat, kind_name(wanted->kind), ITH_COMM_REQUESTS);
+    if (group->left[comm->rank])
+        ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d posts %s on a communicator that it has destroyed", self->seat,
+                      kind_name(wanted->kind));
+    ith_local_alive(comm);
     if (world->status) {
         status = ith_local_ended(self);
     } else {
@@ -422,25 +439,58 @@ static ith_status local_barrier(ith_comm *comm, ith_request **out)
 
 /* ---- Waiting --------------------------------------------------------------------------------------------------- */
 
-/* Some rank that `mine` still waits for: one that has not posted, if there is one. */
-static int awaited_rank(const local_comm *self, const ith_request *mine)
+void ith_local_alive(ith_comm *comm)
 {
-    const local_group *group = self->group;
-    int found = self->base.rank;
-    for (int peer = 0; peer < group->size; peer++) {
-        bool open = is_whole(mine->kind) || mine->to[peer] == WAY_POSTED || mine->from[peer] == WAY_POSTED;
-        if (open && group->posted[peer] <= mine->sequence)
-            return group->seats[peer];
-        if (open)
-            found = peer;
-    }
-    return group->seats[found];
+    local_comm *self = local_of(comm);
+    int64_t now = (int64_t)(ith_clock_seconds() * 1e9);
+    atomic_store_explicit(&self->group->world->life[self->seat], now, memory_order_relaxed);
 }
 
-static struct timespec deadline_after(double seconds)
+/* Of the ranks that `mine` waits for the one that has given no sign of life for longest, and when it last did; not
+ * before `since`. -1: all have posted, and what is left is being carried. */
+static int quietest_rank(const local_comm *self, const ith_request *mine, double since, double *last)
 {
-    double at = ith_clock_seconds() + seconds, whole = floor(at);
-    return (struct timespec){.tv_sec = (time_t)whole, .tv_nsec = (long)((at - whole) * 1e9)};
+    const local_group *group = self->group;
+    int found = -1;
+    for (int peer = 0; peer < group->size; peer++) {
+        bool open = is_whole(mine->kind) || mine->to[peer] == WAY_POSTED || mine->from[peer] == WAY_POSTED;
+        if (!open || group->posted[peer] > mine->sequence)
+            continue;
+        int64_t life = atomic_load_explicit(&group->world->life[group->seats[peer]], memory_order_relaxed);
+        double alive = fmax((double)life * 1e-9, since);
+        if (found >= 0 && alive >= *last)
+            continue;
+        found = peer;
+        *last = alive;
+    }
+    return found;
+}
+
+static struct timespec moment(double seconds)
+{
+    double whole = floor(seconds);
+    return (struct timespec){.tv_sec = (time_t)whole, .tv_nsec = (long)((seconds - whole) * 1e9)};
+}
+
+/* Waits until something happens, or until the time limit of the rank that has been quiet for longest, which then ends
+ * the group. Under the lock. */
+static void wait_for_peers(const local_comm *self, const ith_request *mine, double since)
+{
+    local_world *world = self->group->world;
+    double limit = self->base.timeout_seconds, last = since;
+    if (!(limit > 0 && limit < LONGEST_TIMEOUT_SECONDS)) {
+        pthread_cond_wait(&world->wake[self->seat], &world->lock);
+        return;
+    }
+    int quiet = quietest_rank(self, mine, since, &last);
+    if (quiet >= 0 && ith_clock_seconds() >= last + limit) {
+        ith_local_end(world, ITH_ERR_TIMEOUT,
+                      "rank %d waited in vain for rank %d in %s: no sign of life for %.3g s (ith_comm_set_timeout)",
+                      self->seat, self->group->seats[quiet], kind_name(mine->kind), limit);
+        return;
+    }
+    struct timespec deadline = moment(quiet >= 0 ? last + limit : ith_clock_seconds() + limit);
+    pthread_cond_timedwait(&world->wake[self->seat], &world->lock, &deadline);
 }
 
 static ith_status local_wait(ith_comm *comm, ith_request **request)
@@ -451,22 +501,11 @@ static ith_status local_wait(ith_comm *comm, ith_request **request)
         return ITH_OK;
     local_comm *self = local_of(comm);
     local_world *world = self->group->world;
-    bool limited = comm->timeout_seconds > 0 && comm->timeout_seconds < LONGEST_TIMEOUT_SECONDS, late = false;
-    struct timespec deadline = {0};
-    if (limited)
-        deadline = deadline_after(comm->timeout_seconds);
+    double since = ith_clock_seconds();
     pthread_mutex_lock(&world->lock);
-    while (!world->status && mine->pending) {
-        if (advance(self) || world->status)
-            continue;
-        if (late)
-            ith_local_end(world, ITH_ERR_TIMEOUT, "rank %d waited %.3g s in vain for rank %d in %s", self->seat,
-                          comm->timeout_seconds, awaited_rank(self, mine), kind_name(mine->kind));
-        else if (limited)
-            late = pthread_cond_timedwait(&world->wake[self->seat], &world->lock, &deadline) == ETIMEDOUT;
-        else
-            pthread_cond_wait(&world->wake[self->seat], &world->lock);
-    }
+    while (!world->status && mine->pending)
+        if (!advance(self) && !world->status)
+            wait_for_peers(self, mine, since);
     mine->in_flight = false;
     ith_status status = world->status ? ith_local_ended(self) : ITH_OK;
     pthread_mutex_unlock(&world->lock);
@@ -516,5 +555,7 @@ const ith_comm_ops ith_local_ops = {
     .unshare = ith_local_unshare,
     .abort = local_abort,
     .split = ith_local_split,
-    .destroy = ith_local_destroy,
+    .alive = ith_local_alive,
+    .leave = ith_local_leave,
+    .release = ith_local_release,
 };

@@ -14,7 +14,7 @@ typedef enum local_kind {
     LOCAL_ALLREDUCE,
     LOCAL_BARRIER,
     LOCAL_SHARE,  /* an all-gather of cards */
-    LOCAL_UNSHARE /* a barrier */
+    LOCAL_UNSHARE /* an all-reduce */
 } local_kind;
 
 /* The way of what one rank sends to another within one operation, and of an operation that all do as one. */
@@ -44,9 +44,11 @@ typedef struct local_world {
     int handles;       /* communicators not yet destroyed, of all groups and ranks */
     int *seat_handles; /* [size]: the same by rank; one that has none has left */
     int locks_made, wakes_made;
-    pthread_cond_t *wake; /* [size]: one per rank's thread, on the monotonic clock */
-    int *busy;            /* [size]: copies under way from or to what the rank has posted */
-    ith_status status;    /* not ITH_OK: all is over, and why */
+    pthread_cond_t *wake;  /* [size]: one per rank's thread, on the monotonic clock */
+    int *busy;             /* [size]: copies under way from or to what the rank has posted */
+    ith_status status;     /* not ITH_OK: all is over, and why */
+    atomic_bool over;      /* the same without the lock */
+    _Atomic int64_t *life; /* [size]: when each rank last gave a sign of life, in nanoseconds */
     char sentence[ITH_ERROR_BYTES];
     struct local_group *groups; /* all that are not freed yet */
 } local_world;
@@ -58,6 +60,8 @@ typedef struct local_group {
     int size, handles;
     int *seats;            /* [size]: the rank's number in the world */
     int64_t *posted;       /* [size]: operations posted so far */
+    bool *left;            /* [size]: the rank has destroyed its communicator */
+    _Atomic int64_t stop;  /* ith_comm's */
     bool *sharing;         /* [size]: the rank looks at the memory of all others: between its share and its unshare */
     ith_request *requests; /* [size][ITH_COMM_REQUESTS]; operation n is in slot n % ITH_COMM_REQUESTS */
     uint8_t *ways;         /* storage of `to` and `from` */
@@ -89,21 +93,23 @@ void ith_local_drain(local_world *world, int seat);
 /* What every call returns once the world is over. Under the lock. */
 ith_status ith_local_ended(local_comm *self);
 ith_status ith_local_post(ith_comm *comm, const ith_request *wanted, ith_request **out);
+void ith_local_alive(ith_comm *comm);
 /* A wrong argument ends the world too: the peers would wait for an operation that never comes. */
 ith_status ith_local_refuse(ith_comm *comm, local_kind kind, const char *reason);
 
 /* local_share.c */
 ith_status ith_local_share(ith_comm *comm, const void *mine, int64_t bytes, void *cards);
-ith_status ith_local_unshare(ith_comm *comm);
+ith_status ith_local_unshare(ith_comm *comm, float *values, int64_t count);
 /* A rank that leaves its group while it shares ends the world, and looks at nothing of the group's from here on;
  * returns when nobody looks at what it brought. Under the lock. */
 void ith_local_forsake(local_comm *self);
 /* A rank whose thread is about to end leaves all the groups that it is in: the same for each, without the wait, as its
  * thread's memory is gone by now. */
-void ith_local_leave(ith_comm *comm);
+void ith_local_let_go(ith_comm *comm);
 
 /* local_group.c */
 ith_status ith_local_split(ith_comm *comm, int colour, int key, ith_comm **out);
-void ith_local_destroy(ith_comm **comm);
+void ith_local_leave(ith_comm *comm);
+void ith_local_release(ith_comm *comm);
 
 #endif

@@ -15,10 +15,12 @@ static void group_free(local_group *group)
     ith_context *owner = group->owner;
     ith_free(owner, group->seats);
     ith_free(owner, group->posted);
+    ith_free(owner, group->left);
     ith_free(owner, group->sharing);
     ith_free(owner, group->requests);
     ith_free(owner, group->ways);
     ith_free(owner, group);
+    ith_context_release(owner);
 }
 
 /* From here on the group is freed by the last to leave it, or with the world. */
@@ -56,7 +58,9 @@ static void world_free(local_world *world)
     ith_free(owner, world->wake);
     ith_free(owner, world->busy);
     ith_free(owner, world->seat_handles);
+    ith_free(owner, world->life);
     ith_free(owner, world);
+    ith_context_release(owner);
 }
 
 /* The lock and the conditions; the C library may refuse them. */
@@ -83,12 +87,13 @@ static ith_status world_create(ith_context *context, int ranks, local_world **ou
     local_world *world = ith_alloc_zero(context, 1, sizeof *world, "a group of ranks");
     if (!world)
         return status;
-    world->owner = context;
+    world->owner = ith_context_hold(context);
     world->size = ranks;
+    world->life = ith_alloc_zero(context, ranks, sizeof *world->life, "a group of ranks");
     world->busy = ith_alloc_zero(context, ranks, sizeof *world->busy, "a group of ranks");
     world->seat_handles = ith_alloc_zero(context, ranks, sizeof *world->seat_handles, "a group of ranks");
     world->wake = ith_alloc_zero(context, ranks, sizeof *world->wake, "a group of ranks");
-    if (!world->busy || !world->seat_handles || !world->wake)
+    if (!world->busy || !world->seat_handles || !world->wake || !world->life)
         goto fail;
     if (!world_init_locks(world)) {
         status = ith_fail(context, ITH_ERR_MEMORY, "the system has no more locks for a group of %d ranks", ranks);
@@ -108,14 +113,15 @@ static ith_status group_create(ith_context *context, local_world *world, int ran
     if (!group)
         return ITH_ERR_MEMORY;
     group->world = world;
-    group->owner = context;
+    group->owner = ith_context_hold(context);
     group->size = group->handles = ranks;
     group->seats = ith_alloc_zero(context, ranks, sizeof *group->seats, "a group of ranks");
     group->posted = ith_alloc_zero(context, ranks, sizeof *group->posted, "a group of ranks");
+    group->left = ith_alloc_zero(context, ranks, sizeof *group->left, "a group of ranks");
     group->sharing = ith_alloc_zero(context, ranks, sizeof *group->sharing, "a group of ranks");
     group->requests = ith_alloc_zero(context, slots, sizeof *group->requests, "the requests of a group of ranks");
     group->ways = ith_alloc_zero(context, 2 * slots, ranks, "the requests of a group of ranks");
-    if (!group->seats || !group->posted || !group->sharing || !group->requests || !group->ways) {
+    if (!group->seats || !group->posted || !group->left || !group->sharing || !group->requests || !group->ways) {
         group_free(group);
         return ITH_ERR_MEMORY;
     }
@@ -128,15 +134,33 @@ static ith_status group_create(ith_context *context, local_world *world, int ran
     return ITH_OK;
 }
 
+/* With the caller's hold. */
 static local_comm *comm_new(ith_context *context)
 {
     local_comm *comm = ith_alloc_zero(context, 1, sizeof *comm, "a communicator");
     if (comm) {
         comm->base.ops = &ith_local_ops;
-        comm->base.context = context;
+        comm->base.context = ith_context_hold(context);
         comm->base.timeout_seconds = DEFAULT_TIMEOUT_SECONDS;
+        atomic_init(&comm->base.holders, 1);
     }
     return comm;
+}
+
+static ith_status comm_make_board(local_comm *comm, int ranks)
+{
+    comm->base.board = ith_alloc(comm->base.context, ranks, ITH_COMM_CARD_BYTES, "a communicator");
+    return comm->base.board ? ITH_OK : ITH_ERR_MEMORY;
+}
+
+static void comm_free(local_comm *comm)
+{
+    if (!comm)
+        return;
+    ith_context *context = comm->base.context;
+    ith_free(context, comm->base.board);
+    ith_free(context, comm);
+    ith_context_release(context);
 }
 
 /* Under the lock, once others know of the group. */
@@ -144,6 +168,8 @@ static void comm_join(local_comm *comm, local_group *group, int rank, int seat)
 {
     comm->base.rank = rank;
     comm->base.size = group->size;
+    comm->base.over = &group->world->over;
+    comm->base.stop = &group->stop;
     comm->group = group;
     comm->seat = seat;
     group->world->handles++;
@@ -159,7 +185,13 @@ static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_c
     for (int i = 0; i < ranks; i++)
         if (!contexts[i])
             return ith_fail(contexts[0], ITH_ERR_ARGUMENT, "contexts[%d] is NULL: every rank needs its own", i);
-    return ITH_OK;
+    for (int i = 1; i < ranks; i++)
+        for (int before = 0; before < i; before++)
+            if (contexts[i] == contexts[before])
+                return ith_fail(contexts[0], ITH_ERR_ARGUMENT,
+                                "contexts[%d] is contexts[%d]: every rank needs its own (ith_context_clone)", i,
+                                before);
+    return ith_context_check_process(contexts[0]);
 }
 
 ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms)
@@ -180,7 +212,8 @@ ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_co
     group_register(group);
     for (int i = 0; i < ranks; i++) {
         local_comm *comm = comm_new(contexts[i]);
-        if (!comm) {
+        if (!comm || comm_make_board(comm, ranks)) {
+            comm_free(comm);
             char reason[ITH_ERROR_BYTES];
             snprintf(reason, sizeof reason, "%s", ith_context_error(contexts[i]));
             status = ith_fail(contexts[0], ITH_ERR_MEMORY, "%s", reason);
@@ -194,19 +227,18 @@ ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_co
     return ITH_OK;
 fail:
     for (int i = 0; i < ranks; i++) {
-        ith_free(contexts[i], comms[i]);
+        comm_free(comms[i] ? local_of(comms[i]) : NULL);
         comms[i] = NULL;
     }
     world_free(world);
     return status;
 }
 
-void ith_local_destroy(ith_comm **comm)
+void ith_local_leave(ith_comm *comm)
 {
-    local_comm *self = local_of(*comm);
+    local_comm *self = local_of(comm);
     local_group *group = self->group;
     local_world *world = group->world;
-    *comm = NULL;
     pthread_mutex_lock(&world->lock);
     ith_local_forsake(self);
     bool under_way = false;
@@ -216,9 +248,18 @@ void ith_local_destroy(ith_comm **comm)
         ith_local_end(world, ITH_ERR_ABORTED, "rank %d left with operations under way", self->seat);
         ith_local_drain(world, self->seat);
     }
-    if (--world->seat_handles[self->seat] == 0)
-        for (int seat = 0; seat < world->size; seat++)
-            pthread_cond_signal(&world->wake[seat]);
+    world->seat_handles[self->seat]--;
+    group->left[comm->rank] = true;
+    for (int seat = 0; seat < world->size; seat++)
+        pthread_cond_signal(&world->wake[seat]);
+    pthread_mutex_unlock(&world->lock);
+}
+
+void ith_local_release(ith_comm *comm)
+{
+    local_group *group = local_of(comm)->group;
+    local_world *world = group->world;
+    pthread_mutex_lock(&world->lock);
     bool last_of_group = --group->handles == 0, last_of_world = --world->handles == 0;
     if (last_of_group)
         group_unregister(group);
@@ -227,7 +268,7 @@ void ith_local_destroy(ith_comm **comm)
         group_free(group);
     if (last_of_world)
         world_free(world);
-    ith_free(self->base.context, self);
+    comm_free(local_of(comm));
 }
 
 /* ---- Splitting ------------------------------------------------------------------------------------------------- */
@@ -286,6 +327,8 @@ ith_status ith_local_split(ith_comm *comm, int colour, int key, ith_comm **out)
         if (!status)
             seat_members(made, old, cards, rank);
     }
+    if (!status)
+        status = comm_make_board(child, size);
     status = ith_comm_agree(comm, status);
     if (status)
         goto done;
@@ -304,7 +347,7 @@ ith_status ith_local_split(ith_comm *comm, int colour, int key, ith_comm **out)
     child = NULL;
 done:
     group_free(made);
-    ith_free(comm->context, child);
+    comm_free(child);
     ith_free(comm->context, cards);
     return status;
 }

@@ -58,7 +58,7 @@ ith_status ith_local_share(ith_comm *comm, const void *mine, int64_t bytes, void
     return status;
 }
 
-ith_status ith_local_unshare(ith_comm *comm)
+ith_status ith_local_unshare(ith_comm *comm, float *values, int64_t count)
 {
     local_group *group = local_of(comm)->group;
     local_world *world = group->world;
@@ -67,7 +67,8 @@ ith_status ith_local_unshare(ith_comm *comm)
     pthread_mutex_unlock(&world->lock);
     if (!shared)
         return ith_local_refuse(comm, LOCAL_UNSHARE, "the rank does not share; call share first");
-    ith_request wanted = {.kind = LOCAL_UNSHARE}, *request = NULL;
+    ith_request wanted = {.kind = LOCAL_UNSHARE, .data = values, .size = count, .operation = ITH_REDUCE_MAX};
+    ith_request *request = NULL;
     ith_status status = ith_local_post(comm, &wanted, &request);
     if (!status)
         status = comm->ops->wait(comm, &request);
@@ -94,7 +95,7 @@ void ith_local_forsake(local_comm *self)
     drain_lookers(group, self->base.rank);
 }
 
-void ith_local_leave(ith_comm *comm)
+void ith_local_let_go(ith_comm *comm)
 {
     local_comm *self = local_of(comm);
     local_world *world = self->group->world;

@@ -2,6 +2,7 @@
 #include "local.h"
 
 #include "../base/size.h"
+#include "../base/thread_limit.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -67,11 +68,15 @@ static void *rank_main(void *argument)
         return NULL;
     omp_set_num_threads(self->threads);
     ith_status status = self->run->fn(self->context, self->comm, self->run->user);
+    if (status > ITH_OK || status < ITH_ERR_INTERNAL)
+        status = ith_fail(self->context, ITH_ERR_ABORTED,
+                          "rank %d returned %d, which is no ith_status: it counts as a failure",
+                          ith_comm_rank(self->comm), (int)status);
     if (status) {
         record_failure(self->run, status, self->context, ith_comm_rank(self->comm));
         ith_comm_abort(self->comm, status);
     }
-    ith_local_leave(self->comm);
+    ith_local_let_go(self->comm);
     ith_comm_destroy(&self->comm); /* whoever still waits for this rank learns that it has left */
     return NULL;
 }
@@ -121,13 +126,21 @@ ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_
     if (ranks < 1 || threads < 0 || !fn)
         return ith_fail(context, ITH_ERR_ARGUMENT, "ranks is %d (at least 1), threads is %d (0 or more), fn is %s",
                         ranks, threads, fn ? "given" : "NULL");
+    threads = threads ? threads : omp_get_max_threads();
+    ith_status status = ith_context_check_process(context);
+    if (!status)
+        status = ith_thread_limit_check(context, "ranks", ranks);
+    if (!status)
+        status = ith_thread_limit_check(context, "threads", threads);
+    if (status)
+        return status;
     rank_run run = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .fn = fn, .user = user};
     rank_thread *all = ith_alloc_zero(context, ranks, sizeof *all, "the ranks");
     ith_context **contexts = ith_alloc_zero(context, ranks, sizeof *contexts, "the ranks");
     ith_comm **comms = ith_alloc_zero(context, ranks, sizeof *comms, "the ranks");
-    ith_status status = ITH_ERR_MEMORY;
+    status = ITH_ERR_MEMORY;
     if (all && contexts && comms)
-        status = create_ranks(context, &run, ranks, threads ? threads : omp_get_max_threads(), all, contexts, comms);
+        status = create_ranks(context, &run, ranks, threads, all, contexts, comms);
     if (!status)
         status = run_threads(context, &run, ranks, all);
     for (int i = 0; all && i < ranks; i++)

@@ -68,7 +68,15 @@ typedef struct ith_attn_run {
     void *const *o;   /* [q_rows] pointers to rows [head_dim]; used if last */
     float *lse;       /* [q_rows], natural logarithm, written if last; NULL: not wanted */
     void *scratch;    /* scratch_bytes(head_dim, tiles), aligned to 64, this thread's own */
+    bool (*halted)(void *halt); /* whether to return at once and leave all output as it is; NULL: never. A kernel asks
+                                 * every block_kv_compute keys or more often */
+    void *halt;
 } ith_attn_run;
+
+static inline bool ith_attn_halted(const ith_attn_run *run)
+{
+    return run->halted && run->halted(run->halt);
+}
 
 /* Which tiles a kernel takes: multiples of `step` from `step` to `most`; `best` where the caller has no wish. */
 typedef struct ith_attn_tile_limits {

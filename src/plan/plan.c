@@ -4,8 +4,10 @@
 
 #include "../base/clock.h"
 #include "../base/sized.h"
+#include "../base/thread_limit.h"
 #include "agree.h"
 #include "kernel_choice.h"
+#include "opening.h"
 #include "options.h"
 #include "settle.h"
 #include "tiles.h"
@@ -91,72 +93,160 @@ static ith_status settle(const ith_attn_options *options, const ith_group *group
     return status ? status : ith_agree(s->context, comm, ith_tiles_resolve(&tiles, s));
 }
 
-ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
-                           ith_comm *comm, ith_plan **out)
+/* The group and the context live as long as the plan. */
+static void hold(ith_plan *plan, ith_comm *comm)
+{
+    ith_context *context = ith_context_hold(plan->setting.context);
+    atomic_init(&plan->holders, 1);
+    plan->halt.context = context;
+    plan->halt.comm = ith_comm_hold(comm);
+    plan->setting.halt = &plan->halt;
+}
+
+/* Between the openings of the ranks: everything that they do together. */
+static ith_status create(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
+                         ith_comm *comm, ith_status mine, ith_plan **plan)
 {
     ith_attn_options options;
+    const ith_group group = {ith_comm_size(comm), ith_comm_rank(comm), comm && comm->ops->share};
+    ith_attn_setting setting;
+    int64_t number;
+    if (!mine)
+        mine = ith_settle_request(context, problem, given, &group, &options, &setting);
+    ith_status status = ith_open_creation(context, comm, mine, &number);
+    if (!status)
+        status = settle(&options, &group, comm, &setting);
+    if (!status)
+        status = ith_agree(context, comm, allocate(&setting, plan));
+    if (*plan)
+        hold(*plan, comm);
+    if (!status)
+        status = make_axes(comm, *plan);
+    if (status)
+        return status;
+    (*plan)->number = number;
+    (*plan)->ops->init(&(*plan)->state);
+    return ITH_OK;
+}
+
+ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
+                           ith_comm *comm, ith_plan **out)
+{
+    ith_plan *plan = NULL;
     if (out)
         *out = NULL;
     if (!context) {
         ith_comm_abort(comm, ITH_ERR_ARGUMENT);
         return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
     }
-    const ith_group group = {ith_comm_size(comm), ith_comm_rank(comm), comm && comm->ops->share};
-    ith_attn_setting setting;
-    ith_plan *plan = NULL;
-    ith_status status = out ? ith_settle_request(context, problem, given, &group, &options, &setting)
-                            : ith_fail(context, ITH_ERR_ARGUMENT, "out is NULL");
-    status = ith_agree(context, comm, status);
+    ith_status status = ith_context_check_process(context);
     if (!status)
-        status = settle(&options, &group, comm, &setting);
-    if (!status)
-        status = ith_agree(context, comm, allocate(&setting, &plan));
-    if (!status)
-        status = make_axes(comm, plan);
-    if (status) {
-        ith_plan_destroy(&plan);
+        status = ith_comm_enter(comm, context);
+    if (status)
         return status;
+    ith_status mine = out ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "out is NULL");
+    status = create(context, problem, options, comm, mine, &plan);
+    ith_comm_exit(comm);
+    if (status)
+        ith_plan_destroy(&plan);
+    else
+        *out = plan;
+    return status;
+}
+
+static void release(ith_plan *plan)
+{
+    if (atomic_fetch_sub(&plan->holders, 1) > 1)
+        return;
+    ith_context *context = plan->halt.context;
+    ith_comm *comm = plan->halt.comm;
+    if (plan->owns_axes) {
+        ith_comm_destroy(&plan->setting.ulysses_comm);
+        ith_comm_destroy(&plan->setting.ring_comm);
     }
-    plan->ops->init(&plan->state);
-    *out = plan;
-    return ITH_OK;
+    ith_free(context, plan);
+    ith_comm_release(comm);
+    ith_context_release(context);
 }
 
 void ith_plan_destroy(ith_plan **plan)
 {
-    if (!plan || !*plan)
-        return;
-    ith_plan *self = *plan;
-    if (self->owns_axes) {
-        ith_comm_destroy(&self->setting.ulysses_comm);
-        ith_comm_destroy(&self->setting.ring_comm);
-    }
-    ith_free(self->setting.context, self);
-    *plan = NULL;
+    if (plan && *plan)
+        release(*plan);
+    if (plan)
+        *plan = NULL;
 }
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
 
-ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *given)
+static ith_status enter(ith_plan *plan)
 {
-    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
-    if (!plan)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
     ith_context *context = plan->setting.context;
-    ith_comm *comm = plan->setting.comm;
-    double start = ith_clock_seconds();
-    ith_status status = ITH_SIZED_READ(context, ith_attn_tensors, ITH_ATTN_TENSORS_INIT, given, &tensors);
+    ith_status status = ith_context_check_process(context);
     if (!status)
-        status = ith_attn_tensors_check(&plan->setting, &tensors);
-    if (status && ith_comm_size(comm) > 1) { /* the others are on their way and would wait for this rank */
-        if (comm->context != context)
-            ith_fail(comm->context, status, "%s", ith_context_error(context));
-        ith_comm_abort(comm, status);
-    }
+        status = ith_team_check(context, plan->setting.threads);
     if (status)
         return status;
-    status = ith_pass_on(context, comm, plan->ops->execute(&plan->state, &tensors));
+    if (atomic_exchange(&plan->busy, true))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "the plan is being executed by another thread: make one plan for each thread");
+    status = ith_comm_enter(plan->setting.comm, context);
+    if (status) {
+        atomic_store(&plan->busy, false);
+        return status;
+    }
+    atomic_fetch_add(&plan->holders, 1);
+    return ITH_OK;
+}
+
+static void leave(ith_plan *plan)
+{
+    ith_comm_exit(plan->setting.comm);
+    atomic_store(&plan->busy, false);
+    release(plan);
+}
+
+/* What a rank would carry of an exchange need not arrive once it has stopped. */
+static void set_discard(const ith_attn_setting *s, const atomic_bool *discard)
+{
+    ith_comm *const comms[] = {s->comm, s->ulysses_comm, s->ring_comm};
+    for (int i = 0; i < 3; i++)
+        if (comms[i])
+            comms[i]->discard = discard;
+}
+
+static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
+{
+    ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
+    ith_status status = ITH_SIZED_READ(plan->setting.context, ith_attn_tensors, ITH_ATTN_TENSORS_INIT, given, &tensors);
+    if (!status)
+        status = ith_attn_tensors_check(&plan->setting, &tensors);
+    status = ith_open_execution(plan, &tensors, status);
+    if (status)
+        return status;
+    set_discard(&plan->setting, &plan->halt.stopped);
+    status = plan->ops->execute(&plan->state, &tensors);
+    set_discard(&plan->setting, NULL);
+    return ith_close_execution(plan, status);
+}
+
+ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
+{
+    if (!plan)
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
+    double start = ith_clock_seconds();
+    ith_status status = enter(plan);
+    if (status)
+        return status;
+    status = execute(plan, tensors);
     plan->state.counters.executions += !status;
     plan->state.counters.seconds += ith_clock_seconds() - start;
+    leave(plan);
     return status;
+}
+
+void ith_plan_cancel(ith_plan *plan)
+{
+    if (plan)
+        ith_halt_cancel(&plan->halt);
 }

@@ -10,6 +10,10 @@ struct ith_plan {
     ith_strategy_state state;
     bool owns_axes;
     int64_t memory_bytes;
+    int64_t number, begun; /* of the plan on its communicator, and executions that all ranks began */
+    ith_halt halt;
+    atomic_int holders; /* the caller, and whoever executes it */
+    atomic_bool busy;   /* being executed */
 };
 
 /* Bytes that a plan for a setting takes, in one allocation; ITH_ERR_MEMORY if they are more than a size can hold. */

@@ -1,6 +1,7 @@
 #include "settle.h"
 
 #include "../base/size.h"
+#include "../base/thread_limit.h"
 #include "choose.h"
 #include "kernel_choice.h"
 #include "options.h"
@@ -15,6 +16,8 @@ ith_status ith_settle_request(ith_context *context, const ith_attn_problem *prob
         status = ith_attn_setting_init(context, problem, group->ranks, group->rank, setting);
     if (!status)
         setting->threads = options->threads ? options->threads : omp_get_max_threads();
+    if (!status)
+        status = ith_thread_limit_check(context, "the number of threads", setting->threads);
     return status;
 }
 

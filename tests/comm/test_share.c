@@ -84,7 +84,7 @@ static ith_status share_block(ith_context *context, ith_comm *comm, int tag, car
 /* What the others wrote is there, and the memory may go. */
 static ith_status unshare_block(ith_context *context, ith_comm *comm, int tag, card *mine)
 {
-    RANK_TRY(comm->ops->unshare(comm));
+    RANK_TRY(comm->ops->unshare(comm, NULL, 0));
     for (int peer = 0; peer < comm->size; peer++)
         for (int64_t k = 0; k < FIELD; k++)
             RANK_CHECK(context,
@@ -217,7 +217,7 @@ static ith_status share_and_look(ith_context *context, ith_comm **group, scene *
     float one = 1;
     ith_status reduced = !status && s->reduce ? ith_comm_allreduce(comm, &one, 1, ITH_REDUCE_SUM) : ITH_OK;
     if (!status)
-        status = comm->ops->unshare(comm);
+        status = comm->ops->unshare(comm, NULL, 0);
     let_go(s, world_rank, members);
     return status ? status : reduced;
 }
@@ -332,7 +332,7 @@ static ith_status outlast(ith_context *context, ith_comm *comm, void *user)
         RANK_CHECK(context, ith_comm_allreduce(comm, &one, 1, ITH_REDUCE_SUM) == ITH_ERR_TIMEOUT);
         m->early[rank] = !atomic_load(&m->finished);
     }
-    ith_status status = comm->ops->unshare(comm);
+    ith_status status = comm->ops->unshare(comm, NULL, 0);
     m->late[rank] = atomic_load(&m->finished);
     return status;
 }
@@ -361,7 +361,7 @@ static ith_status come_late(ith_context *context, ith_comm *comm, void *user)
     int sum = 0;
     for (int peer = 0; peer < comm->size; peer++)
         sum += *all[peer];
-    status = comm->ops->unshare(comm);
+    status = comm->ops->unshare(comm, NULL, 0);
     return sum == 7 * comm->size ? status : ITH_ERR_INTERNAL;
 }
 
@@ -387,16 +387,16 @@ static ith_status misuse(ith_context *context, ith_comm *comm, void *user)
     case 0: return comm->ops->share(comm, &value, -1, all);
     case 1: return comm->ops->share(comm, NULL, 4, all);
     case 2: return comm->ops->share(comm, &value, 4, NULL);
-    case 3: return comm->ops->unshare(comm);
+    case 3: return comm->ops->unshare(comm, NULL, 0);
     case 4: return comm->ops->share(comm, &value, comm->rank ? 4 : 3, all); /* ranks that disagree */
     case 5: return comm->rank ? comm->ops->share(comm, &value, 4, all) : ith_comm_allgather(comm, &value, 4, all);
     case 6:
         RANK_TRY(comm->ops->share(comm, &value, 4, all));
-        return comm->rank ? comm->ops->unshare(comm) : ith_comm_barrier(comm); /* and leaves */
+        return comm->rank ? comm->ops->unshare(comm, NULL, 0) : ith_comm_barrier(comm); /* and leaves */
     default:
         RANK_TRY(comm->ops->share(comm, &value, 4, all));
         value = comm->ops->share(comm, &value, 4, all); /* twice */
-        comm->ops->unshare(comm);
+        comm->ops->unshare(comm, NULL, 0);
         return (ith_status)value;
     }
 }

@@ -355,7 +355,7 @@ static void lanes_close(lanes *open)
 static bool pass_block(work *w, const lanes *open, const block *at, int64_t first, int64_t keys)
 {
     bool ok = true;
-    for (int64_t row = 0; row < w->t.rows && ok; row += ROWS) {
+    for (int64_t row = 0; row < w->t.rows && ok && !ith_attn_halted(w->r); row += ROWS) {
         tile a = tile_at(w, row, at->keys);
         ok = onednn_lane_run(&open->scores, a.q, at->k, w->s);
         tile_weights(w, &a, at, first, keys);

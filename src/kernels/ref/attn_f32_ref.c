@@ -176,7 +176,7 @@ static void run(const ith_attn_run *r)
         ith_to_f32(q, r->q[i], r->dtype, D);
         row_state row = {.i = i, .o = q + D};
         load_state(&row, r);
-        for (int64_t j = 0; j < r->keys; j += block) {
+        for (int64_t j = 0; j < r->keys && !ith_attn_halted(r); j += block) {
             int64_t keys = ith_min64(block, r->keys - j);
             float m = scores(s, r, i, q, j, keys);
             if (r->softmax == ITH_SOFTMAX_ONLINE)

@@ -685,7 +685,7 @@ static void sweep(work *w)
     job job_of[2];
     w->unstored = w->nowhere;
     w->logits = w->s[0];
-    for (int64_t t = 0; t <= jobs; t++) {
+    for (int64_t t = 0; t <= jobs && !ith_attn_halted(w->r); t++) {
         job *now = t < jobs ? &job_of[t % 2] : NULL, *before = t > 0 ? &job_of[(t + 1) % 2] : NULL;
         if (now != NULL) {
             *now = job_at(w, t);

@@ -620,7 +620,7 @@ static void sweep(work *w)
 {
     int64_t jobs = ith_div_up(w->t.r->keys, PANEL) * ith_div_up(w->t.r->q_rows, QUERIES);
     job job_of[2];
-    for (int64_t n = 0; n <= jobs; n++) {
+    for (int64_t n = 0; n <= jobs && !ith_attn_halted(w->t.r); n++) {
         job *now = &job_of[n % 2], *before = n > 0 ? &job_of[(n - 1) % 2] : NULL;
         if (n < jobs) {
             *now = job_at(w, n);

@@ -436,7 +436,7 @@ static void run(const ith_attn_run *r)
     load_state(&w);
     bool online = r->softmax == ITH_SOFTMAX_ONLINE, masked = r->mask_kind != ITH_MASK_NONE;
     const float *panel = r->packed, *end = panel + ith_div_up(r->keys, PANEL) * panel_words(w.D);
-    for (int64_t j = 0; j < r->keys; j += w.block) {
+    for (int64_t j = 0; j < r->keys && !ith_attn_halted(r); j += w.block) {
         int64_t keys = ith_min64(w.block, r->keys - j), panels = ith_div_up(keys, PANEL);
         const float *next = panel + panels * panel_words(w.D);
         w.ahead = fetch_of(next, end, (next - panel) * (int64_t)sizeof *next, panels * w.t.rows / ROWS);

@@ -542,7 +542,7 @@ static void run(const ith_attn_run *r)
     load_queries(&w);
     pass_load_state(&w.t, r);
     float *panel = (float *)r->packed, *end = panel + ith_div_up(r->keys, PANEL) * panel_words(w.D);
-    for (int64_t j = 0; j < r->keys; j += w.block) {
+    for (int64_t j = 0; j < r->keys && !ith_attn_halted(r); j += w.block) {
         int64_t keys = ith_min64(w.block, r->keys - j), panels = ith_div_up(keys, PANEL);
         bool in_f32 = needs_f32(&w, panel, panels);
         float *next = panel + panels * panel_words(w.D);

@@ -1,0 +1,59 @@
+/* The word that ranks of one process share: which execution is to stop, and for whose sake. */
+#include "halt.h"
+
+#define RANK_BITS 20
+
+static int64_t stop_word(int64_t stamp, int rank)
+{
+    return stamp << RANK_BITS | rank;
+}
+
+static void tell_others(const ith_halt *halt, int64_t stamp)
+{
+    if (halt->comm && halt->comm->stop && stamp)
+        atomic_store(halt->comm->stop, stop_word(stamp, halt->comm->rank));
+}
+
+void ith_halt_begin(ith_halt *halt, int64_t stamp)
+{
+    atomic_store(&halt->stopped, false);
+    atomic_store(&halt->stamp, stamp);
+}
+
+void ith_halt_end(ith_halt *halt)
+{
+    atomic_store(&halt->stamp, 0);
+}
+
+void ith_halt_cancel(ith_halt *halt)
+{
+    atomic_store(&halt->cancelled, true);
+    tell_others(halt, atomic_load(&halt->stamp));
+}
+
+static bool stop(ith_halt *halt, int rank)
+{
+    atomic_store(&halt->rank, rank);
+    atomic_store(&halt->stopped, true);
+    return true;
+}
+
+bool ith_halted(ith_halt *halt)
+{
+    if (!halt)
+        return false;
+    if (atomic_load_explicit(&halt->stopped, memory_order_relaxed))
+        return true;
+    const ith_comm *comm = halt->comm;
+    int64_t stamp = atomic_load_explicit(&halt->stamp, memory_order_relaxed);
+    if (atomic_load_explicit(&halt->cancelled, memory_order_relaxed) || ith_context_interrupted(halt->context)) {
+        tell_others(halt, stamp);
+        return stop(halt, ith_comm_rank(comm));
+    }
+    if (!comm)
+        return false;
+    int64_t word = comm->stop ? atomic_load_explicit(comm->stop, memory_order_relaxed) : 0;
+    if (word >> RANK_BITS == stamp)
+        return stop(halt, (int)(word & (((int64_t)1 << RANK_BITS) - 1)));
+    return atomic_load_explicit(comm->over, memory_order_relaxed) && stop(halt, comm->rank);
+}

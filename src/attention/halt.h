@@ -1,0 +1,31 @@
+/* Ending an execution before it is done. A rank that is to stop skips what is left to compute but goes on taking part
+ * in the exchanges, so that the group lives on; that the numbers are worth nothing the ranks tell one another at the
+ * end (plan/opening.h).
+ *
+ * Threads ask between pieces of work of a few milliseconds at most. Reasons to stop: this rank's plan was cancelled,
+ * its family of contexts was interrupted, another rank of this process wants to stop, or the group has ended. */
+#ifndef ITH_ATTENTION_HALT_H
+#define ITH_ATTENTION_HALT_H
+
+#include "../comm/comm.h"
+
+typedef struct ith_halt {
+    ith_context *context;
+    ith_comm *comm;        /* NULL: one rank */
+    atomic_bool cancelled; /* from outside: the execution under way, or else the next */
+    atomic_bool stopped;   /* the execution under way, for good */
+    atomic_int rank;       /* for whose sake; valid if stopped */
+    _Atomic int64_t stamp; /* of the execution under way, the same on every rank and used once; 0: none is */
+} ith_halt;
+
+/* Around an execution. */
+void ith_halt_begin(ith_halt *halt, int64_t stamp);
+void ith_halt_end(ith_halt *halt);
+
+/* Any thread, or a signal handler. */
+void ith_halt_cancel(ith_halt *halt);
+
+/* Whether to stop. Any thread; halt may be NULL. */
+bool ith_halted(ith_halt *halt);
+
+#endif

@@ -1,0 +1,64 @@
+#include "thread_limit.h"
+
+#include "size.h"
+
+#include <omp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define THREADS_A_PROCESSOR 64
+#define FEWEST 1024
+
+/* The number at the beginning of a file; INT64_MAX if there is none ("max"). */
+static int64_t limit_in_file(const char *path)
+{
+    long long value = 0;
+    FILE *file = fopen(path, "re");
+    bool found = file && fscanf(file, "%lld", &value) == 1 && value > 0;
+    if (file)
+        fclose(file);
+    return found ? value : INT64_MAX;
+}
+
+static int64_t limit_of_user(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NPROC, &limit) || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT32_MAX)
+        return INT64_MAX;
+    return (int64_t)limit.rlim_cur;
+}
+
+int ith_thread_limit(void)
+{
+    int64_t most = ith_max64((int64_t)THREADS_A_PROCESSOR * omp_get_num_procs(), FEWEST);
+    most = ith_min64(most, omp_get_thread_limit());
+    most = ith_min64(most, limit_of_user());
+    most = ith_min64(most, limit_in_file("/sys/fs/cgroup/pids.max"));
+    return (int)ith_max64(most, 1);
+}
+
+ith_status ith_thread_limit_check(ith_context *context, const char *name, int64_t count)
+{
+    int most = ith_thread_limit();
+    if (count <= most)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld, and this process may have at most %d threads", name,
+                    (long long)count, most);
+}
+
+ith_status ith_team_check(ith_context *context, int threads)
+{
+    static atomic_long team_process;
+    if (threads <= 1)
+        return ITH_OK;
+    long here = (long)getpid(), known = 0;
+    if (atomic_compare_exchange_strong(&team_process, &known, here) || known == here)
+        return ITH_OK;
+    return ith_fail(
+        context, ITH_ERR_UNSUPPORTED,
+        "process %ld had a team of threads when it forked this one, %ld, where they are missing: compute on "
+        "one thread here, or after exec or posix_spawn",
+        known, here);
+}

@@ -1,0 +1,270 @@
+/* Cards: what a rank shows, and what all make of it. Every rank sees the same cards and so comes to the same end. */
+#include "opening.h"
+
+#include "../base/hash.h"
+#include "../base/size.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define HASHED_AT_A_TIME ((int64_t)1 << 20) /* bytes of a mask between two looks at whether to stop */
+
+typedef enum call_kind { CALL_CREATE = 1, CALL_EXECUTE } call_kind;
+
+/* No more than ITH_COMM_CARD_BYTES. */
+typedef struct call_card {
+    call_kind call;
+    int64_t plan, execution; /* numbers of the next plan, or of this one and of its execution */
+    ith_status status;       /* of this rank on its own */
+    bool wants_lse;
+    uint64_t kv_lengths, key_bias; /* hashes */
+    const void *mask;
+    ith_in_place_card shown; /* if the plan works in place */
+    char sentence[512];
+} call_card;
+
+_Static_assert(sizeof(call_card) <= ITH_COMM_CARD_BYTES, "a card is larger than what ith_comm_meet takes");
+
+static const call_card *card_of(const ith_comm *comm, int rank)
+{
+    return ith_comm_card(comm, rank);
+}
+
+/* ---- What all make of the cards -------------------------------------------------------------------------------- */
+
+static void describe_call(const call_card *card, char *text, size_t text_bytes)
+{
+    if (card->call == CALL_CREATE)
+        snprintf(text, text_bytes, "is making plan %lld", (long long)card->plan);
+    else
+        snprintf(text, text_bytes, "is in execution %lld of plan %lld", (long long)card->execution,
+                 (long long)card->plan);
+}
+
+static ith_status compare_calls(ith_context *context, const ith_comm *comm)
+{
+    const call_card *first = card_of(comm, 0);
+    for (int rank = 1; rank < comm->size; rank++) {
+        const call_card *card = card_of(comm, rank);
+        if (card->call == first->call && card->plan == first->plan && card->execution == first->execution)
+            continue;
+        char here[64], there[64];
+        describe_call(card, here, sizeof here);
+        describe_call(first, there, sizeof there);
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "rank %d %s, and rank 0 %s: ranks make their plans and execute them in the same order", rank,
+                        here, there);
+    }
+    return ITH_OK;
+}
+
+/* The failure of the lowest rank that failed, which is named unless all ranks say the same. */
+static ith_status compare_verdicts(ith_context *context, const ith_comm *comm)
+{
+    const call_card *failed = NULL;
+    int failed_rank = 0;
+    bool alike = true;
+    for (int rank = 0; rank < comm->size; rank++) {
+        const call_card *card = card_of(comm, rank);
+        if (!failed && card->status)
+            failed = card, failed_rank = rank;
+        alike &= card->status == card_of(comm, 0)->status && !strcmp(card->sentence, card_of(comm, 0)->sentence);
+    }
+    if (!failed)
+        return ITH_OK;
+    if (alike)
+        return ith_fail(context, failed->status, "%s", failed->sentence);
+    return ith_fail(context, failed->status, "rank %d: %s", failed_rank, failed->sentence);
+}
+
+static ith_status differ(ith_context *context, const char *name, int rank)
+{
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "%s on rank %d is not what it is on rank 0: it is whole, and the same on every rank", name, rank);
+}
+
+static ith_status compare_tensors(ith_context *context, const ith_comm *comm)
+{
+    const call_card *first = card_of(comm, 0);
+    for (int rank = 1; rank < comm->size; rank++) {
+        const call_card *card = card_of(comm, rank);
+        if (card->wants_lse != first->wants_lse)
+            return ith_fail(context, ITH_ERR_ARGUMENT,
+                            "lse must be given on every rank or on none: rank %d has %s, rank 0 has %s", rank,
+                            card->wants_lse ? "it" : "none", first->wants_lse ? "it" : "none");
+        if (card->kv_lengths != first->kv_lengths)
+            return differ(context, "kv_lengths", rank);
+        if (card->key_bias != first->key_bias)
+            return differ(context, "key_bias", rank);
+    }
+    return ITH_OK;
+}
+
+/* The failure of an operation of the communicator, with which it is over. */
+static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status status)
+{
+    if (!status)
+        return ITH_OK;
+    return ith_fail(context, status, "%s; the group has ended: its communicators and plans must be made anew",
+                    ith_context_error(comm->context));
+}
+
+/* ---- Creation -------------------------------------------------------------------------------------------------- */
+
+static void put_verdict(call_card *card, ith_context *context, ith_status mine)
+{
+    card->status = mine;
+    if (mine)
+        snprintf(card->sentence, sizeof card->sentence, "%s", ith_context_error(context));
+}
+
+ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mine, int64_t *number)
+{
+    *number = 0;
+    if (ith_comm_size(comm) == 1)
+        return mine;
+    call_card card = {.call = CALL_CREATE, .plan = comm->plans + 1};
+    float claim = 0;
+    put_verdict(&card, context, mine);
+    ith_status status = ith_comm_meet(comm, &card, sizeof card);
+    if (status)
+        return group_ended(context, comm, status);
+    status = compare_calls(context, comm);
+    if (!status)
+        *number = ++comm->plans;
+    if (!status)
+        status = compare_verdicts(context, comm);
+    ith_status end = ith_comm_part(comm, &claim);
+    return status ? status : group_ended(context, comm, end);
+}
+
+/* ---- Execution ------------------------------------------------------------------------------------------------- */
+
+static void describe_execution(const ith_plan *plan, const ith_attn_tensors *tensors, call_card *card)
+{
+    const ith_attn_problem *p = &plan->setting.problem;
+    card->wants_lse = tensors->lse != NULL;
+    if (p->has_kv_lengths)
+        card->kv_lengths = ith_hash(0, tensors->kv_lengths, p->batch * (int64_t)sizeof *tensors->kv_lengths);
+    if (p->has_key_bias)
+        card->key_bias = ith_hash(0, tensors->key_bias, p->batch * p->kv_len * (int64_t)sizeof *tensors->key_bias);
+    card->mask = tensors->mask;
+    if (plan->setting.exchange == ITH_EXCHANGE_IN_PLACE)
+        card->shown = ith_in_place_show(&plan->state.in_place, &plan->state.sweep, tensors);
+}
+
+static void take_shown(ith_plan *plan)
+{
+    if (plan->setting.exchange != ITH_EXCHANGE_IN_PLACE)
+        return;
+    for (int rank = 0; rank < plan->setting.comm->size; rank++)
+        plan->state.in_place.cards[rank] = card_of(plan->setting.comm, rank)->shown;
+}
+
+typedef struct mask_card {
+    uint64_t hash;
+    bool stopped; /* before all of it was read: the hash says nothing */
+} mask_card;
+
+static mask_card hash_mask(ith_plan *plan, const char *mask)
+{
+    const ith_attn_problem *p = &plan->setting.problem;
+    int64_t bytes = p->mask_batch * p->mask_heads * p->q_len * p->kv_len;
+    bytes *= p->mask == ITH_MASK_BOOL ? 1 : (int64_t)sizeof(float);
+    mask_card card = {0};
+    for (int64_t done = 0; done < bytes && !card.stopped; done += HASHED_AT_A_TIME) {
+        card.hash = ith_hash(card.hash, mask + done, ith_min64(bytes - done, HASHED_AT_A_TIME));
+        ith_comm_alive(plan->setting.comm);
+        card.stopped = ith_halted(&plan->halt);
+    }
+    return card;
+}
+
+/* Masks are large: they are read for this only where ranks do not have the very same one. */
+static ith_status compare_masks(ith_plan *plan, const ith_attn_tensors *tensors)
+{
+    ith_comm *comm = plan->setting.comm;
+    bool same = comm->ops->share != NULL;
+    for (int rank = 1; rank < comm->size; rank++)
+        same &= card_of(comm, rank)->mask == card_of(comm, 0)->mask;
+    if (plan->setting.problem.mask == ITH_MASK_NONE || same)
+        return ITH_OK;
+    mask_card mine = hash_mask(plan, tensors->mask), *all = comm->board;
+    ith_status status = ith_comm_allgather(comm, &mine, sizeof mine, all);
+    for (int rank = 0; !status && rank < comm->size; rank++)
+        if (all[rank].stopped)
+            return ITH_OK; /* and so will be the execution */
+    for (int rank = 1; !status && rank < comm->size; rank++)
+        if (all[rank].hash != all[0].hash)
+            return differ(plan->setting.context, "mask", rank);
+    return group_ended(plan->setting.context, comm, status);
+}
+
+/* The opening among several ranks. */
+static ith_status meet(ith_plan *plan, const ith_attn_tensors *tensors, ith_status mine)
+{
+    ith_context *context = plan->setting.context;
+    ith_comm *comm = plan->setting.comm;
+    call_card card = {.call = CALL_EXECUTE, .plan = plan->number, .execution = plan->begun + 1};
+    put_verdict(&card, context, mine);
+    if (!mine)
+        describe_execution(plan, tensors, &card);
+    ith_status status = ith_comm_meet(comm, &card, sizeof card);
+    if (status)
+        return group_ended(context, comm, status);
+    status = compare_calls(context, comm);
+    if (!status) {
+        plan->begun++;
+        comm->executions++;
+        ith_halt_begin(&plan->halt, comm->executions);
+        status = compare_verdicts(context, comm);
+    }
+    if (!status)
+        status = compare_tensors(context, comm);
+    if (status)
+        goto part;
+    take_shown(plan);
+    status = compare_masks(plan, tensors);
+    if (!status)
+        return ITH_OK;
+part:;
+    float claim = 0;
+    ith_halt_end(&plan->halt);
+    ith_comm_part(comm, &claim);
+    return status;
+}
+
+ith_status ith_open_execution(ith_plan *plan, const ith_attn_tensors *tensors, ith_status mine)
+{
+    if (!mine && (atomic_load(&plan->halt.cancelled) || ith_context_interrupted(plan->setting.context)))
+        mine = ith_fail(plan->setting.context, ITH_ERR_INTERRUPTED, "cancelled");
+    ith_status status = mine;
+    if (ith_comm_size(plan->setting.comm) > 1)
+        status = meet(plan, tensors, mine);
+    else if (!status)
+        ith_halt_begin(&plan->halt, plan->setting.comm ? ++plan->setting.comm->executions : 1);
+    if (status == ITH_ERR_INTERRUPTED)
+        atomic_store(&plan->halt.cancelled, false);
+    return status;
+}
+
+ith_status ith_close_execution(ith_plan *plan, ith_status mine)
+{
+    ith_context *context = plan->setting.context;
+    ith_comm *comm = plan->setting.comm;
+    int ranks = ith_comm_size(comm);
+    /* The lowest rank that others stopped for wins. */
+    float claim = atomic_load(&plan->halt.stopped) ? (float)(ranks - atomic_load(&plan->halt.rank)) : 0.0f;
+    ith_status status = mine;
+    if (ranks > 1) {
+        status = ith_comm_part(comm, &claim);
+        status = group_ended(context, comm, mine ? mine : status);
+    }
+    ith_halt_end(&plan->halt);
+    if (status || claim == 0.0f)
+        return status;
+    atomic_store(&plan->halt.cancelled, false);
+    if (ranks == 1)
+        return ith_fail(context, ITH_ERR_INTERRUPTED, "cancelled");
+    return ith_fail(context, ITH_ERR_INTERRUPTED, "rank %d: cancelled", ranks - (int)claim);
+}
