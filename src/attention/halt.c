@@ -38,22 +38,30 @@ static bool stop(ith_halt *halt, int rank)
     return true;
 }
 
+bool ith_halt_heard(void *user)
+{
+    ith_halt *halt = user;
+    if (atomic_load_explicit(&halt->stopped, memory_order_relaxed))
+        return true;
+    const ith_comm *comm = halt->comm;
+    if (atomic_load_explicit(&halt->cancelled, memory_order_relaxed))
+        return stop(halt, ith_comm_rank(comm));
+    if (!comm)
+        return false;
+    int64_t word = comm->stop ? atomic_load_explicit(comm->stop, memory_order_relaxed) : 0;
+    if (word >> RANK_BITS == atomic_load_explicit(&halt->stamp, memory_order_relaxed))
+        return stop(halt, (int)(word & (((int64_t)1 << RANK_BITS) - 1)));
+    return atomic_load_explicit(comm->over, memory_order_relaxed) && stop(halt, comm->rank);
+}
+
 bool ith_halted(ith_halt *halt)
 {
     if (!halt)
         return false;
-    if (atomic_load_explicit(&halt->stopped, memory_order_relaxed))
+    if (ith_halt_heard(halt))
         return true;
-    const ith_comm *comm = halt->comm;
-    int64_t stamp = atomic_load_explicit(&halt->stamp, memory_order_relaxed);
-    if (atomic_load_explicit(&halt->cancelled, memory_order_relaxed) || ith_context_interrupted(halt->context)) {
-        tell_others(halt, stamp);
-        return stop(halt, ith_comm_rank(comm));
-    }
-    if (!comm)
+    if (!ith_context_interrupted(halt->context))
         return false;
-    int64_t word = comm->stop ? atomic_load_explicit(comm->stop, memory_order_relaxed) : 0;
-    if (word >> RANK_BITS == stamp)
-        return stop(halt, (int)(word & (((int64_t)1 << RANK_BITS) - 1)));
-    return atomic_load_explicit(comm->over, memory_order_relaxed) && stop(halt, comm->rank);
+    tell_others(halt, atomic_load(&halt->stamp));
+    return stop(halt, ith_comm_rank(halt->comm));
 }

@@ -27,5 +27,8 @@ void ith_halt_cancel(ith_halt *halt);
 
 /* Whether to stop. Any thread; halt may be NULL. */
 bool ith_halted(ith_halt *halt);
+/* The same without asking whether the contexts are interrupted: a few loads, for the loops of kernels. halt: an
+ * ith_halt. */
+bool ith_halt_heard(void *halt);
 
 #endif

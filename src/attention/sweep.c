@@ -122,11 +122,6 @@ static bool halted(const ith_sweep *s, int thread)
     return ith_halted(s->setting->halt);
 }
 
-static bool kernel_halted(void *halt)
-{
-    return ith_halted(halt);
-}
-
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
 /* Where run `run` of the slot-th of the key problems packed together lies in a shard's packed memory. */
@@ -229,7 +224,7 @@ static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t
                             .o = memory->o,
                             .lse = memory->lse,
                             .scratch = memory->scratch,
-                            .halted = kernel_halted,
+                            .halted = s->setting->halt ? ith_halt_heard : NULL,
                             .halt = s->setting->halt};
     if (set->softmax == ITH_SOFTMAX_FIXED_M && ith_fixed_m_applies(&s->fixed, b->problem)) {
         b->run.softmax = ITH_SOFTMAX_FIXED_M;
