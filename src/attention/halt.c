@@ -44,12 +44,15 @@ bool ith_halt_heard(void *user)
     if (atomic_load_explicit(&halt->stopped, memory_order_relaxed))
         return true;
     const ith_comm *comm = halt->comm;
-    if (atomic_load_explicit(&halt->cancelled, memory_order_relaxed))
+    int64_t stamp = atomic_load_explicit(&halt->stamp, memory_order_relaxed);
+    if (atomic_load_explicit(&halt->cancelled, memory_order_relaxed)) {
+        tell_others(halt, stamp); /* ith_halt_cancel may have come before the stamp */
         return stop(halt, ith_comm_rank(comm));
+    }
     if (!comm)
         return false;
     int64_t word = comm->stop ? atomic_load_explicit(comm->stop, memory_order_relaxed) : 0;
-    if (word >> RANK_BITS == atomic_load_explicit(&halt->stamp, memory_order_relaxed))
+    if (word >> RANK_BITS == stamp)
         return stop(halt, (int)(word & (((int64_t)1 << RANK_BITS) - 1)));
     return atomic_load_explicit(comm->over, memory_order_relaxed) && stop(halt, comm->rank);
 }
