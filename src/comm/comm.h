@@ -87,6 +87,9 @@ struct ith_comm_ops {
     /* Ranks with the same colour form a new group, ordered by key, then by rank, with this one's time limit.
      * Collective, and waits. */
     ith_status (*split)(ith_comm *comm, int colour, int key, ith_comm **out);
+    /* From now on the communicator does not count when others ask whether the rank is still there: it belongs to a plan
+     * on another. */
+    void (*depend)(ith_comm *comm);
     /* A sign of life. Any thread; never blocks. */
     void (*alive)(ith_comm *comm);
     /* The rank leaves the group and calls nothing but `release` any more, which frees the communicator. */

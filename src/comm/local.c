@@ -177,12 +177,6 @@ static void reduce(const local_group *group, const ith_request *mine)
     }
 }
 
-/* The rank will post nothing more. */
-static bool has_left(const local_group *group, int rank)
-{
-    return group->left[rank] || !group->world->seat_handles[group->seats[rank]];
-}
-
 /* Whether all ranks have posted the same operation as mine. Ends the world if some have posted another. */
 static bool all_posted(const local_comm *self, const ith_request *mine)
 {
@@ -190,7 +184,7 @@ static bool all_posted(const local_comm *self, const ith_request *mine)
     bool all = true;
     for (int rank = 0; rank < group->size; rank++) {
         if (group->posted[rank] <= mine->sequence) {
-            if (has_left(group, rank))
+            if (!group->world->seat_handles[group->seats[rank]])
                 ith_local_end(group->world, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s",
                               group->seats[rank], self->seat, kind_name(mine->kind));
             all = false;
@@ -239,7 +233,7 @@ static bool advance_pair(local_comm *self, ith_request *mine, int peer, bool sen
     local_group *group = self->group;
     int rank = self->base.rank;
     if (group->posted[peer] <= mine->sequence) {
-        if (has_left(group, peer))
+        if (!group->world->seat_handles[group->seats[peer]])
             ith_local_end(group->world, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s",
                           group->seats[peer], self->seat, kind_name(mine->kind));
         return false;
@@ -336,7 +330,7 @@ ith_status ith_local_post(ith_comm *comm, const ith_request *wanted, ith_request
     if (mine->in_flight)
         ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d posts %s while its operation %d before is still under way",
                       self->seat, kind_name(wanted->kind), ITH_COMM_REQUESTS);
-    if (group->left[comm->rank])
+    if (self->left)
         ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d posts %s on a communicator that it has destroyed", self->seat,
                       kind_name(wanted->kind));
     ith_local_alive(comm);
@@ -556,6 +550,7 @@ const ith_comm_ops ith_local_ops = {
     .abort = local_abort,
     .split = ith_local_split,
     .alive = ith_local_alive,
+    .depend = ith_local_depend,
     .leave = ith_local_leave,
     .release = ith_local_release,
 };

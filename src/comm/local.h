@@ -60,7 +60,6 @@ typedef struct local_group {
     int size, handles;
     int *seats;            /* [size]: the rank's number in the world */
     int64_t *posted;       /* [size]: operations posted so far */
-    bool *left;            /* [size]: the rank has destroyed its communicator */
     _Atomic int64_t stop;  /* ith_comm's */
     bool *sharing;         /* [size]: the rank looks at the memory of all others: between its share and its unshare */
     ith_request *requests; /* [size][ITH_COMM_REQUESTS]; operation n is in slot n % ITH_COMM_REQUESTS */
@@ -71,6 +70,7 @@ typedef struct local_comm {
     ith_comm base;
     local_group *group;
     int seat;
+    bool dependent, left; /* see ith_comm_ops */
 } local_comm;
 
 static inline local_comm *local_of(ith_comm *comm)
@@ -109,6 +109,7 @@ void ith_local_let_go(ith_comm *comm);
 
 /* local_group.c */
 ith_status ith_local_split(ith_comm *comm, int colour, int key, ith_comm **out);
+void ith_local_depend(ith_comm *comm);
 void ith_local_leave(ith_comm *comm);
 void ith_local_release(ith_comm *comm);
 

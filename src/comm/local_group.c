@@ -15,7 +15,6 @@ static void group_free(local_group *group)
     ith_context *owner = group->owner;
     ith_free(owner, group->seats);
     ith_free(owner, group->posted);
-    ith_free(owner, group->left);
     ith_free(owner, group->sharing);
     ith_free(owner, group->requests);
     ith_free(owner, group->ways);
@@ -117,11 +116,10 @@ static ith_status group_create(ith_context *context, local_world *world, int ran
     group->size = group->handles = ranks;
     group->seats = ith_alloc_zero(context, ranks, sizeof *group->seats, "a group of ranks");
     group->posted = ith_alloc_zero(context, ranks, sizeof *group->posted, "a group of ranks");
-    group->left = ith_alloc_zero(context, ranks, sizeof *group->left, "a group of ranks");
     group->sharing = ith_alloc_zero(context, ranks, sizeof *group->sharing, "a group of ranks");
     group->requests = ith_alloc_zero(context, slots, sizeof *group->requests, "the requests of a group of ranks");
     group->ways = ith_alloc_zero(context, 2 * slots, ranks, "the requests of a group of ranks");
-    if (!group->seats || !group->posted || !group->left || !group->sharing || !group->requests || !group->ways) {
+    if (!group->seats || !group->posted || !group->sharing || !group->requests || !group->ways) {
         group_free(group);
         return ITH_ERR_MEMORY;
     }
@@ -248,10 +246,21 @@ void ith_local_leave(ith_comm *comm)
         ith_local_end(world, ITH_ERR_ABORTED, "rank %d left with operations under way", self->seat);
         ith_local_drain(world, self->seat);
     }
-    world->seat_handles[self->seat]--;
-    group->left[comm->rank] = true;
-    for (int seat = 0; seat < world->size; seat++)
-        pthread_cond_signal(&world->wake[seat]);
+    self->left = true;
+    if (!self->dependent && --world->seat_handles[self->seat] == 0)
+        for (int seat = 0; seat < world->size; seat++)
+            pthread_cond_signal(&world->wake[seat]);
+    pthread_mutex_unlock(&world->lock);
+}
+
+void ith_local_depend(ith_comm *comm)
+{
+    local_comm *self = local_of(comm);
+    local_world *world = self->group->world;
+    pthread_mutex_lock(&world->lock);
+    if (!self->dependent)
+        world->seat_handles[self->seat]--;
+    self->dependent = true;
     pthread_mutex_unlock(&world->lock);
 }
 

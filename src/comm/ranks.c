@@ -2,7 +2,7 @@
 #include "local.h"
 
 #include "../base/size.h"
-#include "../base/thread_limit.h"
+#include "../base/team_limit.h"
 
 #include <omp.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
 
 #include "../base/clock.h"
 #include "../base/sized.h"
-#include "../base/thread_limit.h"
+#include "../base/team_limit.h"
 #include "agree.h"
 #include "kernel_choice.h"
 #include "opening.h"
@@ -78,7 +78,11 @@ static ith_status make_axes(ith_comm *comm, ith_plan *plan)
     ith_status status = ith_comm_split(comm, s->ring_index, s->ulysses_index, &s->ulysses_comm);
     if (!status)
         status = ith_comm_split(comm, s->ulysses_index, s->ring_index, &s->ring_comm);
-    return ith_pass_on(s->context, comm, status);
+    if (status)
+        return ith_pass_on(s->context, comm, status);
+    s->ulysses_comm->ops->depend(s->ulysses_comm);
+    s->ring_comm->ops->depend(s->ring_comm);
+    return ITH_OK;
 }
 
 /* Every choice, once the ranks know that each has understood its own arguments. */

@@ -1,7 +1,7 @@
 #include "settle.h"
 
 #include "../base/size.h"
-#include "../base/thread_limit.h"
+#include "../base/team_limit.h"
 #include "choose.h"
 #include "kernel_choice.h"
 #include "options.h"

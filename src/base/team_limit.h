@@ -1,7 +1,7 @@
 /* How many threads this process may have. OpenMP ends the program if a thread cannot be started, so numbers are checked
  * before it is asked. */
-#ifndef ITH_BASE_THREAD_LIMIT_H
-#define ITH_BASE_THREAD_LIMIT_H
+#ifndef ITH_BASE_TEAM_LIMIT_H
+#define ITH_BASE_TEAM_LIMIT_H
 
 #include "context.h"
 

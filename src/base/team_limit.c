@@ -1,4 +1,4 @@
-#include "thread_limit.h"
+#include "team_limit.h"
 
 #include "size.h"
 
