@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { RANKS = 2, HEADS = 6, DIM = 128, LENGTH = 1500, ROW = HEADS * DIM };
 
@@ -53,8 +54,11 @@ static void *work(void *user)
     share.k = w->qkv + ROW;
     share.v = w->qkv + 2 * ROW;
     share.o = w->o;
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    options.threads = cores > RANKS ? cores / RANKS : 1; /* the ranks share the cores */
     ith_plan *plan = NULL;
-    w->status = ith_plan_create(w->context, &problem, NULL, w->comm, &plan);
+    w->status = ith_plan_create(w->context, &problem, &options, w->comm, &plan);
     if (!w->status)
         w->status = ith_plan_execute(plan, &share);
     ith_plan_destroy(&plan);

@@ -154,24 +154,34 @@ typedef enum ith_log_level { ITH_LOG_ERROR = 0, ITH_LOG_WARNING, ITH_LOG_INFO, I
 /* One line, no line break at its end. May be called from several ranks' threads at once. */
 typedef void (*ith_log_fn)(void *user, ith_log_level level, const char *line);
 
+/* One of `threads` tasks of a loop. */
+typedef void (*ith_task_fn)(void *user, int thread);
+/* Runs task(task_user, 0), ..., task(task_user, threads - 1), each once, and returns when all have ended. They need not
+ * run at the same time: a pool with fewer threads runs some one after the other. May be called from several ranks'
+ * threads at once. The bits of a result do not depend on it. */
+typedef void (*ith_parallel_fn)(void *user, int threads, ith_task_fn task, void *task_user);
+
 typedef struct ith_context_options {
     size_t struct_size;
     const ith_allocator *allocator; /* NULL: the C library's; copied */
     ith_log_fn log;                 /* NULL: silence */
     void *log_user;
-    ith_log_level log_level; /* lines above this level are not made */
-    uint32_t cpu_mask;       /* instruction sets (ith_cpu_feature) that may be used; 0: all that the machine has */
+    ith_log_level log_level;  /* lines above this level are not made */
+    uint32_t cpu_mask;        /* instruction sets (ith_cpu_feature) that may be used; 0: all that the machine has */
+    ith_parallel_fn parallel; /* runs the loops of attention on a pool of yours; NULL: OpenMP does. libithaca_wan's
+                               * other loops stay with OpenMP */
+    void *parallel_user;
 } ith_context_options;
 #define ITH_CONTEXT_OPTIONS_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_context_options), NULL, NULL, NULL, ITH_LOG_WARNING, 0                                              \
+        sizeof(ith_context_options), NULL, NULL, NULL, ITH_LOG_WARNING, 0, NULL, NULL                                  \
     }
 
 typedef struct ith_context ith_context;
 
 /* options may be NULL. The environment variable ITHACA_CPU (see ith_cpu_feature) is read here. ITH_ERR_ARGUMENT also if
- * a function of the allocator is NULL. On failure there is no context: ith_context_error(NULL) has the sentence, for the
- * thread that called. */
+ * a function of the allocator is NULL. On failure there is no context: ith_context_error(NULL) has the sentence, for
+ * the thread that called. */
 ITH_API ith_status ith_context_create(const ith_context_options *options, ith_context **out);
 /* A context with the same allocator, log and instruction sets, for another thread. Memory, wisdom and trace are its
  * parent's too; either may be destroyed first. */

@@ -8,14 +8,15 @@
  * mean that is off by rounding. Whatever is not finite makes a bound that is not, and fails the gate. */
 #include "fixed_m.h"
 
+#include "../base/parallel.h"
 #include "../kernels/keyops.h"
 
 #include <math.h>
 #include <string.h>
 
 #define PIECE 512          /* rows; the bits of a sum depend on it */
-#define TASKS_PER_THREAD 8 /* pieces between two barriers */
-#define TOGETHER 16        /* heads between two barriers, at least: neighbours, which share pages of memory */
+#define TASKS_PER_THREAD 8 /* pieces between two means */
+#define TOGETHER 16        /* heads between two means, at least: neighbours, which share pages of memory */
 #define OFFSET_ROWS 64
 #define LARGEST_LOGIT 88 /* C */
 #define SMALLEST_EXPONENT 126
@@ -108,6 +109,7 @@ typedef struct measured {
     const ith_queries *queries;
     const ith_shard *own;
     const ith_attn_tensors *tensors;
+    int64_t first, here, before; /* key problems under way, from the first of the group; as many just before them */
 } measured;
 
 /* Piece `piece` of a key problem of the group: pointers to its rows. Returns how many. */
@@ -197,31 +199,45 @@ static bool halted(const ith_fixed_m *f)
     return ith_halted(f->setting->halt);
 }
 
-/* The part of one thread of a team. A piece of one head follows that of its neighbour, for the sake of the pages that
- * they share. A barrier follows the sums and the means; the distances need none, as the next sums touch nothing of
- * theirs. */
-static void measure_in_thread(const measured *t)
+/* Threads share out the pieces of a few key problems at a time. A piece of one head follows that of its neighbour, for
+ * the sake of the pages that they share. Sums come first, then means, then distances from them; the distances go with
+ * the sums of the next key problems. */
+static void sum_in_thread(void *user, int thread)
 {
+    const measured *t = user;
     const ith_fixed_m *f = t->f;
-    int64_t pieces = ith_div_up(t->own->rows, PIECE), q_pieces = ith_div_up(t->queries->rows, PIECE);
-#pragma omp for schedule(static) nowait
-    for (int64_t task = 0; task < f->heads.count * q_pieces; task++)
-        if (!halted(f))
-            measure_queries(t, task % f->heads.count, task / f->heads.count);
-    for (int64_t first = 0; first < f->heads.keys_count; first += f->together) {
-        int64_t here = ith_min64(f->together, f->heads.keys_count - first);
-#pragma omp for schedule(static)
-        for (int64_t task = 0; task < here * pieces; task++)
-            if (!halted(f))
-                sum_piece(t, first + task % here, task % here, task / here);
-#pragma omp for schedule(static)
-        for (int64_t slot = 0; slot < here; slot++)
-            if (!halted(f))
-                find_mean(t, first + slot, slot, pieces);
-#pragma omp for schedule(static) nowait
-        for (int64_t task = 0; task < here * pieces; task++)
-            if (!halted(f))
-                measure_piece(t, first + task % here, task / here);
+    int64_t first, count, pieces = ith_div_up(t->own->rows, PIECE), q_pieces = ith_div_up(t->queries->rows, PIECE);
+    ith_share(t->before * pieces, f->setting->threads, thread, &first, &count);
+    for (int64_t task = first; task < first + count && !halted(f); task++)
+        measure_piece(t, t->first - t->before + task % t->before, task / t->before);
+    ith_share(t->here * pieces, f->setting->threads, thread, &first, &count);
+    for (int64_t task = first; task < first + count && !halted(f); task++)
+        sum_piece(t, t->first + task % t->here, task % t->here, task / t->here);
+    ith_share(t->first == 0 ? f->heads.count * q_pieces : 0, f->setting->threads, thread, &first, &count);
+    for (int64_t task = first; task < first + count && !halted(f); task++)
+        measure_queries(t, task % f->heads.count, task / f->heads.count);
+}
+
+static void find_means_in_thread(void *user, int thread)
+{
+    const measured *t = user;
+    int64_t first, count;
+    ith_share(t->here, t->f->setting->threads, thread, &first, &count);
+    for (int64_t slot = first; slot < first + count && !halted(t->f); slot++)
+        find_mean(t, t->first + slot, slot, ith_div_up(t->own->rows, PIECE));
+}
+
+static void measure(measured *t)
+{
+    const ith_attn_setting *s = t->f->setting;
+    int64_t all = t->f->heads.keys_count;
+    for (t->first = 0; t->first < all + t->before && !halted(t->f); t->first += t->here) {
+        t->here = ith_min64(t->f->together, ith_max64(all - t->first, 0));
+        ith_parallel(s->context, s->threads, sum_in_thread, t);
+        if (t->here == 0)
+            return;
+        ith_parallel(s->context, s->threads, find_means_in_thread, t);
+        t->before = t->here;
     }
 }
 
@@ -381,9 +397,8 @@ ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const
             fixed->applies[query] = false;
         return ITH_OK;
     }
-    const measured t = {fixed, queries, own, tensors};
-#pragma omp parallel num_threads(fixed->setting->threads)
-    measure_in_thread(&t);
+    measured t = {fixed, queries, own, tensors, 0, 0, 0};
+    measure(&t);
     tell(&t);
     ith_status status = gather(fixed);
     if (!status)

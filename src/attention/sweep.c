@@ -1,10 +1,11 @@
 /* Packing and running shards on all threads. */
 #include "sweep.h"
 
+#include "../base/parallel.h"
 #include "../base/size.h"
 #include "../base/trace.h"
 
-#include <omp.h>
+#include <stdatomic.h>
 
 #define TASKS_PER_THREAD 8 /* blocks of queries between two packings, so that threads end at nearly the same time */
 #define PIECE_KEYS 256     /* about as many keys are packed by one call */
@@ -158,27 +159,39 @@ static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slo
     s->setting->kernel->pack(&pack);
 }
 
-/* The part of one thread of a team in packing key problems [begin, end) of the job's. */
-static void pack_in_thread(const ith_sweep *s, const ith_sweep_job *job, int thread, int64_t begin, int64_t end)
+/* Some of a job's key problems: packing them, or passing their queries over them. */
+typedef struct group {
+    const ith_sweep *sweep;
+    const ith_sweep_job *job;
+    int64_t begin, end;       /* key problems, counted from the job's first */
+    int64_t first, problems;  /* of their queries */
+    atomic_int_fast64_t next; /* block of queries that no thread has taken yet */
+} group;
+
+/* One thread's part in packing a group. */
+static void pack_in_thread(void *user, int thread)
 {
+    const group *g = user;
+    const ith_sweep *s = g->sweep;
+    const ith_sweep_job *job = g->job;
     double traced = trace_begin(s, thread);
     int64_t block = ith_min64(s->setting->tiles.block_kv, s->shape.shard_rows);
     int64_t pieces = ith_div_up(block, s->piece_keys);
-    int64_t tasks = runs_of(s, job->shards->rows) * pieces;
-#pragma omp for schedule(static)
-    for (int64_t task = 0; task < (end - begin) * tasks; task++) {
+    int64_t tasks = runs_of(s, job->shards->rows) * pieces, first, count;
+    ith_share((g->end - g->begin) * tasks, s->setting->threads, thread, &first, &count);
+    for (int64_t task = first; task < first + count; task++) {
         int64_t slot = task / tasks, run = task % tasks / pieces;
         if (halted(s, thread))
-            continue;
-        pack_piece(s, job, slot, job->heads.first_keys + begin + slot, run, task % pieces);
+            break;
+        pack_piece(s, job, slot, job->heads.first_keys + g->begin + slot, run, task % pieces);
     }
     trace_end(s, traced, "pack");
 }
 
 void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job)
 {
-#pragma omp parallel num_threads(sweep->setting->threads)
-    pack_in_thread(sweep, job, omp_get_thread_num(), 0, job->heads.keys_count);
+    group all = {.sweep = sweep, .job = job, .end = job->heads.keys_count};
+    ith_parallel(sweep->setting->context, sweep->setting->threads, pack_in_thread, &all);
 }
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
@@ -280,38 +293,40 @@ static void query_problems(const ith_sweep *s, const ith_heads *heads, int64_t b
     *count = ith_min64((heads->first_keys + end) * per_key, heads->first + heads->count) - *first;
 }
 
-/* The part of one thread of a team. */
-static void sweep_in_thread(const ith_sweep *s, const ith_sweep_job *job, int thread)
+/* One thread's part in passing the queries of a group over their keys: the next block, as long as there is one. */
+static void attend_in_thread(void *user, int thread)
 {
+    group *g = user;
+    const ith_sweep *s = g->sweep;
+    const ith_sweep_job *job = g->job;
     block_memory memory;
     split_thread_memory(s, s->threads + thread * s->thread_bytes, &memory);
-    int64_t blocks = ith_div_up(job->queries->rows, s->setting->tiles.block_q);
+    int64_t blocks = ith_div_up(job->queries->rows, s->setting->tiles.block_q), task;
     int64_t per_key = s->setting->problem.heads / s->setting->problem.kv_heads;
-    for (int64_t begin = 0; begin < job->heads.keys_count; begin += s->together) {
-        int64_t end = ith_min64(begin + s->together, job->heads.keys_count), first, count;
-        query_problems(s, &job->heads, begin, end, &first, &count);
-        if (job->packed == NULL)
-            pack_in_thread(s, job, thread, begin, end);
-        double traced = trace_begin(s, thread);
-#pragma omp for schedule(dynamic)
-        for (int64_t task = 0; task < count * blocks; task++) {
-            if (halted(s, thread))
-                continue;
-            block_run b = {.problem = first + task / blocks};
-            b.key_problem = b.problem / per_key;
-            b.slot = b.key_problem - job->heads.first_keys - begin;
-            run_block(s, job, thread, task % blocks, &memory, &b);
-            if (thread == 0 && job->progress)
-                job->progress(job->progress_user);
-        }
-        trace_end(s, traced, "attend");
+    double traced = trace_begin(s, thread);
+    while (!halted(s, thread) &&
+           (task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->problems * blocks) {
+        block_run b = {.problem = g->first + task / blocks};
+        b.key_problem = b.problem / per_key;
+        b.slot = b.key_problem - job->heads.first_keys - g->begin;
+        run_block(s, job, thread, task % blocks, &memory, &b);
+        if (thread == 0 && job->progress)
+            job->progress(job->progress_user);
     }
+    trace_end(s, traced, "attend");
 }
 
 void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job)
 {
-#pragma omp parallel num_threads(sweep->setting->threads)
-    sweep_in_thread(sweep, job, omp_get_thread_num());
+    const ith_attn_setting *s = sweep->setting;
+    for (int64_t begin = 0; begin < job->heads.keys_count; begin += sweep->together) {
+        group g = {.sweep = sweep, .job = job, .begin = begin};
+        g.end = ith_min64(begin + sweep->together, job->heads.keys_count);
+        query_problems(sweep, &job->heads, begin, g.end, &g.first, &g.problems);
+        if (job->packed == NULL)
+            ith_parallel(s->context, s->threads, pack_in_thread, &g);
+        ith_parallel(s->context, s->threads, attend_in_thread, &g);
+    }
 }
 
 void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters)

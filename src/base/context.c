@@ -39,6 +39,8 @@ struct ith_context {
     ith_log_fn log;
     void *log_user;
     ith_log_level log_level;
+    ith_parallel_fn parallel;
+    void *parallel_user;
     uint32_t cpu;
     int rank; /* in the trace */
     ith_observer *observer;
@@ -133,6 +135,8 @@ ith_status ith_context_create(const ith_context_options *options, ith_context **
     context->log = o.log;
     context->log_user = o.log_user;
     context->log_level = o.log_level;
+    context->parallel = o.parallel;
+    context->parallel_user = o.parallel_user;
     context->cpu = ith_cpu_detect(o.cpu_mask ? allowed & o.cpu_mask : allowed);
     *out = context;
     return ITH_OK;
@@ -147,6 +151,8 @@ ith_status ith_context_clone(ith_context *parent, ith_context **out)
     context->log = parent->log;
     context->log_user = parent->log_user;
     context->log_level = parent->log_level;
+    context->parallel = parent->parallel;
+    context->parallel_user = parent->parallel_user;
     context->cpu = parent->cpu;
     context->rank = parent->rank;
     context->observer = parent->observer;
@@ -219,6 +225,12 @@ int ith_context_rank(const ith_context *context)
 void ith_context_set_rank(ith_context *context, int rank)
 {
     context->rank = rank;
+}
+
+ith_parallel_fn ith_context_parallel(const ith_context *context, void **user)
+{
+    *user = context->parallel_user;
+    return context->parallel;
 }
 
 int64_t ith_context_bytes(const ith_context *context)

@@ -20,6 +20,9 @@ ITH_PRIVATE ith_status ith_fail_in(ith_context *context, ith_status status, cons
 ITH_PRIVATE void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* What runs the loops of this context; NULL: OpenMP. */
+ITH_PRIVATE ith_parallel_fn ith_context_parallel(const ith_context *context, void **user);
+
 /* Bytes held by the family now, and the most that it ever held. */
 ITH_PRIVATE int64_t ith_context_bytes(const ith_context *context);
 ITH_PRIVATE int64_t ith_context_peak_bytes(const ith_context *context);

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include "../base/parallel.h"
 #include "../base/sized.h"
 
 int64_t *ith_tile_at(ith_attn_tiles *tiles, int index)
@@ -20,8 +21,6 @@ const char *ith_tile_name(int index)
     static const char *const names[ITH_TILES] = {"block_q", "block_kv", "block_kv_compute", "block_kv_compute_in"};
     return names[index];
 }
-
-#define THREADS_MOST 4096
 
 static ith_status check_enums(ith_context *context, const ith_attn_options *o)
 {
@@ -66,8 +65,9 @@ static ith_status check_numbers(ith_context *context, const ith_attn_options *o)
             return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld, and must be 0 (choose for me) or more",
                             i < count ? rows[i].name : ith_tile_name(i - count), (long long)value);
     }
-    if (o->threads > THREADS_MOST)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "threads is %d, and must be at most %d", o->threads, THREADS_MOST);
+    if (o->threads > ITH_THREADS_MOST)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "threads is %d, and must be at most %d", o->threads,
+                        ITH_THREADS_MOST);
     return ITH_OK;
 }
 

@@ -10,13 +10,14 @@
     do {                                                                                                               \
         static_assert(offsetof(type, struct_size) == 0, #type " begins with its size");                                \
         static_assert(offsetof(type, last) + sizeof((type *)0)->last == sizeof(type), #type " ends in padding");       \
+        static_assert(sizeof((type *)0)->last % 8 == 0, "the last field of " #type " may follow padding");             \
         printf("%s %zu bytes, %s at %zu\n", #type, sizeof(type), #last, offsetof(type, last));                         \
     } while (0)
 
 int main(void)
 {
     SHOW(ith_allocator, user);
-    SHOW(ith_context_options, cpu_mask);
+    SHOW(ith_context_options, parallel_user);
     SHOW(ith_memory_use, peak_bytes);
     SHOW(ith_attn_problem, o_batch_stride);
     SHOW(ith_attn_options, block_kv_compute_in);

@@ -1,0 +1,63 @@
+/* Loops on several threads (parallel.h). */
+#include "parallel.h"
+
+#include <omp.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+/* One call of ith_parallel that the caller's pool runs. */
+typedef struct region {
+    ith_task_fn task;
+    void *user;
+    int threads;
+    atomic_int ended;
+    atomic_bool taken[ITH_THREADS_MOST];
+} region;
+
+/* Libraries that a task calls may use OpenMP: the threads are all busy already. */
+static void run_alone(ith_task_fn task, void *user, int thread)
+{
+    int threads = omp_get_max_threads();
+    if (threads > 1)
+        omp_set_num_threads(1);
+    task(user, thread);
+    if (threads > 1)
+        omp_set_num_threads(threads);
+}
+
+/* A task that the pool runs twice, or that does not exist, is left out. */
+static void run_once(void *user, int thread)
+{
+    region *r = user;
+    if (thread < 0 || thread >= r->threads || atomic_exchange(&r->taken[thread], true))
+        return;
+    run_alone(r->task, r->user, thread);
+    atomic_fetch_add(&r->ended, 1);
+}
+
+/* A pool that forgets tasks, or returns before they have ended, must not give wrong numbers. */
+static void run_in_pool(ith_parallel_fn pool, void *pool_user, int threads, ith_task_fn task, void *user)
+{
+    region r = {.task = task, .user = user, .threads = threads};
+    pool(pool_user, threads, run_once, &r);
+    for (int thread = 0; thread < threads; thread++)
+        run_once(&r, thread);
+    while (atomic_load(&r.ended) < threads)
+        sched_yield();
+}
+
+void ith_parallel(const ith_context *context, int threads, ith_task_fn task, void *user)
+{
+    void *pool_user;
+    ith_parallel_fn pool = ith_context_parallel(context, &pool_user);
+    if (threads == 1) {
+        run_alone(task, user, 0);
+    } else if (pool) {
+        run_in_pool(pool, pool_user, threads, task, user);
+    } else {
+        /* The team may be smaller than asked for. */
+#pragma omp parallel num_threads(threads)
+        for (int thread = omp_get_thread_num(); thread < threads; thread += omp_get_num_threads())
+            task(user, thread);
+    }
+}
