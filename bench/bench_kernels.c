@@ -1,5 +1,5 @@
 /* How fast the attention kernels are: every row of the table that this machine runs, as GFLOP/s and as a share of the
- * machine's peak, which is measured between the same runs on as many threads.
+ * peak of the instructions that the kernel multiplies with, which is measured between the same runs on as many threads.
  *
  *     bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--softmax online|fixed_m|both] [--head-dim N] [--seq N]
  *                   [--threads N] [--repeat N]
@@ -42,6 +42,7 @@ typedef struct settings {
 
 typedef struct problem {
     const ith_attn_kernel *kernel;
+    uint32_t cpu; /* instruction sets that may be used */
     ith_dtype dtype;
     int64_t D, S;
     int threads;
@@ -151,7 +152,7 @@ static double thread_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static sample measure(const problem *p, const head *heads, uint32_t cpu, ith_softmax softmax)
+static sample measure(const problem *p, const head *heads, ith_softmax softmax)
 {
     double work = 4e-9 * (double)p->S * (double)p->S * (double)p->D * p->threads, cpu_seconds = 0;
     double start = ith_clock_seconds();
@@ -165,9 +166,9 @@ static sample measure(const problem *p, const head *heads, uint32_t cpu, ith_sof
         cpu_seconds = thread_seconds() - thread_start;
     }
     sample s = {.rate = work / (ith_clock_seconds() - start), .cpu_rate = work / cpu_seconds};
-    s.burst = ith_peak_measure(cpu, p->threads, BURST_SECONDS);
+    s.burst = ith_peak_of_kernel(p->kernel, p->cpu, p->threads, BURST_SECONDS);
     double peak_start = ith_clock_seconds(), peak_thread_start = thread_seconds();
-    s.peak = ith_peak_measure(cpu, p->threads, PEAK_SECONDS);
+    s.peak = ith_peak_of_kernel(p->kernel, p->cpu, p->threads, PEAK_SECONDS);
     s.cpu_peak = s.peak * (ith_clock_seconds() - peak_start) / (thread_seconds() - peak_thread_start);
     return s;
 }
@@ -194,14 +195,15 @@ static void print_medians(const problem *p, ith_softmax softmax, const sample *s
         cpu[n] = 100.0 * samples[n].cpu_rate / samples[n].cpu_peak;
         at_clock[n] = 100.0 * samples[n].rate / samples[n].burst;
     }
-    printf("%-12s %-5s %-8s %5lld %7lld %8d %10.1f %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
+    char peak[64];
+    printf("%-12s %-5s %-8s %5lld %7lld %8d %10.1f %-22s %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
            ith_dtype_name(p->dtype), softmax_names[softmax == ITH_SOFTMAX_FIXED_M], (long long)p->D, (long long)p->S,
-           p->threads, median(rates, count), median(peaks, count), median(shares, count), median(cpu, count),
-           median(at_clock, count));
+           p->threads, median(rates, count), ith_peak_describe(p->kernel, p->cpu, peak, sizeof peak),
+           median(peaks, count), median(shares, count), median(cpu, count), median(at_clock, count));
     fflush(stdout);
 }
 
-static void measure_all(ith_context *ctx, const problem *p, const head *heads, const settings *set)
+static void measure_all(const problem *p, const head *heads, const settings *set)
 {
     static sample samples[SOFTMAXES][REPEATS_MAX];
     bool taken[SOFTMAXES];
@@ -210,7 +212,7 @@ static void measure_all(ith_context *ctx, const problem *p, const head *heads, c
     for (int n = 0; n < set->repeats; n++)
         for (int x = 0; x < SOFTMAXES; x++)
             if (taken[x])
-                samples[x][n] = measure(p, heads, ith_context_cpu(ctx), softmaxes[x]);
+                samples[x][n] = measure(p, heads, softmaxes[x]);
     for (int x = 0; x < SOFTMAXES; x++)
         if (taken[x])
             print_medians(p, softmaxes[x], samples[x], set->repeats);
@@ -223,7 +225,7 @@ static bool bench(ith_context *ctx, const problem *p, const settings *set)
     for (int t = 0; good && t < p->threads; t++)
         good = head_create(ctx, p, t, &heads[t]);
     if (good)
-        measure_all(ctx, p, heads, set);
+        measure_all(p, heads, set);
     for (int t = 0; heads != NULL && t < p->threads; t++)
         head_free(ctx, &heads[t]);
     ith_free(ctx, heads);
@@ -233,14 +235,14 @@ static bool bench(ith_context *ctx, const problem *p, const settings *set)
 static bool bench_all(ith_context *ctx, const settings *set)
 {
     static const int64_t dims[] = {128, 64, 32};
-    printf("%-12s %-5s %-8s %5s %7s %8s %10s %10s %9s %9s %9s\n", "kernel", "dtype", "softmax", "D", "S", "threads",
-           "GFLOP/s", "peak", "of peak", "cpu", "at clock");
+    printf("%-12s %-5s %-8s %5s %7s %8s %10s %-22s %10s %9s %9s %9s\n", "kernel", "dtype", "softmax", "D", "S",
+           "threads", "GFLOP/s", "peak", "GFLOP/s", "of peak", "cpu", "at clock");
     for (int i = 0; ith_attn_kernel_at(i) != NULL; i++) {
         const ith_attn_kernel *kernel = ith_attn_kernel_at(i);
         if ((kernel->cpu & ~ith_context_cpu(ctx)) != 0 || (set->kernel && strcmp(set->kernel, kernel->name) != 0))
             continue;
         for (size_t n = 0; n < (set->head_dim ? 1 : sizeof dims / sizeof *dims); n++) {
-            problem p = {.kernel = kernel, .dtype = set->dtype, .threads = set->threads};
+            problem p = {.kernel = kernel, .cpu = ith_context_cpu(ctx), .dtype = set->dtype, .threads = set->threads};
             p.D = set->head_dim ? set->head_dim : dims[n];
             p.S = set->seq ? set->seq : kernel->cpu == ITH_CPU_BASELINE ? 1024 : 8192;
             p.tiles = kernel->tiles(p.D).best;
@@ -301,7 +303,7 @@ int main(int argc, char **argv)
     }
     ith_context *ctx = NULL;
     if (ith_context_create(NULL, &ctx) != ITH_OK) {
-        fprintf(stderr, "bench_kernels: no memory\n");
+        fprintf(stderr, "bench_kernels: %s\n", ith_context_error(NULL));
         return 1;
     }
     bool good = bench_all(ctx, &set);

@@ -353,6 +353,14 @@ typedef enum ith_exchange_mode {
 } ith_exchange_mode;
 ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
 
+/* What is done to find the fastest kernel, like the effort of FFTW's planner. */
+typedef enum ith_effort {
+    ITH_EFFORT_ESTIMATE = 0, /* wisdom if there is any, otherwise a fixed rule: nothing is timed */
+    ITH_EFFORT_MEASURE       /* wisdom if there is any, otherwise kernels are timed, and the answer becomes wisdom */
+} ith_effort;
+/* "estimate", "measure"; "unknown". */
+ITH_API const char *ith_effort_name(ith_effort effort);
+
 typedef struct ith_attn_options {
     size_t struct_size;
     ith_strategy strategy;
@@ -366,7 +374,8 @@ typedef struct ith_attn_options {
     ith_exchange_mode exchange;
     int threads; /* of this rank; 0: as many as OpenMP would use in the calling thread now. They do not change the bits
                   * of a result, and may differ between ranks */
-    const char *kernel; /* a name from ith_kernel_list; NULL: the fastest, by measurement (see Wisdom) */
+    ith_effort effort;
+    const char *kernel; /* a name from ith_kernel_list; NULL: the fastest, by `effort` (see Wisdom) */
     /* Sizes of the loops, from the outermost memory level to registers; each 0: choose for me. A kernel takes multiples
      * of a step of its own, and no tile of keys is longer than the one around it. Tiles of keys decide about the bits
      * of a result, block_q does not. */
@@ -378,7 +387,7 @@ typedef struct ith_attn_options {
 #define ITH_ATTN_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(ith_attn_options), ITH_STRATEGY_AUTO, 0, 0, ITH_DIRECTION_AUTO, 0, ITH_CHOICE_AUTO, ITH_SOFTMAX_AUTO,   \
-            ITH_CHOICE_AUTO, ITH_EXCHANGE_AUTO, 0, NULL, 0, 0, 0, 0                                                    \
+            ITH_CHOICE_AUTO, ITH_EXCHANGE_AUTO, 0, ITH_EFFORT_ESTIMATE, NULL, 0, 0, 0, 0                               \
     }
 
 /* Sets strategy, and where the name says so direction and softmax, from a name: "auto", "single", "ulysses", "ring",
@@ -433,6 +442,16 @@ ITH_API ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tens
  * not be destroyed meanwhile. */
 ITH_API void ith_plan_cancel(ith_plan *plan);
 
+/* Where the choice of a kernel comes from. */
+typedef enum ith_kernel_origin {
+    ITH_KERNEL_NAMED = 0, /* by ith_attn_options.kernel */
+    ITH_KERNEL_ESTIMATED, /* by the rule of ITH_EFFORT_ESTIMATE */
+    ITH_KERNEL_RECALLED,  /* from wisdom */
+    ITH_KERNEL_MEASURED   /* while this plan was created */
+} ith_kernel_origin;
+/* "named", "estimate", "wisdom", "measured"; "unknown". */
+ITH_API const char *ith_kernel_origin_name(ith_kernel_origin origin);
+
 /* What was chosen, and what it is predicted to cost this rank. */
 typedef struct ith_plan_info {
     size_t struct_size;
@@ -447,19 +466,20 @@ typedef struct ith_plan_info {
     const char *kernel;         /* valid as long as the plan */
     int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in; /* as in ith_attn_options */
     int threads;
+    ith_kernel_origin kernel_origin;
     int64_t sent_bytes;   /* to other ranks in one execution, without lse and the small exchange of fixed_m */
     int64_t memory_bytes; /* held by the plan from its creation on; docs/attention.md has the formula */
 } ith_plan_info;
 #define ITH_PLAN_INFO_INIT                                                                                             \
     {                                                                                                                  \
         sizeof(ith_plan_info), ITH_STRATEGY_AUTO, 0, 0, 0, ITH_DIRECTION_AUTO, 0, false, ITH_SOFTMAX_AUTO, false,      \
-            ITH_EXCHANGE_AUTO, NULL, 0, 0, 0, 0, 0, 0, 0                                                               \
+            ITH_EXCHANGE_AUTO, NULL, 0, 0, 0, 0, 0, ITH_KERNEL_NAMED, 0, 0                                             \
     }
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
 /* What ith_plan_create would choose for one of `ranks` ranks that share memory or do not, without making it: nothing
- * is sent and nothing measured. Of kernels that wisdom knows no rates of, the one that is usually fastest is named.
- * info->kernel is valid as long as the process. */
+ * is sent and nothing measured: with ITH_EFFORT_MEASURE, what wisdom does not know is estimated. info->kernel is valid
+ * as long as the process. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
                                     const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                     ith_plan_info *info);
@@ -492,11 +512,15 @@ ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool 
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
 
-/* Which kernel is fastest is measured, not read from the processor's flags: once per context (clones share it), type,
- * head size and softmax, in milliseconds, when the first plan is made that names none. Of several ranks rank 0
- * measures, and a kernel that some rank's machine lacks is no candidate. Wisdom is what was measured, as text that can
- * be kept; the bits of a result are a function of the printed plan, so a run that must give the same bits later keeps
- * its wisdom or names its kernel. */
+/* Wisdom is what was measured about kernels, for a type, a head size and a softmax, as text that can be kept. A context
+ * and its clones share it. A plan that names no kernel asks wisdom first. What wisdom does not know is estimated
+ * (ITH_EFFORT_ESTIMATE): by a fixed rule, of the kernels that every rank's machine runs the one that was usually the
+ * fastest where it was measured; docs/attention.md has the rule. With ITH_EFFORT_MEASURE it is measured instead, in
+ * milliseconds, and becomes wisdom. Of several ranks rank 0 decides for all.
+ *
+ * So the same calls give the same bits, run after run, as long as nothing is measured. The bits of a result are a
+ * function of the printed plan. A program that measures, and wants the same bits later, keeps its wisdom or names its
+ * kernel. */
 
 /* Adds the wisdom of a file; it takes the place of what is known of the same type, head size and softmax. A file that
  * is not wisdom, or was written on another machine (processor or instruction sets) or by another version of the
@@ -505,11 +529,18 @@ ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
 /* Writes all wisdom, beside the file and then renamed. */
 ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
 
+/* ---- Peaks ----------------------------------------------------------------------------------------------------- */
+
 /* 10^9 operations a second of the index-th instruction set that this machine has, measured now for about `seconds` on
- * `threads` threads at once; *name is static. *counts: whether it counts for the machine's peak, which is the larger of
- * its f32 multiply-adds and bf16 dot products. False when there are no more. */
+ * `threads` threads at once; *name is static. False when there are no more. */
 ITH_API bool ith_peak_rate(const ith_context *context, int index, int threads, double seconds, const char **name,
-                           bool *counts, double *rate);
+                           double *rate);
+/* The same of the instructions that a kernel multiplies with: what attention with it could reach if it did nothing
+ * else. text names them: "f32_avx512"; "bf16_amx/6" where six products of bf16 make one of f32;
+ * "f32_avx512+fp16_avx512" where logits and outputs differ. Cut to fit; 64 bytes are enough. ITH_ERR_ARGUMENT for an
+ * unknown name, ITH_ERR_UNSUPPORTED for a kernel that does not run here. */
+ITH_API ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, char *text,
+                                   size_t text_bytes, double *rate);
 
 /* ---- Trace ----------------------------------------------------------------------------------------------------- */
 

@@ -17,6 +17,7 @@ typedef struct ith_attn_setting {
     int64_t element_bytes;
     int64_t q_rows, kv_rows; /* this rank's share; kv_rows is all of them if replicated_kv */
     const ith_attn_kernel *kernel;
+    ith_kernel_origin kernel_origin;
     ith_attn_tiles tiles;
     int threads;
     ith_strategy strategy;

@@ -12,6 +12,7 @@
 
 static const char *const directions[] = {"auto", "uni", "bidir", NULL};
 static const char *const exchanges[] = {"auto", "in_place", "copy", NULL};
+static const char *const efforts[] = {"estimate", "measure", NULL};
 const char *const ith_attend_softmaxes[] = {"auto", "online", "fixed_m", NULL};
 const char *const ith_attend_dtype_words[] = {"f32", "bf16", "f16", NULL};
 const ith_dtype ith_attend_dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
@@ -39,8 +40,12 @@ static const ith_option rows[] = {
      0, NULL, 0},
     {"exchange", "auto|in_place|copy", "Ranks use one another's tensors where they lie, or send messages",
      ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(exchange), 0, 0, exchanges, 0},
-    {"kernel", "NAME", "A kernel that 'ithaca info' lists (the fastest, by measurement)", ITH_OPTION_TEXT,
-     ITH_FROM_COMMAND, AT(kernel), 0, 0, NULL, 0},
+    {"kernel", "NAME", "A kernel that 'ithaca info' lists (by wisdom or --effort)", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
+     AT(kernel), 0, 0, NULL, 0},
+    {"effort", "estimate|measure",
+     "A kernel that wisdom does not tell is chosen by a fixed rule, which gives the same bits on every run (the "
+     "default), or is timed",
+     ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(effort), 0, 0, efforts, 0},
     {"block-q", "N", "Queries that pass over the keys together", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(block_q), 1,
      LARGEST, NULL, 0},
     {"block-kv", "N", "Keys that they pass over before the next block of queries", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
@@ -86,6 +91,8 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
     out->kernel = choices->kernel;
     out->block_q = choices->block_q, out->block_kv = choices->block_kv;
     out->block_kv_compute = choices->block_kv_compute, out->block_kv_compute_in = choices->block_kv_compute_in;
+    if (choices->effort)
+        out->effort = (ith_effort)(choices->effort - 1);
     return ITH_EXIT_DONE;
 }
 

@@ -11,7 +11,7 @@ typedef struct ith_attend_choices {
     int64_t ranks, threads, ulysses, ring, chunks;
     int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in;
     const char *kernel, *wisdom, *trace;
-    int direction, exchange;
+    int direction, exchange, effort;
     bool no_smoothing, fold, no_fold;
 } ith_attend_choices;
 

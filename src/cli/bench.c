@@ -48,9 +48,10 @@ static const char doc[] =
     "\v"
     "Rows take turns, one repeat of each after the other, so that a machine that slows down slows all of them. "
     "seconds is the median of the repeats, from the moment all ranks begin to the end of the last, and spread the "
-    "difference of the slowest and the fastest over it; gflops counts 4 B H Sq Skv D operations. peak_gflops is "
-    "the larger of the f32 multiply-add and bf16 dot product rates of this machine (AMX and fp16 do not count), "
-    "measured after each repeat on as many threads, and share_of_peak is gflops over it. rel_l2 compares 16 rows "
+    "difference of the slowest and the fastest over it; gflops counts 4 B H Sq Skv D operations. peak names "
+    "the instructions that the kernel multiplies with (bf16_amx/6: six products of bf16 on AMX for each of f32), "
+    "peak_gflops is what they can do at most, measured after each repeat on as many threads, and share_of_peak is "
+    "gflops over it. kernel_from says how the kernel was chosen. rel_l2 compares 16 rows "
     "of each head with float64. memory is what the plans of all ranks hold, predicted and measured; sent_bytes is "
     "what the rank that sends most sends in one execution; hidden is the share of the time of exchanges during "
     "which ranks computed.";

@@ -18,9 +18,9 @@ typedef struct ith_bench_row {
     char name[64]; /* of the strategy, as it was asked for */
     ith_attn_options options;
     int ranks;
-    ith_plan_info info; /* of rank 0 */
-    char kernel[64];
-    double *seconds, *peaks; /* of each repeat; peaks in GFLOP/s, measured right after it */
+    ith_plan_info info;        /* of rank 0 */
+    char kernel[64], peak[64]; /* the kernel, and the instructions that it multiplies with */
+    double *seconds, *peaks;   /* of each repeat; peaks in GFLOP/s, measured right after it */
     double rel_l2;
     int64_t predicted_bytes, held_bytes; /* of all ranks' plans; from creation on, since execution allocates nothing */
     int64_t sent_bytes;                  /* by the rank that sends most, in one execution */

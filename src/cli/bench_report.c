@@ -40,9 +40,9 @@ static figures figures_of(const ith_bench *bench, const ith_bench_row *row)
 
 void ith_bench_print(const ith_bench *bench)
 {
-    printf("%-24s %-7s %-8s %-18s %5s %7s %5s %4s %-5s %10s %7s %9s %9s %7s %9s %9s %9s %9s %7s\n", "strategy", "u x r",
-           "softmax", "kernel", "batch", "seq", "heads", "dim", "dtype", "seconds", "spread", "GFLOP/s", "peak",
-           "share", "rel_l2", "MB", "MB pred.", "MB sent", "hidden");
+    printf("%-24s %-7s %-8s %-12s %-8s %5s %7s %5s %4s %-5s %10s %7s %9s %-22s %9s %7s %9s %9s %9s %9s %7s\n",
+           "strategy", "u x r", "softmax", "kernel", "from", "batch", "seq", "heads", "dim", "dtype", "seconds",
+           "spread", "GFLOP/s", "peak", "GFLOP/s", "share", "rel_l2", "MB", "MB pred.", "MB sent", "hidden");
     for (int i = 0; i < bench->row_count; i++) {
         const ith_bench_row *row = &bench->rows[i];
         const ith_attn_problem *p = &row->problem->whole.problem;
@@ -51,13 +51,14 @@ void ith_bench_print(const ith_bench *bench)
         snprintf(mesh, sizeof mesh, "%d x %d", row->info.ulysses, row->info.ring);
         if (f.has_hidden)
             snprintf(hidden, sizeof hidden, "%.1f%%", 100 * f.hidden);
-        printf(
-            "%-24s %-7s %-8s %-18s %5lld %7lld %5lld %4lld %-5s %10.4f %6.1f%% %9.1f %9.1f %6.1f%% %9.2e %9.1f %9.1f "
-            "%9.1f %7s\n",
-            row->name, mesh, ith_softmax_name(row->info.softmax), row->kernel, (long long)p->batch, (long long)p->q_len,
-            (long long)p->heads, (long long)p->head_dim, ith_dtype_name(p->dtype), f.seconds, 100 * f.spread, f.gflops,
-            f.peak_gflops, 100 * f.share_of_peak, row->rel_l2, 1e-6 * (double)row->held_bytes,
-            1e-6 * (double)row->predicted_bytes, 1e-6 * (double)row->sent_bytes, hidden);
+        printf("%-24s %-7s %-8s %-12s %-8s %5lld %7lld %5lld %4lld %-5s %10.4f %6.1f%% %9.1f %-22s %9.1f %6.1f%% %9.2e "
+               "%9.1f %9.1f "
+               "%9.1f %7s\n",
+               row->name, mesh, ith_softmax_name(row->info.softmax), row->kernel,
+               ith_kernel_origin_name(row->info.kernel_origin), (long long)p->batch, (long long)p->q_len,
+               (long long)p->heads, (long long)p->head_dim, ith_dtype_name(p->dtype), f.seconds, 100 * f.spread,
+               f.gflops, row->peak, f.peak_gflops, 100 * f.share_of_peak, row->rel_l2, 1e-6 * (double)row->held_bytes,
+               1e-6 * (double)row->predicted_bytes, 1e-6 * (double)row->sent_bytes, hidden);
     }
 }
 
@@ -73,11 +74,12 @@ static json_t *problem_json(const ith_attn_problem *p)
 static json_t *plan_json(const ith_bench *bench, const ith_bench_row *row)
 {
     const ith_plan_info *info = &row->info;
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:i, s:b, s:s, s:b, s:s, s:s}", "name", row->name, "strategy",
-                     ith_strategy_name(info->strategy), "ranks", row->ranks, "threads", bench->threads, "ulysses",
-                     info->ulysses, "ring", info->ring, "direction", ith_direction_name(info->direction), "chunks",
-                     info->chunks, "fold", info->folded, "softmax", ith_softmax_name(info->softmax), "smoothing",
-                     info->smoothed, "exchange", ith_exchange_mode_name(info->exchange), "kernel", row->kernel);
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:i, s:b, s:s, s:b, s:s, s:s, s:s}", "name", row->name,
+                     "strategy", ith_strategy_name(info->strategy), "ranks", row->ranks, "threads", bench->threads,
+                     "ulysses", info->ulysses, "ring", info->ring, "direction", ith_direction_name(info->direction),
+                     "chunks", info->chunks, "fold", info->folded, "softmax", ith_softmax_name(info->softmax),
+                     "smoothing", info->smoothed, "exchange", ith_exchange_mode_name(info->exchange), "kernel",
+                     row->kernel, "kernel_from", ith_kernel_origin_name(info->kernel_origin));
 }
 
 static json_t *tiles_json(const ith_plan_info *info)
@@ -90,9 +92,9 @@ static json_t *tiles_json(const ith_plan_info *info)
 static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
 {
     figures f = figures_of(bench, row);
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o, s:I, s:I, s:I, s:o}", "gflops", f.gflops, "peak_gflops",
-                     f.peak_gflops, "share_of_peak", f.share_of_peak, "seconds", f.seconds, "spread", f.spread,
-                     "rel_l2", ith_cli_json_number(row->rel_l2), "memory_bytes", (json_int_t)row->held_bytes,
+    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:f, s:o, s:I, s:I, s:I, s:o}", "gflops", f.gflops, "peak", row->peak,
+                     "peak_gflops", f.peak_gflops, "share_of_peak", f.share_of_peak, "seconds", f.seconds, "spread",
+                     f.spread, "rel_l2", ith_cli_json_number(row->rel_l2), "memory_bytes", (json_int_t)row->held_bytes,
                      "predicted_memory_bytes", (json_int_t)row->predicted_bytes, "sent_bytes",
                      (json_int_t)row->sent_bytes, "hidden_share", f.has_hidden ? json_real(f.hidden) : json_null());
 }

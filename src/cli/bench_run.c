@@ -14,8 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { PEAKS_MAX = 16 };
-
 /* A peak is measured for a fifth of the time that the row took, within these. */
 static const double PEAK_SECONDS_MIN = 0.05, PEAK_SECONDS_MAX = 0.5;
 
@@ -30,10 +28,8 @@ typedef struct bench_run {
     ith_bench *bench;
     pthread_barrier_t barrier;
     atomic_bool failed;
-    rank_note *notes;     /* [ranks] */
-    ith_plan **plans;     /* [ranks, rows]; NULL where a rank has no part in a row */
-    int peaks[PEAKS_MAX]; /* the instruction sets that count */
-    int peak_count;
+    rank_note *notes; /* [ranks] */
+    ith_plan **plans; /* [ranks, rows]; NULL where a rank has no part in a row */
 } bench_run;
 
 /* One rank's view. */
@@ -64,27 +60,12 @@ static bool takes_part(const bench_rank *r, const ith_bench_row *row)
 
 /* ---- Peaks ----------------------------------------------------------------------------------------------------- */
 
-static void find_peaks(bench_run *run, ith_context *context)
+/* Of the instructions that the row's kernel multiplies with; 0 on failure. */
+static double measure_peak(const bench_run *run, ith_context *context, ith_bench_row *row, double row_seconds)
 {
-    const char *name;
-    bool counts;
-    double rate;
-    for (int i = 0; ith_peak_rate(context, i, 1, 1e-4, &name, &counts, &rate); i++)
-        if (counts && run->peak_count < PEAKS_MAX)
-            run->peaks[run->peak_count++] = i;
-}
-
-static double measure_peak(const bench_run *run, ith_context *context, double row_seconds)
-{
-    const char *name;
-    bool counts;
-    double rate, best = 0, seconds = fmin(fmax(row_seconds / 5, PEAK_SECONDS_MIN), PEAK_SECONDS_MAX);
-    for (int i = 0; i < run->peak_count; i++)
-        if (ith_peak_rate(context, run->peaks[i], run->bench->threads, seconds / run->peak_count, &name, &counts,
-                          &rate) &&
-            rate > best)
-            best = rate;
-    return best;
+    double rate = 0, seconds = fmin(fmax(row_seconds / 5, PEAK_SECONDS_MIN), PEAK_SECONDS_MAX);
+    ith_kernel_peak(context, row->kernel, run->bench->threads, seconds, row->peak, sizeof row->peak, &rate);
+    return rate;
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
@@ -184,7 +165,7 @@ static bool run_repeat(bench_rank *r, int repeat)
             compare(row);
         } else {
             row->seconds[repeat] = seconds;
-            row->peaks[repeat] = measure_peak(r->run, r->context, seconds);
+            row->peaks[repeat] = measure_peak(r->run, r->context, row, seconds);
         }
         ith_progress_show(&bench->progress, 0, (int64_t)(repeat + 1) * bench->row_count + i + 1,
                           (int64_t)(bench->repeats + 1) * bench->row_count);
@@ -246,7 +227,6 @@ int ith_bench_run(ith_bench *bench)
     if (!run.notes || !run.plans || pthread_barrier_init(&run.barrier, NULL, (unsigned)ranks)) {
         code = ith_cli_error("there is no memory for %d ranks", bench->ranks);
     } else {
-        find_peaks(&run, bench->context);
         if (ith_run_ranks(bench->context, bench->ranks, bench->threads, bench_in_rank, &run))
             code = ith_cli_error("%s", ith_context_error(bench->context));
         pthread_barrier_destroy(&run.barrier);

@@ -30,9 +30,11 @@ static const char doc[] =
     "Describe this machine, the kernels that were built and the ways ranks can talk to one another."
     "\v"
     "Rates are measured now, in 10^9 operations a second: what each instruction set does at most, and what "
-    "attention with each kernel does for tensors of a type at head size 128. Which kernel is the fastest differs "
-    "between machines with the same instruction sets; peak_gflops, the larger of f32 multiply-adds and bf16 dot "
-    "products, is what rates are quoted as a share of.";
+    "attention with each kernel does for tensors of a type at head size 128, beside the peak of the instructions "
+    "that the kernel multiplies with and as a share of it. bf16_amx/6 is a sixth of AMX's peak: the kernel makes a "
+    "product of f32 of six of bf16. f32_avx512+fp16_avx512: logits in f32, outputs in fp16. Which kernel is the "
+    "fastest differs between machines with the same instruction sets. The environment variable ITHACA_CPU, a list "
+    "of the names under instruction_sets, hides all others.";
 
 static json_t *describe_machine(ith_context *context)
 {
@@ -40,21 +42,6 @@ static json_t *describe_machine(ith_context *context)
     return json_pack("{s:I, s:s, s:I}", "processors", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "instruction_sets",
                      ith_cpu_describe(ith_context_cpu(context), features, sizeof features), "memory_bytes",
                      (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE));
-}
-
-/* The largest rate of an instruction set that counts. */
-static double largest(json_t *peaks)
-{
-    size_t index;
-    json_t *peak;
-    double most = 0;
-    json_array_foreach(peaks, index, peak)
-    {
-        double rate = json_number_value(json_object_get(peak, "gflops"));
-        if (json_is_true(json_object_get(peak, "counts")) && rate > most)
-            most = rate;
-    }
-    return most;
 }
 
 static json_t *describe_model(const ith_model_info *m)
@@ -89,24 +76,33 @@ static void print_value(const json_t *value)
     free(text);
 }
 
-/* A name, what it is, and its rates. */
+/* A rate, or a share in percent of the rate before it. */
+static void print_figure(const char *key, double value)
+{
+    static const char share[] = "_share";
+    size_t length = strlen(key), ending = sizeof share - 1;
+    if (length > ending && !strcmp(key + length - ending, share))
+        printf(" (%.1f%%)", 100 * value);
+    else
+        printf(" %s %.1f", key, value);
+}
+
+/* A name, what it is, and its figures. */
 static void print_list(json_t *list, int indent)
 {
     size_t index;
     json_t *item;
     json_array_foreach(list, index, item)
     {
-        json_t *usable = json_object_get(item, "usable"), *counts = json_object_get(item, "counts"), *value;
+        json_t *usable = json_object_get(item, "usable"), *peak = json_object_get(item, "peak"), *value;
         const char *note = json_string_value(json_object_get(item, "about")), *key;
         if (usable)
-            note = json_is_true(usable) ? "usable" : "not on this machine";
-        if (counts)
-            note = json_is_true(counts) ? "counts" : "does not count";
-        printf("%*s%-24s %-20s", indent, "", json_string_value(json_object_get(item, "name")), note ? note : "");
+            note = json_is_true(usable) ? json_string_value(peak) : "not on this machine";
+        printf("%*s%-24s %-24s", indent, "", json_string_value(json_object_get(item, "name")), note ? note : "");
         json_object_foreach(item, key, value)
         {
             if (json_is_real(value))
-                printf(" %s %8.1f", key, json_real_value(value));
+                print_figure(key, json_real_value(value));
         }
         putchar('\n');
     }
@@ -136,10 +132,10 @@ static void print_object(json_t *object, int indent)
 static int print_all(ith_context *context, const ith_pipeline *pipeline, int threads, bool as_json)
 {
     json_t *peaks = ith_info_peaks(context, threads);
-    json_t *all = json_pack("{s:s, s:o, s:i, s:f, s:o, s:o, s:[{s:s, s:s}]}", "version", ith_version(), "machine",
-                            describe_machine(context), "measured_threads", threads, "peak_gflops", largest(peaks),
-                            "peaks", peaks, "kernels", ith_info_kernels(context, threads), "transports", "name",
-                            "local", "about", "ranks as threads of one process");
+    json_t *all = json_pack("{s:s, s:o, s:i, s:o, s:o, s:[{s:s, s:s}]}", "version", ith_version(), "machine",
+                            describe_machine(context), "measured_threads", threads, "peaks", peaks, "kernels",
+                            ith_info_kernels(context, threads), "transports", "name", "local", "about",
+                            "ranks as threads of one process");
     ith_model_info model = ITH_MODEL_INFO_INIT;
     if (pipeline && ith_pipeline_info(pipeline, &model) == ITH_OK)
         json_object_set_new(all, "model", describe_model(&model));

@@ -12,10 +12,9 @@ json_t *ith_info_peaks(const ith_context *context, int threads)
 {
     json_t *peaks = json_array();
     const char *name;
-    bool counts;
     double rate;
-    for (int i = 0; ith_peak_rate(context, i, threads, PEAK_SECONDS, &name, &counts, &rate); i++)
-        json_array_append_new(peaks, json_pack("{s:s, s:f, s:b}", "name", name, "gflops", rate, "counts", counts));
+    for (int i = 0; ith_peak_rate(context, i, threads, PEAK_SECONDS, &name, &rate); i++)
+        json_array_append_new(peaks, json_pack("{s:s, s:f}", "name", name, "gflops", rate));
     return peaks;
 }
 
@@ -66,9 +65,22 @@ static void add_rate(ith_context *context, json_t *row, const char *kernel, ith_
     double rate = rate_of(context, kernel, type, small_rows, threads);
     if (rate > fast * threads)
         rate = rate_of(context, kernel, type, rows, threads);
+    if (rate <= 0)
+        return;
     snprintf(name, sizeof name, "%s_gflops", ith_dtype_name(type));
-    if (rate > 0)
-        json_object_set_new(row, name, json_real(rate));
+    json_object_set_new(row, name, json_real(rate));
+    snprintf(name, sizeof name, "%s_share", ith_dtype_name(type));
+    json_object_set_new(row, name, json_real(rate / json_real_value(json_object_get(row, "peak_gflops"))));
+}
+
+static void add_peak(ith_context *context, json_t *row, const char *kernel, int threads)
+{
+    char peak[64] = "";
+    double rate = 0;
+    if (ith_kernel_peak(context, kernel, threads, PEAK_SECONDS, peak, sizeof peak, &rate))
+        return;
+    json_object_set_new(row, "peak", json_string(peak));
+    json_object_set_new(row, "peak_gflops", json_real(rate));
 }
 
 json_t *ith_info_kernels(ith_context *context, int threads)
@@ -79,6 +91,7 @@ json_t *ith_info_kernels(ith_context *context, int threads)
     for (int i = 0; (name = ith_kernel_list(context, i, &usable)); i++) {
         json_t *row = json_pack("{s:s, s:b}", "name", name, "usable", usable);
         if (usable) {
+            add_peak(context, row, name, threads);
             add_rate(context, row, name, ITH_BF16, threads);
             add_rate(context, row, name, ITH_F16, threads);
             add_rate(context, row, name, ITH_F32, threads);

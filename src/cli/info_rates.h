@@ -6,10 +6,10 @@
 
 #include <jansson.h>
 
-/* The peak of every instruction set: [{"name", "gflops", "counts"}]. */
+/* The peak of every instruction set: [{"name", "gflops"}]. */
 json_t *ith_info_peaks(const ith_context *context, int threads);
-/* Every kernel: [{"name", "usable", "bf16_gflops", "f16_gflops", "f32_gflops"}], rates only where the kernel takes the
- * type. */
+/* Every kernel: [{"name", "usable", "peak", "peak_gflops", "bf16_gflops", "bf16_share", ...}], rates and shares of
+ * peak_gflops only where the kernel runs and takes the type. "peak" names the instructions. */
 json_t *ith_info_kernels(ith_context *context, int threads);
 
 #endif

@@ -27,13 +27,17 @@ static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention 
                           "  generate   a prompt becomes a video\n"
                           "  attend     attention on tensors from a .safetensors file\n"
                           "  verify     every strategy against a float64 softmax\n"
-                          "  bench      how fast attention is, beside the machine's peak\n"
+                          "  bench      how fast attention is, beside the peak of its instructions\n"
                           "  info       the machine, the kernels, a model\n"
                           "  tokenize   the ids that a model's tokenizer gives\n"
                           "\n"
                           "'ithaca COMMAND --help' explains each. The exit status is 0 on success, 1 on failure and 2 "
                           "for a command that makes no sense. SIGINT (Ctrl-C), SIGTERM and SIGHUP end a command "
-                          "in order, with exit status 1; a second one of the same kind ends it at once.";
+                          "in order, with exit status 1; a second one of the same kind ends it at once.\n"
+                          "\n"
+                          "The environment variable ITHACA_CPU limits the instruction sets that are used: a list of "
+                          "baseline, avx2, avx512, avx512_bf16, avx512_fp16, amx_bf16 and neon, separated by commas or "
+                          "spaces. Each name brings the sets that it stands on. oneDNN goes down to SSE4.1.";
 
 int ith_cli_error(const char *format, ...)
 {

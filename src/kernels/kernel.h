@@ -83,9 +83,18 @@ typedef struct ith_attn_tile_limits {
     ith_attn_tiles best, step, most;
 } ith_attn_tile_limits;
 
+/* What one of the two products (logits, outputs) runs on. A kernel's peak follows from both (peak.h). */
+typedef struct ith_attn_product {
+    const char *peak; /* how the name of its row among ITH_PEAK begins: of several the first that the machine runs */
+    int times;        /* products of that row in one of the tensors': more than 1 where a number is a sum of parts */
+} ith_attn_product;
+
 typedef struct ith_attn_kernel {
     const char *name;
     uint32_t cpu; /* ith_cpu_feature bits that it needs */
+    ith_attn_product logits, outputs;
+    bool (*pays)(int64_t head_dim); /* is it usually faster than those after it in the table? NULL: always. Such are the
+                                     * choices of ITH_EFFORT_ESTIMATE; docs/attention.md has the measurements */
     bool (*supports)(ith_dtype dtype, int64_t head_dim, ith_softmax softmax);
     ith_attn_tile_limits (*tiles)(int64_t head_dim);
     int64_t (*packed_bytes)(int64_t keys, int64_t head_dim); /* -1 if the number does not fit */

@@ -27,12 +27,12 @@ ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status)
 
 #define PARAMETERS 32 /* at most */
 
-typedef enum value_kind { NUMBER, SCALE, DTYPE, STRATEGY, DIRECTION, SOFTMAX, EXCHANGE, CHOICE } value_kind;
+typedef enum value_kind { NUMBER, SCALE, DTYPE, STRATEGY, DIRECTION, SOFTMAX, EXCHANGE, CHOICE, EFFORT } value_kind;
 
 /* What ranks may not differ in. */
 typedef struct request_card {
     int64_t values[PARAMETERS];
-    char kernel[64]; /* empty: to be measured */
+    char kernel[64]; /* empty: to be chosen */
 } request_card;
 
 typedef struct request {
@@ -81,6 +81,7 @@ static void add_options(request *r, const ith_attn_options *o)
     add(r, "softmax", SOFTMAX, o->softmax);
     add(r, "smooth", CHOICE, o->smooth);
     add(r, "exchange", EXCHANGE, o->exchange);
+    add(r, "effort", EFFORT, o->effort);
     for (int i = 0; i < ITH_TILES; i++)
         add(r, ith_tile_name(i), NUMBER, *ith_tile_at(&tiles, i));
     snprintf(r->card.kernel, sizeof r->card.kernel, "%s", o->kernel ? o->kernel : "");
@@ -94,6 +95,7 @@ static void describe(value_kind kind, int64_t value, char *text, size_t text_byt
     case STRATEGY: name = ith_strategy_name((ith_strategy)value); break;
     case DIRECTION: name = ith_direction_name((ith_direction)value); break;
     case SOFTMAX: name = ith_softmax_name((ith_softmax)value); break;
+    case EFFORT: name = ith_effort_name((ith_effort)value); break;
     case EXCHANGE: name = ith_exchange_mode_name((ith_exchange_mode)value); break;
     case CHOICE: name = ith_choice_name((ith_choice)value); break;
     case SCALE: snprintf(text, text_bytes, "%g", (double)ith_f32_from_bits((uint32_t)value)); return;

@@ -31,6 +31,7 @@ static ith_plan_info info_of(const ith_attn_setting *s, int64_t memory_bytes)
         .block_kv_compute = s->tiles.block_kv_compute,
         .block_kv_compute_in = s->tiles.block_kv_compute_in,
         .threads = s->threads,
+        .kernel_origin = s->kernel_origin,
         .sent_bytes = ith_volume_bytes(s),
         .memory_bytes = memory_bytes,
     };
@@ -109,14 +110,14 @@ const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes)
     char exchange[96];
     snprintf(text, text_bytes,
              "%s over %d rank%s%s, ulysses %d x ring %d%s\n"
-             "softmax %s%s, kernel %s, tiles of %lld queries and %lld/%lld/%lld keys, %d thread%s\n"
+             "softmax %s%s, kernel %s (%s), tiles of %lld queries and %lld/%lld/%lld keys, %d thread%s\n"
              "rank %d sends %.3f MiB in one execution and holds %.3f MiB",
              ith_strategy_name(i.strategy), i.ranks, i.ranks == 1 ? "" : "s",
              s->problem.replicated_kv ? " (keys replicated)" : "", i.ulysses, i.ring,
              exchange_text(&i, exchange, sizeof exchange), ith_softmax_name(i.softmax),
-             i.softmax == ITH_SOFTMAX_FIXED_M && !i.smoothed ? " (not smoothed)" : "", i.kernel, (long long)i.block_q,
-             (long long)i.block_kv, (long long)i.block_kv_compute, (long long)i.block_kv_compute_in, i.threads,
-             i.threads == 1 ? "" : "s", ith_comm_rank(s->comm), (double)i.sent_bytes / 1048576.0,
-             (double)i.memory_bytes / 1048576.0);
+             i.softmax == ITH_SOFTMAX_FIXED_M && !i.smoothed ? " (not smoothed)" : "", i.kernel,
+             ith_kernel_origin_name(i.kernel_origin), (long long)i.block_q, (long long)i.block_kv,
+             (long long)i.block_kv_compute, (long long)i.block_kv_compute_in, i.threads, i.threads == 1 ? "" : "s",
+             ith_comm_rank(s->comm), (double)i.sent_bytes / 1048576.0, (double)i.memory_bytes / 1048576.0);
     return text;
 }

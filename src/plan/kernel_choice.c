@@ -65,10 +65,11 @@ ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
                         name, (long long)s->problem.head_dim, ith_dtype_name(s->problem.dtype),
                         ith_softmax_name(s->softmax), fit);
     s->kernel = kernel;
+    s->kernel_origin = ITH_KERNEL_NAMED;
     return ITH_OK;
 }
 
-/* ---- By measurement -------------------------------------------------------------------------------------------- */
+/* ---- By wisdom, measurement or estimate ------------------------------------------------------------------------ */
 
 /* Kernels by place in the table. */
 typedef struct kernel_set {
@@ -97,12 +98,20 @@ static int drop_plain(kernel_set *set)
     return plain < count ? count - plain : count;
 }
 
-static int first_of(const kernel_set *set)
+/* The rule of ITH_EFFORT_ESTIMATE: of a set the first in the table that pays at this head size, or else the first; -1
+ * of none. */
+static int estimate(const ith_attn_setting *s, const kernel_set *set)
 {
-    for (int i = 0; i < ITH_WISDOM_KERNELS; i++)
-        if (set->has[i])
+    int first = -1;
+    for (int i = 0; i < ITH_WISDOM_KERNELS; i++) {
+        if (!set->has[i])
+            continue;
+        const ith_attn_kernel *kernel = ith_attn_kernel_at(i);
+        if (!kernel->pays || kernel->pays(s->problem.head_dim))
             return i;
-    return -1;
+        first = first < 0 ? i : first;
+    }
+    return first;
 }
 
 /* The place of the fastest of a set; -1 if none of it was measured. */
@@ -126,26 +135,40 @@ static int recall(const ith_attn_setting *s, const ith_wisdom *wisdom, const ker
     return known ? fastest(known, set) : -1;
 }
 
-/* The fastest of a set. What is not known is measured, for all kernels that fit here, while other contexts of the
- * family wait. */
-static ith_status recall_or_measure(const ith_attn_setting *s, const kernel_set *set, int *place)
+typedef struct choice {
+    int place; /* in the table; -1: none */
+    ith_kernel_origin origin;
+} choice;
+
+/* Times all kernels that fit here, and keeps the answer. */
+static ith_status measure(const ith_attn_setting *s, ith_wisdom *wisdom, const kernel_set *set, choice *out)
 {
+    kernel_set all = fit_here(s);
+    drop_plain(&all);
+    ith_wisdom_entry entry = {.dtype = s->problem.dtype, .softmax = s->softmax, .head_dim = s->problem.head_dim};
+    ith_status status = ith_measure_kernels(s->context, all.has, &entry);
+    if (status)
+        return status;
+    *out = (choice){fastest(&entry, set), ITH_KERNEL_MEASURED};
+    entry.kernel = ith_attn_kernel_at(fastest(&entry, &all));
+    ith_wisdom_put(wisdom, &entry);
+    return ITH_OK;
+}
+
+/* One of a set. Other contexts of the family wait, so that what one of them measures is wisdom for all. */
+static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, kernel_set set, choice *out)
+{
+    int count = drop_plain(&set);
+    *out = (choice){estimate(s, &set), ITH_KERNEL_ESTIMATED};
     ith_wisdom *wisdom = NULL;
     ith_status status = ith_wisdom_open(s->context, &wisdom);
     if (status)
         return status;
-    *place = recall(s, wisdom, set);
-    if (*place < 0) {
-        kernel_set all = fit_here(s);
-        drop_plain(&all);
-        ith_wisdom_entry entry = {.dtype = s->problem.dtype, .softmax = s->softmax, .head_dim = s->problem.head_dim};
-        status = ith_measure_kernels(s->context, all.has, &entry);
-        if (!status) {
-            *place = fastest(&entry, set);
-            entry.kernel = ith_attn_kernel_at(fastest(&entry, &all));
-            ith_wisdom_put(wisdom, &entry);
-        }
-    }
+    int known = recall(s, wisdom, &set);
+    if (known >= 0)
+        *out = (choice){known, ITH_KERNEL_RECALLED};
+    else if (effort == ITH_EFFORT_MEASURE && count > 1)
+        status = measure(s, wisdom, &set, out);
     ith_wisdom_close(s->context);
     return status;
 }
@@ -188,34 +211,27 @@ static ith_status find_common(ith_comm *comm, const ith_attn_setting *s, roster 
     return status;
 }
 
-/* Rank 0's choice among them; -1 if there are none. */
-static ith_status choose_of(const ith_attn_setting *s, kernel_set common, int *place)
-{
-    int count = drop_plain(&common);
-    *place = first_of(&common);
-    return count > 1 ? recall_or_measure(s, &common, place) : ITH_OK;
-}
-
-ith_status ith_kernel_choose(ith_comm *comm, ith_attn_setting *s)
+ith_status ith_kernel_choose(ith_comm *comm, ith_effort effort, ith_attn_setting *s)
 {
     if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)
         return refuse_head_dim(s);
     roster names = own_roster();
     kernel_set common = {{false}};
-    int place = -1;
+    choice chosen = {-1, ITH_KERNEL_ESTIMATED};
     ith_status status = ith_pass_on(s->context, comm, find_common(comm, s, &names, &common));
     if (status)
         return status;
     if (ith_comm_rank(comm) == 0)
-        status = choose_of(s, common, &place);
+        status = choose_of(s, effort, common, &chosen);
     status = ith_agree(s->context, comm, status);
     if (!status)
-        status = ith_pass_on(s->context, comm, ith_comm_broadcast(comm, &place, sizeof place, 0));
+        status = ith_pass_on(s->context, comm, ith_comm_broadcast(comm, &chosen, sizeof chosen, 0));
     if (status)
         return status;
-    if (place < 0)
+    if (chosen.place < 0)
         return refuse_all(s);
-    s->kernel = ith_attn_kernel_named(names.names[place]);
+    s->kernel = ith_attn_kernel_named(names.names[chosen.place]);
+    s->kernel_origin = chosen.origin;
     return ITH_OK;
 }
 
@@ -223,17 +239,13 @@ ith_status ith_kernel_foresee(ith_attn_setting *s)
 {
     if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)
         return refuse_head_dim(s);
-    kernel_set set = fit_here(s);
-    int count = drop_plain(&set), place = -1;
-    if (count == 0)
-        return refuse_all(s);
-    ith_wisdom *wisdom = NULL;
-    ith_status status = ith_wisdom_open(s->context, &wisdom);
+    choice chosen;
+    ith_status status = choose_of(s, ITH_EFFORT_ESTIMATE, fit_here(s), &chosen);
     if (status)
         return status;
-    if (count > 1)
-        place = recall(s, wisdom, &set);
-    ith_wisdom_close(s->context);
-    s->kernel = ith_attn_kernel_at(place < 0 ? first_of(&set) : place);
+    if (chosen.place < 0)
+        return refuse_all(s);
+    s->kernel = ith_attn_kernel_at(chosen.place);
+    s->kernel_origin = chosen.origin;
     return ITH_OK;
 }

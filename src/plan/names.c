@@ -31,6 +31,18 @@ const char *ith_exchange_mode_name(ith_exchange_mode mode)
     return (unsigned)mode < sizeof names / sizeof *names ? names[mode] : "unknown";
 }
 
+const char *ith_effort_name(ith_effort effort)
+{
+    static const char *const names[] = {"estimate", "measure"};
+    return (unsigned)effort < sizeof names / sizeof *names ? names[effort] : "unknown";
+}
+
+const char *ith_kernel_origin_name(ith_kernel_origin origin)
+{
+    static const char *const names[] = {"named", "estimate", "wisdom", "measured"};
+    return (unsigned)origin < sizeof names / sizeof *names ? names[origin] : "unknown";
+}
+
 /* ---- Strategies ------------------------------------------------------------------------------------------------ */
 
 typedef struct strategy_base {

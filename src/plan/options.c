@@ -39,6 +39,8 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
          ith_exchange_mode_name(ITH_EXCHANGE_COPY)},
         {"fold", (int)o->fold, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
         {"smooth", (int)o->smooth, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
+        {"effort", (int)o->effort, ITH_EFFORT_MEASURE, ith_effort_name(ITH_EFFORT_ESTIMATE),
+         ith_effort_name(ITH_EFFORT_MEASURE)},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].value >= 0 && rows[i].value <= rows[i].last)

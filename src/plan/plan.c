@@ -93,7 +93,7 @@ static ith_status settle(const ith_attn_options *options, const ith_group *group
     if (!status)
         status = ith_agree(s->context, comm, ith_settle_choices(options, group, s));
     if (!status && !s->kernel)
-        status = ith_kernel_choose(comm, s);
+        status = ith_kernel_choose(comm, options->effort, s);
     return status ? status : ith_agree(s->context, comm, ith_tiles_resolve(&tiles, s));
 }
 

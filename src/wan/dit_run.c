@@ -7,7 +7,6 @@
 #include "../base/context.h"
 #include "../base/size.h"
 #include "../comm/comm.h"
-#include "settled_plan.h"
 
 #include <math.h>
 #include <string.h>
@@ -120,7 +119,8 @@ ith_attn_problem ith_dit_cross_problem(const ith_dit_config *c, ith_dtype type, 
 ith_attn_options ith_dit_cross_options(const ith_attn_options *options)
 {
     ith_attn_options own = ITH_ATTN_OPTIONS_INIT;
-    own.kernel = options ? options->kernel : NULL;
+    if (options)
+        own.kernel = options->kernel, own.effort = options->effort;
     return own;
 }
 
@@ -130,8 +130,8 @@ static ith_status make_plans(ith_context *context, ith_dit_run *run, const ith_a
     ith_attn_problem self = ith_dit_self_problem(c, run->type, &run->shape, run->share);
     ith_attn_problem cross = ith_dit_cross_problem(c, run->type, &run->shape, run->keys);
     ith_attn_options own = ith_dit_cross_options(options);
-    ith_status status = ith_settled_plan_create(context, &self, options, comm, &run->self_plan);
-    return status ? status : ith_settled_plan_create(context, &cross, &own, comm, &run->cross_plan);
+    ith_status status = ith_plan_create(context, &self, options, comm, &run->self_plan);
+    return status ? status : ith_plan_create(context, &cross, &own, comm, &run->cross_plan);
 }
 
 static ith_status fill_run(ith_context *context, ith_dit_run *run, ith_comm *comm)

@@ -7,7 +7,6 @@
 #include "text_attention.h"
 
 #include "../base/context.h"
-#include "settled_plan.h"
 
 #include <math.h>
 #include <string.h>
@@ -62,7 +61,7 @@ static ith_status fill(ith_context *context, const ith_text_config *config, ith_
         a->buckets[i] = ith_text_bucket(i - (a->count - 1), config->buckets, config->max_distance);
     ith_attn_problem problem = problem_of(config, a->count);
     ith_attn_options options = options_of();
-    return ith_settled_plan_create(context, &problem, &options, NULL, &a->plan);
+    return ith_plan_create(context, &problem, &options, NULL, &a->plan);
 }
 
 ith_status ith_text_attention_create(ith_context *context, const ith_text_config *config, int64_t count,

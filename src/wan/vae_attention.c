@@ -6,7 +6,6 @@
 #include "vae_layers.h"
 
 #include "../base/size.h"
-#include "settled_plan.h"
 
 ith_status ith_vae_attention_create(ith_vae_work *work, const ith_vae *vae, int64_t pixels,
                                     ith_vae_attention_layer *out)
@@ -21,7 +20,7 @@ ith_status ith_vae_attention_create(ith_vae_work *work, const ith_vae *vae, int6
     ith_status status = ith_vae_linear_create(work, &vae->qkv, &out->qkv);
     if (!status)
         status = ith_vae_linear_create(work, &vae->proj, &out->proj);
-    return status ? status : ith_settled_plan_create(work->context, &problem, &options, NULL, &out->plan);
+    return status ? status : ith_plan_create(work->context, &problem, &options, NULL, &out->plan);
 }
 
 void ith_vae_attention_free(ith_vae_work *work, ith_vae_attention_layer *layer)

@@ -174,7 +174,15 @@ grep -q "standard output: No space left" "$work/err" || fail "info > /dev/full s
 [ -s "$work/err" ] && fail "a reader that goes away is complained about: $(cat "$work/err")"
 
 "$ithaca" info --json | jq -e '.version and .machine.processors >= 1 and (.kernels | length) >= 1 and
-    any(.kernels[]; .usable and .f32_gflops > 0) and any(.peaks[]; .counts and .gflops > 0) and .peak_gflops > 0 and .transports[0].name == "local"' >/dev/null || fail "info --json lacks something"
+    any(.kernels[]; .usable and .f32_gflops > 0) and all(.peaks[]; .gflops > 0) and .transports[0].name == "local" and
+    all(.kernels[]; .usable == has("peak")) and
+    all(.kernels[] | select(.f32_gflops); (.f32_share * .peak_gflops / .f32_gflops - 1 | fabs) < 1e-9)' >/dev/null ||
+    fail "info --json lacks something"
+
+# ITHACA_CPU hides instruction sets.
+ITHACA_CPU=baseline "$ithaca" info --json | jq -e '.machine.instruction_sets == "baseline" and (.peaks | length) == 1 and
+    [.kernels[] | select(.usable) | .name, .peak] == ["f32_ref", "f32_ref"]' >/dev/null || fail "ITHACA_CPU=baseline"
+ITHACA_CPU=abacus expect 1 "ITHACA_CPU names 'abacus'.*baseline avx2" "$ithaca" info
 
 if command -v help2man >/dev/null; then
     "$root/tools/make_man.sh" "$build" "$work/man"

@@ -1,42 +1,49 @@
-/* Peak rates: which rows a machine has, which of them count, and the best of those. */
+/* Peak rates: which rows a machine has, and the peak of a kernel, which is that of its own instructions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <cmocka.h>
 
 #include "../../src/kernels/peak.h"
+#include "../support/machine.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { ROWS_MAX = 16 };
 
 typedef struct row {
     const char *name;
-    bool counts;
     double rate;
 } row;
 
-/* The rows of a machine with these instruction sets (0: all that there are). */
-static int list(uint32_t cpu_mask, row rows[ROWS_MAX])
+static ith_context *new_context(uint32_t cpu_mask)
 {
     ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
     options.cpu_mask = cpu_mask;
     ith_context *context = NULL;
     assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    return context;
+}
+
+/* The rows of a machine with these instruction sets (0: all that there are). */
+static int list(uint32_t cpu_mask, row rows[ROWS_MAX])
+{
+    ith_context *context = new_context(cpu_mask);
     int count = 0;
-    while (count < ROWS_MAX &&
-           ith_peak_rate(context, count, 1, 0.01, &rows[count].name, &rows[count].counts, &rows[count].rate))
+    while (count < ROWS_MAX && ith_peak_rate(context, count, 1, 0.01, &rows[count].name, &rows[count].rate))
         count++;
     assert_in_range(count, 1, ROWS_MAX - 1);
     row untouched = {.name = "untouched"};
-    assert_false(ith_peak_rate(context, -1, 1, 0.01, &untouched.name, &untouched.counts, &untouched.rate));
+    assert_false(ith_peak_rate(context, -1, 1, 0.01, &untouched.name, &untouched.rate));
     assert_string_equal(untouched.name, "untouched");
     ith_context_destroy(&context);
     return count;
 }
 
-static void test_rows(void **state)
+static void rows_have_names_and_rates(void **state)
 {
     (void)state;
     row rows[ROWS_MAX];
@@ -45,40 +52,115 @@ static void test_rows(void **state)
         assert_true(rows[i].rate > 0.01 && rows[i].rate < 1e5);
         for (int j = 0; j < i; j++)
             assert_string_not_equal(rows[i].name, rows[j].name);
-        bool vector = strcmp(rows[i].name, "fp16_avx512") != 0 && strstr(rows[i].name, "amx") == NULL;
-        assert_int_equal(rows[i].counts, vector);
     }
 }
 
 /* Without its instruction sets a machine is left with plain C. */
-static void test_mask(void **state)
+static void masks_hide_rows(void **state)
 {
     (void)state;
     row rows[ROWS_MAX];
     assert_int_equal(list(ITH_CPU_BASELINE, rows), 1);
     assert_string_equal(rows[0].name, "f32_ref");
-    assert_true(rows[0].counts);
 }
 
-/* The best that counts: at least about as fast as each of them, and for plain C alone about its own rate. */
-static void test_measure(void **state)
+/* The instructions of each kernel that runs on a machine with these sets. */
+static void expect_peak(const char *kernel, uint32_t cpu, const char *peak)
+{
+    char text[64];
+    const ith_attn_kernel *found = ith_attn_kernel_named(kernel);
+    if (!found) /* of another processor, or a plugin that was not built */
+        return;
+    assert_string_equal(ith_peak_describe(found, ITH_CPU_BASELINE | cpu, text, sizeof text), peak);
+}
+
+static void peaks_are_of_the_instructions_used(void **state)
 {
     (void)state;
-    ith_context *context = NULL;
-    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    row rows[ROWS_MAX];
-    int count = list(0, rows);
-    double best = ith_peak_measure(ith_context_cpu(context), 1, 0.2),
-           plain = ith_peak_measure(ITH_CPU_BASELINE, 1, 0.05);
-    for (int i = 0; i < count; i++)
-        assert_true(!rows[i].counts || rows[i].rate < 4 * best); /* other programs may have run in between */
-    assert_true(plain > 0 && plain < 4 * best);
+    uint32_t avx512 = ITH_CPU_AVX2 | ITH_CPU_AVX512, bf16 = avx512 | ITH_CPU_AVX512_BF16;
+    uint32_t all = bf16 | ITH_CPU_AVX512_FP16 | ITH_CPU_AMX_BF16;
+    expect_peak("f32_ref", all, "f32_ref");
+    expect_peak("f32_avx2", all, "f32_avx2");
+    expect_peak("f32_avx512", all, "f32_avx512");
+    expect_peak("bf16_avx512", all, "bf16_avx512");
+    expect_peak("fp16_avx512", all, "f32_avx512+fp16_avx512");
+    expect_peak("bf16_amx", all, "bf16_amx");
+    expect_peak("f32_amx", all, "bf16_amx/6");
+    expect_peak("f16_amx", all, "bf16_amx/3.5");
+    expect_peak("bf16_onednn", all, "bf16_amx");
+    expect_peak("bf16_onednn", bf16, "bf16_avx512");
+    expect_peak("bf16_amx", bf16, "none");
+    expect_peak("f32_neon", ITH_CPU_NEON, "f32_neon");
+}
+
+/* With rates of 240 for the logits' row and 480 for the outputs'. */
+static void expect_combined(const char *kernel, double peak)
+{
+    const ith_attn_kernel *found = ith_attn_kernel_named(kernel);
+    if (found)
+        assert_true(fabs(ith_peak_combine(found, 240, 480) - peak) < 1e-9 * peak);
+}
+
+static void peaks_follow_from_both_products(void **state)
+{
+    (void)state;
+    expect_combined("f32_ref", 320);
+    expect_combined("fp16_avx512", 320);
+    expect_combined("bf16_amx", 320);
+    expect_combined("f32_amx", 320.0 / 6);
+    expect_combined("f16_amx", 2 / (4.0 / 240 + 3.0 / 480));
+}
+
+static void every_kernel_has_a_peak(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0);
+    int tested = 0;
+    const ith_attn_kernel *kernel;
+    for (int i = 0; (kernel = ith_attn_kernel_at(i)); i++) {
+        char text[64] = "";
+        double rate = -1;
+        ith_status status = ith_kernel_peak(context, kernel->name, 1, 0.01, text, sizeof text, &rate);
+        if (!machine_has(kernel->name, kernel->cpu)) {
+            assert_int_equal(status, ITH_ERR_UNSUPPORTED);
+            assert_non_null(strstr(ith_context_error(context), "which this machine lacks"));
+            continue;
+        }
+        assert_int_equal(status, ITH_OK);
+        assert_true(rate > 0.01 && rate < 1e5);
+        assert_string_not_equal(text, "");
+        assert_string_not_equal(text, "none");
+        tested++;
+    }
+    assert_true(tested > 0);
+    ith_context_destroy(&context);
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0);
+    char text[64];
+    double rate;
+    assert_int_equal(ith_kernel_peak(context, "abacus", 1, 0.01, text, sizeof text, &rate), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "no kernel is named 'abacus'"));
+    assert_int_equal(ith_kernel_peak(context, NULL, 1, 0.01, text, sizeof text, &rate), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_kernel_peak(context, "f32_ref", 1, 0.01, text, sizeof text, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_kernel_peak(context, "f32_ref", 1, 0.01, NULL, 1, &rate), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_kernel_peak(NULL, "f32_ref", 1, 0.01, text, sizeof text, &rate), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_kernel_peak(context, "f32_ref", 0, 0.001, NULL, 0, &rate), ITH_OK);
     ith_context_destroy(&context);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_mask),
-                                       cmocka_unit_test(test_measure)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_have_names_and_rates),
+        cmocka_unit_test(masks_hide_rows),
+        cmocka_unit_test(peaks_are_of_the_instructions_used),
+        cmocka_unit_test(peaks_follow_from_both_products),
+        cmocka_unit_test(every_kernel_has_a_peak),
+        cmocka_unit_test(wrong_arguments_are_refused),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

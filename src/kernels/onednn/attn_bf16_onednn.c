@@ -407,6 +407,8 @@ static void run(const ith_attn_run *r)
 
 const ith_attn_kernel ith_k_attn_bf16_onednn = {.name = "bf16_onednn",
                                                 .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16,
+                                                .logits = {"bf16_", 1},
+                                                .outputs = {"bf16_", 1},
                                                 .supports = supports,
                                                 .tiles = tiles,
                                                 .packed_bytes = packed_bytes,

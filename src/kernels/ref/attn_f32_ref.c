@@ -192,6 +192,8 @@ static void run(const ith_attn_run *r)
 
 const ith_attn_kernel ith_k_attn_f32_ref = {.name = "f32_ref",
                                             .cpu = ITH_CPU_BASELINE,
+                                            .logits = {"f32_ref", 1},
+                                            .outputs = {"f32_ref", 1},
                                             .supports = supports,
                                             .tiles = tiles,
                                             .packed_bytes = packed_bytes,

@@ -717,8 +717,17 @@ static void run(const ith_attn_run *r)
     _tile_release();
 }
 
+/* Smaller heads fill too little of a tile. */
+static bool pays(int64_t head_dim)
+{
+    return head_dim >= 8;
+}
+
 const ith_attn_kernel ith_k_attn_bf16_amx_32x32 = {.name = "bf16_amx",
                                                    .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16 | ITH_CPU_AMX_BF16,
+                                                   .logits = {"bf16_amx", 1},
+                                                   .outputs = {"bf16_amx", 1},
+                                                   .pays = pays,
                                                    .supports = supports,
                                                    .tiles = tiles,
                                                    .packed_bytes = packed_bytes,

@@ -7,8 +7,17 @@
 
 #include "attn_split_body.h"
 
+/* Smaller heads fill too little of a tile. */
+static bool pays(int64_t head_dim)
+{
+    return head_dim >= 24;
+}
+
 const ith_attn_kernel ith_k_attn_f16_amx_32x32 = {.name = "f16_amx",
                                                   .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16 | ITH_CPU_AMX_BF16,
+                                                  .logits = {"bf16_amx", 4},
+                                                  .outputs = {"bf16_amx", 3},
+                                                  .pays = pays,
                                                   .supports = supports,
                                                   .tiles = tiles,
                                                   .packed_bytes = packed_bytes,

@@ -4,8 +4,17 @@
 
 #include "attn_split_body.h"
 
+/* Heads that fill less than three quarters of their tiles are faster without. */
+static bool pays(int64_t head_dim)
+{
+    return head_dim >= STEP && 4 * head_dim >= 3 * ith_round_up(head_dim, STEP);
+}
+
 const ith_attn_kernel ith_k_attn_f32_amx_32x32 = {.name = "f32_amx",
                                                   .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16 | ITH_CPU_AMX_BF16,
+                                                  .logits = {"bf16_amx", 6},
+                                                  .outputs = {"bf16_amx", 6},
+                                                  .pays = pays,
                                                   .supports = supports,
                                                   .tiles = tiles,
                                                   .packed_bytes = packed_bytes,

@@ -10,6 +10,8 @@ enum { BLOCK_Q = 192 };
 
 const ith_attn_kernel ith_k_attn_f32_avx2_6x16 = {.name = "f32_avx2",
                                                   .cpu = ITH_CPU_AVX2,
+                                                  .logits = {"f32_avx2", 1},
+                                                  .outputs = {"f32_avx2", 1},
                                                   .supports = attn_takes,
                                                   .tiles = tiles,
                                                   .packed_bytes = packed_bytes,

@@ -26,4 +26,4 @@ static double work(int64_t rounds)
 }
 
 const ith_peak ith_k_peak_bf16_avx512 = {
-    .name = "bf16_avx512", .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16, .counts = true, .work = work};
+    .name = "bf16_avx512", .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16, .work = work};

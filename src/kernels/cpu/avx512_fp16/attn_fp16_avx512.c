@@ -561,8 +561,17 @@ static void run(const ith_attn_run *r)
     pass_store(&w.t, r);
 }
 
+/* Smaller heads spend more time on weights than they save on outputs. */
+static bool pays(int64_t head_dim)
+{
+    return head_dim >= 64;
+}
+
 const ith_attn_kernel ith_k_attn_fp16_avx512 = {.name = "fp16_avx512",
                                                 .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_FP16,
+                                                .logits = {"f32_avx512", 1},
+                                                .outputs = {"fp16_avx512", 1},
+                                                .pays = pays,
                                                 .supports = supports,
                                                 .tiles = tiles,
                                                 .packed_bytes = packed_bytes,

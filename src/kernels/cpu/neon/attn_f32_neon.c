@@ -10,6 +10,8 @@ enum { BLOCK_Q = 192 };
 
 const ith_attn_kernel ith_k_attn_f32_neon_6x16 = {.name = "f32_neon",
                                                   .cpu = ITH_CPU_NEON,
+                                                  .logits = {"f32_neon", 1},
+                                                  .outputs = {"f32_neon", 1},
                                                   .supports = attn_takes,
                                                   .tiles = tiles,
                                                   .packed_bytes = packed_bytes,

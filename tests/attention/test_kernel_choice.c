@@ -1,0 +1,318 @@
+/* Which kernel a plan takes: by name, by measurement, by the rule of ITH_EFFORT_ESTIMATE, and on ranks whose machines
+ * differ. */
+#include "kernels/kernel.h"
+#include "support/failing.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "support/plan_trial.h"
+
+#include "support/machine.h"
+
+static ith_context *new_context(void)
+{
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    return context;
+}
+
+/* ---- By name --------------------------------------------------------------------------------------------------- */
+
+static void named_kernels_are_taken_or_refused(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(), *plain = NULL;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.cpu_mask = ITH_CPU_BASELINE;
+    assert_int_equal(ith_context_create(&options, &plain), ITH_OK);
+    const ith_attn_kernel *k;
+    for (int i = 0; (k = ith_attn_kernel_at(i)); i++) {
+        trial t = new_trial();
+        ith_plan_info info = ITH_PLAN_INFO_INIT;
+        t.options.kernel = k->name;
+        if (k->cpu & ~(uint32_t)ITH_CPU_BASELINE) {
+            assert_int_equal(ith_plan_predict(plain, &t.problem, &t.options, 1, 0, true, &info), ITH_ERR_UNSUPPORTED);
+            assert_non_null(strstr(ith_context_error(plain), "which this machine lacks; those that would do here: "));
+            assert_non_null(strstr(ith_context_error(plain), "f32_ref"));
+        }
+        if (k->cpu & ~ith_context_cpu(context))
+            continue;
+        for (int n = 0; n < 6; n++) {
+            static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
+            t.problem.dtype = types[n % 3];
+            t.options.softmax = n < 3 ? ITH_SOFTMAX_ONLINE : ITH_SOFTMAX_FIXED_M;
+            bool takes = k->supports(t.problem.dtype, t.problem.head_dim, t.options.softmax) &&
+                         k->supports(t.problem.dtype, t.problem.head_dim, ITH_SOFTMAX_ONLINE);
+            ith_status status = ith_plan_predict(context, &t.problem, &t.options, 1, 0, true, &info);
+            assert_int_equal(status, takes ? ITH_OK : ITH_ERR_UNSUPPORTED);
+            if (takes)
+                assert_ptr_equal(info.kernel, k->name);
+            else
+                assert_non_null(strstr(ith_context_error(context), ith_softmax_name(t.options.softmax)));
+        }
+    }
+    trial t = new_trial();
+    t.options.kernel = "";
+    expect_refusal(&t, 2, ITH_ERR_ARGUMENT, "no kernel is named ''; those that would do here: ");
+    ith_context_destroy(&context);
+    ith_context_destroy(&plain);
+}
+
+/* ---- By measurement -------------------------------------------------------------------------------------------- */
+
+static int candidates_for(uint32_t cpu, ith_dtype dtype, int64_t head_dim)
+{
+    int candidates = 0;
+    const ith_attn_kernel *k;
+    for (int i = 0; (k = ith_attn_kernel_at(i)); i++)
+        candidates +=
+            !(k->cpu & ~cpu) && k->cpu != ITH_CPU_BASELINE && k->supports(dtype, head_dim, ITH_SOFTMAX_ONLINE);
+    return candidates;
+}
+
+/* The first plan measures, those that follow know; so do predictions. */
+static void kernels_are_measured_once(void **state)
+{
+    (void)state;
+    failing_allocator allocator;
+    ith_context *context = failing_context(&allocator, -1);
+    trial t = new_trial();
+    t.problem.head_dim = 16;
+    t.problem.heads = 1;
+    t.options.effort = ITH_EFFORT_MEASURE;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    const char *chosen = NULL;
+    long calls[3];
+    bool several = candidates_for(ith_context_cpu(context), ITH_F32, 16) > 1;
+    for (int i = 0; i < 3; i++) {
+        long before = atomic_load(&allocator.calls);
+        assert_int_equal(run_trial_in(context, &t, 3), ITH_OK);
+        calls[i] = atomic_load(&allocator.calls) - before;
+        chosen = chosen ? chosen : t.info.kernel;
+        assert_ptr_equal(t.info.kernel, chosen);
+        assert_int_equal(t.info.kernel_origin, !several ? ITH_KERNEL_ESTIMATED
+                                               : i      ? ITH_KERNEL_RECALLED
+                                                        : ITH_KERNEL_MEASURED);
+        for (int rank = 0; rank < 3; rank++) {
+            assert_int_equal(ith_plan_predict(context, &t.problem, NULL, 3, rank, true, &info), ITH_OK);
+            assert_ptr_equal(info.kernel, chosen);
+        }
+    }
+    assert_int_equal(calls[1], calls[2]);
+    assert_true(several ? calls[0] > calls[1] : calls[0] >= calls[1]);
+    ith_context_destroy(&context);
+    /* A machine without the instructions: plain C, and it works. */
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.cpu_mask = ITH_CPU_BASELINE;
+    assert_int_equal(ith_context_create(&options, &context), ITH_OK);
+    assert_int_equal(run_trial_in(context, &t, 3), ITH_OK);
+    assert_string_equal(t.info.kernel, "f32_ref");
+    ith_context_destroy(&context);
+}
+
+/* A prediction that is asked to measure estimates: it comes before the plan, and sends and times nothing. */
+static void predictions_measure_nothing(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    trial t = new_trial();
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    t.options.effort = ITH_EFFORT_MEASURE;
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 1, 0, true, &info), ITH_OK);
+    assert_int_equal(info.kernel_origin, ITH_KERNEL_ESTIMATED);
+    ith_context_destroy(&context);
+}
+
+static ith_status plan_alone(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)comm;
+    const trial *t = user;
+    ith_plan *plan = NULL;
+    RANK_TRY(ith_plan_create(context, &t->problem, &t->options, NULL, &plan));
+    ith_plan_destroy(&plan);
+    return ITH_OK;
+}
+
+/* Contexts of one family that plan at the same time: one measures, the others wait for it. */
+static void one_context_measures_for_all(void **state)
+{
+    (void)state;
+    failing_allocator allocator;
+    ith_context *context = failing_context(&allocator, -1);
+    trial t = new_trial();
+    t.options.effort = ITH_EFFORT_MEASURE;
+    long calls[2];
+    for (int i = 0; i < 2; i++) {
+        long before = atomic_load(&allocator.calls);
+        assert_int_equal(ith_run_ranks(context, 4, 4, plan_alone, &t), ITH_OK);
+        calls[i] = atomic_load(&allocator.calls) - before;
+    }
+    assert_true(calls[0] - calls[1] <= 2); /* memory for wisdom, memory for timing */
+    ith_context_destroy(&context);
+}
+
+/* ---- By the rule ----------------------------------------------------------------------------------------------- */
+
+/* What is estimated on machines with these sets and all below them. */
+typedef struct expectation {
+    uint32_t sets;
+    ith_dtype dtype;
+    int64_t head_dim;
+    const char *kernel;
+} expectation;
+
+#if defined(__x86_64__)
+enum {
+    AVX2 = ITH_CPU_AVX2,
+    AVX512 = AVX2 | ITH_CPU_AVX512,
+    AVX512_BF16 = AVX512 | ITH_CPU_AVX512_BF16,
+    AVX512_FP16 = AVX512 | ITH_CPU_AVX512_FP16,
+    AMX_BF16 = AVX512_BF16 | ITH_CPU_AMX_BF16,
+};
+
+static const expectation expectations[] = {
+    {ITH_CPU_BASELINE, ITH_BF16, 128, "f32_ref"},
+    {AVX2, ITH_F32, 128, "f32_avx2"},
+    {AVX2, ITH_BF16, 40, "f32_avx2"},
+    {AVX512, ITH_F32, 1, "f32_avx512"},
+    {AVX512, ITH_BF16, 128, "f32_avx512"},
+    {AVX512_BF16, ITH_F32, 128, "f32_avx512"},
+    {AVX512_BF16, ITH_BF16, 128, NULL}, /* by the processor's maker */
+    {AVX512_FP16, ITH_BF16, 63, "f32_avx512"},
+    {AVX512_FP16, ITH_BF16, 64, "fp16_avx512"},
+    {AVX512_FP16, ITH_F16, 128, "f32_avx512"},
+    {AMX_BF16, ITH_BF16, 8, "bf16_amx"},
+    {AMX_BF16 | AVX512_FP16, ITH_BF16, 128, "bf16_amx"},
+    {AMX_BF16, ITH_F16, 23, "f32_avx512"},
+    {AMX_BF16, ITH_F16, 24, "f16_amx"},
+    {AMX_BF16, ITH_F32, 24, "f32_avx512"},
+    {AMX_BF16, ITH_F32, 32, "f32_amx"},
+    {AMX_BF16, ITH_F32, 40, "f32_avx512"},
+    {AMX_BF16, ITH_F32, 48, "f32_amx"},
+    {AMX_BF16, ITH_F32, 128, "f32_amx"},
+};
+
+static const char *bf16_by_maker(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd") ? "bf16_avx512" : "f32_avx512";
+}
+#else
+static const expectation expectations[] = {
+    {ITH_CPU_BASELINE, ITH_BF16, 128, "f32_ref"},
+    {ITH_CPU_NEON, ITH_BF16, 128, "f32_neon"},
+};
+
+static const char *bf16_by_maker(void)
+{
+    return "";
+}
+#endif
+
+static void estimates_follow_the_rule(void **state)
+{
+    (void)state;
+    bool lacking = false;
+    for (size_t i = 0; i < sizeof expectations / sizeof *expectations; i++) {
+        const expectation *e = &expectations[i];
+        const char *kernel = e->kernel ? e->kernel : bf16_by_maker();
+        if (!machine_has(kernel, e->sets)) {
+            lacking = true;
+            continue;
+        }
+        ith_context_options machine = ITH_CONTEXT_OPTIONS_INIT;
+        ith_context *context = NULL;
+        machine.cpu_mask = e->sets;
+        assert_int_equal(ith_context_create(&machine, &context), ITH_OK);
+        trial t = new_trial();
+        t.execute = false;
+        t.problem.head_dim = e->head_dim, t.problem.dtype = e->dtype;
+        for (int ranks = 1; ranks <= 3; ranks += 2) {
+            assert_int_equal(run_trial_in(context, &t, ranks), ITH_OK);
+            assert_string_equal(t.info.kernel, kernel);
+            assert_int_equal(t.info.kernel_origin, ITH_KERNEL_ESTIMATED);
+            assert_non_null(strstr(t.plan, "(estimate)"));
+        }
+        ith_context_destroy(&context);
+    }
+    if (lacking)
+        skip();
+}
+
+SPOIL(other_effort, o->effort = ITH_EFFORT_MEASURE)
+
+static void ranks_agree_on_the_effort(void **state)
+{
+    (void)state;
+    trial t = new_trial();
+    t.odd_rank = 1, t.spoil = other_effort;
+    expect_refusal(&t, 2, ITH_ERR_ARGUMENT,
+                   "effort is measure on rank 1 and estimate on rank 0: every rank must ask for the same");
+}
+
+/* ---- On machines that differ ----------------------------------------------------------------------------------- */
+
+/* Ranks on machines that differ take a kernel that all of them run. */
+static ith_status differ(ith_context *parent, ith_comm *comm, void *user)
+{
+    (void)parent;
+    trial *t = user;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.cpu_mask = ith_comm_rank(comm) == t->odd_rank ? ITH_CPU_BASELINE : 0;
+    ith_context *own = NULL;
+    ith_plan *plan = NULL;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    RANK_CHECK(parent, !ith_context_create(&options, &own));
+    ith_status status = ith_plan_create(own, &t->problem, &t->options, comm, &plan);
+    if (!status)
+        status = ith_plan_describe(plan, &info);
+    t->seen[ith_comm_rank(comm)] = status;
+    snprintf(t->sentences[ith_comm_rank(comm)], ITH_ERROR_BYTES, "%s", status ? ith_context_error(own) : info.kernel);
+    ith_plan_destroy(&plan);
+    ith_context_destroy(&own);
+    return ITH_OK;
+}
+
+static void machines_that_differ_agree(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    for (int odd = 0; odd < 3; odd++) {
+        trial t = new_trial();
+        t.odd_rank = odd;
+        assert_int_equal(ith_run_ranks(context, 3, 3, differ, &t), ITH_OK);
+        for (int rank = 0; rank < 3; rank++) {
+            assert_int_equal(t.seen[rank], ITH_OK);
+            assert_string_equal(t.sentences[rank], "f32_ref");
+        }
+        const ith_attn_kernel *first = NULL;
+        for (int i = 0; (first = ith_attn_kernel_at(i)); i++)
+            if (!(first->cpu & ~ith_context_cpu(context)) && first->supports(ITH_F32, 8, ITH_SOFTMAX_ONLINE))
+                break;
+        if (first->cpu == ITH_CPU_BASELINE) {
+            fprintf(stderr, "skipped: every machine runs plain C, and this one nothing else\n");
+            skip();
+        }
+        t.options.kernel = first->name; /* which the odd one lacks */
+        assert_int_equal(ith_run_ranks(context, 3, 3, differ, &t), ITH_OK);
+        for (int rank = 0; rank < 3; rank++) {
+            assert_int_equal(t.seen[rank], ITH_ERR_UNSUPPORTED);
+            assert_non_null(strstr(t.sentences[rank], "which this machine lacks"));
+        }
+    }
+    ith_context_destroy(&context);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(named_kernels_are_taken_or_refused), cmocka_unit_test(kernels_are_measured_once),
+        cmocka_unit_test(predictions_measure_nothing),        cmocka_unit_test(one_context_measures_for_all),
+        cmocka_unit_test(estimates_follow_the_rule),          cmocka_unit_test(ranks_agree_on_the_effort),
+        cmocka_unit_test(machines_that_differ_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
