@@ -42,6 +42,12 @@ static ith_status check_field(ith_context *context, const ith_json *json, const 
     if (!field->only)
         return ITH_OK;
     ith_json_text value = ith_json_print(json, field->name);
+    if (!strcmp(field->only, ITH_CONFIG_NOT_NULL)) {
+        if (strcmp(value.text, "null") != 0)
+            return ITH_OK;
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s is null; it must have a value, or be left out",
+                        ith_json_path(json), field->name);
+    }
     if (is_listed(field->only, value.text))
         return ITH_OK;
     return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: %s is %s; only %s is supported%s%s", ith_json_path(json),

@@ -5,10 +5,14 @@
 
 #include "../files/json.h"
 
+/* Any value but null, which diffusers and transformers cannot use there. */
+#define ITH_CONFIG_NOT_NULL "!null"
+
 typedef struct ith_config_field {
     const char *name;
     /* The only values that are supported, as compact JSON text with '|' between them ("absent" where the field may be
-     * left out). NULL: any; the field is read elsewhere, or changes nothing that this program computes. */
+     * left out), or ITH_CONFIG_NOT_NULL. NULL: any; the field is read elsewhere, or changes nothing that this program
+     * computes. */
     const char *only;
     const char *why; /* more about a value that is refused; NULL: nothing */
 } ith_config_field;

@@ -20,17 +20,17 @@ static const char clip_model[] =
     "it is a Wan 2.1 image-to-video model with CLIP otherwise; text-to-video models have null there";
 
 static const ith_config_field fields[] = {
-    {"patch_size", NULL, NULL},
-    {"num_attention_heads", NULL, NULL},
-    {"attention_head_dim", NULL, NULL},
-    {"in_channels", NULL, NULL},
+    {"patch_size", ITH_CONFIG_NOT_NULL, NULL},
+    {"num_attention_heads", ITH_CONFIG_NOT_NULL, NULL},
+    {"attention_head_dim", ITH_CONFIG_NOT_NULL, NULL},
+    {"in_channels", ITH_CONFIG_NOT_NULL, NULL},
     {"out_channels", NULL, NULL},
-    {"text_dim", NULL, NULL},
-    {"freq_dim", NULL, NULL},
-    {"ffn_dim", NULL, NULL},
-    {"num_layers", NULL, NULL},
-    {"eps", NULL, NULL},
-    {"rope_max_seq_len", NULL, NULL},
+    {"text_dim", ITH_CONFIG_NOT_NULL, NULL},
+    {"freq_dim", ITH_CONFIG_NOT_NULL, NULL},
+    {"ffn_dim", ITH_CONFIG_NOT_NULL, NULL},
+    {"num_layers", ITH_CONFIG_NOT_NULL, NULL},
+    {"eps", ITH_CONFIG_NOT_NULL, NULL},
+    {"rope_max_seq_len", ITH_CONFIG_NOT_NULL, NULL},
     {"pos_embed_seq_len", NULL, NULL}, /* of image_dim */
     {"cross_attn_norm", "absent|true", NULL},
     {"qk_norm", "absent|\"rms_norm_across_heads\"", NULL},

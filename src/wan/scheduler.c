@@ -13,61 +13,61 @@
 #define MOST_TRAIN_STEPS 1000000
 #define MOST_SHIFT 1e6
 
-#define FALSE_ONLY "absent|false|null"
+#define NOT_TRUE "absent|false|null"
 
-static const char not_flow[] = "its noise levels are not those of a flow model";
+static const char not_flow[] = "the noise levels would not be those of a flow model";
 static const char needs_mu[] = "diffusers' Wan pipeline does not pass the shift that it asks for";
 
 /* With flow sigmas and no other schedule, betas and the spacing of time steps are computed and thrown away. */
 static const ith_config_field unipc_fields[] = {
-    {"num_train_timesteps", NULL, NULL},
+    {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
     {"beta_start", NULL, NULL},
     {"beta_end", NULL, NULL},
-    {"beta_schedule", NULL, NULL},
+    {"beta_schedule", "absent|\"linear\"|\"scaled_linear\"|\"squaredcos_cap_v2\"", NULL},
     {"trained_betas", NULL, NULL},
     {"rescale_betas_zero_snr", NULL, NULL},
-    {"timestep_spacing", NULL, NULL},
+    {"timestep_spacing", "absent|\"linspace\"|\"leading\"|\"trailing\"", NULL},
     {"steps_offset", NULL, NULL},
     {"time_shift_type", NULL, NULL}, /* of use_dynamic_shifting */
     {"sigma_min", NULL, NULL},       /* of Karras, exponential and beta sigmas */
     {"sigma_max", NULL, NULL},
     {"dynamic_thresholding_ratio", NULL, NULL}, /* of thresholding */
     {"sample_max_value", NULL, NULL},
-    {"flow_shift", NULL, NULL},
+    {"flow_shift", ITH_CONFIG_NOT_NULL, NULL},
     {"shift_terminal", NULL, NULL},
-    {"solver_order", NULL, NULL},
+    {"solver_order", ITH_CONFIG_NOT_NULL, NULL},
     {"lower_order_final", NULL, NULL},
-    {"disable_corrector", NULL, NULL},
+    {"disable_corrector", ITH_CONFIG_NOT_NULL, NULL},
     {"prediction_type", "\"flow_prediction\"", NULL},
     {"use_flow_sigmas", "true", not_flow},
-    {"thresholding", FALSE_ONLY, "it would need the largest values of all latents in every step"},
+    {"thresholding", NOT_TRUE, "it would need the largest values of all latents in every step"},
     {"predict_x0", "absent|true", "diffusers has no flow prediction without it"},
     /* The three old names are taken for bh2 there. */
     {"solver_type", "absent|\"bh2\"|\"midpoint\"|\"heun\"|\"logrho\"",
      "bh1 ends in NaN in diffusers when the last sigma is 0"},
     {"solver_p", "absent|null", NULL},
-    {"use_karras_sigmas", FALSE_ONLY, not_flow},
-    {"use_exponential_sigmas", FALSE_ONLY, not_flow},
-    {"use_beta_sigmas", FALSE_ONLY, not_flow},
+    {"use_karras_sigmas", "absent|false", not_flow},
+    {"use_exponential_sigmas", "absent|false", not_flow},
+    {"use_beta_sigmas", "absent|false", not_flow},
     {"final_sigmas_type", "absent|\"zero\"|\"sigma_min\"", NULL},
-    {"use_dynamic_shifting", FALSE_ONLY, needs_mu},
+    {"use_dynamic_shifting", NOT_TRUE, needs_mu},
 };
 
 static const ith_config_field euler_fields[] = {
-    {"num_train_timesteps", NULL, NULL},
-    {"shift", NULL, NULL},
+    {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
+    {"shift", ITH_CONFIG_NOT_NULL, NULL},
     {"shift_terminal", NULL, NULL},
     {"base_shift", NULL, NULL}, /* of use_dynamic_shifting, as the four that follow */
     {"max_shift", NULL, NULL},
     {"base_image_seq_len", NULL, NULL},
     {"max_image_seq_len", NULL, NULL},
-    {"time_shift_type", NULL, NULL},
-    {"use_dynamic_shifting", FALSE_ONLY, needs_mu},
-    {"invert_sigmas", FALSE_ONLY, "the latents would go from video to noise"},
-    {"use_karras_sigmas", FALSE_ONLY, NULL},
-    {"use_exponential_sigmas", FALSE_ONLY, NULL},
-    {"use_beta_sigmas", FALSE_ONLY, NULL},
-    {"stochastic_sampling", FALSE_ONLY, "it would need new noise in every step"},
+    {"time_shift_type", "absent|\"exponential\"|\"linear\"", NULL},
+    {"use_dynamic_shifting", NOT_TRUE, needs_mu},
+    {"invert_sigmas", NOT_TRUE, "the latents would go from video to noise"},
+    {"use_karras_sigmas", "absent|false", NULL},
+    {"use_exponential_sigmas", "absent|false", NULL},
+    {"use_beta_sigmas", "absent|false", NULL},
+    {"stochastic_sampling", NOT_TRUE, "it would need new noise in every step"},
 };
 
 ith_scheduler ith_scheduler_default(void)

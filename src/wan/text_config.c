@@ -19,6 +19,15 @@ static const ith_config_field fields[] = {
     {"dense_act_fn", "absent|\"gelu_new\"", NULL}, /* these two stand above feed_forward_proj */
     {"is_gated_act", "absent|true", NULL},
     {"is_decoder", "absent|null|false", "only an encoder is taken"},
+    {"vocab_size", ITH_CONFIG_NOT_NULL, NULL},
+    {"d_model", ITH_CONFIG_NOT_NULL, NULL},
+    {"num_heads", ITH_CONFIG_NOT_NULL, NULL},
+    {"d_kv", ITH_CONFIG_NOT_NULL, NULL},
+    {"d_ff", ITH_CONFIG_NOT_NULL, NULL},
+    {"num_layers", ITH_CONFIG_NOT_NULL, NULL},
+    {"relative_attention_num_buckets", ITH_CONFIG_NOT_NULL, NULL},
+    {"relative_attention_max_distance", ITH_CONFIG_NOT_NULL, NULL},
+    {"layer_norm_epsilon", ITH_CONFIG_NOT_NULL, NULL},
 };
 
 /* Other names of the sizes, which transformers reads too. */

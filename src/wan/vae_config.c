@@ -24,16 +24,16 @@ static const float usual_std[USUAL_CHANNELS] = {2.8184f, 1.4541f, 2.3275f, 2.655
 static const char wan_22[] = "it is the Wan 2.2 autoencoder otherwise, which is not built; that of Wan 2.1 is";
 
 static const ith_config_field fields[] = {
-    {"base_dim", NULL, NULL},
+    {"base_dim", ITH_CONFIG_NOT_NULL, NULL},
     {"decoder_base_dim", NULL, NULL},
-    {"z_dim", NULL, NULL},
-    {"dim_mult", NULL, NULL},
-    {"num_res_blocks", NULL, NULL},
-    {"temperal_downsample", NULL, NULL},
-    {"latents_mean", NULL, NULL},
-    {"latents_std", NULL, NULL},
-    {"scale_factor_temporal", NULL, NULL},
-    {"scale_factor_spatial", NULL, NULL},
+    {"z_dim", ITH_CONFIG_NOT_NULL, NULL},
+    {"dim_mult", ITH_CONFIG_NOT_NULL, NULL},
+    {"num_res_blocks", ITH_CONFIG_NOT_NULL, NULL},
+    {"temperal_downsample", ITH_CONFIG_NOT_NULL, NULL},
+    {"latents_mean", ITH_CONFIG_NOT_NULL, NULL},
+    {"latents_std", ITH_CONFIG_NOT_NULL, NULL},
+    {"scale_factor_temporal", ITH_CONFIG_NOT_NULL, NULL},
+    {"scale_factor_spatial", ITH_CONFIG_NOT_NULL, NULL},
     {"attn_scales", NULL, NULL}, /* of the encoder, as in_channels */
     {"in_channels", NULL, NULL},
     {"dropout", NULL, NULL}, /* of training */
@@ -52,7 +52,7 @@ static ith_status check_kind(ith_context *context, const ith_json *json)
     return status ? status : ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
 }
 
-/* diffusers has a default for what is left out; null is no value of these. */
+/* diffusers has a default for what is left out. */
 static bool is_absent(const ith_json *json, const char *key)
 {
     return !strcmp(ith_json_print(json, key).text, "absent");
