@@ -254,6 +254,7 @@ static ith_status contents_read(ith_tensor_file *file, json_t *root)
         if (value == metadata)
             continue;
         ith_tensor *tensor = &file->tensors[file->count++];
+        tensor->struct_size = sizeof *tensor;
         tensor->name = keep(&end, name);
         ith_status status = tensor_read(file, value, tensor);
         if (status)
