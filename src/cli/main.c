@@ -4,6 +4,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -121,10 +122,13 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "ithaca %s\n", ith_version());
 }
 
+static bool output_closed;
+
 /* A full disk or a closed pipe shows when the last of the output leaves; a reader that went away is no error to tell.
  */
 static int close_output(int code)
 {
+    output_closed = true;
     int error = ferror(stdout) ? errno : 0;
     if (fflush(stdout))
         error = errno;
@@ -135,12 +139,33 @@ static int close_output(int code)
     return code ? code : ITH_EXIT_FAILED;
 }
 
+/* After --help and --version, which end the process. */
+static void close_output_at_exit(void)
+{
+    if (!output_closed && close_output(ITH_EXIT_DONE))
+        _exit(ITH_EXIT_FAILED);
+}
+
+/* Standard streams that are closed: another file must not get their numbers, and with them our messages. To write to
+ * them still fails. */
+static void occupy_standard_streams(void)
+{
+    int file;
+    do
+        file = open("/dev/null", O_RDONLY);
+    while (file >= 0 && file <= STDERR_FILENO);
+    if (file >= 0)
+        close(file);
+}
+
 int main(int argc, char **argv)
 {
     static char program[] = "ithaca";
     char name[64];
     call chosen = {0};
     const struct argp top = {.parser = parse, .args_doc = "COMMAND [ARGUMENT...]", .doc = doc};
+    occupy_standard_streams();
+    atexit(close_output_at_exit);
     /* Work of hours does not end because nobody reads the progress any more, nor without a word on a file too large. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);

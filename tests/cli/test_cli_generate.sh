@@ -92,6 +92,24 @@ jq -e '[.traceEvents[] | select(.ph == "X") | .name] | (map(select(. == "step"))
 left clip.mp4 trace.json whole.latents.safetensors
 rm clip.mp4 trace.json
 
+# Without standard streams their numbers do not fall to files, into which messages would go then.
+generate 0 "" a.mp4 --dump a --trace t --verbose
+("$ithaca" generate $small --prompt "$prompt" --output b.mp4 --dump b --trace t --verbose --json <&- >&- 2>&-) &&
+    fail "a closed standard output is no failure"
+same a.mp4 b.mp4
+same a b
+jq -e . t >/dev/null || fail "the trace holds something else"
+rm a.mp4 b.mp4 a b t
+
+# A run that keeps no latents leaves alone those that an earlier one kept.
+cp whole.latents.safetensors clip.mp4.latents.safetensors
+generate 0 "" clip.mp4 --seed 5
+same whole.latents.safetensors clip.mp4.latents.safetensors
+left clip.mp4 clip.mp4.latents.safetensors whole.latents.safetensors
+generate 0 "" clip.mp4 --seed 5 --keep-latents
+cmp -s whole.latents.safetensors clip.mp4.latents.safetensors && fail "--keep-latents keeps older latents"
+rm clip.mp4 clip.mp4.latents.safetensors
+
 # A disk that is full while the video is written, and while latents are.
 expect 1 "'full.mp4' cannot be written: .*File too large" bash -c 'ulimit -f 1; exec "$@"' - "$ithaca" generate \
     --model "$model" --from-latents whole.latents.safetensors --output full.mp4 --quiet --crf 0

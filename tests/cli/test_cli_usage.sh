@@ -170,6 +170,14 @@ expect 1 "/none" "$ithaca" generate --config "$work/all.yaml" --model /none --pr
 # Standard output that is full, or closed.
 "$ithaca" info >/dev/full 2>"$work/err" && fail "info > /dev/full succeeds"
 grep -q "standard output: No space left" "$work/err" || fail "info > /dev/full says: $(cat "$work/err")"
+for command in "--help" "--version" "generate --help" "verify --version"; do
+    status=0
+    "$ithaca" $command >/dev/full 2>"$work/err" || status=$?
+    [ $status = 1 ] && grep -q "standard output: No space left" "$work/err" || fail "$command > /dev/full: $status"
+    status=0
+    "$ithaca" $command >&- 2>"$work/err" || status=$?
+    [ $status = 1 ] && grep -q "standard output: Bad file" "$work/err" || fail "$command >&-: exit status $status"
+done
 { "$ithaca" info 2>"$work/err"; } | true
 [ -s "$work/err" ] && fail "a reader that goes away is complained about: $(cat "$work/err")"
 
