@@ -158,6 +158,7 @@ static ith_status mp4_add(ith_video_writer *writer, const uint8_t *rgb)
     if (error < 0)
         return ith_video_fail(writer, error, "colours cannot be converted");
     state->frame->pts = writer->frames;
+    state->frame->quality = state->stream.encoder->global_quality; /* MPEG-4 part 2 looks for it here */
     return ith_stream_encode(writer, &state->stream, state->frame);
 }
 
