@@ -1,11 +1,14 @@
-# What `make install` brings: libraries with their SONAMEs, headers, pkg-config and CMake files, program, man pages.
+# What `make install` brings: libraries with their SONAMEs, headers, pkg-config and CMake files, program, man pages, licence.
 include(CMakePackageConfigHelpers)
 
+# The file finds its prefix from where it lies, so that `cmake --install --prefix` may name any.
 function(ithaca_pkg_config pc_name pc_description pc_requires)
+  file(RELATIVE_PATH pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
   configure_file(${PROJECT_SOURCE_DIR}/cmake/ithaca.pc.in ${PROJECT_BINARY_DIR}/${pc_name}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${pc_name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()
 
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(TARGETS ithaca EXPORT ithacaTargets DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/ithaca/ithaca.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ithaca)
 if(TARGET ithaca_onednn)

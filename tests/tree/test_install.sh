@@ -14,8 +14,9 @@ trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/usr" >/dev/null
 libdir=$(dirname "$(find "$work/usr" -name libithaca.so)")
 export PKG_CONFIG_PATH=$libdir/pkgconfig LD_LIBRARY_PATH=$libdir
-sed -i "s|^prefix=.*|prefix=$work/usr|" "$libdir"/pkgconfig/*.pc
 flags="-std=c11 -Wall -Wextra -Werror $(pkg-config --cflags --libs ithaca)"
+
+find "$work/usr" -name LICENSE | grep -q . || { echo "no LICENSE is installed"; exit 1; }
 
 echo "the header's program"
 sed -n '1,/^ \* Rules that hold everywhere/s/^ \*     //p' "$work/usr/include/ithaca/ithaca.h" | sed 's|^// \(.*\)|/* \1 */|' \
