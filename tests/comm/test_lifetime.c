@@ -1,0 +1,196 @@
+/* Contexts, communicators and ranks used wrongly, or destroyed in an unusual order. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "comm/comm.h"
+#include "support/failing.h"
+#include "support/in_rank.h"
+#include "support/rank_group.h"
+
+static void nap(double seconds)
+{
+    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
+    nanosleep(&time, NULL);
+}
+
+/* ---- Any order of destruction ---------------------------------------------------------------------------------- */
+
+static void groups_outlive_their_contexts(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 24; order++) { /* of two contexts and two communicators */
+        failing_allocator allocator;
+        rank_group g;
+        int left[4] = {0, 1, 2, 3}, code = order;
+        assert_int_equal(group_create(&g, failing_context(&allocator, -1), 2), ITH_OK);
+        for (int things = 4; things > 0; things--) {
+            int at = code % things, thing = left[at];
+            code /= things;
+            memmove(left + at, left + at + 1, sizeof(int) * (size_t)(things - at - 1));
+            if (thing < 2)
+                ith_context_destroy(&g.contexts[thing]);
+            else
+                ith_comm_destroy(&g.comms[thing - 2]);
+        }
+        assert_int_equal(atomic_load(&allocator.held), 0);
+    }
+}
+
+static void clones_outlive_their_parent(void **state)
+{
+    (void)state;
+    failing_allocator allocator;
+    ith_context *root = failing_context(&allocator, -1), *clone = NULL, *second = NULL;
+    assert_int_equal(ith_context_clone(root, &clone), ITH_OK);
+    ith_context_destroy(&root);
+    assert_int_equal(ith_context_clone(clone, &second), ITH_OK);
+    ith_context_destroy(&clone);
+    void *block = ith_alloc(second, 10, 10, "a block");
+    assert_true(ith_context_bytes(second) >= 100);
+    ith_free(second, block);
+    ith_context_destroy(&second);
+    assert_int_equal(atomic_load(&allocator.held), 0);
+}
+
+/* ---- Arguments ------------------------------------------------------------------------------------------------- */
+
+static void every_rank_has_its_own_context(void **state)
+{
+    (void)state;
+    ith_context *root = NULL, *clone = NULL;
+    ith_comm *comms[3] = {NULL};
+    assert_int_equal(ith_context_create(NULL, &root), ITH_OK);
+    assert_int_equal(ith_context_clone(root, &clone), ITH_OK);
+    ith_context *contexts[] = {root, clone, root};
+    assert_int_equal(ith_comm_create_local(contexts, 3, comms), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(root), "contexts[2] is contexts[0]"));
+    assert_null(comms[0]);
+    ith_context_destroy(&clone);
+    ith_context_destroy(&root);
+}
+
+static void who_is_no_rank_has_no_share(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t length;
+        int ranks, rank;
+    } rows[] = {{100, 4, 7}, {100, 4, 4}, {100, 4, -1}, {100, 0, 0}, {100, -3, 0}, {-5, 4, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t begin = 77, count = 77;
+        ith_share(rows[i].length, rows[i].ranks, rows[i].rank, &begin, &count);
+        assert_int_equal(begin, 0);
+        assert_int_equal(count, 0);
+    }
+}
+
+static ith_status return_nonsense(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)context;
+    if (ith_comm_rank(comm) == 1)
+        return (ith_status) * (int *)user;
+    return ith_comm_barrier(comm); /* for which rank 1 never comes */
+}
+
+static void nonsense_is_a_failure(void **state)
+{
+    (void)state;
+    int returned[] = {7, 1, -11, -1000000};
+    char words[64];
+    for (size_t i = 0; i < sizeof returned / sizeof *returned; i++) {
+        ith_context *context = NULL;
+        assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+        assert_int_equal(ith_run_ranks(context, 3, 0, return_nonsense, &returned[i]), ITH_ERR_ABORTED);
+        snprintf(words, sizeof words, "rank 1 returned %d", returned[i]);
+        assert_non_null(strstr(ith_context_error(context), words));
+        ith_context_destroy(&context);
+    }
+}
+
+static void *no_memory(void *user, size_t bytes, size_t alignment)
+{
+    (void)user, (void)bytes, (void)alignment;
+    return NULL;
+}
+
+static void half_an_allocator_is_refused(void **state)
+{
+    (void)state;
+    ith_allocator allocator = {0};
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    ith_context *context = NULL;
+    options.allocator = &allocator;
+    assert_int_equal(ith_context_create(&options, &context), ITH_ERR_ARGUMENT);
+    allocator.allocate = no_memory;
+    assert_int_equal(ith_context_create(&options, &context), ITH_ERR_ARGUMENT);
+    assert_null(context);
+}
+
+static ith_status do_nothing(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)context, (void)comm, (void)user;
+    return ITH_OK;
+}
+
+static void threads_have_a_limit(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    assert_int_equal(ith_run_ranks(context, 2, 1 << 24, do_nothing, NULL), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "threads is 16777216, and this process may have at most"));
+    assert_int_equal(ith_run_ranks(context, 1 << 24, 0, do_nothing, NULL), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "ranks is 16777216"));
+    assert_int_equal(ith_run_ranks(context, 2, 3, do_nothing, NULL), ITH_OK);
+    ith_context_destroy(&context);
+}
+
+/* ---- Signs of life --------------------------------------------------------------------------------------------- */
+
+/* Rank 1 keeps the others waiting, and says that it is alive or does not. */
+static ith_status compute_for_long(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)context;
+    ith_comm_set_timeout(comm, 0.2);
+    for (int i = 0; i < 30 && ith_comm_rank(comm) == 1; i++) {
+        if (*(bool *)user)
+            ith_comm_alive(comm);
+        nap(0.02);
+    }
+    return ith_comm_barrier(comm);
+}
+
+static void who_gives_signs_of_life_is_not_dead(void **state)
+{
+    (void)state;
+    for (int alive = 0; alive < 2; alive++) {
+        ith_context *context = NULL;
+        bool signs = alive;
+        assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+        ith_status status = ith_run_ranks(context, 3, 0, compute_for_long, &signs);
+        assert_int_equal(status, alive ? ITH_OK : ITH_ERR_TIMEOUT);
+        if (!alive)
+            assert_non_null(strstr(ith_context_error(context), "in vain for rank 1"));
+        ith_context_destroy(&context);
+    }
+    ith_comm_alive(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_outlive_their_contexts),  cmocka_unit_test(clones_outlive_their_parent),
+        cmocka_unit_test(every_rank_has_its_own_context), cmocka_unit_test(who_is_no_rank_has_no_share),
+        cmocka_unit_test(nonsense_is_a_failure),          cmocka_unit_test(half_an_allocator_is_refused),
+        cmocka_unit_test(threads_have_a_limit),           cmocka_unit_test(who_gives_signs_of_life_is_not_dead),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
