@@ -124,6 +124,15 @@ static int open_model(ith_generation *g)
     return code;
 }
 
+static const char *shift_source(const ith_generation *g, const ith_options *options)
+{
+    static const char *const sources[] = {[ITH_FROM_MODEL] = "ithaca.yaml of the model folder",
+                                          [ITH_FROM_CONFIG] = "--config",
+                                          [ITH_FROM_COMMAND] = "--shift"};
+    const char *given = sources[options->source[ith_option_find(options, "shift")]];
+    return given ? given : g->model.shift_source;
+}
+
 static int prepare(ith_generation *g, const char *command, ith_options *options)
 {
     int code = ith_generate_translate(g, command);
@@ -139,6 +148,7 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
         code = name_latents(g);
     if (!code)
         code = open_model(g);
+    g->shift_source = shift_source(g, options);
     g->options.on_progress = show_progress;
     g->options.on_frame = take_frame;
     g->options.should_stop = should_stop;

@@ -38,6 +38,7 @@ typedef struct ith_generation {
     bool media_failed;
     int64_t height, width; /* of the frames that came */
     double fps;
+    const char *shift_source; /* where the shift comes from, in words */
     int64_t predicted_bytes;
     double start, finish_seconds, total_seconds;
     char *latents_path;    /* where latents are saved before decoding, NULL: nowhere */

@@ -30,12 +30,6 @@ static int sampling_text(const ith_generation *g, char *text, size_t bytes)
                              ith_solver_name(o->solver), ith_sigmas_name(o->sigmas), ith_precision_name(o->precision));
 }
 
-/* Where the shift comes from. */
-static const char *shift_source(const ith_generation *g)
-{
-    return g->settings.shift > 0 ? "asked for" : g->model.shift_source;
-}
-
 static const char *or_empty(const char *text)
 {
     return text ? text : "";
@@ -86,7 +80,7 @@ void ith_generate_announce(const ith_generation *g)
         sampling_text(g, sampling, sizeof sampling);
         fprintf(stderr, "%lld frames of %lld x %lld; %s\n", (long long)o->frames, (long long)o->width,
                 (long long)o->height, sampling);
-        fprintf(stderr, "shift %g: %s\n", o->shift, shift_source(g));
+        fprintf(stderr, "shift %g: %s\n", o->shift, g->shift_source);
     }
     ith_precision_describe(g->context, g->asked_precision, precision, sizeof precision);
     fprintf(stderr, "precision %s\n", precision);
@@ -155,7 +149,7 @@ static json_t *sampling_json(const ith_generation *g)
     json_t *all =
         json_pack("{s:s, s:s, s:I, s:f, s:s, s:[f, f], s:f, s:s, s:s, s:s}", "prompt", o->prompt, "negative",
                   or_empty(o->negative), "steps", (json_int_t)o->steps, "shift", o->shift, "shift_source",
-                  shift_source(g), "guidance", o->guidance[0], o->guidance[1], "boundary", o->boundary, "solver",
+                  g->shift_source, "guidance", o->guidance[0], o->guidance[1], "boundary", o->boundary, "solver",
                   ith_solver_name(o->solver), "sigmas", ith_sigmas_name(o->sigmas), "cfg", ith_cfg_name(o->cfg));
     if (o->noise_file)
         json_object_set_new(all, "noise", json_string(o->noise_file));

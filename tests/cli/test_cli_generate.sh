@@ -23,6 +23,7 @@ left() {
 generate 0 "denoise: step 3 of 3" clip.mp4 --seed 7 --precision f32
 grep -q "decode: frame 5 of 5" err || fail "no line about the last frame"
 grep -q "predicted peak memory" err || fail "no predicted memory"
+grep -q "^shift 3: ithaca.yaml of the model folder" err || fail "not said where the shift comes from: $(cat err)"
 for words in "clip.mp4: 5 frames of 64 x 64 at 12 frames" "seed 7; steps 3; shift 3; guidance 4,3" load plan inference \
     conditioning "denoise .*3 steps" "VAE decode .*compute .*writing" "peak memory .*predicted"; do
     grep -qE "$words" out || fail "the summary lacks '$words': $(cat out)"

@@ -205,14 +205,39 @@ static void what_cannot_be_read_is_named(void **state)
     }
 }
 
+static void values_are_printed(void **state)
+{
+    (void)state;
+    ith_json *json = NULL;
+    char text[600];
+    snprintf(text, sizeof text,
+             "{\"s\": \"a\\n\", \"l\": [1, null, {\"b\": 0.5}], \"f\": false, \"n\": null, \"long\": \"%0500d\"}", 0);
+    assert_int_equal(read_text(text, strlen(text), &json), ITH_OK);
+    assert_string_equal(ith_json_print(json, "s").text, "\"a\\n\"");
+    assert_string_equal(ith_json_print(json, "l").text, "[1,null,{\"b\":0.5}]");
+    assert_string_equal(ith_json_print(json, "f").text, "false");
+    assert_string_equal(ith_json_print(json, "n").text, "null");
+    assert_string_equal(ith_json_print(json, "none").text, "absent");
+    const char *cut = ith_json_print(json, "long").text;
+    assert_true(strlen(cut) < 192 && strstr(cut, "..."));
+    const char *keys[] = {"s", "l", "f", "n", "long"}, *key = NULL;
+    for (int i = 0; i < 5; i++) {
+        key = ith_json_next_key(json, key);
+        assert_string_equal(key, keys[i]);
+    }
+    assert_null(ith_json_next_key(json, key));
+    ith_json_close(&json);
+    assert_int_equal(read_text("{}", 2, &json), ITH_OK);
+    assert_null(ith_json_next_key(json, NULL));
+    ith_json_close(&json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_kinds_are_read),
-        cmocka_unit_test(what_is_absent_has_a_default),
-        cmocka_unit_test(wrong_kinds_are_named),
-        cmocka_unit_test(what_is_not_json_is_refused),
-        cmocka_unit_test(what_nests_too_deep_is_refused),
+        cmocka_unit_test(all_kinds_are_read),           cmocka_unit_test(what_is_absent_has_a_default),
+        cmocka_unit_test(values_are_printed),           cmocka_unit_test(wrong_kinds_are_named),
+        cmocka_unit_test(what_is_not_json_is_refused),  cmocka_unit_test(what_nests_too_deep_is_refused),
         cmocka_unit_test(what_cannot_be_read_is_named),
     };
     return cmocka_run_group_tests(tests, folder_set_up, folder_tear_down);
