@@ -1,6 +1,7 @@
 /* Solvers against diffusers: the grids of its runs, and whole trajectories on an analytic velocity in float64. */
 #include "support/context_fixture.h"
 #include "support/every_allocation.h"
+#include "support/flow_velocity.h"
 #include "support/golden.h"
 #include "support/held.h"
 #include "wan/sampler.h"
@@ -38,15 +39,6 @@ static const ith_tensor *find(const ith_tensor_file *file, const char *run, cons
     return tensor;
 }
 
-/* The velocity of tools/make_sampler_golden.py. */
-static void velocity(float *v, const float *x, double t, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        double y = (double)x[i];
-        v[i] = (float)(0.8 * y - 0.0005 * t + y / (1 + y * y));
-    }
-}
-
 static void assert_grid(const ith_sampler *sampler, const float *sigmas, const double *timesteps, int64_t steps)
 {
     for (int64_t i = 0; i <= steps; i++)
@@ -68,7 +60,7 @@ static void replay(const ith_tensor_file *file, ith_solver solver, ith_sigmas gr
         float x[MOST], v[MOST];
         memcpy(x, noise->data, (size_t)count * sizeof *x);
         for (int64_t step = 0; step < steps; step++) {
-            velocity(v, x, ith_sampler_timestep(sampler, step), count);
+            flow_velocity(v, x, ith_sampler_timestep(sampler, step), count);
             ith_sampler_step(sampler, step, v, x);
             double error = relative_l2(x, (const float *)trace->data + step * count, count);
             if (!(error <= 1e-6))
@@ -149,7 +141,7 @@ static void shares_are_stepped_alike(void **state)
     assert_int_equal(create_sampler(context, ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL, STEPS, 5, COUNT - CUT, &second), 0);
     assert_true(memory_of(context).current_bytes >= 2 * ith_sampler_bytes(&scheduler, ITH_SOLVER_UNIPC, COUNT));
     for (int step = 0; step < STEPS; step++) {
-        velocity(v, whole, 100, COUNT);
+        flow_velocity(v, whole, 100, COUNT);
         ith_sampler_step(all, step, v, whole);
         ith_sampler_step(first, step, v, parts);
         ith_sampler_step(second, step, v + CUT, parts + CUT);

@@ -1,5 +1,6 @@
 /* Every field of a scheduler's configuration: honoured as diffusers honours it, or refused by name and value. */
 #include "support/context_fixture.h"
+#include "support/flow_velocity.h"
 #include "support/golden.h"
 #include "support/temporary.h"
 #include "wan/sampler.h"
@@ -27,15 +28,6 @@ static const ith_tensor *find(const ith_tensor_file *file, const char *name, con
     const ith_tensor *tensor = ith_tensor_file_find(file, whole);
     assert_non_null(tensor);
     return tensor;
-}
-
-/* The velocity of tools/make_sampler_golden.py. */
-static void velocity(float *v, const float *x, double t, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        double y = (double)x[i];
-        v[i] = (float)(0.8 * y - 0.0005 * t + y / (1 + y * y));
-    }
 }
 
 static void assert_sigmas(const ith_sampler *sampler, const ith_tensor_file *file, const char *name, const char *text,
@@ -71,7 +63,7 @@ static void replay(const ith_tensor_file *file, const char *name)
         float x[MOST], v[MOST];
         memcpy(x, noise->data, (size_t)count * sizeof *x);
         for (int64_t step = 0; step < steps; step++) {
-            velocity(v, x, ith_sampler_timestep(sampler, step), count);
+            flow_velocity(v, x, ith_sampler_timestep(sampler, step), count);
             ith_sampler_step(sampler, step, v, x);
             double error = relative_l2(x, (const float *)trace->data + step * count, count);
             if (!(error <= 1e-6))
