@@ -41,14 +41,17 @@ typedef struct ith_model_info {
     }
 
 typedef struct ith_pipeline ith_pipeline;
-/* Reads and checks every configuration file and the header of every weight file; loads no weights yet. The pipeline
- * keeps the context. */
+/* Reads and checks every configuration file, and nothing else: tokenizer and weights wait until they are needed. The
+ * pipeline keeps the context. */
 ITH_API ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out);
 ITH_API void ith_pipeline_close(ith_pipeline **pipeline);
 /* Its texts live as long as the pipeline. */
 ITH_API ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info);
+/* Reads the tokenizer and the header of every weight file, and checks that all tensors are there, by name, type and
+ * shape, and no others. ith_pipeline_generate does this itself before it loads anything, unless it was done before. */
+ITH_API ith_status ith_pipeline_check(ith_pipeline *pipeline);
 
-/* The ids of a text, at most 512 with </s>. ids holds 512. */
+/* The ids of a text, at most 512 with </s>. ids holds 512. The first call reads the tokenizer. */
 ITH_API ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32_t *ids, int64_t *count);
 
 /* Of the flow's differential equation. */
@@ -100,13 +103,11 @@ typedef struct ith_generate_report {
     int64_t steps_done, frames_done;
     int64_t predicted_bytes, peak_bytes; /* of the context's allocator */
     char plan[512];                      /* ith_plan_print of the self-attention */
+    bool latents_saved;                  /* to options.latents_file, by this run */
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                                                     \
-        {                                                                                                              \
-            0                                                                                                          \
-        }                                                                                                              \
+        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, false                                          \
     }
 
 /* Zero, and NULL, mean "the model's default" or "none" unless a comment says otherwise. */
@@ -138,20 +139,31 @@ typedef struct ith_generate_options {
     ith_status (*on_frame)(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width);
     bool (*should_stop)(void *user); /* asked before every step and frame, and about 20 times a second in between */
     void *user;
+    bool force; /* go on although the machine seems to have less memory than the run will hold */
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \
     {                                                                                                                  \
         sizeof(ith_generate_options), NULL, NULL, 0, 0, 0, 0, 0, {NAN, NAN}, NAN, ITH_SOLVER_AUTO, ITH_SIGMAS_AUTO,    \
-            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL            \
+            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, false     \
     }
 
-/* Puts the model's defaults where nothing was asked for and the precision that AUTO means on this machine, and
- * checks everything that can be checked without weights. */
+/* Puts the model's defaults where nothing was asked for, the size of saved latents where these are to be decoded, and
+ * the precision that AUTO means on this machine, and checks everything that can be checked without weights. */
 ITH_API ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options);
-/* The bytes that a run with these options will hold at its peak. Options must be resolved. */
+/* The bytes that a run with these options will hold at its peak, reckoned from sizes alone: no weight file is looked
+ * at. Options must be resolved. */
 ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes);
-/* Prompt to frames. report may be NULL; it is filled as far as the run came, also on failure. ITH_ERR_INTERRUPTED if
- * should_stop said so, ITH_ERR_NUMERIC naming the step if latents became NaN. */
+/* Prompt to frames. report may be NULL; it is filled as far as the run came, also on failure.
+ *
+ * In this order: options are resolved; memory is predicted, and ITH_ERR_MEMORY returned if the machine does not have it
+ * (see force); every weight file is checked (ith_pipeline_check); prompts are encoded; latents denoised; latents saved,
+ * if latents_file is given; frames decoded and handed to on_frame, one after the other; the dump written.
+ *
+ * ITH_ERR_INTERRUPTED within a second if should_stop said so or ith_pipeline_cancel was called; the sentence says where
+ * the run was. Then: before denoising was done, no file has been written. After it, latents_file is there and whole
+ * (report->latents_saved; once begun, saving it is not interrupted), on_frame has had report->frames_done frames, and
+ * from_latents gives the same frames again. The dump is whole or not there. ITH_ERR_NUMERIC names the step if latents
+ * became NaN. */
 ITH_API ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_options *options,
                                          ith_generate_report *report);
 /* Ends the call of ith_pipeline_generate that is under way; if there is none, the next one. That call returns

@@ -163,19 +163,10 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
 
 /* ---- The run --------------------------------------------------------------------------------------------------- */
 
-/* Whether this run wrote the latents: the file is another one than before. */
-static bool is_new(const char *path, const struct stat *before)
-{
-    struct stat now;
-    return path && !stat(path, &now) &&
-           (now.st_ino != before->st_ino || now.st_mtim.tv_sec != before->st_mtim.tv_sec ||
-            now.st_mtim.tv_nsec != before->st_mtim.tv_nsec);
-}
-
-static int explain_failure(const ith_generation *g, bool latents_saved)
+static int explain_failure(const ith_generation *g)
 {
     ith_cli_error("%s", ith_context_error(g->media_failed ? g->media_context : g->context));
-    if (latents_saved)
+    if (g->report.latents_saved)
         fprintf(stderr,
                 "The latents are saved; to go on from there:\n"
                 "  ithaca generate --model '%s' --from-latents '%s' --output '%s'\n",
@@ -206,9 +197,6 @@ static int save_trace(ith_generation *g, int code)
 
 static int run(ith_generation *g)
 {
-    struct stat before = {0};
-    if (g->latents_path && stat(g->latents_path, &before))
-        before = (struct stat){0};
     if (!g->settings.quiet)
         ith_generate_announce(g);
     if (g->settings.trace && ith_trace_start(g->context, TRACE_EVENTS))
@@ -220,10 +208,9 @@ static int run(ith_generation *g)
     ith_interrupt_target(NULL, NULL);
     int code = status ? ITH_EXIT_FAILED : finish_video(g);
     ith_video_discard(&g->writer);
-    bool saved = is_new(g->latents_path, &before);
     if (code)
-        return save_trace(g, explain_failure(g, saved));
-    if (saved && !g->settings.keep_latents)
+        return save_trace(g, explain_failure(g));
+    if (g->report.latents_saved && !g->settings.keep_latents)
         unlink(g->latents_path);
     g->total_seconds = ith_cli_seconds() - g->start;
     return save_trace(g, ith_generate_summarise(g));

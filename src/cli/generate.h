@@ -15,7 +15,7 @@ typedef struct ith_generate_settings {
     uint64_t seed;
     double shift, guidance[2], boundary, fps;
     int solver, sigmas, cfg, precision; /* 0, or 1 for the first word of the option */
-    bool keep_latents, json, quiet, verbose;
+    bool keep_latents, force, json, quiet, verbose;
 } ith_generate_settings;
 
 /* Reads command line and --config. Usage errors on the command line end the process; otherwise an exit status. */

@@ -63,6 +63,8 @@ static const ith_option table[] = {
      "AMD's "
      "with AVX512-BF16, f32 on all others",
      ITH_OPTION_WORD, ITH_FROM_MODEL, AT(precision), 0, 0, precisions, 0},
+    {"force", NULL, "Go on although the machine seems to have less memory than the run will hold", ITH_OPTION_FLAG,
+     ITH_FROM_COMMAND, AT(force), 0, 0, NULL, 0},
     {.help = "Intermediate results:"},
     {"from-latents", "FILE", "Decode latents that an earlier run saved, and do nothing else", ITH_OPTION_TEXT,
      ITH_FROM_COMMAND, AT(from_latents), 0, 0, NULL, 0},
@@ -88,9 +90,9 @@ static const char doc[] =
     "--from-latents, without the dashes: 'steps: 40', 'guidance: [4.0, 3.0]'. The command line counts more than "
     "--config, --config more than the model folder.\n"
     "\n"
-    "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file; latents that were saved by then "
-    "are kept, and "
-    "--from-latents goes on from them.";
+    "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file. Latents are saved when denoising "
+    "is "
+    "done; they are kept then, and --from-latents goes on from them. The exit status is 1.";
 
 static int check(const char *command, const ith_generate_settings *settings, const ith_options *options)
 {
@@ -139,6 +141,7 @@ int ith_generate_translate(ith_generation *g, const char *command)
     out->precision = settings->precision ? (ith_precision)(settings->precision - 1) : ITH_PRECISION_AUTO;
     out->seed = settings->seed, out->noise_file = settings->noise;
     out->dump_file = settings->dump, out->from_latents = settings->from_latents;
+    out->force = settings->force;
     out->ranks = (int)settings->ranks, out->threads = (int)settings->threads;
     out->attention = &g->attention;
     g->attention.ulysses = (int)settings->ulysses, g->attention.ring = (int)settings->ring;

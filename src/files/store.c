@@ -145,8 +145,11 @@ static ith_status index_spread(ith_store *store, const char *folder, const index
 static ith_status shards_map(ith_store *store)
 {
     ith_status status = ITH_OK;
-    for (int64_t i = 0; i < store->shard_count && !status; i++)
+    for (int64_t i = 0; i < store->shard_count && !status; i++) {
+        if ((status = ith_context_check(store->context)))
+            return status;
         status = ith_tensor_file_open(store->context, store->shards[i].path, &store->shards[i].file);
+    }
     return status ? ith_fail_in(store->context, status, "a shard that %s names", store->path) : ITH_OK;
 }
 

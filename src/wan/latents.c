@@ -54,31 +54,34 @@ static ith_status copy_tensor(ith_context *context, const ith_tensor *tensor, in
     return ITH_OK;
 }
 
-ith_status ith_latents_read_any(ith_context *context, const char *path, const char *const *names, int64_t channels,
-                                ith_latent_size *size, float **out)
+const char *const ith_saved_latents[] = {"final", "latents", NULL};
+
+/* The tensor and its size. */
+static ith_status look(ith_context *context, const char *path, const ith_tensor_file *file, const char *const *names,
+                       int64_t channels, const ith_tensor **out, ith_latent_size *size)
 {
-    *out = NULL;
-    ith_tensor_file *file = NULL;
-    ith_status status = ith_tensor_file_open(context, path, &file);
-    if (status)
-        return status;
     const ith_tensor *tensor = find_first(file, names);
-    if (!tensor) {
-        status = ith_fail(context, ITH_ERR_FORMAT, "%s: has no tensor %s", path, names[0]);
-    } else if (tensor->dims != 4 || tensor->shape[0] != channels || !is_float(tensor->dtype)) {
-        status =
-            ith_fail(context, ITH_ERR_FORMAT,
-                     "%s: %s is %s of %d dimensions with %lld first; [%lld, frames, height, width] of f32, bf16 or "
-                     "f16 is wanted",
-                     path, tensor->name, ith_dtype_name(tensor->dtype), tensor->dims,
-                     (long long)(tensor->dims ? tensor->shape[0] : 0), (long long)channels);
-    } else {
-        *size = (ith_latent_size){channels, tensor->shape[1], tensor->shape[2], tensor->shape[3]};
-        if (ith_latent_count(size) == 0)
-            status = ith_fail(context, ITH_ERR_FORMAT, "%s: %s is empty", path, tensor->name);
-        else
-            status = copy_tensor(context, tensor, ith_latent_count(size), out);
-    }
+    if (!tensor)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: has no tensor %s", path, names[0]);
+    if (tensor->dims != 4 || tensor->shape[0] != channels || !is_float(tensor->dtype))
+        return ith_fail(context, ITH_ERR_FORMAT,
+                        "%s: %s is %s of %d dimensions with %lld first; [%lld, frames, height, width] of f32, bf16 or "
+                        "f16 is wanted",
+                        path, tensor->name, ith_dtype_name(tensor->dtype), tensor->dims,
+                        (long long)(tensor->dims ? tensor->shape[0] : 0), (long long)channels);
+    *out = tensor;
+    *size = (ith_latent_size){channels, tensor->shape[1], tensor->shape[2], tensor->shape[3]};
+    return ith_latent_count(size) ? ITH_OK : ith_fail(context, ITH_ERR_FORMAT, "%s: %s is empty", path, tensor->name);
+}
+
+ith_status ith_latents_look(ith_context *context, const char *path, const char *const *names, int64_t channels,
+                            ith_latent_size *size)
+{
+    ith_tensor_file *file = NULL;
+    const ith_tensor *tensor = NULL;
+    ith_status status = ith_tensor_file_open(context, path, &file);
+    if (!status)
+        status = look(context, path, file, names, channels, &tensor, size);
     ith_tensor_file_close(&file);
     return status;
 }
@@ -86,19 +89,24 @@ ith_status ith_latents_read_any(ith_context *context, const char *path, const ch
 ith_status ith_latents_read(ith_context *context, const char *path, const char *const *names,
                             const ith_latent_size *size, float **out)
 {
-    ith_latent_size found;
-    ith_status status = ith_latents_read_any(context, path, names, size->channels, &found, out);
-    if (status)
-        return status;
-    if (found.frames == size->frames && found.height == size->height && found.width == size->width)
-        return ITH_OK;
-    ith_free(context, *out);
     *out = NULL;
-    return ith_fail(context, ITH_ERR_ARGUMENT,
-                    "%s: %s is [%lld, %lld, %lld, %lld], this run's frames and size need [%lld, %lld, %lld, %lld]",
-                    path, names[0], (long long)found.channels, (long long)found.frames, (long long)found.height,
-                    (long long)found.width, (long long)size->channels, (long long)size->frames, (long long)size->height,
-                    (long long)size->width);
+    ith_latent_size found;
+    ith_tensor_file *file = NULL;
+    const ith_tensor *tensor = NULL;
+    ith_status status = ith_tensor_file_open(context, path, &file);
+    if (!status)
+        status = look(context, path, file, names, size->channels, &tensor, &found);
+    if (!status && (found.frames != size->frames || found.height != size->height || found.width != size->width))
+        status =
+            ith_fail(context, ITH_ERR_ARGUMENT,
+                     "%s: %s is [%lld, %lld, %lld, %lld], this run's frames and size need [%lld, %lld, %lld, %lld]",
+                     path, tensor->name, (long long)found.channels, (long long)found.frames, (long long)found.height,
+                     (long long)found.width, (long long)size->channels, (long long)size->frames,
+                     (long long)size->height, (long long)size->width);
+    if (!status)
+        status = copy_tensor(context, tensor, ith_latent_count(size), out);
+    ith_tensor_file_close(&file);
+    return status;
 }
 
 ith_status ith_latents_write(ith_context *context, const char *path, const ith_latent_size *size, const float *latents,

@@ -14,9 +14,11 @@ int64_t ith_latent_count(const ith_latent_size *size);
 /* The first tensor of `names` (ended by NULL) that the file has, as F32 of exactly this size. *out: ith_free. */
 ith_status ith_latents_read(ith_context *context, const char *path, const char *const *names,
                             const ith_latent_size *size, float **out);
-/* The same, of any size with `channels` channels; *size says which. */
-ith_status ith_latents_read_any(ith_context *context, const char *path, const char *const *names, int64_t channels,
-                                ith_latent_size *size, float **out);
+/* The size of what such a call would read: `channels` channels, and whatever else. Reads the header only. */
+ith_status ith_latents_look(ith_context *context, const char *path, const char *const *names, int64_t channels,
+                            ith_latent_size *size);
+/* The names that latents to be decoded have, in files that ith_latents_write and ith_dump_write made. */
+extern const char *const ith_saved_latents[];
 /* One tensor `latents`; keys and values: metadata, pair_count of each. */
 ith_status ith_latents_write(ith_context *context, const char *path, const ith_latent_size *size, const float *latents,
                              const char *const *keys, const char *const *values, int64_t pair_count);

@@ -36,8 +36,11 @@ typedef struct run {
 
 /* ---- Open and close -------------------------------------------------------------------------------------------- */
 
-static ith_status load_tokenizer(ith_pipeline *pipeline)
+/* Nothing if it is there already. */
+static ith_status need_tokenizer(ith_pipeline *pipeline)
 {
+    if (pipeline->tokenizer)
+        return ITH_OK;
     char *path = ith_model_path(pipeline->context, pipeline->model, "tokenizer");
     if (!path)
         return ITH_ERR_MEMORY;
@@ -45,10 +48,11 @@ static ith_status load_tokenizer(ith_pipeline *pipeline)
     ith_free(pipeline->context, path);
     if (status || ith_tokenizer_vocab(pipeline->tokenizer) <= pipeline->model->text.vocab)
         return status;
+    int64_t pieces = ith_tokenizer_vocab(pipeline->tokenizer);
+    ith_tokenizer_free(pipeline->context, &pipeline->tokenizer);
     return ith_fail(pipeline->context, ITH_ERR_FORMAT,
                     "%s/tokenizer/spiece.model: %lld pieces are more than the text encoder's vocabulary of %lld",
-                    pipeline->model->folder, (long long)ith_tokenizer_vocab(pipeline->tokenizer),
-                    (long long)pipeline->model->text.vocab);
+                    pipeline->model->folder, (long long)pieces, (long long)pipeline->model->text.vocab);
 }
 
 ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out)
@@ -59,10 +63,6 @@ ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith
         return ITH_ERR_MEMORY;
     pipeline->context = context;
     ith_status status = ith_model_read(context, model_folder, &pipeline->model);
-    if (!status)
-        status = load_tokenizer(pipeline);
-    if (!status)
-        status = ith_model_check_weights(context, pipeline->model);
     if (status) {
         ith_pipeline_close(&pipeline);
         return status;
@@ -89,9 +89,22 @@ ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info)
     return ITH_SIZED_FILL(pipeline->context, ith_model_info, ITH_MODEL_INFO_INIT, info, &pipeline->model->info);
 }
 
+ith_status ith_pipeline_check(ith_pipeline *pipeline)
+{
+    if (pipeline->checked)
+        return ITH_OK;
+    ith_status status = need_tokenizer(pipeline);
+    if (!status)
+        status = ith_model_check_weights(pipeline->context, pipeline->model);
+    pipeline->checked = !status;
+    return status;
+}
+
 ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32_t *ids, int64_t *count)
 {
-    return ith_tokenizer_encode(pipeline->context, pipeline->tokenizer, text, ids, count);
+    *count = 0;
+    ith_status status = need_tokenizer(pipeline);
+    return status ? status : ith_tokenizer_encode(pipeline->context, pipeline->tokenizer, text, ids, count);
 }
 
 /* ---- Stages ---------------------------------------------------------------------------------------------------- */
@@ -189,7 +202,9 @@ static ith_status save_latents(run *r)
     snprintf(steps, sizeof steps, "%lld", (long long)r->options.steps);
     snprintf(shift, sizeof shift, "%g", r->options.shift);
     const char *const values[] = {r->options.prompt, r->options.negative, seed, steps, shift};
-    return ith_latents_write(r->context, r->options.latents_file, &r->size, r->latents, keys, values, 5);
+    ith_status status = ith_latents_write(r->context, r->options.latents_file, &r->size, r->latents, keys, values, 5);
+    r->report->latents_saved = !status;
+    return status;
 }
 
 /* [-1, 1] to 0..255, halves to even as torch.round does. */
@@ -266,28 +281,13 @@ static ith_latent_size latent_size(const ith_model_info *info, const ith_generat
                              options->height / info->pixel_stride, options->width / info->pixel_stride};
 }
 
-/* Latents of an earlier run say themselves how large the video is. */
-static ith_status read_saved_latents(run *r)
-{
-    static const char *const names[] = {"final", "latents", NULL};
-    const ith_model_info *info = &r->pipeline->model->info;
-    ith_status status =
-        ith_latents_read_any(r->context, r->options.from_latents, names, info->latent_channels, &r->size, &r->latents);
-    if (status)
-        return status;
-    r->options.frames = (r->size.frames - 1) * info->frame_stride + 1;
-    r->options.height = r->size.height * info->pixel_stride;
-    r->options.width = r->size.width * info->pixel_stride;
-    return ITH_OK;
-}
-
 static ith_status make_latents(run *r)
 {
-    ith_status status = ITH_OK;
-    if (r->options.from_latents)
-        return read_saved_latents(r);
     r->size = latent_size(&r->pipeline->model->info, &r->options);
-    if (r->options.dump_file)
+    if (r->options.from_latents)
+        return ith_latents_read(r->context, r->options.from_latents, ith_saved_latents, &r->size, &r->latents);
+    ith_status status = say_where(r, ith_pipeline_check(r->pipeline), "checking the weight files");
+    if (!status && r->options.dump_file)
         status = ith_dump_create(r->context, &r->size, r->options.steps, r->options.frames, r->options.height,
                                  r->options.width, &r->dump);
     if (!status)
@@ -324,6 +324,9 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_opti
         status = ith_request_read(pipeline, options, &r.options, &r.attention);
     if (!status)
         status = ith_predict(pipeline, &r.options, &done.predicted_bytes);
+    ith_machine_memory memory = ith_machine_memory_read("");
+    if (!status)
+        status = ith_pipeline_check_memory(pipeline, &r.options, done.predicted_bytes, &memory);
     if (status)
         return status;
     r.types = ith_number_types_choose(r.context, r.options.precision);

@@ -69,7 +69,7 @@ ith_status ith_predict(ith_pipeline *pipeline, const ith_generate_options *optio
     if (status)
         return status;
     int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3;
-    int64_t kept = latents + frame + ith_tokenizer_bytes(pipeline->tokenizer);
+    int64_t kept = latents + frame;
     *bytes = kept + decode;
     if (options->from_latents)
         return ITH_OK;
@@ -78,7 +78,7 @@ ith_status ith_predict(ith_pipeline *pipeline, const ith_generate_options *optio
     if (status)
         return status;
     int64_t longest = ith_max64(counts[0], counts[1]);
-    kept += (counts[0] + counts[1]) * model->text.dim * 4;
+    kept += ith_tokenizer_bytes(pipeline->tokenizer) + (counts[0] + counts[1]) * model->text.dim * 4;
     if (options->dump_file)
         kept += latents * (options->steps + 2) + frame * options->frames;
     int64_t text = 0, denoise = 0;

@@ -144,6 +144,21 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
     return ITH_OK;
 }
 
+/* Latents of an earlier run say themselves how large the video is. */
+static ith_status take_size(ith_context *context, const ith_model *model, ith_generate_options *options)
+{
+    const ith_model_info *info = &model->info;
+    ith_latent_size size;
+    ith_status status =
+        ith_latents_look(context, options->from_latents, ith_saved_latents, info->latent_channels, &size);
+    if (status)
+        return status;
+    options->frames = (size.frames - 1) * info->frame_stride + 1;
+    options->height = size.height * info->pixel_stride;
+    options->width = size.width * info->pixel_stride;
+    return ITH_OK;
+}
+
 ith_status ith_request_read(ith_pipeline *pipeline, const ith_generate_options *given, ith_generate_options *options,
                             ith_attn_options *attention)
 {
@@ -160,8 +175,9 @@ ith_status ith_request_read(ith_pipeline *pipeline, const ith_generate_options *
     status = check_words(context, options);
     if (!status)
         status = check_numbers(context, pipeline->model, options);
-    if (!status && !options->from_latents)
-        status = check_size(context, pipeline->model, options);
+    if (!status)
+        status = options->from_latents ? take_size(context, pipeline->model, options)
+                                       : check_size(context, pipeline->model, options);
     if (!status)
         options->precision = ith_precision_resolve(context, options->precision);
     return status;

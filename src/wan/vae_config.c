@@ -146,6 +146,10 @@ static ith_status read_config(ith_context *context, const ith_json *json, ith_va
         status = read_statistics(context, json, "latents_mean", usual_mean, out->z_dim, out->mean);
     if (!status)
         status = read_statistics(context, json, "latents_std", usual_std, out->z_dim, out->std);
+    for (int64_t i = 0; i < out->z_dim && !status; i++)
+        if (!(out->std[i] > 0))
+            status = ith_fail(context, ITH_ERR_FORMAT, "%s: key \"latents_std\" holds %g; it must be above 0",
+                              ith_json_path(json), (double)out->std[i]);
     return status;
 }
 

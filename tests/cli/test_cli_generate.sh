@@ -72,6 +72,13 @@ rm c.yaml from_config.gif
 # Latents: kept, gone on from, dumped.
 generate 0 "" whole/ --keep-latents --dump dump.safetensors --precision f32
 left dump.safetensors whole whole.latents.safetensors
+cp whole.latents.safetensors kept
+mv whole first
+generate 0 "" whole/ --seed 9 --precision f32 # what an earlier run kept stays, and this one's do not
+cmp whole.latents.safetensors kept || fail "a run without --keep-latents touched latents that an earlier one kept"
+rm -r kept whole
+mv first whole
+left dump.safetensors whole whole.latents.safetensors
 expect 0 "" "$ithaca" generate --model "$model" --from-latents whole.latents.safetensors --output again/ --precision f32
 diff -r whole again || fail "saved latents decode to other frames"
 expect 0 "" "$ithaca" generate --model "$model" --from-latents dump.safetensors --output dumped/ --precision f32
@@ -153,6 +160,7 @@ generate 1 "frames.*17.*21|frames.*9.*13|nearest" clip.mp4 --frames 18
 generate 1 "height.*96.*112|nearest" clip.mp4 --height 100
 generate 1 "UTF-8" clip.mp4 --prompt $'\xff\xfe'
 generate 1 "none" clip.mp4 --noise none
+generate 1 "GB at its peak.*GB.*force" large/ --height 8192 --width 8192 --frames 4093
 generate 1 "ulysses|mesh|ranks" clip.mp4 --ranks 4 --ulysses 3
 left
 

@@ -134,14 +134,16 @@ static inline ith_status generate(ith_pipeline *pipeline, int *frames)
     return ith_pipeline_generate(pipeline, &options, NULL);
 }
 
-/* Opens the model and, if that went well, makes a frame, which must go well too: what is wrong with a checkpoint is
- * found when it is opened. */
+/* Opens and checks the model and, if that went well, makes a frame, which must go well too: what is wrong with a
+ * checkpoint is found before anything is loaded. */
 static inline ith_status attempt(void)
 {
     ith_pipeline *pipeline = NULL;
     int frames = 0;
     ith_status status = ith_pipeline_open(context, folder, &pipeline);
     assert_true(!status == (pipeline != NULL));
+    if (!status)
+        status = ith_pipeline_check(pipeline);
     if (!status && generate(pipeline, &frames))
         fail_msg("found only when generation had started: %s", ith_context_error(context));
     assert_int_equal(frames, status ? 0 : 1);

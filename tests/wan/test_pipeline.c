@@ -3,6 +3,7 @@
 #include "support/golden_run.h"
 #include "support/held.h"
 #include "support/pipeline_fixture.h"
+#include "wan/pipeline.h"
 
 static const float *floats(const ith_tensor_file *file, const char *name)
 {
@@ -171,6 +172,67 @@ static void memory_is_predicted(void **state)
     ith_context_destroy(&own);
 }
 
+static void note_progress(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    (void)stage, (void)done, (void)total;
+    *(bool *)user = true;
+}
+
+static bool has_progress(void *user)
+{
+    return *(bool *)user;
+}
+
+/* More than any machine has: refused before anything is loaded, with something that would fit; tried if forced to. */
+static void a_run_too_large_for_the_machine_is_refused_first(void **state)
+{
+    (void)state;
+    bool begun = false;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+    options.prompt = "a", options.frames = 4093, options.height = options.width = 8192, options.steps = 1;
+    options.precision = ITH_PRECISION_F32;
+    options.on_progress = note_progress, options.should_stop = has_progress, options.user = &begun;
+    assert_int_equal(ith_pipeline_generate(pipeline, &options, &report), ITH_ERR_MEMORY);
+    printf("%s\n", ith_context_error(context));
+    assert_non_null(strstr(ith_context_error(context), "at its peak"));
+    assert_true(report.predicted_bytes > (int64_t)1 << 40);
+    assert_false(begun);
+    options.force = true;
+    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_INTERRUPTED);
+    assert_true(begun);
+}
+
+/* Of a machine with less and less memory. */
+static void what_would_fit_is_named(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"do with cfg sequential;", "do with precision bf16, cfg sequential;",
+                                        "do with precision bf16, cfg sequential, frames ",
+                                        "do with precision bf16, cfg sequential, height "};
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a", options.frames = 401, options.height = options.width = 128;
+    options.precision = ITH_PRECISION_F32;
+    check(context, ith_pipeline_resolve(pipeline, &options));
+    int64_t whole = 0, seen = 0;
+    check(context, ith_pipeline_predict(pipeline, &options, &whole));
+    ith_machine_memory memory = {whole, "are free here"};
+    check(context, ith_pipeline_check_memory(pipeline, &options, whole, &memory));
+    for (int percent = 99; percent > 0; percent--) {
+        memory.free_bytes = whole / 100 * percent;
+        assert_int_equal(ith_pipeline_check_memory(pipeline, &options, whole, &memory), ITH_ERR_MEMORY);
+        assert_non_null(strstr(ith_context_error(context), "are free here"));
+        for (int i = 0; i < 4; i++)
+            if (strstr(ith_context_error(context), words[i]))
+                seen |= 1 << i;
+    }
+    printf("%s\n", ith_context_error(context));
+    assert_int_equal(seen, 15);
+    assert_non_null(strstr(ith_context_error(context), "the least that other options would need"));
+    options.force = true;
+    check(context, ith_pipeline_check_memory(pipeline, &options, whole, &memory));
+}
+
 /* Stops a run that has come so far. */
 typedef struct stopper {
     ith_stage stage;
@@ -240,6 +302,7 @@ static void saved_latents_give_the_same_frames(void **state)
     ith_generate_report report = ITH_GENERATE_REPORT_INIT;
     again.from_latents = path, again.precision = ITH_PRECISION_F32;
     assert_int_equal(ith_pipeline_generate(pipeline, &again, &report), ITH_OK);
+    assert_false(report.latents_saved);
     assert_int_equal(report.frames_done, 5);
     assert_int_equal(report.steps_done, 0);
     ith_tensor_file_close(&whole);
@@ -300,6 +363,8 @@ int main(void)
         cmocka_unit_test(the_same_bits_twice),
         cmocka_unit_test(no_kernel_is_chosen_by_measurement),
         cmocka_unit_test(memory_is_predicted),
+        cmocka_unit_test(a_run_too_large_for_the_machine_is_refused_first),
+        cmocka_unit_test(what_would_fit_is_named),
         cmocka_unit_test(a_run_can_be_stopped),
         cmocka_unit_test(saved_latents_give_the_same_frames),
         cmocka_unit_test(wrong_options_are_refused_with_the_nearest),

@@ -1,0 +1,115 @@
+/* Whether the machine has the memory that a run was predicted to hold, and what would fit if it has not. */
+#include "pipeline.h"
+
+#include "../base/context.h"
+#include "../base/size.h"
+
+#include <stdio.h>
+
+typedef struct search {
+    ith_pipeline *pipeline;
+    int64_t free_bytes;
+    ith_generate_options best;       /* the last that fit */
+    int64_t best_bytes, least_bytes; /* of it; of everything that was tried */
+} search;
+
+typedef struct byte_text {
+    char text[32];
+} byte_text;
+
+static byte_text print_bytes(int64_t bytes)
+{
+    byte_text out;
+    if (bytes < 1000000000)
+        snprintf(out.text, sizeof out.text, "%.1f MB", (double)bytes / 1e6);
+    else
+        snprintf(out.text, sizeof out.text, "%.1f GB", (double)bytes / 1e9);
+    return out;
+}
+
+/* Whether a run with these options fits; they are kept then. */
+static bool fits(search *s, const ith_generate_options *options)
+{
+    int64_t bytes = 0;
+    if (ith_predict(s->pipeline, options, &bytes))
+        return false;
+    s->least_bytes = ith_min64(s->least_bytes, bytes);
+    if (bytes > s->free_bytes)
+        return false;
+    s->best = *options, s->best_bytes = bytes;
+    return true;
+}
+
+/* The most frames that fit. */
+static bool fewer_frames_fit(search *s, ith_generate_options options)
+{
+    int64_t stride = s->pipeline->model->info.frame_stride;
+    int64_t fit = -1, too_many = (options.frames - 1) / stride; /* latent frames after the first */
+    while (too_many - fit > 1) {
+        int64_t middle = fit + (too_many - fit) / 2;
+        options.frames = middle * stride + 1;
+        if (fits(s, &options))
+            fit = middle;
+        else
+            too_many = middle;
+    }
+    return fit >= 0;
+}
+
+/* Pictures of 3/4, 1/2 and 1/4 the height and width. */
+static bool smaller_pictures_fit(search *s, ith_generate_options options)
+{
+    int64_t multiple = s->pipeline->model->info.size_multiple, height = options.height, width = options.width;
+    for (int quarters = 3; quarters > 0; quarters -= quarters == 3 ? 1 : quarters == 2 ? 1 : 2) {
+        options.height = ith_max64(height * quarters / 4 / multiple, 1) * multiple;
+        options.width = ith_max64(width * quarters / 4 / multiple, 1) * multiple;
+        if (fits(s, &options))
+            return true;
+    }
+    return false;
+}
+
+/* The least change that makes the run fit: the branches in turn, then bf16, then both, then a shorter or a smaller
+ * video besides. */
+static bool find_what_fits(search *s, const ith_generate_options *asked)
+{
+    ith_generate_options in_turn = *asked, bf16 = *asked, both = *asked;
+    in_turn.cfg = both.cfg = ITH_CFG_SEQUENTIAL;
+    bf16.precision = both.precision = ITH_PRECISION_BF16;
+    if (asked->from_latents)
+        return fits(s, &bf16);
+    return fits(s, &in_turn) || fits(s, &bf16) || fits(s, &both) || fewer_frames_fit(s, both) ||
+           smaller_pictures_fit(s, both);
+}
+
+/* "precision bf16, cfg sequential, 21 frames": where the options differ. */
+static void describe_changes(const ith_generate_options *asked, const ith_generate_options *other, char *text,
+                             size_t bytes)
+{
+    char frames[48] = "", size[64] = "";
+    if (other->frames != asked->frames)
+        snprintf(frames, sizeof frames, ", frames %lld", (long long)other->frames);
+    if (other->height != asked->height)
+        snprintf(size, sizeof size, ", height %lld, width %lld", (long long)other->height, (long long)other->width);
+    snprintf(text, bytes, "%s%s%s%s", other->precision != asked->precision ? ", precision bf16" : "",
+             other->cfg != asked->cfg ? ", cfg sequential" : "", frames, size);
+}
+
+ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int64_t bytes,
+                                     const ith_machine_memory *memory)
+{
+    if (options->force || bytes <= memory->free_bytes)
+        return ITH_OK;
+    search s = {.pipeline = pipeline, .free_bytes = memory->free_bytes, .least_bytes = bytes};
+    char advice[256], changes[192];
+    if (!find_what_fits(&s, options)) {
+        snprintf(advice, sizeof advice, "the least that other options would need is %s",
+                 print_bytes(s.least_bytes).text);
+    } else {
+        describe_changes(options, &s.best, changes, sizeof changes);
+        snprintf(advice, sizeof advice, "%s would do with %s", print_bytes(s.best_bytes).text, changes + 2);
+    }
+    return ith_fail(pipeline->context, ITH_ERR_MEMORY,
+                    "this run holds %s at its peak, and %s %s: %s; force tries it all the same",
+                    print_bytes(bytes).text, print_bytes(memory->free_bytes).text, memory->source, advice);
+}

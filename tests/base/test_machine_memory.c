@@ -1,0 +1,144 @@
+/* The memory that a process may take, read from made-up /proc and /sys folders. */
+#include "base/machine_memory.h"
+#include "support/temporary.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char *root;
+
+static int root_set_up(void **state)
+{
+    (void)state;
+    root = temporary_folder();
+    return 0;
+}
+
+static int root_tear_down(void **state)
+{
+    (void)state;
+    temporary_remove(root);
+    return 0;
+}
+
+/* Writes a file below the root, with the folders that it lies in. */
+static void put(const char *name, const char *text)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s%s", root, name);
+    for (char *slash = strchr(path + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+    temporary_write(path, text, strlen(text));
+}
+
+static void put_system(const char *groups)
+{
+    put("/proc/meminfo", "MemTotal:       32000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n");
+    put("/proc/self/limits", "Limit                     Soft Limit           Hard Limit           Units\n"
+                             "Max address space         unlimited            unlimited            bytes\n");
+    put("/proc/self/statm", "1000 100 50 1 0 200 0\n");
+    put("/proc/self/cgroup", groups);
+}
+
+static void expect(int64_t bytes, const char *word)
+{
+    ith_machine_memory memory = ith_machine_memory_read(root);
+    assert_int_equal(memory.free_bytes, bytes);
+    assert_non_null(strstr(memory.source, word));
+}
+
+static void nothing_known_is_no_limit(void **state)
+{
+    (void)state;
+    expect(INT64_MAX, "known");
+}
+
+static void a_machine_without_limits_has_what_is_available(void **state)
+{
+    (void)state;
+    put_system("0::/user.slice\n");
+    expect(INT64_C(8000000) * 1024, "machine");
+}
+
+static void the_limit_on_address_space_counts_what_is_mapped(void **state)
+{
+    (void)state;
+    put_system("");
+    put("/proc/self/limits", "Max address space         1000000000           unlimited            bytes\n");
+    expect(1000000000 - 1000 * sysconf(_SC_PAGESIZE), "ulimit");
+    put("/proc/self/statm", "100000000 100 50 1 0 200 0\n");
+    expect(0, "ulimit");
+}
+
+static void the_smallest_group_of_version_2_counts_without_its_cache(void **state)
+{
+    (void)state;
+    put_system("0::/outer/inner\n");
+    put("/sys/fs/cgroup/outer/inner/memory.max", "max\n");
+    put("/sys/fs/cgroup/outer/inner/memory.current", "700\n");
+    expect(INT64_C(8000000) * 1024, "machine");
+    put("/sys/fs/cgroup/outer/memory.max", "5000000\n");
+    put("/sys/fs/cgroup/outer/memory.current", "4000000\n");
+    expect(1000000, "control group");
+    put("/sys/fs/cgroup/outer/memory.stat", "anon 900000\nfile 3000000\ninactive_file 2000000\nactive_file 1000000\n");
+    expect(4000000, "control group");
+    put("/sys/fs/cgroup/outer/inner/memory.max", "3000000\n");
+    expect(3000000 - 700, "control group");
+}
+
+static void groups_of_version_1_count(void **state)
+{
+    (void)state;
+    put_system("4:cpu,cpuacct:/elsewhere\n5:memory:/docker/abc\n0::/\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "6000000\n"); /* all that a container sees */
+    put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "2000000\n");
+    put("/sys/fs/cgroup/memory/memory.stat", "inactive_file 7\ntotal_inactive_file 500000\ntotal_active_file 0\n");
+    put("/sys/fs/cgroup/elsewhere/memory.max", "1\n");
+    put("/sys/fs/cgroup/elsewhere/memory.current", "1\n");
+    expect(4500000, "control group");
+    put("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "9223372036854771712\n");
+    put("/sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "2000000\n");
+    expect(4500000, "control group");
+}
+
+static void nonsense_is_no_limit(void **state)
+{
+    (void)state;
+    put_system("nonsense\n0::relative\n:::::\n0::/../../etc\n0:\n\n");
+    put("/proc/meminfo", "MemAvailable: lots\nMemAvailable: -5 kB\n");
+    put("/sys/fs/cgroup/memory.max", "-7\n");
+    put("/sys/fs/cgroup/memory.current", "\n");
+    expect(INT64_MAX, "known");
+}
+
+static void this_machine_has_some(void **state)
+{
+    (void)state;
+    ith_machine_memory memory = ith_machine_memory_read("");
+    assert_true(memory.free_bytes > 0);
+}
+
+int main(void)
+{
+#define TEST(function) cmocka_unit_test_setup_teardown(function, root_set_up, root_tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(nothing_known_is_no_limit),
+        TEST(a_machine_without_limits_has_what_is_available),
+        TEST(the_limit_on_address_space_counts_what_is_mapped),
+        TEST(the_smallest_group_of_version_2_counts_without_its_cache),
+        TEST(groups_of_version_1_count),
+        TEST(nonsense_is_no_limit),
+        TEST(this_machine_has_some),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
