@@ -311,6 +311,36 @@ static ith_status generate(run *r)
     return status;
 }
 
+/* Everything that can be found out before anything is loaded. */
+static ith_status prepare(run *r, const ith_generate_options *given)
+{
+    ith_machine_memory memory = ith_machine_memory_read("");
+    ith_status status = ith_request_read(r->pipeline, given, &r->options, &r->attention);
+    if (!status)
+        status = ith_predict(r->pipeline, &r->options, &r->report->predicted_bytes);
+    if (!status)
+        status = ith_pipeline_check_memory(r->pipeline, &r->options, r->report->predicted_bytes, &memory);
+    if (!status)
+        r->types = ith_number_types_choose(r->context, r->options.precision);
+    return status;
+}
+
+static ith_status generate_observed(run *r)
+{
+    ith_observer observer = {.show = r->options.on_progress ? show_progress : NULL,
+                             .should_stop = r->options.should_stop ? should_stop : NULL,
+                             .user = r};
+    ith_observer_open(&observer);
+    ith_context_set_observer(r->context, &observer);
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(r->options.threads);
+    ith_status status = generate(r);
+    omp_set_num_threads(threads);
+    ith_context_set_observer(r->context, NULL);
+    ith_observer_close(&observer);
+    return status;
+}
+
 ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_options *options,
                                  ith_generate_report *report)
 {
@@ -320,27 +350,11 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_opti
     run r = {.pipeline = pipeline, .context = pipeline->context, .report = &done};
     ith_status status =
         report ? ITH_SIZED_FILL(r.context, ith_generate_report, ITH_GENERATE_REPORT_INIT, report, &done) : ITH_OK;
-    if (!status)
-        status = ith_request_read(pipeline, options, &r.options, &r.attention);
-    if (!status)
-        status = ith_predict(pipeline, &r.options, &done.predicted_bytes);
-    ith_machine_memory memory = ith_machine_memory_read("");
-    if (!status)
-        status = ith_pipeline_check_memory(pipeline, &r.options, done.predicted_bytes, &memory);
     if (status)
         return status;
-    r.types = ith_number_types_choose(r.context, r.options.precision);
-    ith_observer observer = {.show = r.options.on_progress ? show_progress : NULL,
-                             .should_stop = r.options.should_stop ? should_stop : NULL,
-                             .user = &r};
-    ith_observer_open(&observer);
-    ith_context_set_observer(r.context, &observer);
-    int threads = omp_get_max_threads();
-    omp_set_num_threads(r.options.threads);
-    status = generate(&r);
-    omp_set_num_threads(threads);
-    ith_context_set_observer(r.context, NULL);
-    ith_observer_close(&observer);
+    status = prepare(&r, options);
+    if (!status)
+        status = generate_observed(&r);
     ith_free(r.context, r.latents);
     ith_free(r.context, r.text[0]);
     ith_free(r.context, r.text[1]);

@@ -97,6 +97,7 @@ static void any_moment_will_do(void **state)
 {
     (void)state;
     uint32_t random = 12345;
+    check(context, ith_pipeline_check(pipeline));
     int64_t before_bytes = memory_of(context).current_bytes;
     for (int i = 0; i < 12; i++) {
         ith_generate_options options = large_options(1 + i % 3);
