@@ -89,7 +89,7 @@ typedef enum ith_precision {
 /* "auto", "f32", "bf16"; "unknown". */
 ITH_API const char *ith_precision_name(ith_precision precision);
 /* Which precision `asked` is on the context's machine, and why, in one line of at most `bytes` with its 0: for AUTO
- * "bf16: chosen because ...". */
+ * "bf16: chosen because ...". Nothing for a context of NULL. */
 ITH_API void ith_precision_describe(const ith_context *context, ith_precision asked, char *text, size_t bytes);
 
 /* What is going on, and in which units on_progress counts it: bytes of the weights of the component that is being

@@ -13,8 +13,8 @@
 
 #include <stdio.h>
 
-/* AMX has 16 times the products of f32 instructions, AMD's bf16 dot products twice as many. Those of Intel's AVX-512
- * have no more, and oneDNN is slower with them than in f32. */
+/* AMX multiplies bf16 far faster than f32. So do AMD's dot products by their description; we had none to measure. Intel's
+ * without AMX do not: oneDNN is slower with them than in f32 (docs/perflog.md). */
 static bool bf16_is_faster(const ith_context *context)
 {
     if (!ith_onednn_multiplies_bf16(context))
@@ -43,15 +43,26 @@ const char *ith_precision_name(ith_precision precision)
     return (unsigned)precision < sizeof names / sizeof *names ? names[precision] : "unknown";
 }
 
-void ith_precision_describe(const ith_context *context, ith_precision precision, char *text, size_t bytes)
+static const char *reason_of(const ith_context *context, ith_precision asked)
 {
-    ith_precision chosen = ith_precision_resolve(context, precision);
-    const char *reason = "";
-    if (precision == ITH_PRECISION_AUTO)
-        reason = chosen == ITH_PRECISION_BF16
-                     ? ": chosen because this processor multiplies bf16 faster than f32"
-                     : ": chosen because this processor does not multiply bf16 faster than f32";
-    else if (chosen == ITH_PRECISION_BF16 && !bf16_is_faster(context))
-        reason = ": operands are rounded to bf16 and multiplied in f32, which is faster on this processor";
-    snprintf(text, bytes, "%s%s", ith_precision_name(chosen), reason);
+    bool fast = bf16_is_faster(context);
+    if (asked == ITH_PRECISION_BF16)
+        return fast ? "" : ": operands are rounded to bf16 and multiplied in f32, which is faster on this processor";
+    if (asked != ITH_PRECISION_AUTO)
+        return "";
+    if (!fast)
+        return ": chosen because no instructions of this processor multiply bf16 faster than f32";
+    return ith_context_cpu(context) & ITH_CPU_AMX_BF16
+               ? ": chosen because this processor has AMX, which multiplies bf16 faster than f32"
+               : ": chosen because this processor's AVX512-BF16 multiplies bf16 faster than f32";
+}
+
+void ith_precision_describe(const ith_context *context, ith_precision asked, char *text, size_t bytes)
+{
+    if (!text || !bytes)
+        return;
+    text[0] = '\0';
+    if (context)
+        snprintf(text, bytes, "%s%s", ith_precision_name(ith_precision_resolve(context, asked)),
+                 reason_of(context, asked));
 }

@@ -23,6 +23,7 @@ left() {
 generate 0 "denoise: step 3 of 3" clip.mp4 --seed 7 --precision f32
 grep -q "decode: frame 5 of 5" err || fail "no line about the last frame"
 grep -q "predicted peak memory" err || fail "no predicted memory"
+grep -qx "precision f32" err || fail "not said which precision: $(cat err)"
 grep -q "^shift 3: ithaca.yaml of the model folder" err || fail "not said where the shift comes from: $(cat err)"
 for words in "clip.mp4: 5 frames of 64 x 64 at 12 frames" "seed 7; steps 3; shift 3; guidance 4,3" load plan inference \
     conditioning "denoise .*3 steps" "VAE decode .*compute .*writing" "peak memory .*predicted"; do
@@ -39,6 +40,15 @@ same clip.mp4 first.mp4
 generate 0 "" clip.mp4 --seed 8 --precision f32
 cmp -s clip.mp4 first.mp4 && fail "another seed gives the same video"
 rm ./*.mp4
+
+# bf16 without instructions for it; auto says why it chose, and what.
+ITHACA_CPU=baseline generate 0 "precision bf16: .*multiplied in f32" clip.gif --precision bf16
+ITHACA_CPU=baseline generate 0 "precision f32: chosen because" clip.gif
+cp clip.gif first.gif
+ITHACA_CPU=baseline generate 0 "" clip.gif --precision f32
+same clip.gif first.gif
+generate 0 "precision .*: chosen because" clip.gif
+rm ./*.gif
 
 generate 0 "" clip.gif --json
 [ "$(head -c 6 clip.gif)" = GIF89a ] || fail "clip.gif is no GIF"

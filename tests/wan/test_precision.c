@@ -81,6 +81,11 @@ static void sentences(void **state)
     assert_non_null(strstr(text, "multiplied in f32"));
     ith_precision_describe(own, ITH_PRECISION_BF16, few, sizeof few);
     assert_string_equal(few, "bf16: o");
+    ith_precision_describe(own, (ith_precision)7, text, sizeof text);
+    assert_string_equal(text, "unknown");
+    ith_precision_describe(NULL, ITH_PRECISION_BF16, text, sizeof text);
+    assert_string_equal(text, "");
+    ith_precision_describe(own, ITH_PRECISION_BF16, NULL, 5);
     ith_context_destroy(&own);
     assert_string_equal(ith_precision_name(ITH_PRECISION_AUTO), "auto");
     assert_string_equal(ith_precision_name((ith_precision)3), "unknown");
