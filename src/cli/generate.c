@@ -30,10 +30,15 @@ static void show_progress(void *user, ith_stage stage, int64_t done, int64_t tot
     ith_progress_show(&g->progress, (int)stage, done, total);
 }
 
+static bool was_stopped(void)
+{
+    return ith_interrupt_came() != 0;
+}
+
 static bool should_stop(void *user)
 {
     (void)user;
-    return ith_interrupt_came() != 0;
+    return was_stopped();
 }
 
 static void cancel(void *pipeline)
@@ -43,7 +48,7 @@ static void cancel(void *pipeline)
 
 static ith_video_options video_options(const ith_generation *g, int64_t width, int64_t height)
 {
-    return (ith_video_options){width, height, g->fps, (int)g->settings.crf, g->title, g->comment};
+    return (ith_video_options){width, height, g->fps, (int)g->settings.crf, g->title, g->comment, was_stopped};
 }
 
 static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)

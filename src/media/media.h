@@ -12,6 +12,8 @@ typedef struct ith_video_options {
     int crf;             /* H.264 quality, 0 (best) to 51; mp4 only */
     const char *title;   /* the prompt, kept in an mp4's metadata; NULL: none */
     const char *comment; /* seed and settings, likewise */
+    bool (*should_stop)(
+        void); /* asked for every encoded frame: true ends the call with ITH_ERR_INTERRUPTED; NULL: never */
 } ith_video_options;
 
 /* The kind is told from the name: .mp4, .gif, or a trailing '/' (or an existing folder) for PNGs, which are called

@@ -110,6 +110,9 @@ ith_status ith_stream_encode(ith_video_writer *writer, ith_stream *stream, const
         if (error == AVERROR(EAGAIN) || error == AVERROR_EOF)
             return ITH_OK;
         ith_status status = error < 0 ? ITH_OK : write_packet(writer, stream);
+        if (!status && writer->options.should_stop && writer->options.should_stop())
+            status = ith_fail(writer->context, ITH_ERR_INTERRUPTED, "'%s' was not finished: the run was stopped",
+                              writer->output.path);
         if (status)
             return status;
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SIGINT, SIGTERM and SIGHUP at random moments of a run with large frames and weights that load slowly: it ends within a
 # second with exit status 1 (0 if it was done just then), no file stands half written under its name, saved latents are
-# kept, nothing temporary is left. ITHACA_SIGNALS: how many moments (12).
+# kept, nothing temporary is left. ITHACA_SIGNALS: how many moments (12); ITHACA_SIDE: pixels of a frame's side (512).
 . cli/lib.sh
 cd "$work"
 moments=${ITHACA_SIGNALS:-12}
@@ -30,7 +30,9 @@ end() {
 }
 
 # How long the machine takes at the moment: a run that is not disturbed, and the same work without one.
-large=(--model "$model" --prompt x --height 512 --width 512 --frames 5 --steps 2 --quiet)
+side=${ITHACA_SIDE:-512}
+large=(--model "$model" --prompt x --height "$side" --width "$side" --frames 5 --steps 2 --quiet)
+outputs=(clip.mp4 clip.gif clip/)
 begin=$(now)
 expect 0 "" "$ithaca" generate "${large[@]}" --output clip.mp4 --keep-latents
 whole_run=$(($(now) - begin))
@@ -40,25 +42,28 @@ slowest=0
 for ((i = 0; i < moments; i++)); do
     signal=${signals[i % 3]}
     after=$((RANDOM * whole_run / 32768))
-    end $signal $after "$ithaca" generate "${large[@]}" --output clip.mp4
-    what="SIG$signal after $after of $whole_run ms"
+    output=${outputs[i / 3 % 3]}
+    end $signal $after "$ithaca" generate "${large[@]}" --output $output
+    output=${output%/}
+    what="$output, SIG$signal after $after of $whole_run ms"
     [ $took -le 1000 ] || fail "$what: it took $took ms to end"
     [ $took -gt $slowest ] && slowest=$took
     case $status in
-    0) same clip.mp4 first.mp4 ;;
-    1) [ ! -e clip.mp4 ] || fail "$what: a video in spite of exit status 1" ;;
+    0) [ $output != clip.mp4 ] || same clip.mp4 first.mp4
+       [ $output != clip ] || [ "$(ls clip | wc -l)" = 5 ] || fail "$what: frames are missing: $(ls clip)" ;;
+    1) [ ! -e $output ] || fail "$what: a video in spite of exit status 1" ;;
     143 | 130 | 129) [ $after -lt 300 ] || fail "$what: exit status $status" ;; # before main
     *) fail "$what: exit status $status: $(head -c 300 err)" ;;
     esac
-    if [ -e clip.mp4.latents.safetensors ]; then
-        cmp -s latents clip.mp4.latents.safetensors || fail "$what: other latents"
-        grep -q -- "--from-latents 'clip.mp4.latents.safetensors'" err || fail "$what: not told of the latents"
+    if [ -e $output.latents.safetensors ]; then
+        cmp -s latents $output.latents.safetensors || fail "$what: other latents"
+        grep -q -- "--from-latents '$output.latents.safetensors'" err || fail "$what: not told of the latents"
     elif [ $status = 1 ]; then
         grep -qE "Nothing was written|interrupted by SIG$signal" err || fail "$what: not told what was kept: $(head -c 300 err)"
     fi
-    left=$(ls -A | grep -vxE 'out|err|latents|first.mp4|clip.mp4|clip.mp4.latents.safetensors')
+    left=$(ls -A | grep -vxE "out|err|latents|first.mp4|$output|$output.latents.safetensors")
     [ -z "$left" ] || fail "$what: left behind: $left"
-    rm -f clip.mp4 clip.mp4.latents.safetensors
+    rm -rf $output $output.latents.safetensors
 done
 echo "$moments signals, the slowest end after $slowest ms"
 

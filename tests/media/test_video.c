@@ -75,7 +75,7 @@ static void paint(const fixture *f, int index, uint8_t *rgb)
 
 static ith_video_options options_for(const fixture *f)
 {
-    return (ith_video_options){f->width, f->height, 12, 4, "A red \"circle\", ünïcode", "seed 42; steps 16"};
+    return (ith_video_options){f->width, f->height, 12, 4, "A red \"circle\", ünïcode", "seed 42; steps 16", NULL};
 }
 
 /* Writes FRAMES frames; the first failure is returned. */
@@ -170,6 +170,28 @@ static void mp4_holds_the_frames(void **state)
     assert_string_equal(av_dict_get(video.file->metadata, "title", NULL, 0)->value, options.title);
     assert_string_equal(av_dict_get(video.file->metadata, "comment", NULL, 0)->value, options.comment);
     decode_close(&video);
+}
+
+static bool stopped;
+
+static bool should_stop(void)
+{
+    return stopped;
+}
+
+/* The encoder holds frames back, and encodes them when the video is finished. */
+static void finishing_can_be_stopped(void **state)
+{
+    fixture *f = *state;
+    ith_video_options options = options_for(f);
+    options.should_stop = should_stop;
+    stopped = false;
+    assert_written(f, in_folder(f, "clip.mp4"), &options);
+    assert_int_equal(unlink(f->path), 0);
+    stopped = true;
+    assert_int_equal(write_video(f, f->path, &options), ITH_ERR_INTERRUPTED);
+    assert_non_null(strstr(ith_context_error(f->context), "was not finished"));
+    assert_int_equal(temporary_count(f->folder), 0);
 }
 
 /* The order of the outer boxes of the file. */
@@ -436,6 +458,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(mp4_holds_the_frames, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(finishing_can_be_stopped, set_up, tear_down),
         cmocka_unit_test_setup_teardown(mp4_can_start_before_its_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(crf_and_fps_are_obeyed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(gif_holds_the_frames, set_up, tear_down),
