@@ -84,7 +84,7 @@ extern "C" {
 #endif
 
 #define ITH_VERSION_MAJOR 0
-#define ITH_VERSION_MINOR 1
+#define ITH_VERSION_MINOR 2
 #define ITH_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -112,7 +112,7 @@ typedef enum ith_status {
 /* "ITH_ERR_MEMORY" and so on; "unknown status" for anything else. Never NULL; static storage. */
 ITH_API const char *ith_status_name(ith_status status);
 
-/* "0.1.0". Static storage. */
+/* "0.2.0", of the library that runs, which may be later than this header. Static storage. */
 ITH_API const char *ith_version(void);
 
 /* ---- Context: allocator, log, last error ----------------------------------------------------------------------- */

@@ -100,14 +100,17 @@ typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, 
 typedef struct ith_generate_report {
     size_t struct_size;
     double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds, decode_sink_seconds;
+    bool latents_saved; /* to options.latents_file, by this run */
     int64_t steps_done, frames_done;
     int64_t predicted_bytes, peak_bytes; /* of the context's allocator */
     char plan[512];                      /* ith_plan_print of the self-attention */
-    bool latents_saved;                  /* to options.latents_file, by this run */
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, false                                          \
+        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, false,                                              \
+        {                                                                                                              \
+            0                                                                                                          \
+        }                                                                                                              \
     }
 
 /* Zero, and NULL, mean "the model's default" or "none" unless a comment says otherwise. */
@@ -130,6 +133,7 @@ typedef struct ith_generate_options {
     const char *from_latents; /* such a file: decode it and do nothing else */
     int ranks;                /* in this process; 0: 1 */
     int threads;              /* of this process, shared out to its ranks; 0: all cores */
+    bool force;               /* go on although the machine seems to have less memory than the run will hold */
     const ith_attn_options *attention; /* of the self-attention; NULL: choose everything. Its threads are not used */
     /* These three are called from one thread at a time, not always the same one.
      * Progress: whenever a part is done (a tensor loaded, a part of a layer computed, a step, a frame), and about once
@@ -139,12 +143,11 @@ typedef struct ith_generate_options {
     ith_status (*on_frame)(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width);
     bool (*should_stop)(void *user); /* asked before every step and frame, and about 20 times a second in between */
     void *user;
-    bool force; /* go on although the machine seems to have less memory than the run will hold */
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \
     {                                                                                                                  \
         sizeof(ith_generate_options), NULL, NULL, 0, 0, 0, 0, 0, {NAN, NAN}, NAN, ITH_SOLVER_AUTO, ITH_SIGMAS_AUTO,    \
-            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, false     \
+            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, 0, false, NULL, NULL, NULL, NULL, NULL     \
     }
 
 /* Puts the model's defaults where nothing was asked for, the size of saved latents where these are to be decoded, and

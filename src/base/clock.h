@@ -4,6 +4,6 @@
 #include "context.h"
 
 /* Seconds on a clock that never goes back. */
-ITH_PRIVATE double ith_clock_seconds(void);
+double ith_clock_seconds(void);
 
 #endif

@@ -4,79 +4,76 @@
 
 #include <ithaca/ithaca.h>
 
-/* Exported for libithaca_wan, which is built with this library; not part of its interface. */
-#define ITH_PRIVATE ITH_API
-
 /* Records the sentence and returns status, so that a failure is one line: return ith_fail(ctx, ITH_ERR_..., "...").
  * The sentence is cut at ITH_ERROR_BYTES. Without a context it is the thread's: ith_context_error(NULL). */
 #define ITH_ERROR_BYTES 1024
-ITH_PRIVATE ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
+ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Puts `prefix: ` before the sentence of a failure that is being passed on. Returns status. */
-ITH_PRIVATE ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)
+ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-ITH_PRIVATE void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
+void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* What runs the loops of this context; NULL: OpenMP. */
-ITH_PRIVATE ith_parallel_fn ith_context_parallel(const ith_context *context, void **user);
+ith_parallel_fn ith_context_parallel(const ith_context *context, void **user);
 
 /* Bytes held by the family now, and the most that it ever held. */
-ITH_PRIVATE int64_t ith_context_bytes(const ith_context *context);
-ITH_PRIVATE int64_t ith_context_peak_bytes(const ith_context *context);
+int64_t ith_context_bytes(const ith_context *context);
+int64_t ith_context_peak_bytes(const ith_context *context);
 
 /* count * size bytes, aligned to 64. NULL with a recorded sentence (ITH_ERR_MEMORY) on failure or overflow; a pointer
  * that must be freed also for 0 bytes. `what` names the thing in the sentence. */
-ITH_PRIVATE void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const char *what);
+void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const char *what);
 /* The same, zeroed. */
-ITH_PRIVATE void *ith_alloc_zero(ith_context *context, int64_t count, int64_t size_bytes, const char *what);
+void *ith_alloc_zero(ith_context *context, int64_t count, int64_t size_bytes, const char *what);
 /* Frees and accepts NULL. */
-ITH_PRIVATE void ith_free(ith_context *context, void *pointer);
+void ith_free(ith_context *context, void *pointer);
 /* A copy of text, to be freed with ith_free. */
-ITH_PRIVATE char *ith_strdup(ith_context *context, const char *text);
+char *ith_strdup(ith_context *context, const char *text);
 /* printf into a new string, to be freed with ith_free; NULL as ith_alloc. */
-ITH_PRIVATE char *ith_format(ith_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *ith_format(ith_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* What is made with a context holds it until it is destroyed itself: ith_context_destroy gives back only the caller's
  * hold. Returns context. Any thread. */
-ITH_PRIVATE ith_context *ith_context_hold(ith_context *context);
-ITH_PRIVATE void ith_context_release(ith_context *context);
+ith_context *ith_context_hold(ith_context *context);
+void ith_context_release(ith_context *context);
 
 /* ITH_ERR_UNSUPPORTED with a sentence in a process other than that which made the first context of the family: its
  * threads are not there after a fork. */
-ITH_PRIVATE ith_status ith_context_check_process(ith_context *context);
+ith_status ith_context_check_process(ith_context *context);
 
 /* The rank that the context works for, which is its row in a trace; 0 at first, and its parent's for a clone. */
-ITH_PRIVATE int ith_context_rank(const ith_context *context);
-ITH_PRIVATE void ith_context_set_rank(ith_context *context, int rank);
+int ith_context_rank(const ith_context *context);
+void ith_context_set_rank(ith_context *context, int rank);
 
 /* What a context, its parent and all their clones have in common. It goes with the last of them, and is not
  * counted as memory in use. */
 
 /* bytes of zeros, aligned to 64; NULL with a recorded sentence. To be released by ith_context_drop of any of the
  * family, which accepts NULL. */
-ITH_PRIVATE void *ith_context_keep(ith_context *context, int64_t bytes, const char *what);
-ITH_PRIVATE void ith_context_drop(ith_context *context, void *block);
+void *ith_context_keep(ith_context *context, int64_t bytes, const char *what);
+void ith_context_drop(ith_context *context, void *block);
 /* See trace.h; NULL: nothing is recorded. The setter returns the one before; the last is dropped with the family. */
-ITH_PRIVATE struct ith_trace *ith_context_trace(const ith_context *context);
-ITH_PRIVATE struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *trace);
+struct ith_trace *ith_context_trace(const ith_context *context);
+struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *trace);
 /* A request to stop everything that is computed with the family's contexts. Both may be called from any thread; the
  * setter also from a signal handler. Long loops ask every few milliseconds and return ITH_ERR_INTERRUPTED. To ask also
  * asks the context's observer. */
-ITH_PRIVATE void ith_context_interrupt(ith_context *context, bool interrupted);
-ITH_PRIVATE bool ith_context_interrupted(const ith_context *context);
+void ith_context_interrupt(ith_context *context, bool interrupted);
+bool ith_context_interrupted(const ith_context *context);
 /* ITH_ERR_INTERRUPTED, with the sentence "stopped on request". */
-ITH_PRIVATE ith_status ith_fail_interrupted(ith_context *context);
+ith_status ith_fail_interrupted(ith_context *context);
 /* The same if the context is interrupted, otherwise ITH_OK. */
-ITH_PRIVATE ith_status ith_context_check(ith_context *context);
+ith_status ith_context_check(ith_context *context);
 /* See observer.h; NULL: nobody observes. Of the context and of clones made later. */
-ITH_PRIVATE struct ith_observer *ith_context_observer(const ith_context *context);
-ITH_PRIVATE void ith_context_set_observer(ith_context *context, struct ith_observer *observer);
+struct ith_observer *ith_context_observer(const ith_context *context);
+void ith_context_set_observer(ith_context *context, struct ith_observer *observer);
 /* The family's block for wisdom, of as many bytes in every call, zeros at first. Nobody else has it until it is
  * unlocked. NULL, and not locked, with a recorded sentence if there is no memory for it. */
-ITH_PRIVATE void *ith_context_lock_wisdom(ith_context *context, int64_t bytes);
-ITH_PRIVATE void ith_context_unlock_wisdom(ith_context *context);
+void *ith_context_lock_wisdom(ith_context *context, int64_t bytes);
+void ith_context_unlock_wisdom(ith_context *context);
 
 #endif

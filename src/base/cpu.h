@@ -11,9 +11,9 @@ uint32_t ith_cpu_detect(uint32_t allowed);
 
 /* What the environment variable ITHACA_CPU allows: the sets that it names and all that these stand on; ITH_CPU_ALL if
  * it is not set or names none. False, with a sentence, if it names a set that is not known. */
-ITH_PRIVATE bool ith_cpu_limit(uint32_t *allowed, char *sentence, size_t sentence_bytes);
+bool ith_cpu_limit(uint32_t *allowed, char *sentence, size_t sentence_bytes);
 
 /* Whether AMD made the processor. */
-ITH_PRIVATE bool ith_cpu_is_amd(void);
+bool ith_cpu_is_amd(void);
 
 #endif

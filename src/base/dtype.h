@@ -38,12 +38,12 @@ static inline float ith_round_to_bf16(float value)
     return ith_f32_from_bf16(ith_bf16_from_f32(value));
 }
 
-ITH_PRIVATE float ith_f32_from_f16(uint16_t value);
-ITH_PRIVATE uint16_t ith_f16_from_f32(float value);
+float ith_f32_from_f16(uint16_t value);
+uint16_t ith_f16_from_f32(float value);
 
 /* y[i] = x[i] as f32. type: F32, BF16, F16 or F64. */
-ITH_PRIVATE void ith_to_f32(float *y, const void *x, ith_dtype type, int64_t count);
+void ith_to_f32(float *y, const void *x, ith_dtype type, int64_t count);
 /* y[i] = x[i] rounded to type: F32, BF16 or F16. */
-ITH_PRIVATE void ith_from_f32(void *y, ith_dtype type, const float *x, int64_t count);
+void ith_from_f32(void *y, ith_dtype type, const float *x, int64_t count);
 
 #endif

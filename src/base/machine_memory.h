@@ -13,6 +13,6 @@ typedef struct ith_machine_memory {
  * (RLIMIT_AS), and of what the limits of the process's control group and the groups above it leave, of version 1 and 2.
  * A group's cached files count as free: the system drops them when memory is asked for.
  * root: the folder that holds proc and sys, "" for the system's own. */
-ITH_PRIVATE ith_machine_memory ith_machine_memory_read(const char *root);
+ith_machine_memory ith_machine_memory_read(const char *root);
 
 #endif

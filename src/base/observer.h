@@ -27,15 +27,15 @@ typedef struct ith_observer {
 } ith_observer;
 
 /* show, should_stop and user are set; the rest is made ready. */
-ITH_PRIVATE void ith_observer_open(ith_observer *observer);
-ITH_PRIVATE void ith_observer_close(ith_observer *observer);
+void ith_observer_open(ith_observer *observer);
+void ith_observer_close(ith_observer *observer);
 
 /* What ith_context_interrupted does about an observer: makes the calls that are due, and says whether the answer has
  * ever been to stop. Costs little; long loops call it every few milliseconds. */
-ITH_PRIVATE bool ith_observer_stops(ith_observer *observer);
+bool ith_observer_stops(ith_observer *observer);
 
 /* Tells the context's observer, if there is one, how far it is. */
-ITH_PRIVATE void ith_observer_show(const ith_context *context, int stage, int64_t done, int64_t total);
+void ith_observer_show(const ith_context *context, int stage, int64_t done, int64_t total);
 
 /* The place of a piece of work within its stage: it goes from `begin` to `end` of `total`. NULL, or all zero:
  * nothing is shown. */
@@ -44,9 +44,9 @@ typedef struct ith_span {
     int64_t begin, end, total;
 } ith_span;
 /* `done` of `count` parts of the piece are done. */
-ITH_PRIVATE void ith_span_show(const ith_context *context, const ith_span *span, int64_t done, int64_t count);
+void ith_span_show(const ith_context *context, const ith_span *span, int64_t done, int64_t count);
 
 /* Asks the context's observer now, whenever it was asked before. Returns as ith_context_check. */
-ITH_PRIVATE ith_status ith_observer_ask(ith_context *context);
+ith_status ith_observer_ask(ith_context *context);
 
 #endif

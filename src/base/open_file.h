@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 
 /* "a folder", "a pipe", "a socket", "a device"; "a file" for a regular file. */
-ITH_PRIVATE const char *ith_file_kind(const struct stat *info);
+const char *ith_file_kind(const struct stat *info);
 
 /* *file: a descriptor for the caller to close, -1 on failure. *bytes: the size of the file. ITH_ERR_IO if the file
  * cannot be opened or is not a regular file. */
-ITH_PRIVATE ith_status ith_open_file(ith_context *context, const char *path, int *file, int64_t *bytes);
+ith_status ith_open_file(ith_context *context, const char *path, int *file, int64_t *bytes);
 
 #endif

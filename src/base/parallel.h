@@ -10,6 +10,6 @@
 /* Runs task(user, 0), ..., task(user, threads - 1), each once, and returns when all have ended. They may run at the
  * same time or one after the other, in any order: no task may wait for another. threads: 1 to ITH_THREADS_MOST. OpenMP
  * inside a task has one thread. */
-ITH_PRIVATE void ith_parallel(const ith_context *context, int threads, ith_task_fn task, void *user);
+void ith_parallel(const ith_context *context, int threads, ith_task_fn task, void *user);
 
 #endif

@@ -13,6 +13,6 @@ typedef ith_status (*ith_write_fn)(FILE *file, void *user);
 /* Puts what `write` writes into the file at `path`, in place of what was there. A failure (ITH_ERR_IO, ITH_ERR_MEMORY,
  * that of `write`) leaves that as it was. A device (/dev/null) is written to as it stands. A folder, a pipe, a socket,
  * a disk or a terminal is refused; the call never waits for another process. */
-ITH_PRIVATE ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user);
+ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user);
 
 #endif

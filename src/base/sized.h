@@ -12,17 +12,17 @@
  * ITH_ATTN_PROBLEM_INIT, given, &full). */
 #define ITH_SIZED_READ(context, type, init, given, full)                                                               \
     ith_sized_read(context, #type, #init, given, full, sizeof(type))
-ITH_PRIVATE ith_status ith_sized_read(ith_context *context, const char *type, const char *init, const void *given,
+ith_status ith_sized_read(ith_context *context, const char *type, const char *init, const void *given,
                                       void *full, size_t full_bytes);
 
 /* Copies as much of *full as the caller's struct takes; its size stays. The same refusals. */
 #define ITH_SIZED_FILL(context, type, init, out, full) ith_sized_fill(context, #type, #init, out, full, sizeof(type))
-ITH_PRIVATE ith_status ith_sized_fill(ith_context *context, const char *type, const char *init, void *out,
+ith_status ith_sized_fill(ith_context *context, const char *type, const char *init, void *out,
                                       const void *full, size_t full_bytes);
 
 /* Whether ith_sized_fill would do it. */
 #define ITH_SIZED_CHECK(context, type, init, given) ith_sized_check(context, #type, #init, given, sizeof(type))
-ITH_PRIVATE ith_status ith_sized_check(ith_context *context, const char *type, const char *init, const void *given,
+ith_status ith_sized_check(ith_context *context, const char *type, const char *init, const void *given,
                                        size_t full_bytes);
 
 #endif

@@ -1,12 +1,9 @@
 /* Names of statuses and types. */
-#include "context.h"
-
-#define STRING(x) #x
-#define VERSION(major, minor, patch) STRING(major) "." STRING(minor) "." STRING(patch)
+#include "version.h"
 
 const char *ith_version(void)
 {
-    return VERSION(ITH_VERSION_MAJOR, ITH_VERSION_MINOR, ITH_VERSION_PATCH);
+    return ITH_VERSION_TEXT;
 }
 
 const char *ith_status_name(ith_status status)

@@ -18,10 +18,10 @@
 #define ITH_TRACE_EXCHANGE "exchange"
 
 /* Now; negative if nothing is recorded. */
-ITH_PRIVATE double ith_trace_begin(const ith_context *context);
+double ith_trace_begin(const ith_context *context);
 /* A span from `begin` until now; none if `begin` is negative. */
-ITH_PRIVATE void ith_trace_end(const ith_context *context, double begin, const char *name, const char *category);
+void ith_trace_end(const ith_context *context, double begin, const char *name, const char *category);
 /* The counter's value from now on. A value that is not finite is not recorded. */
-ITH_PRIVATE void ith_trace_counter(const ith_context *context, const char *name, double value);
+void ith_trace_counter(const ith_context *context, const char *name, double value);
 
 #endif

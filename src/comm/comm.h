@@ -99,36 +99,36 @@ struct ith_comm_ops {
 
 /* The caller's hold is given back by ith_comm_destroy, at which the rank leaves the group; plans have their own. The
  * last to give back its hold frees the communicator. */
-ITH_PRIVATE ith_comm *ith_comm_hold(ith_comm *comm);
-ITH_PRIVATE void ith_comm_release(ith_comm *comm);
+ith_comm *ith_comm_hold(ith_comm *comm);
+void ith_comm_release(ith_comm *comm);
 
 /* Around a call that is collective over comm, which only one thread may be in: ITH_ERR_ARGUMENT with a sentence in
  * `context` if another is, or if the communicator was destroyed. A communicator that is destroyed meanwhile ends the
  * group, and is left when the call ends. comm may be NULL. */
-ITH_PRIVATE ith_status ith_comm_enter(ith_comm *comm, ith_context *context);
-ITH_PRIVATE void ith_comm_exit(ith_comm *comm);
+ith_status ith_comm_enter(ith_comm *comm, ith_context *context);
+void ith_comm_exit(ith_comm *comm);
 
 /* Every rank shows a card (at most ITH_COMM_CARD_BYTES), and all see them: card r at ith_comm_card(comm, r). Where
  * ranks share memory they may look at what the cards point at until they part. ith_comm_part is called once after each
  * meeting that succeeded, whatever has failed since; *claim becomes the largest of all ranks. */
-ITH_PRIVATE ith_status ith_comm_meet(ith_comm *comm, const void *card, int64_t bytes);
-ITH_PRIVATE ith_status ith_comm_part(ith_comm *comm, float *claim);
+ith_status ith_comm_meet(ith_comm *comm, const void *card, int64_t bytes);
+ith_status ith_comm_part(ith_comm *comm, float *claim);
 static inline void *ith_comm_card(const ith_comm *comm, int rank)
 {
     return (char *)comm->board + (int64_t)rank * ITH_COMM_CARD_BYTES;
 }
 
 /* Posted and waited for in one call; comm may be NULL (one rank) in all of these. */
-ITH_PRIVATE ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int send_count,
+ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int send_count,
                                          const ith_transfer *receives, int receive_count);
-ITH_PRIVATE ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation);
-ITH_PRIVATE ith_status ith_comm_allgather(ith_comm *comm, const void *mine, int64_t bytes, void *all);
-ITH_PRIVATE ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int root);
-ITH_PRIVATE ith_status ith_comm_barrier(ith_comm *comm);
-ITH_PRIVATE ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out);
+ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation);
+ith_status ith_comm_allgather(ith_comm *comm, const void *mine, int64_t bytes, void *all);
+ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int root);
+ith_status ith_comm_barrier(ith_comm *comm);
+ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out);
 
 /* Every rank brings its own status and all get the same: ITH_OK, or that of the lowest rank that failed, with its
  * sentence. Ranks agree before they act. */
-ITH_PRIVATE ith_status ith_comm_agree(ith_comm *comm, ith_status mine);
+ith_status ith_comm_agree(ith_comm *comm, ith_status mine);
 
 #endif

@@ -25,20 +25,20 @@ typedef struct ith_conv ith_conv;
 
 /* weight [out, in, frames, kernel, kernel] of F32, BF16 or F16; it and bias [out] are copied. The weights are rounded
  * to types.stored but held as types.multiplied: oneDNN takes all of them at once. */
-ITH_PRIVATE ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight,
+ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight,
                                        ith_dtype weight_type, const float *bias, ith_conv **conv);
-ITH_PRIVATE void ith_conv_destroy(ith_context *context, ith_conv **conv);
+void ith_conv_destroy(ith_context *context, ith_conv **conv);
 
 /* Bytes of a frame of the ring, of the scratch memory for a run (aligned to 64), and held by such a convolution. */
-ITH_PRIVATE int64_t ith_conv_frame_bytes(const ith_conv_shape *shape);
-ITH_PRIVATE int64_t ith_conv_scratch_bytes(const ith_conv *conv);
-ITH_PRIVATE int64_t ith_conv_bytes(const ith_conv_shape *shape);
+int64_t ith_conv_frame_bytes(const ith_conv_shape *shape);
+int64_t ith_conv_scratch_bytes(const ith_conv *conv);
+int64_t ith_conv_bytes(const ith_conv_shape *shape);
 /* *bytes: ith_conv_scratch_bytes of such a convolution, made with a team of today's size. */
-ITH_PRIVATE ith_status ith_conv_predict_scratch(ith_context *context, const ith_conv_shape *shape, int64_t *bytes);
+ith_status ith_conv_predict_scratch(ith_context *context, const ith_conv_shape *shape, int64_t *bytes);
 
 /* ring [frames][height, width, in] as ith_operand_round leaves it; newest: the slot of the newest frame; dst [height,
  * width, out]. */
-ITH_PRIVATE ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
+ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
                                     void *scratch);
 
 #endif

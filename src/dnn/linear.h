@@ -9,22 +9,22 @@
 typedef struct ith_linear ith_linear;
 
 /* weight [out, in] of F32, BF16 or F16; it and bias ([out], NULL: none) are copied. */
-ITH_PRIVATE ith_status ith_linear_create(ith_context *context, int64_t in, int64_t out, const void *weight,
+ith_status ith_linear_create(ith_context *context, int64_t in, int64_t out, const void *weight,
                                          ith_dtype weight_type, const float *bias, ith_operand_types types,
                                          ith_linear **linear);
-ITH_PRIVATE void ith_linear_destroy(ith_context *context, ith_linear **linear);
+void ith_linear_destroy(ith_context *context, ith_linear **linear);
 
 /* rows x in -> rows x out, by the calling thread's OpenMP team. Strides in elements from one row to the next. Safe from
  * several threads (ranks) at once; any OpenMP team size. y may not overlap x. ITH_ERR_INTERRUPTED soon after the
  * context is interrupted: y is then unfinished. */
-ITH_PRIVATE ith_status ith_linear_run(ith_context *context, const ith_linear *linear, int64_t rows, const float *x,
+ith_status ith_linear_run(ith_context *context, const ith_linear *linear, int64_t rows, const float *x,
                                       int64_t x_stride, float *y, int64_t y_stride);
 
-ITH_PRIVATE int64_t ith_linear_in(const ith_linear *linear);
-ITH_PRIVATE int64_t ith_linear_out(const ith_linear *linear);
+int64_t ith_linear_in(const ith_linear *linear);
+int64_t ith_linear_out(const ith_linear *linear);
 /* Bytes that such a layer holds, and that a run of `rows` rows by a team of `threads` works in. The second leaves out
  * what oneDNN asks for besides. */
-ITH_PRIVATE int64_t ith_linear_bytes(int64_t in, int64_t out, ith_operand_types types);
-ITH_PRIVATE int64_t ith_linear_run_bytes(int64_t in, int64_t out, ith_operand_types types, int64_t rows, int threads);
+int64_t ith_linear_bytes(int64_t in, int64_t out, ith_operand_types types);
+int64_t ith_linear_run_bytes(int64_t in, int64_t out, ith_operand_types types, int64_t rows, int threads);
 
 #endif

@@ -13,7 +13,7 @@ struct dnnl_stream;
 
 /* Whether oneDNN has bf16 instructions to multiply with, and uses none that ith_context_cpu leaves out. Elsewhere it
  * refuses bf16, or widens it at a loss of speed. */
-ITH_PRIVATE bool ith_onednn_multiplies_bf16(const ith_context *context);
+bool ith_onednn_multiplies_bf16(const ith_context *context);
 
 /* A primitive made for fixed shapes. Read-only once created: any number of threads may run it at once. */
 typedef struct ith_onednn_op ith_onednn_op;
@@ -25,7 +25,7 @@ typedef struct ith_onednn_matmul {
     int64_t rows, in, out;
     ith_dtype type;
 } ith_onednn_matmul;
-ITH_PRIVATE ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmul *shape,
+ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmul *shape,
                                                 ith_onednn_op **out);
 
 /* A convolution of channels-last frames, zeros around each of them:
@@ -40,20 +40,20 @@ typedef struct ith_onednn_conv {
     bool adds;             /* to what dst holds */
     ith_dtype type;
 } ith_onednn_conv;
-ITH_PRIVATE ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **out);
-ITH_PRIVATE void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op);
+ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **out);
+void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op);
 
 /* Of the packed weights, and of the scratch memory that an execution needs; multiples of 64. */
-ITH_PRIVATE int64_t ith_onednn_weight_bytes(const ith_onednn_op *op);
-ITH_PRIVATE int64_t ith_onednn_scratch_bytes(const ith_onednn_op *op);
+int64_t ith_onednn_weight_bytes(const ith_onednn_op *op);
+int64_t ith_onednn_scratch_bytes(const ith_onednn_op *op);
 
 /* The handle by which executions name weights that lie in the op's own layout at `packed`, which stays the caller's.
  * ITH_ERR_INTERNAL without a sentence on failure, so that several threads may ask at once. */
-ITH_PRIVATE ith_status ith_onednn_weights_at(const ith_onednn_op *op, void *packed, struct dnnl_memory **weights);
+ith_status ith_onednn_weights_at(const ith_onednn_op *op, void *packed, struct dnnl_memory **weights);
 /* The same, after putting plain weights of the op's type (contiguous) there. */
-ITH_PRIVATE ith_status ith_onednn_pack(const ith_onednn_op *op, const void *plain, void *packed,
+ith_status ith_onednn_pack(const ith_onednn_op *op, const void *plain, void *packed,
                                        struct dnnl_memory **weights);
-ITH_PRIVATE void ith_onednn_weights_free(struct dnnl_memory **weights);
+void ith_onednn_weights_free(struct dnnl_memory **weights);
 
 /* What one thread needs to execute an op; made and used by that thread. Zero it before; ith_onednn_lane_close also
  * takes one that failed to open, or a zeroed one. No sentences, as above. */
@@ -62,10 +62,10 @@ typedef struct ith_onednn_lane {
     struct dnnl_stream *stream;
     struct dnnl_memory *src, *bias, *dst, *scratch;
 } ith_onednn_lane;
-ITH_PRIVATE ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane);
-ITH_PRIVATE void ith_onednn_lane_close(ith_onednn_lane *lane);
+ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane);
+void ith_onednn_lane_close(ith_onednn_lane *lane);
 /* scratch: ith_onednn_scratch_bytes, aligned to 64. */
-ITH_PRIVATE ith_status ith_onednn_run(ith_onednn_lane *lane, const void *src, struct dnnl_memory *weights,
+ith_status ith_onednn_run(ith_onednn_lane *lane, const void *src, struct dnnl_memory *weights,
                                       const float *bias, float *dst, void *scratch);
 
 #endif

@@ -14,14 +14,14 @@ typedef struct ith_mapping {
 
 /* ITH_ERR_IO for anything that cannot be opened or is no regular file (a folder, a pipe, a device: never waited for).
  * *out is empty on failure. */
-ITH_PRIVATE ith_status ith_mapping_open(ith_context *context, const char *path, ith_mapping *out);
-ITH_PRIVATE void ith_mapping_close(ith_mapping *mapping);
+ith_status ith_mapping_open(ith_context *context, const char *path, ith_mapping *out);
+void ith_mapping_close(ith_mapping *mapping);
 
 /* memcpy from memory that may have to come from a slow disk: a piece at a time, ITH_ERR_INTERRUPTED between two. */
-ITH_PRIVATE ith_status ith_mapping_copy(ith_context *context, void *to, const void *from, int64_t bytes);
+ith_status ith_mapping_copy(ith_context *context, void *to, const void *from, int64_t bytes);
 
 /* Tells the system that pages wholly inside [data, data + bytes) are not needed for now: they leave this process's
  * memory, and come back from the file if touched again. */
-ITH_PRIVATE void ith_mapping_drop(const void *data, int64_t bytes);
+void ith_mapping_drop(const void *data, int64_t bytes);
 
 #endif

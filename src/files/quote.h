@@ -10,6 +10,6 @@ typedef struct ith_quoted {
 
 /* Control characters become '?', what is too long ends in "...", cut between UTF-8 characters. NULL gives "". Meant to
  * be used where it stands: ith_fail(context, status, "tensor '%s' ...", ith_quote(name).text). */
-ITH_PRIVATE ith_quoted ith_quote(const char *text);
+ith_quoted ith_quote(const char *text);
 
 #endif

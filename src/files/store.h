@@ -16,29 +16,29 @@ typedef enum ith_store_choice { ITH_STORE_INDEX_FIRST, ITH_STORE_FILE_FIRST } it
 /* folder/stem.safetensors, or the shards that folder/stem.safetensors.index.json names (all inside the folder: no path
  * separators; each tensor where the index says, and nowhere else; no tensor that the index does not name). Where both
  * are there, the log says which is taken. */
-ITH_PRIVATE ith_status ith_store_open(ith_context *context, const char *folder, const char *stem,
+ith_status ith_store_open(ith_context *context, const char *folder, const char *stem,
                                       ith_store_choice choice, ith_store **out);
-ITH_PRIVATE void ith_store_close(ith_store **store);
+void ith_store_close(ith_store **store);
 /* From now on the context's observer is shown, as progress of that stage, how many bytes of the tensors have been
  * released or skipped, and all when all are taken. */
-ITH_PRIVATE void ith_store_show(ith_store *store, int stage);
+void ith_store_show(ith_store *store, int stage);
 
 /* Whether a tensor of that name is there; does not take it. */
-ITH_PRIVATE bool ith_store_has(const ith_store *store, const char *name);
+bool ith_store_has(const ith_store *store, const char *name);
 /* Takes a tensor of F32, F16 or BF16 that must have exactly this shape. *out stays the store's, and is valid until it
  * is released; its data is aligned to its type (copied to where it is, if the file has it elsewhere). May be taken
  * again. */
-ITH_PRIVATE ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims,
+ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims,
                                       const int64_t *shape, const ith_tensor **out);
 /* Takes it as new f32 memory (ith_free). */
-ITH_PRIVATE ith_status ith_store_take_f32(ith_context *context, ith_store *store, const char *name, int dims,
+ith_status ith_store_take_f32(ith_context *context, ith_store *store, const char *name, int dims,
                                           const int64_t *shape, float **out);
 /* Says that a taken tensor's data has been used: its pages of the file leave this process's memory. NULL is accepted.
  */
-ITH_PRIVATE void ith_store_release(ith_store *store, const ith_tensor *tensor);
+void ith_store_release(ith_store *store, const ith_tensor *tensor);
 /* Takes without looking, every tensor whose name begins so: known to be unneeded. */
-ITH_PRIVATE void ith_store_skip(ith_store *store, const char *prefix);
+void ith_store_skip(ith_store *store, const char *prefix);
 /* ITH_ERR_UNSUPPORTED naming a tensor that was not taken; ITH_OK if there is none. */
-ITH_PRIVATE ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store);
+ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store);
 
 #endif

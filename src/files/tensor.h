@@ -11,20 +11,20 @@
 #define ITH_TENSOR_HEADER_MOST_BYTES 100000000
 
 /* "F32", "BF16", ...; NULL for a type that has no name there. */
-ITH_PRIVATE const char *ith_tensor_type_name(ith_dtype type);
+const char *ith_tensor_type_name(ith_dtype type);
 /* ITH_DTYPE_NONE for any other name. */
-ITH_PRIVATE ith_dtype ith_tensor_type_parse(const char *name);
+ith_dtype ith_tensor_type_parse(const char *name);
 /* *bytes = product of the shape times the size of an element; false if a size is negative or the product too large. */
-ITH_PRIVATE bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *bytes);
+bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *bytes);
 
 /* "[2, 3]" for a sentence. */
 typedef struct ith_shape_text {
     char text[ITH_MAX_DIMS * 22];
 } ith_shape_text;
-ITH_PRIVATE ith_shape_text ith_shape_print(int dims, const int64_t *shape);
+ith_shape_text ith_shape_print(int dims, const int64_t *shape);
 
 /* ith_tensor_file_write that may be interrupted: ITH_ERR_INTERRUPTED, and the name is what it was before. */
-ITH_PRIVATE ith_status ith_tensor_file_write_stoppable(ith_context *context, const char *path,
+ith_status ith_tensor_file_write_stoppable(ith_context *context, const char *path,
                                                        const ith_tensor *tensors, int64_t tensor_count);
 
 #endif

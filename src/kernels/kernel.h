@@ -104,8 +104,8 @@ typedef struct ith_attn_kernel {
 } ith_attn_kernel;
 
 /* The kernels built, index 0, 1, ... until NULL; those that are usually faster first. */
-ITH_PRIVATE const ith_attn_kernel *ith_attn_kernel_at(int index);
+const ith_attn_kernel *ith_attn_kernel_at(int index);
 /* The kernel of that name; NULL if there is none. */
-ITH_PRIVATE const ith_attn_kernel *ith_attn_kernel_named(const char *name);
+const ith_attn_kernel *ith_attn_kernel_named(const char *name);
 
 #endif

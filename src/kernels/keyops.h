@@ -35,6 +35,6 @@ extern const ith_keyops ith_keyops_neon;
 #endif
 
 /* The best for ith_cpu_feature bits. Never NULL. */
-ITH_PRIVATE const ith_keyops *ith_keyops_choose(uint32_t cpu);
+const ith_keyops *ith_keyops_choose(uint32_t cpu);
 
 #endif

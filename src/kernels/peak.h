@@ -12,7 +12,7 @@ typedef struct ith_peak {
 } ith_peak;
 
 /* The rows of kernels.inc: index 0, 1, ... until NULL. */
-ITH_PRIVATE const ith_peak *ith_peak_at(int index);
+const ith_peak *ith_peak_at(int index);
 
 /* 10^9 operations a second that a kernel could do at most on the sets `cpu`, if it did nothing but multiply and add, on
  * `threads` threads at once, measured for about `seconds`; 0 if these sets do not run it. Half of attention's
@@ -21,10 +21,10 @@ ITH_PRIVATE const ith_peak *ith_peak_at(int index);
  *     1 / peak = (times_logits / R_logits + times_outputs / R_outputs) / 2
  *
  * So f32 as six products of bf16 has a sixth of AMX's peak. */
-ITH_PRIVATE double ith_peak_combine(const ith_attn_kernel *kernel, double logits_rate, double outputs_rate);
-ITH_PRIVATE double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threads, double seconds);
+double ith_peak_combine(const ith_attn_kernel *kernel, double logits_rate, double outputs_rate);
+double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threads, double seconds);
 /* What that peak is made of: "f32_avx512"; "bf16_amx/6"; "f32_avx512+fp16_avx512", the logits' row and the outputs'.
  * Cut to fit; returns text. */
-ITH_PRIVATE const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char *text, size_t text_bytes);
+const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char *text, size_t text_bytes);
 
 #endif

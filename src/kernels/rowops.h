@@ -39,6 +39,6 @@ extern const ith_rowops ith_rowops_avx2, ith_rowops_avx512;
 #endif
 
 /* The best for ith_cpu_feature bits. Never NULL. */
-ITH_PRIVATE const ith_rowops *ith_rowops_choose(uint32_t cpu);
+const ith_rowops *ith_rowops_choose(uint32_t cpu);
 
 #endif

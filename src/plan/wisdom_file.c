@@ -1,6 +1,6 @@
 /* Wisdom as text:
  *
- *     ithaca wisdom 1, library 0.1.0
+ *     ithaca wisdom 1, library 0.2.0
  *     machine INSTRUCTION SETS; MODEL
  *     attention TYPE HEAD_DIM SOFTMAX KERNEL {KERNEL RATE}
  *     ...

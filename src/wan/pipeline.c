@@ -10,6 +10,7 @@
 #include "../base/observer.h"
 #include "../base/sized.h"
 #include "../base/trace.h"
+#include "../base/version.h"
 #include "denoise.h"
 #include "noise.h"
 
@@ -55,14 +56,32 @@ static ith_status need_tokenizer(ith_pipeline *pipeline)
                     pipeline->model->folder, (long long)pieces, (long long)pipeline->model->text.vocab);
 }
 
+/* Both libraries know how a context looks inside, so they must be of one version. */
+static ith_status check_library(ith_context *context)
+{
+    if (!strcmp(ith_version(), ITH_VERSION_TEXT))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                    "libithaca_wan is version %s and libithaca, which it stands on, %s: install both of one version",
+                    ITH_VERSION_TEXT, ith_version());
+}
+
 ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out)
 {
-    *out = NULL;
+    if (out)
+        *out = NULL;
+    if (!context)
+        return ITH_ERR_ARGUMENT;
+    if (!out || !model_folder)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s is NULL", out ? "model_folder" : "out");
+    ith_status status = check_library(context);
+    if (status)
+        return status;
     ith_pipeline *pipeline = ith_alloc_zero(context, 1, sizeof *pipeline, "a pipeline");
     if (!pipeline)
         return ITH_ERR_MEMORY;
     pipeline->context = context;
-    ith_status status = ith_model_read(context, model_folder, &pipeline->model);
+    status = ith_model_read(context, model_folder, &pipeline->model);
     if (status) {
         ith_pipeline_close(&pipeline);
         return status;

@@ -23,7 +23,7 @@ static void statuses_have_names(void **state)
     assert_int_equal(ith_dtype_bytes(ITH_BF16), 2);
     assert_int_equal(ith_dtype_bytes((ith_dtype)99), 0);
     assert_string_equal(ith_dtype_name((ith_dtype)-1), "none");
-    assert_string_equal(ith_version(), "0.1.0");
+    assert_string_equal(ith_version(), "0.2.0");
 }
 
 static void failures_keep_their_sentence(void **state)

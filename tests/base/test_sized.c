@@ -50,7 +50,7 @@ static void read_takes_what_there_is(void **state)
     longer.old = 10;
     assert_int_equal(ITH_SIZED_READ(context, example, EXAMPLE_INIT, &longer, &full), ITH_ERR_ARGUMENT);
     assert_string_equal(ith_context_error(context),
-                        "the example has 32 bytes, of which this library (0.1.0) knows 24, and byte 24 is not 0: a "
+                        "the example has 32 bytes, of which this library (0.2.0) knows 24, and byte 24 is not 0: a "
                         "later version's field is set");
     assert_int_equal(full.old, 9);
 }

@@ -1,5 +1,9 @@
-/* The layout of libithaca's public structs, a line each: what a program that was built before relies on. */
+/* The layout of the public structs, a line each: what a program that was built before relies on. */
 #include <ithaca/ithaca.h>
+#ifdef WITH_ENGINE
+#include <ithaca/files.h>
+#include <ithaca/wan.h>
+#endif
 
 #include <assert.h>
 #include <stdio.h>
@@ -24,5 +28,11 @@ int main(void)
     SHOW(ith_attn_tensors, mask);
     SHOW(ith_plan_info, memory_bytes);
     SHOW(ith_plan_counters, waiting_seconds);
+#ifdef WITH_ENGINE
+    SHOW(ith_tensor, bytes);
+    SHOW(ith_model_info, shift_source);
+    SHOW(ith_generate_report, plan);
+    SHOW(ith_generate_options, user);
+#endif
     return 0;
 }

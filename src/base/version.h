@@ -1,0 +1,11 @@
+/* The version of the header that this file is compiled with, as text. */
+#ifndef ITH_BASE_VERSION_H
+#define ITH_BASE_VERSION_H
+
+#include <ithaca/ithaca.h>
+
+#define ITH_TEXT(x) #x
+#define ITH_DOTTED(major, minor, patch) ITH_TEXT(major) "." ITH_TEXT(minor) "." ITH_TEXT(patch)
+#define ITH_VERSION_TEXT ITH_DOTTED(ITH_VERSION_MAJOR, ITH_VERSION_MINOR, ITH_VERSION_PATCH)
+
+#endif
