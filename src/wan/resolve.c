@@ -88,12 +88,15 @@ static ith_status check_range(ith_context *context, const char *name, double val
     return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %g; it must lie between %g and %g", name, value, least, most);
 }
 
-static ith_status check_boundary(ith_context *context, const ith_model *model, double boundary)
+static ith_status check_boundary(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
+    const double boundary = options->boundary;
     if (model->info.experts == 1 && boundary != 0)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "boundary is %g, but the model has one expert, which takes every step: leave the boundary out",
                         boundary);
+    if (isnan(boundary) && options->from_latents)
+        return ITH_OK;
     if (isnan(boundary))
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "%s/model_index.json has two experts and no boundary_ratio: a boundary is needed (0.875 in the "
@@ -112,7 +115,7 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
     if (!status && model->info.experts == 2)
         status = check_range(context, "guidance of the low-noise expert", options->guidance[1], -100, 100);
     if (!status)
-        status = check_boundary(context, model, options->boundary);
+        status = check_boundary(context, model, options);
     if (!status)
         status = check_range(context, "ranks", options->ranks, 1, MAX_RANKS);
     if (!status)
@@ -142,6 +145,16 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
             "would do, or cfg batch",
             options->ranks, options->ranks + 1);
     return ITH_OK;
+}
+
+/* Whether the scheduler can make so many steps with such a shift: a sampler of nothing is made and thrown away. */
+static ith_status check_sampling(ith_context *context, const ith_model *model, const ith_generate_options *options)
+{
+    const ith_sampling sampling = {options->solver, options->sigmas, options->steps, options->shift};
+    ith_sampler *sampler = NULL;
+    ith_status status = ith_sampler_create(context, &model->scheduler, &sampling, 0, &sampler);
+    ith_sampler_destroy(context, &sampler);
+    return status;
 }
 
 /* Latents of an earlier run say themselves how large the video is. */
@@ -175,6 +188,8 @@ ith_status ith_request_read(ith_pipeline *pipeline, const ith_generate_options *
     status = check_words(context, options);
     if (!status)
         status = check_numbers(context, pipeline->model, options);
+    if (!status && !options->from_latents)
+        status = check_sampling(context, pipeline->model, options);
     if (!status)
         status = options->from_latents ? take_size(context, pipeline->model, options)
                                        : check_size(context, pipeline->model, options);

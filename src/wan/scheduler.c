@@ -11,7 +11,8 @@
 #define UNIPC_CLASS "UniPCMultistepScheduler"
 #define EULER_CLASS "FlowMatchEulerDiscreteScheduler"
 #define MOST_TRAIN_STEPS 1000000
-#define MOST_SHIFT 1e6
+#define LEAST_SHIFT 1e-3 /* as of --shift */
+#define MOST_SHIFT 1e3
 
 #define NOT_TRUE "absent|false|null"
 
@@ -91,9 +92,9 @@ static ith_status read_class(ith_context *context, const ith_json *json, ith_sch
 static ith_status read_shift(ith_context *context, const ith_json *json, const char *key, ith_scheduler *out)
 {
     ith_status status = ith_json_double(context, json, key, 1.0, &out->shift);
-    if (!status && !(out->shift > 0 && out->shift < MOST_SHIFT))
-        return ith_fail(context, ITH_ERR_FORMAT, "%s: %s is %g; it must lie between 0 and %g", ith_json_path(json), key,
-                        out->shift, MOST_SHIFT);
+    if (!status && !(out->shift >= LEAST_SHIFT && out->shift <= MOST_SHIFT))
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: %s is %g; it must lie between %g and %g", ith_json_path(json),
+                        key, out->shift, LEAST_SHIFT, MOST_SHIFT);
     if (!status)
         status = ith_json_int(context, json, "num_train_timesteps", 2, MOST_TRAIN_STEPS, 1000, &out->train_steps);
     if (!status)

@@ -83,6 +83,25 @@ static void two_experts_need_a_boundary(void **state)
     assert_int_equal(generate_with((double)NAN), ITH_OK);
 }
 
+/* Found before anything is loaded. */
+static void steps_that_the_scheduler_cannot_make_are_refused(void **state)
+{
+    (void)state;
+    edit_part(SCHEDULER, "\"shift_terminal\": null", "\"shift_terminal\": 0.25");
+    ith_pipeline *pipeline = NULL;
+    require(ith_pipeline_open(context, folder, &pipeline));
+    for (int64_t steps = 1; steps <= 2; steps++) {
+        ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+        options.prompt = "a", options.steps = steps, options.sigmas = ITH_SIGMAS_DIFFUSERS;
+        options.precision = ITH_PRECISION_F32;
+        ith_status status = ith_pipeline_resolve(pipeline, &options);
+        assert_int_equal(status, steps == 1 ? ITH_ERR_ARGUMENT : ITH_OK);
+        if (status)
+            assert_non_null(strstr(ith_context_error(context), "shift_terminal 0.25"));
+    }
+    ith_pipeline_close(&pipeline);
+}
+
 /* ---- The shift ------------------------------------------------------------------------------------------------- */
 
 static void assert_shift(double shift, const char *source)
@@ -215,6 +234,7 @@ int main(void)
         test(components_of_other_classes_are_named),
         test(a_boundary_needs_two_experts),
         test(two_experts_need_a_boundary),
+        test(steps_that_the_scheduler_cannot_make_are_refused),
         test(a_shift_of_its_own_stands_above_the_preset),
         test(other_components_are_refused_by_field_and_value),
         test(fields_without_effect_are_taken),
