@@ -22,8 +22,8 @@ static const char needs_mu[] = "diffusers' Wan pipeline does not pass the shift 
 /* With flow sigmas and no other schedule, betas and the spacing of time steps are computed and thrown away. */
 static const ith_config_field unipc_fields[] = {
     {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
-    {"beta_start", NULL, NULL},
-    {"beta_end", NULL, NULL},
+    {"beta_start", ITH_CONFIG_NOT_NULL, NULL},
+    {"beta_end", ITH_CONFIG_NOT_NULL, NULL},
     {"beta_schedule", "absent|\"linear\"|\"scaled_linear\"|\"squaredcos_cap_v2\"", NULL},
     {"trained_betas", NULL, NULL},
     {"rescale_betas_zero_snr", NULL, NULL},

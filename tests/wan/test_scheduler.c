@@ -157,6 +157,8 @@ static void other_values_of_unipc_are_refused_by_name(void **state)
         {"flow_shift", "1001"},
         {"flow_shift", "\"3\""},
         {"flow_shift", "null"},
+        {"beta_start", "null"},
+        {"beta_end", "null"},
         {"solver_order", "null"},
         {"disable_corrector", "null"},
         {"num_train_timesteps", "null"},
