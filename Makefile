@@ -25,6 +25,7 @@ demo: build ## a video from the small model kept here
 
 check: build check-sanitized ## build and run every test; those of the attention library under sanitizers first
 	@cd $(BUILD) && $(CTEST)
+	@tests/skipped.sh $(BUILD)
 
 check-sanitized: dependencies
 	@cmake --preset asan -B build-check-asan -DITHACA_ENGINE=OFF >/dev/null

@@ -398,9 +398,11 @@ static void a_thread_may_not_start(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    fprintf(stderr, "skipped: a sanitizer needs the address space\n");
     skip();
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+    fprintf(stderr, "skipped: a sanitizer needs the address space\n");
     skip();
 #endif
 #endif

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# What the last run of ctest in a build folder did not test, and why: tests/skipped.sh BUILD
+set -eu
+log=$1/Testing/Temporary/LastTest.log
+found=$(awk '
+    match($0, /^[0-9]+\/[0-9]+ Test(ing)?: /) { test = substr($0, RLENGTH + 1) }
+    sub(/^skipped: /, "") && !seen[test, $0]++ { print "  " test ": " $0 }' "$log")
+if [ -n "$found" ]; then
+    printf 'Skipped on this machine:\n%s\n' "$found"
+else
+    echo "Nothing was skipped."
+fi
