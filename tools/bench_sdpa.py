@@ -5,7 +5,8 @@
                                              [--head-dim 128] [--rounds 5]
 
 Tensors of bf16 are compared with the better of PyTorch's bf16 and f32, others with PyTorch's of their own type. Medians
-over the rounds, in GFLOP/s (4 S^2 D H operations).
+over the rounds, in GFLOP/s (4 S^2 D H operations). A share is one of the peak of the instructions that Ithaca's kernel
+multiplies with, measured after each of its runs.
 """
 import argparse
 import json
@@ -26,11 +27,11 @@ def arguments():
     parser.add_argument("--heads", type=int, default=2)
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--kernel", default=None, help="of Ithaca's; the fastest by measurement if left out")
+    parser.add_argument("--kernel", default=None, help="of Ithaca's; by its rule if left out")
     return parser.parse_args()
 
 
-def ithaca_rate(args, softmax):
+def ithaca_row(args, softmax):
     command = [args.ithaca, "bench", "attention", "--json", "--repeat", "1", "--dtype", args.dtype,
                "--softmax", softmax, "--threads", str(args.threads), "--seq", str(args.seq), "--heads", str(args.heads),
                "--head-dim", str(args.head_dim)]
@@ -38,7 +39,7 @@ def ithaca_rate(args, softmax):
         command += ["--kernel", args.kernel]
     rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     row = rows[0] if isinstance(rows, list) else rows
-    return row["gflops"], row["peak_gflops"], row["kernel"]
+    return row
 
 
 def torch_rate(args, dtype):
@@ -57,22 +58,26 @@ def main():
     import torch
     peers = [f"torch {dtype}" for dtype in PEERS[args.dtype]]
     rates = {name: [] for name in peers + ["ithaca online", "ithaca fixed_m"]}
-    peaks, kernels = [], {}
+    rows = {name: [] for name in rates}
     for _ in range(args.rounds + 1):
         for name in rates:
             who, what = name.split()
             if who == "torch":
                 rates[name].append(torch_rate(args, what))
                 continue
-            rate, peak, kernels[name] = ithaca_rate(args, what)
-            rates[name].append(rate)
-            peaks.append(peak)
+            rows[name].append(ithaca_row(args, what))
+            rates[name].append(rows[name][-1]["gflops"])
     medians = {name: statistics.median(values[1:]) for name, values in rates.items()}  # the first round warms up
     peer = max(medians[name] for name in peers)
     print(f"torch {torch.__version__}, {args.dtype}, S {args.seq}, D {args.head_dim}, H {args.heads}, "
-          f"{args.threads} thread(s), peak {statistics.median(peaks):.1f} GFLOP/s")
+          f"{args.threads} thread(s)")
     for name, median in medians.items():
-        print(f"{name:16} {kernels.get(name, ''):14} {median:9.1f} GFLOP/s  {median / peer:5.2f} x {' or '.join(peers)}")
+        kernel = rows[name][-1]["kernel"] if rows[name] else ""
+        print(f"{name:16} {kernel:14} {median:9.1f} GFLOP/s  {median / peer:5.2f} x {' or '.join(peers)}", end="")
+        if rows[name]:
+            share = statistics.median(row["share_of_peak"] for row in rows[name][1:])
+            print(f"  {100 * share:5.1f}% of {rows[name][-1]['peak']}", end="")
+        print()
 
 
 if __name__ == "__main__":
