@@ -4,9 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -34,16 +34,20 @@ static const char *why_not(const char *path, const struct stat *info)
     }
 }
 
-/* The file is written beside its name: its folder counts, that of the target for a link. */
-static int check_folder(const char *path, bool there)
+/* The file is written beside its name (that of the target for a link), so that such a file is made and removed. */
+static int try_beside(const char *path, bool there)
 {
-    char real[PATH_MAX];
-    char *copy = strdup(there && realpath(path, real) ? real : path);
-    if (!copy)
+    char real[PATH_MAX], *beside = NULL;
+    if (asprintf(&beside, "%s.%ld-check.tmp", there && realpath(path, real) ? real : path, (long)getpid()) < 0)
         return ith_cli_error("there is no memory for a name");
-    int error = access(dirname(copy), W_OK | X_OK) ? errno : 0;
-    free(copy);
-    return error ? ith_cli_error("'%s' cannot be written: its folder: %s", path, strerror(error)) : ITH_EXIT_DONE;
+    int file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int error = file < 0 && errno != EEXIST ? errno : 0;
+    if (file >= 0) {
+        close(file);
+        unlink(beside);
+    }
+    free(beside);
+    return error ? ith_cli_error("'%s' cannot be written: %s", path, strerror(error)) : ITH_EXIT_DONE;
 }
 
 int ith_cli_check_output(const char *path)
@@ -57,7 +61,7 @@ int ith_cli_check_output(const char *path)
     const char *why = there ? why_not(path, &info) : NULL;
     if (why)
         return ith_cli_error("'%s' cannot be written: %s", path, why);
-    return there && S_ISCHR(info.st_mode) ? ITH_EXIT_DONE : check_folder(path, there);
+    return there && S_ISCHR(info.st_mode) ? ITH_EXIT_DONE : try_beside(path, there);
 }
 
 static bool is_same(const char *a, const char *b)

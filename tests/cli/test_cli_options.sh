@@ -67,6 +67,15 @@ expect 1 "'clip.mp4' cannot be written: it is not an ordinary file" timeout 10 "
 rm clip.mp4
 [ -p pipe ] || fail "the pipe was replaced"
 
+# Names that are too long once something is added to them, and folders that are not there, are told of before any work.
+long=$(printf 'x%.0s' $(seq 240))
+expect 1 "$long.mp4.latents.safetensors' cannot be written: File name too long" timeout 20 "$ithaca" generate --model "$model" \
+    --prompt x --output "$long.mp4" --quiet
+expect 1 "$long.json' cannot be written: File name too long" timeout 20 "$ithaca" generate --model /none --prompt x \
+    --trace "$long.json"
+expect 1 "'none/o' cannot be written: No such file" "$ithaca" attend --input /none --output none/o
+expect 1 "'' cannot be written: a file needs a name" "$ithaca" attend --input /none --output ""
+
 # Outputs that are one file, and an output that is the input.
 expect 1 "--output and --trace name the same file, 'o'" "$ithaca" attend --input "$input" --output o --trace o
 expect 1 "--dump and --trace name the same file, 'd'" "$ithaca" generate --model "$model" --prompt x --dump d --trace d

@@ -29,13 +29,16 @@ end() {
     took=$(($(now) - begin))
 }
 
-# How long the machine takes at the moment: a run that is not disturbed, and the same work without one.
+# A run that is not disturbed: what it writes, how long it takes, and what the machine is doing besides. A second is
+# enough where the run has the processors to itself; on a busy machine it takes as many seconds as other work makes of one.
 side=${ITHACA_SIDE:-512}
 large=(--model "$model" --prompt x --height "$side" --width "$side" --frames 5 --steps 2 --quiet)
 outputs=(clip.mp4 clip.gif clip/)
 begin=$(now)
-expect 0 "" "$ithaca" generate "${large[@]}" --output clip.mp4 --keep-latents
+TIMEFORMAT='%R %U %S'
+{ time expect 0 "" "$ithaca" generate "${large[@]}" --output clip.mp4 --keep-latents >&3; } 3>&1 2>times
 whole_run=$(($(now) - begin))
+enough=$(awk -v n="$(nproc)" '{ busy = $1 * n / ($2 + $3) / 1.5; print int(1000 * (busy > 1 ? busy : 1)) }' times)
 mv clip.mp4.latents.safetensors latents
 mv clip.mp4 first.mp4
 slowest=0
@@ -46,7 +49,7 @@ for ((i = 0; i < moments; i++)); do
     end $signal $after "$ithaca" generate "${large[@]}" --output $output
     output=${output%/}
     what="$output, SIG$signal after $after of $whole_run ms"
-    [ $took -le 1000 ] || fail "$what: it took $took ms to end"
+    [ $took -le $enough ] || fail "$what: it took $took ms to end"
     [ $took -gt $slowest ] && slowest=$took
     case $status in
     0) [ $output != clip.mp4 ] || same clip.mp4 first.mp4
@@ -61,11 +64,11 @@ for ((i = 0; i < moments; i++)); do
     elif [ $status = 1 ]; then
         grep -qE "Nothing was written|interrupted by SIG$signal" err || fail "$what: not told what was kept: $(head -c 300 err)"
     fi
-    left=$(ls -A | grep -vxE "out|err|latents|first.mp4|$output|$output.latents.safetensors")
+    left=$(ls -A | grep -vxE "out|err|times|latents|first.mp4|$output|$output.latents.safetensors")
     [ -z "$left" ] || fail "$what: left behind: $left"
     rm -rf $output $output.latents.safetensors
 done
-echo "$moments signals, the slowest end after $slowest ms"
+echo "$moments signals, the slowest end after $slowest ms ($enough are enough)"
 
 # A slow load: the same model with feed-forward layers 128 times as wide, all zero.
 cp -r "$model" slow
@@ -93,16 +96,16 @@ for ((i = 0; i < moments; i++)); do
     rm -f clip.mp4
     end $signal $after "${loading[@]}"
     what="loading, SIG$signal after $after of $whole_run ms"
-    [ $took -le 1000 ] || fail "$what: it took $took ms to end"
+    [ $took -le $enough ] || fail "$what: it took $took ms to end"
     [ $took -gt $slowest ] && slowest=$took
     [ $status = 1 ] || [ $status = 0 -a -e clip.mp4 ] || [ $after -lt 300 ] || fail "$what: exit status $status"
     [ $status = 0 ] || [ ! -e clip.mp4 ] || fail "$what: a video in spite of exit status $status"
-    left=$(ls -A | grep -vxE 'out|err|latents|first.mp4|clip.mp4|clip.mp4.latents.safetensors|slow|header')
+    left=$(ls -A | grep -vxE 'out|err|times|latents|first.mp4|clip.mp4|clip.mp4.latents.safetensors|slow|header')
     [ -z "$left" ] || fail "$what: left behind: $left"
     rm -f clip.mp4.latents.safetensors
 done
 rm -r slow
-echo "$moments signals while it loads, the slowest end after $slowest ms"
+echo "$moments signals while it loads, the slowest end after $slowest ms ($enough are enough)"
 
 # A run that computes attention alone, and one that only reads.
 head=$(printf '{"q":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[0,122880000]},"k":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[122880000,245760000]},"v":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[245760000,368640000]}}')
@@ -110,12 +113,12 @@ head=$(printf '{"q":{"dtype":"F32","shape":[1,30000,8,128],"data_offsets":[0,122
 truncate -s $((8 + ${#head} + 368640000)) input
 for signal in "${signals[@]}"; do
     end $signal 500 "$ithaca" attend --input input --output o
-    [ $status = 1 ] && [ $took -le 1000 ] && grep -q "interrupted by SIG$signal" err || fail "attend, SIG$signal: exit status $status after $took ms: $(cat err)"
+    [ $status = 1 ] && [ $took -le $enough ] && grep -q "interrupted by SIG$signal" err || fail "attend, SIG$signal: exit status $status after $took ms: $(cat err)"
     [ -e o ] && fail "attend wrote in spite of SIG$signal"
     end $signal 500 "$ithaca" bench attention --seq 20000 --repeat 100
-    [ $status = 1 ] && [ $took -le 1000 ] && grep -q "interrupted by SIG$signal" err || fail "bench, SIG$signal: exit status $status after $took ms: $(cat err)"
+    [ $status = 1 ] && [ $took -le $enough ] && grep -q "interrupted by SIG$signal" err || fail "bench, SIG$signal: exit status $status after $took ms: $(cat err)"
     end $signal 500 "$ithaca" verify --seq 2000
-    [ $status = 1 ] && [ $took -le 1000 ] && grep -q "interrupted by SIG$signal" err || fail "verify, SIG$signal: exit status $status after $took ms: $(cat err)"
+    [ $status = 1 ] && [ $took -le $enough ] && grep -q "interrupted by SIG$signal" err || fail "verify, SIG$signal: exit status $status after $took ms: $(cat err)"
 done
 ls -A | grep -q tmp && fail "something temporary is left: $(ls -A)"
 
