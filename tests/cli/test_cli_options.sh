@@ -16,11 +16,11 @@ for command in $commands; do
     while read -r option argument; do
         [[ $argument =~ ^(N|X|G)(\[|$) ]] || continue
         for value in nan x "" 1e18; do
-            expect 2 "--$option: '.*' is not a" timeout 10 "$ithaca" $command ${rest[$command]} "--$option=$value"
+            expect 2 "--$option: '.*' is not a" timeout 60 "$ithaca" $command ${rest[$command]} "--$option=$value"
         done
         for value in -1 0; do
             status=0
-            timeout 10 "$ithaca" $command ${rest[$command]} "--$option=$value" >out 2>err </dev/null || status=$?
+            timeout 60 "$ithaca" $command ${rest[$command]} "--$option=$value" >out 2>err </dev/null || status=$?
             [[ $status = [12] && -s err ]] || fail "$command --$option=$value: exit status $status: $(head -c 300 err)"
         done
     done < <(options $command)
@@ -51,27 +51,27 @@ mkfifo pipe
 mkdir folder
 input=$golden/attention/one_row.safetensors
 for file in pipe folder; do
-    expect 1 "'$file' cannot be written: it is a" timeout 10 "$ithaca" generate --model "$model" --prompt x --dump $file
-    expect 1 "'$file' cannot be written: it is a" timeout 10 "$ithaca" generate --model "$model" --prompt x --trace $file
-    expect 1 "$file: it is not a file" timeout 10 "$ithaca" generate --model "$model" --prompt x --config $file
-    expect 1 "cannot read $file: it is a" timeout 10 "$ithaca" generate --model "$model" --prompt x --noise $file
-    expect 1 "cannot read $file: it is a" timeout 10 "$ithaca" generate --model "$model" --from-latents $file --output c.mp4
-    expect 1 "cannot read $file: it is a" timeout 10 "$ithaca" attend --input $file --output o
-    expect 1 "'$file' cannot be written: it is a" timeout 10 "$ithaca" attend --input "$input" --output $file
-    expect 1 "'$file' cannot be written: it is a" timeout 10 "$ithaca" attend --input "$input" --output o --trace $file
-    expect 1 "'$file' cannot be written: it is a" timeout 10 "$ithaca" attend --input "$input" --output o --wisdom $file
+    expect 1 "'$file' cannot be written: it is a" timeout 60 "$ithaca" generate --model "$model" --prompt x --dump $file
+    expect 1 "'$file' cannot be written: it is a" timeout 60 "$ithaca" generate --model "$model" --prompt x --trace $file
+    expect 1 "$file: it is not a file" timeout 60 "$ithaca" generate --model "$model" --prompt x --config $file
+    expect 1 "cannot read $file: it is a" timeout 60 "$ithaca" generate --model "$model" --prompt x --noise $file
+    expect 1 "cannot read $file: it is a" timeout 60 "$ithaca" generate --model "$model" --from-latents $file --output c.mp4
+    expect 1 "cannot read $file: it is a" timeout 60 "$ithaca" attend --input $file --output o
+    expect 1 "'$file' cannot be written: it is a" timeout 60 "$ithaca" attend --input "$input" --output $file
+    expect 1 "'$file' cannot be written: it is a" timeout 60 "$ithaca" attend --input "$input" --output o --trace $file
+    expect 1 "'$file' cannot be written: it is a" timeout 60 "$ithaca" attend --input "$input" --output o --wisdom $file
 done
 ln -s pipe clip.mp4
-expect 1 "'clip.mp4' cannot be written: it is not an ordinary file" timeout 10 "$ithaca" generate --model "$model" --prompt x \
+expect 1 "'clip.mp4' cannot be written: it is not an ordinary file" timeout 60 "$ithaca" generate --model "$model" --prompt x \
     --output clip.mp4
 rm clip.mp4
 [ -p pipe ] || fail "the pipe was replaced"
 
 # Names that are too long once something is added to them, and folders that are not there, are told of before any work.
 long=$(printf 'x%.0s' $(seq 240))
-expect 1 "$long.mp4.latents.safetensors' cannot be written: File name too long" timeout 20 "$ithaca" generate --model "$model" \
+expect 1 "$long.mp4.latents.safetensors' cannot be written: File name too long" timeout 60 "$ithaca" generate --model "$model" \
     --prompt x --output "$long.mp4" --quiet
-expect 1 "$long.json' cannot be written: File name too long" timeout 20 "$ithaca" generate --model /none --prompt x \
+expect 1 "$long.json' cannot be written: File name too long" timeout 60 "$ithaca" generate --model /none --prompt x \
     --trace "$long.json"
 expect 1 "'none/o' cannot be written: No such file" "$ithaca" attend --input /none --output none/o
 expect 1 "'' cannot be written: a file needs a name" "$ithaca" attend --input /none --output ""
