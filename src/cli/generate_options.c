@@ -86,7 +86,7 @@ static const ith_option table[] = {
 static const char doc[] =
     "Generate a video from a prompt with a Wan 2.1 or 2.2 text-to-video checkpoint."
     "\v"
-    "A model folder may carry its own defaults in ithaca.yaml. --config takes every option but itself and "
+    "A model folder may carry its own defaults in ithaca.yaml. --config takes every option but itself, --force and "
     "--from-latents, without the dashes: 'steps: 40', 'guidance: [4.0, 3.0]'. The command line counts more than "
     "--config, --config more than the model folder.\n"
     "\n"
