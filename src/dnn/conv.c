@@ -1,4 +1,6 @@
-/* Convolutions on a ring of frames, by oneDNN. */
+/* Convolutions on a ring of frames, by oneDNN, whose primitives cannot be stopped. A large one is therefore cut into
+ * bands of rows, each a run of the same primitive on a copy of its rows and of those that its kernel reaches into, or
+ * zeros. */
 #include "conv.h"
 
 #include "../base/size.h"
@@ -7,10 +9,15 @@
 #include <string.h>
 
 #define MOST_FRAMES 4
+#define CACHE_LINE 64
+/* Operations of a band: a third of a second of two slow processors, of AMX a tenth. */
+#define BAND_OPERATIONS 1e10
+#define BAND_OPERATIONS_AMX 2e11
 
 struct ith_conv {
     ith_conv_shape shape;
-    ith_onednn_op *op;
+    int64_t band;      /* rows; the height where it is not cut */
+    ith_onednn_op *op; /* of a band */
     ith_onednn_lane lane;
     char *packed;                             /* [shape.frames] of the packings below */
     struct dnnl_memory *weights[MOST_FRAMES]; /* by the slot of the newest frame */
@@ -78,11 +85,49 @@ static ith_status check(ith_context *context, const ith_conv_shape *s, ith_dtype
     return ith_operand_types_check(context, &s->types, weight_type, "a convolution");
 }
 
+double ith_conv_operations(const ith_conv_shape *s)
+{
+    double taps = (double)(s->frames * s->kernel * s->kernel);
+    return 2 * taps * (double)(s->in * ith_round_up(s->out, 16)) * (double)(s->height * s->width);
+}
+
+/* Rows of a band: the most that divide the height and are few enough operations. */
+static int64_t band_rows(const ith_context *context, const ith_conv_shape *s)
+{
+    bool amx = s->types.multiplied == ITH_BF16 && ith_context_cpu(context) & ITH_CPU_AMX_BF16;
+    double bands = ith_conv_operations(s) / (amx ? BAND_OPERATIONS_AMX : BAND_OPERATIONS);
+    int64_t rows = s->height;
+    while (rows > 1 && (s->height % rows || (double)rows * bands > (double)s->height))
+        rows--;
+    return rows;
+}
+
 static ith_status create_op(ith_context *context, const ith_conv_shape *shape, ith_onednn_op **op)
 {
-    const ith_onednn_conv description = {shape->in,     shape->out,   shape->frames, shape->kernel,
-                                         shape->height, shape->width, shape->adds,   shape->types.multiplied};
+    int64_t rows = band_rows(context, shape);
+    const ith_onednn_conv description = {.in = shape->in,
+                                         .out = shape->out,
+                                         .frames = shape->frames,
+                                         .kernel = shape->kernel,
+                                         .height = rows,
+                                         .width = shape->width,
+                                         .adds = shape->adds,
+                                         .has_border = rows < shape->height,
+                                         .type = shape->types.multiplied};
     return ith_onednn_conv_create(context, &description, op);
+}
+
+/* Of the copy of a band with its borders; 0 where nothing is cut. */
+static int64_t band_bytes(const ith_conv_shape *s, int64_t rows)
+{
+    int64_t row_bytes = s->width * s->in * ith_dtype_bytes(s->types.multiplied);
+    return rows < s->height ? s->frames * (rows + s->kernel / 2 * 2) * row_bytes : 0;
+}
+
+/* Behind oneDNN's own scratch memory. */
+static int64_t band_offset(const ith_onednn_op *op)
+{
+    return ith_round_up(ith_onednn_scratch_bytes(op), CACHE_LINE);
 }
 
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight, ith_dtype weight_type,
@@ -96,6 +141,7 @@ ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, co
     if (!c)
         return ITH_ERR_MEMORY;
     c->shape = *shape;
+    c->band = band_rows(context, shape);
     status = create_op(context, shape, &c->op);
     if (!status)
         status = pack(context, c, weight, weight_type);
@@ -128,14 +174,14 @@ void ith_conv_destroy(ith_context *context, ith_conv **conv)
 
 int64_t ith_conv_scratch_bytes(const ith_conv *conv)
 {
-    return ith_onednn_scratch_bytes(conv->op);
+    return band_offset(conv->op) + band_bytes(&conv->shape, conv->band);
 }
 
 ith_status ith_conv_predict_scratch(ith_context *context, const ith_conv_shape *shape, int64_t *bytes)
 {
     ith_onednn_op *op = NULL;
     ith_status status = create_op(context, shape, &op);
-    *bytes = status ? 0 : ith_onednn_scratch_bytes(op);
+    *bytes = status ? 0 : band_offset(op) + band_bytes(shape, band_rows(context, shape));
     ith_onednn_op_destroy(context, &op);
     return status;
 }
@@ -148,6 +194,27 @@ int64_t ith_conv_bytes(const ith_conv_shape *shape)
     return shape->frames * packed + shape->out * 4 + (int64_t)sizeof(ith_conv);
 }
 
+/* The rows of the band that begins at `first`, as they lie if they do so without a gap, otherwise copied. */
+static const void *take_band(const ith_conv *conv, const char *ring, int64_t first, char *copy)
+{
+    const ith_conv_shape *s = &conv->shape;
+    const int64_t border = s->kernel / 2, rows = conv->band + 2 * border, top = first - border;
+    const int64_t row_bytes = ith_conv_frame_bytes(s) / s->height;
+    if (conv->band == s->height)
+        return ring;
+    if (s->frames == 1 && top >= 0 && top + rows <= s->height)
+        return ring + top * row_bytes;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < s->frames * rows; i++) {
+        int64_t row = top + i % rows;
+        if (row >= 0 && row < s->height)
+            memcpy(copy + i * row_bytes, ring + (i / rows * s->height + row) * row_bytes, (size_t)row_bytes);
+        else
+            memset(copy + i * row_bytes, 0, (size_t)row_bytes);
+    }
+    return copy;
+}
+
 ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
                         void *scratch)
 {
@@ -155,10 +222,14 @@ ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, 
     if (newest < 0 || newest >= s->frames)
         return ith_fail(context, ITH_ERR_ARGUMENT, "slot %lld of a ring of %lld frames", (long long)newest,
                         (long long)s->frames);
-    if (ith_context_interrupted(context))
-        return ith_fail_interrupted(context);
-    if (ith_onednn_run(&conv->lane, ring, conv->weights[newest], conv->bias, dst, scratch))
-        return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not compute a convolution of %lld to %lld channels",
-                        (long long)s->in, (long long)s->out);
+    for (int64_t first = 0; first < s->height; first += conv->band) {
+        if (ith_context_interrupted(context))
+            return ith_fail_interrupted(context);
+        const void *rows = take_band(conv, ring, first, (char *)scratch + band_offset(conv->op));
+        if (ith_onednn_run(&conv->lane, rows, conv->weights[newest], conv->bias, dst + first * s->width * s->out,
+                           scratch))
+            return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not compute a convolution of %lld to %lld channels",
+                            (long long)s->in, (long long)s->out);
+    }
     return ITH_OK;
 }

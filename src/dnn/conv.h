@@ -36,7 +36,11 @@ int64_t ith_conv_bytes(const ith_conv_shape *shape);
 /* *bytes: ith_conv_scratch_bytes of such a convolution, made with a team of today's size. */
 ith_status ith_conv_predict_scratch(ith_context *context, const ith_conv_shape *shape, int64_t *bytes);
 
-/* ring [frames][height, width, in] as ith_operand_round leaves it; newest: the slot of the newest frame; dst [height,
+/* Multiplications and additions of a run, about. */
+ITH_PRIVATE double ith_conv_operations(const ith_conv_shape *shape);
+
+/* ITH_ERR_INTERRUPTED within some tenths of a second after the context is interrupted, however large the frames are.
+ * ring [frames][height, width, in] as ith_operand_round leaves it; newest: the slot of the newest frame; dst [height,
  * width, out]. */
 ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
                                     void *scratch);

@@ -147,11 +147,11 @@ static dnnl_status_t matmul_describe(ith_onednn_op *op, const ith_onednn_matmul 
 }
 
 /* [1, channels, frames, height, width] in oneDNN's order, channels innermost in memory. */
-static dnnl_status_t frames_layout(layout *out, int64_t channels, int64_t frames, const ith_onednn_conv *shape,
+static dnnl_status_t frames_layout(layout *out, int64_t channels, int64_t frames, int64_t height, int64_t width,
                                    dnnl_data_type_t type)
 {
-    int64_t row = shape->width * channels, frame = shape->height * row;
-    const dnnl_dims_t size = {1, channels, frames, shape->height, shape->width};
+    int64_t row = width * channels, frame = height * row;
+    const dnnl_dims_t size = {1, channels, frames, height, width};
     const dnnl_dims_t strides = {frames * frame, 1, frame, row, channels};
     return layout_strided(out, 5, size, type, strides);
 }
@@ -166,11 +166,12 @@ static dnnl_status_t conv_layouts(const ith_onednn_conv *shape, layout *plain, l
     if (!status)
         status = layout_any(&l->weights, 5, weight_size, type);
     if (!status)
-        status = frames_layout(&l->src, shape->in, shape->frames, shape, type);
+        status = frames_layout(&l->src, shape->in, shape->frames,
+                               shape->height + (shape->has_border ? kernel / 2 * 2 : 0), shape->width, type);
     if (!status)
         status = layout_strided(&l->bias, 1, (dnnl_dims_t){shape->out}, dnnl_f32, (dnnl_dims_t){1});
     if (!status)
-        status = frames_layout(&l->dst, shape->out, 1, shape, dnnl_f32);
+        status = frames_layout(&l->dst, shape->out, 1, shape->height, shape->width, dnnl_f32);
     return status;
 }
 
@@ -178,7 +179,7 @@ static dnnl_status_t conv_describe(ith_onednn_op *op, const ith_onednn_conv *sha
 {
     layouts l = {0};
     dnnl_primitive_attr_t attributes = NULL;
-    const dnnl_dims_t padding = {0, shape->kernel / 2, shape->kernel / 2};
+    const dnnl_dims_t padding = {0, shape->has_border ? 0 : shape->kernel / 2, shape->kernel / 2};
     dnnl_status_t status = attributes_make(shape->adds, &attributes);
     if (!status)
         status = conv_layouts(shape, &op->plain_weights, &l);

@@ -38,6 +38,7 @@ typedef struct ith_onednn_conv {
     int64_t kernel;        /* height and width of it, odd */
     int64_t height, width; /* of src and dst */
     bool adds;             /* to what dst holds */
+    bool has_border;       /* src has kernel/2 rows more above and below, in place of zeros there */
     ith_dtype type;
 } ith_onednn_conv;
 ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **out);

@@ -12,6 +12,8 @@
 #include "../base/size.h"
 #include "../base/trace.h"
 
+#include <ithaca/wan.h>
+
 #include <omp.h>
 
 #define LINE_FLOATS 4096
@@ -22,6 +24,7 @@ typedef struct level_layer {
     int64_t height, width;
     ith_vae_residual_layer *residuals;
     ith_conv *resample;
+    ith_conv_shape resample_shape;
     ith_vae_causal time;
     float *doubled; /* [height, width, 2 out]: both frames that time made of one */
 } level_layer;
@@ -146,6 +149,7 @@ static ith_status create_level(decoder *d, int64_t index, int64_t height, int64_
     ith_status status = ITH_OK;
     for (int64_t i = 0; i < weights->residual_count && !status; i++)
         status = ith_vae_residual_create(work, &weights->residuals[i], height, width, &level->residuals[i]);
+    level->resample_shape = ith_vae_conv_shape(work, &weights->resample, 2 * height, 2 * width, false);
     if (!status && weights->resample.weight)
         status = ith_vae_conv_create(work, &weights->resample, 2 * height, 2 * width, false, &level->resample);
     if (status || !weights->time.weight)
@@ -237,6 +241,7 @@ static ith_status finish_frame(decoder *d, const level_layer *last)
         float v = d->frame[i];
         d->frame[i] = v < -1.0f ? -1.0f : v > 1.0f ? 1.0f : v;
     }
+    d->work.shown_most += ITH_PROGRESS_UNIT;
     return d->on_frame(d->user, d->finished++, d->frame, last->height, last->width);
 }
 
@@ -249,7 +254,7 @@ static ith_status enlarge(decoder *d, int64_t index, const float *x, int64_t str
     ith_vae_work *work = &d->work;
     ith_vae_upsample(work, work->temp, x, stride, level->height, level->width, level->weights->out);
     work->x = work->main;
-    ith_status status = ith_conv_run(work->context, level->resample, work->temp, 0, work->x, work->conv_scratch);
+    ith_status status = ith_vae_conv_run(work, level->resample, &level->resample_shape, work->temp, 0, work->x);
     return status ? status : run_level(d, index + 1);
 }
 
@@ -306,6 +311,42 @@ static ith_status decode_latent(decoder *d, const float *latents, int64_t frames
     return status ? status : run_level(d, 0);
 }
 
+static double residual_operations(const ith_vae_residual_layer *layer)
+{
+    return ith_conv_operations(&layer->conv1.shape) + ith_conv_operations(&layer->conv2.shape);
+}
+
+/* Of all convolutions that one latent frame goes through. */
+static double latent_operations(const decoder *d, bool first)
+{
+    double sum = ith_conv_operations(&d->in.shape) + residual_operations(&d->before) + residual_operations(&d->after);
+    double pictures = 1;
+    for (int64_t i = 0; i < d->vae->config.levels; i++) {
+        const level_layer *level = &d->levels[i];
+        for (int64_t j = 0; j < level->weights->residual_count; j++)
+            sum += pictures * residual_operations(&level->residuals[j]);
+        if (level->doubled && !first) {
+            sum += pictures * ith_conv_operations(&level->time.shape);
+            pictures *= 2;
+        }
+        if (level->resample)
+            sum += pictures * ith_conv_operations(&level->resample_shape);
+    }
+    return sum + pictures * ith_conv_operations(&d->out.shape);
+}
+
+static void begin_latent(decoder *d, int64_t frame, int64_t frames)
+{
+    int64_t stride = d->vae->config.stride_time, begin = frame ? (frame - 1) * stride + 1 : 0;
+    d->work.shown = (ith_span){.stage = ITH_STAGE_DECODE,
+                               .begin = begin * ITH_PROGRESS_UNIT,
+                               .end = (frame * stride + 1) * ITH_PROGRESS_UNIT,
+                               .total = ((frames - 1) * stride + 1) * ITH_PROGRESS_UNIT};
+    d->work.shown_most = d->work.shown.begin + ITH_PROGRESS_UNIT - 1;
+    d->work.operations = latent_operations(d, frame == 0);
+    d->work.operations_done = 0;
+}
+
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, ith_vae_frame_fn on_frame, void *user)
 {
@@ -320,6 +361,7 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
     if (!status)
         status = create_buffers(&d, height, width);
     for (int64_t frame = 0; frame < frames && !status; frame++) {
+        begin_latent(&d, frame, frames);
         double traced = ith_trace_begin(context);
         status = decode_latent(&d, latents, frames, frame);
         ith_trace_end(context, traced, "decode", "compute");

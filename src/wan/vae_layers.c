@@ -3,6 +3,7 @@
 
 #include "../base/size.h"
 
+#include <math.h>
 #include <omp.h>
 #include <string.h>
 
@@ -52,8 +53,8 @@ void ith_vae_upsample(const ith_vae_work *work, void *operand, const float *x, i
 
 /* ---- Convolutions ---------------------------------------------------------------------------------------------- */
 
-static ith_conv_shape shape_of(const ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
-                               bool adds)
+ith_conv_shape ith_vae_conv_shape(const ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
+                                  bool adds)
 {
     return (ith_conv_shape){.in = filter->in,
                             .out = filter->out,
@@ -68,12 +69,26 @@ static ith_conv_shape shape_of(const ith_vae_work *work, const ith_vae_filter *f
 ith_status ith_vae_conv_create(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                bool adds, ith_conv **out)
 {
-    ith_conv_shape shape = shape_of(work, filter, height, width, adds);
+    ith_conv_shape shape = ith_vae_conv_shape(work, filter, height, width, adds);
     ith_status status =
         ith_conv_create(work->context, &shape, filter->weight->data, filter->weight->dtype, filter->bias, out);
     if (!status)
         work->conv_scratch_bytes = ith_max64(work->conv_scratch_bytes, ith_conv_scratch_bytes(*out));
     return status ? ith_fail_in(work->context, status, "%s", filter->weight->name) : ITH_OK;
+}
+
+ith_status ith_vae_conv_run(ith_vae_work *work, ith_conv *conv, const ith_conv_shape *shape, const void *ring,
+                            int64_t newest, float *dst)
+{
+    ith_status status = ith_conv_run(work->context, conv, ring, newest, dst, work->conv_scratch);
+    if (status)
+        return status;
+    work->operations_done += ith_conv_operations(shape);
+    double share = fmin(work->operations_done / work->operations, 1);
+    int64_t done = work->shown.begin + (int64_t)(share * (double)(work->shown.end - work->shown.begin));
+    if (work->shown.total)
+        ith_observer_show(work->context, work->shown.stage, ith_min64(done, work->shown_most), work->shown.total);
+    return ITH_OK;
 }
 
 ith_status ith_vae_linear_create(ith_vae_work *work, const ith_vae_filter *filter, ith_linear **out)
@@ -83,18 +98,19 @@ ith_status ith_vae_linear_create(ith_vae_work *work, const ith_vae_filter *filte
     return status ? ith_fail_in(work->context, status, "%s", filter->weight->name) : ITH_OK;
 }
 
-/* By the team, whose threads will use it. */
-static void clear(char *memory, int64_t bytes)
+/* By the team, whose threads will use it. What is left out of an interrupted run is never looked at. */
+static void clear(const ith_context *context, char *memory, int64_t bytes)
 {
 #pragma omp parallel for schedule(static)
     for (int64_t begin = 0; begin < bytes; begin += CHUNK_BYTES)
-        memset(memory + begin, 0, (size_t)ith_min64(CHUNK_BYTES, bytes - begin));
+        if (!ith_context_interrupted(context))
+            memset(memory + begin, 0, (size_t)ith_min64(CHUNK_BYTES, bytes - begin));
 }
 
 ith_status ith_vae_causal_create(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                  bool adds, ith_vae_causal *out)
 {
-    out->shape = shape_of(work, filter, height, width, adds);
+    out->shape = ith_vae_conv_shape(work, filter, height, width, adds);
     ith_status status = ith_vae_conv_create(work, filter, height, width, adds, &out->conv);
     if (status)
         return status;
@@ -102,7 +118,7 @@ ith_status ith_vae_causal_create(ith_vae_work *work, const ith_vae_filter *filte
     out->ring = ith_alloc(work->context, filter->frames, frame_bytes, "frames that a convolution remembers");
     if (!out->ring)
         return ITH_ERR_MEMORY;
-    clear(out->ring, filter->frames * frame_bytes);
+    clear(work->context, out->ring, filter->frames * frame_bytes);
     return ITH_OK;
 }
 
@@ -121,7 +137,7 @@ void *ith_vae_causal_next(ith_vae_causal *causal)
 
 ith_status ith_vae_causal_run(ith_vae_work *work, ith_vae_causal *causal, float *dst)
 {
-    return ith_conv_run(work->context, causal->conv, causal->ring, causal->newest, dst, work->conv_scratch);
+    return ith_vae_conv_run(work, causal->conv, &causal->shape, causal->ring, causal->newest, dst);
 }
 
 /* ---- Residual blocks ------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #ifndef ITH_WAN_VAE_LAYERS_H
 #define ITH_WAN_VAE_LAYERS_H
 
+#include "../base/observer.h"
 #include "../dnn/conv.h"
 #include "../dnn/linear.h"
 #include "../kernels/rowops.h"
@@ -21,6 +22,10 @@ typedef struct ith_vae_work {
     int64_t conv_scratch_bytes;
     float *lines; /* of each thread, line_floats of it */
     int64_t line_floats;
+    /* How far the latent frame is whose pictures are being made. */
+    ith_span shown;                     /* of the pictures; its end is never shown before the last one is there */
+    int64_t shown_most;                 /* what may be claimed while the next picture is not there */
+    double operations, operations_done; /* of the convolutions */
 } ith_vae_work;
 
 /* A convolution over its frame and the two before it; zeros before the first. */
@@ -44,7 +49,12 @@ typedef struct ith_vae_attention_layer {
     int64_t pixels, channels;
 } ith_vae_attention_layer;
 
+/* ith_conv_run in the scratch memory of work, counted and shown. */
+ith_status ith_vae_conv_run(ith_vae_work *work, ith_conv *conv, const ith_conv_shape *shape, const void *ring,
+                            int64_t newest, float *dst);
 /* Convolutions by themselves: filter over pictures of this size. Its scratch need is counted in work. */
+ith_conv_shape ith_vae_conv_shape(const ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
+                                  bool adds);
 ith_status ith_vae_conv_create(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                bool adds, ith_conv **out);
 ith_status ith_vae_linear_create(ith_vae_work *work, const ith_vae_filter *filter, ith_linear **out);

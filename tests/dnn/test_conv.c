@@ -138,6 +138,60 @@ static void test_weight_types(void **state)
     ith_context_destroy(&context);
 }
 
+/* So large that it is cut into bands of rows. A run of the frame's first rows alone, which is not, has the same bits
+ * wherever its kernel does not reach below them; the others are compared with float64, here and there. */
+static void check_bands(ith_context *context, ith_conv_shape s)
+{
+    ith_conv_shape top = s;
+    top.height = 8;
+    int64_t frame = s.height * s.width * s.in, count = s.height * s.width * s.out,
+            top_frame = top.height * s.width * s.in;
+    float *ring = random_numbers(s.frames * frame), *before = random_numbers(count), *dst = random_numbers(count);
+    float *w = random_numbers(s.out * s.in * s.frames * s.kernel * s.kernel), *b = random_numbers(s.out);
+    float *top_ring = random_numbers(s.frames * top_frame), *top_dst = random_numbers(top.height * s.width * s.out);
+    for (int64_t t = 0; t < s.frames; t++)
+        memcpy(top_ring + t * top_frame, ring + t * frame, (size_t)top_frame * sizeof *ring);
+    memcpy(dst, before, (size_t)count * sizeof *dst);
+    memcpy(top_dst, before, (size_t)(top.height * s.width * s.out) * sizeof *dst);
+    ith_conv *conv = NULL, *alone = NULL;
+    assert_int_equal(ith_conv_create(context, &s, w, ITH_F32, b, &conv), ITH_OK);
+    assert_int_equal(ith_conv_create(context, &top, w, ITH_F32, b, &alone), ITH_OK);
+    int64_t predicted = 0;
+    assert_int_equal(ith_conv_predict_scratch(context, &s, &predicted), ITH_OK);
+    assert_int_equal(predicted, ith_conv_scratch_bytes(conv));
+    char *scratch = ith_alloc(context, predicted + ith_conv_scratch_bytes(alone), 1, "scratch");
+    assert_int_equal(ith_conv_run(context, conv, ring, 0, dst, scratch), ITH_OK);
+    assert_int_equal(ith_conv_run(context, alone, top_ring, 0, top_dst, scratch), ITH_OK);
+    assert_memory_equal(dst, top_dst, (size_t)((top.height - 1) * s.width * s.out) * sizeof *dst);
+    for (int64_t y = 0; y < s.height; y++)
+        for (int64_t i = 0; i < 4; i++) {
+            int64_t x = i < 2 ? i * (s.width - 1) : (y * 37 + i) % s.width, o = (y + i) % s.out;
+            int64_t at = (y * s.width + x) * s.out + o;
+            double base = (double)b[o] + (s.adds ? (double)before[at] : 0), size = fabs(base) + 1;
+            double sum = base + expected(&s, OPERANDS_F32, ring, 0, w, y, x, o, &size);
+            assert_true(fabs(sum - (double)dst[at]) < 1e-6 * size);
+        }
+    ith_context_interrupt(context, true);
+    assert_int_equal(ith_conv_run(context, conv, ring, 0, dst, scratch), ITH_ERR_INTERRUPTED);
+    ith_context_interrupt(context, false);
+    ith_free(context, scratch);
+    ith_conv_destroy(context, &conv);
+    ith_conv_destroy(context, &alone);
+    free(ring), free(before), free(dst), free(w), free(b), free(top_ring), free(top_dst);
+}
+
+static void test_bands(void **state)
+{
+    (void)state;
+    ith_context *context = NULL;
+    assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
+    check_bands(context, (ith_conv_shape){64, 64, 3, 3, 192, 256, true, {ITH_F32, ITH_F32, ITH_F32}});
+    check_bands(context, (ith_conv_shape){128, 96, 1, 3, 200, 256, false, {ITH_F32, ITH_F32, ITH_F32}});
+    check_bands(context, (ith_conv_shape){96, 192, 3, 1, 300, 320, false, {ITH_F32, ITH_F32, ITH_F32}});
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    ith_context_destroy(&context);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -162,7 +216,7 @@ static void test_refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_float64), cmocka_unit_test(test_weight_types),
-                                       cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_float64), cmocka_unit_test(test_bands),
+                                       cmocka_unit_test(test_weight_types), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
