@@ -357,6 +357,8 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
     decoder d = {.vae = vae, .pixels = height * width, .on_frame = on_frame, .user = user};
     d.work.context = context, d.work.types = vae->types;
     d.work.rowops = ith_rowops_choose(ith_context_cpu(context));
+    d.work.weight_bytes = vae->weight_bytes;
+    ith_observer_show(context, ITH_STAGE_LOAD, 0, vae->weight_bytes);
     ith_status status = create_layers(&d, height, width);
     if (!status)
         status = create_buffers(&d, height, width);

@@ -3,6 +3,8 @@
 
 #include "../base/size.h"
 
+#include <ithaca/wan.h>
+
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -66,6 +68,16 @@ ith_conv_shape ith_vae_conv_shape(const ith_vae_work *work, const ith_vae_filter
                             .types = work->types};
 }
 
+/* Shows a filter's packing, or names it where that failed. */
+static ith_status packed(ith_vae_work *work, const ith_vae_filter *filter, ith_status status)
+{
+    if (status)
+        return ith_fail_in(work->context, status, "%s", filter->weight->name);
+    work->packed_bytes += filter->weight->bytes;
+    ith_observer_show(work->context, ITH_STAGE_LOAD, work->packed_bytes, work->weight_bytes);
+    return ITH_OK;
+}
+
 ith_status ith_vae_conv_create(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                bool adds, ith_conv **out)
 {
@@ -74,7 +86,7 @@ ith_status ith_vae_conv_create(ith_vae_work *work, const ith_vae_filter *filter,
         ith_conv_create(work->context, &shape, filter->weight->data, filter->weight->dtype, filter->bias, out);
     if (!status)
         work->conv_scratch_bytes = ith_max64(work->conv_scratch_bytes, ith_conv_scratch_bytes(*out));
-    return status ? ith_fail_in(work->context, status, "%s", filter->weight->name) : ITH_OK;
+    return packed(work, filter, status);
 }
 
 ith_status ith_vae_conv_run(ith_vae_work *work, ith_conv *conv, const ith_conv_shape *shape, const void *ring,
@@ -95,7 +107,7 @@ ith_status ith_vae_linear_create(ith_vae_work *work, const ith_vae_filter *filte
 {
     ith_status status = ith_linear_create(work->context, filter->in, filter->out, filter->weight->data,
                                           filter->weight->dtype, filter->bias, work->types, out);
-    return status ? ith_fail_in(work->context, status, "%s", filter->weight->name) : ITH_OK;
+    return packed(work, filter, status);
 }
 
 /* By the team, whose threads will use it. What is left out of an interrupted run is never looked at. */

@@ -22,6 +22,7 @@ typedef struct ith_vae_work {
     int64_t conv_scratch_bytes;
     float *lines; /* of each thread, line_floats of it */
     int64_t line_floats;
+    int64_t packed_bytes, weight_bytes; /* of the weights in their file: so far, and all */
     /* How far the latent frame is whose pictures are being made. */
     ith_span shown;                     /* of the pictures; its end is never shown before the last one is there */
     int64_t shown_most;                 /* what may be claimed while the next picture is not there */

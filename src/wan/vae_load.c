@@ -6,6 +6,7 @@
 typedef struct loader {
     ith_context *context;
     ith_store *store;
+    int64_t weight_bytes; /* of the filters taken so far */
 } loader;
 
 typedef struct tensor_name {
@@ -29,6 +30,8 @@ static ith_status load_filter(loader *l, const char *module, int dims, const ith
                                        dims == 5 ? frames : picture, &out->weight);
     if (!status)
         status = ith_store_take_f32(l->context, l->store, name_of(module, "bias").text, 1, &shape->out, &out->bias);
+    if (!status)
+        l->weight_bytes += out->weight->bytes;
     return status;
 }
 
@@ -135,9 +138,10 @@ ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_ty
     ith_status status = ith_vae_config_read(context, folder, &vae->config);
     if (!status)
         status = ith_store_open(context, folder, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &vae->store);
-    loader l = {context, vae->store};
+    loader l = {.context = context, .store = vae->store};
     if (!status)
         status = load_weights(&l, vae);
+    vae->weight_bytes = l.weight_bytes;
     *out = vae;
     if (status)
         ith_vae_free(context, out);

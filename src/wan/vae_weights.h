@@ -32,6 +32,7 @@ struct ith_vae {
     ith_vae_config config;
     ith_operand_types types;
     ith_store *store;
+    int64_t weight_bytes; /* of all filters, in the file */
     ith_vae_filter post_quant, in, out;
     ith_vae_residual before, after; /* the attention */
     ith_vae_filter qkv, proj;       /* the attention's */
