@@ -25,8 +25,8 @@ typedef struct ith_conv ith_conv;
 
 /* weight [out, in, frames, kernel, kernel] of F32, BF16 or F16; it and bias [out] are copied. The weights are rounded
  * to types.stored but held as types.multiplied: oneDNN takes all of them at once. */
-ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight,
-                                       ith_dtype weight_type, const float *bias, ith_conv **conv);
+ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight, ith_dtype weight_type,
+                           const float *bias, ith_conv **conv);
 void ith_conv_destroy(ith_context *context, ith_conv **conv);
 
 /* Bytes of a frame of the ring, of the scratch memory for a run (aligned to 64), and held by such a convolution. */
@@ -37,12 +37,12 @@ int64_t ith_conv_bytes(const ith_conv_shape *shape);
 ith_status ith_conv_predict_scratch(ith_context *context, const ith_conv_shape *shape, int64_t *bytes);
 
 /* Multiplications and additions of a run, about. */
-ITH_PRIVATE double ith_conv_operations(const ith_conv_shape *shape);
+double ith_conv_operations(const ith_conv_shape *shape);
 
 /* ITH_ERR_INTERRUPTED within some tenths of a second after the context is interrupted, however large the frames are.
  * ring [frames][height, width, in] as ith_operand_round leaves it; newest: the slot of the newest frame; dst [height,
  * width, out]. */
 ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
-                                    void *scratch);
+                        void *scratch);
 
 #endif
