@@ -673,35 +673,47 @@ static void execute_with_a_limit(rank_group *g, int rank, void *user)
     execute_in_rank(g, rank, user);
 }
 
-/* Of one head rank 0 has all the work. */
+/* Of one head rank 0 has all the work. Returns how long it took. */
+static double compute_on_one(int64_t length, ith_exchange_mode exchange, double limit)
+{
+    scene s = {.options = ITH_ATTN_OPTIONS_INIT, .odd = -1};
+    rank_group g;
+    ith_context *root = NULL;
+    ith_context_create(NULL, &root);
+    assert_int_equal(group_create(&g, root, 2), ITH_OK);
+    sample_create(&s.samples[0], length, 1, 32);
+    s.samples[1] = s.samples[0];
+    s.options.strategy = ITH_STRATEGY_ULYSSES;
+    s.options.exchange = exchange;
+    s.options.kernel = "f32_ref";
+    group_run(&g, plan_in_rank, &s);
+    time_limit = limit;
+    double start = ith_clock_seconds();
+    group_run(&g, execute_with_a_limit, &s);
+    double seconds = ith_clock_seconds() - start;
+    for (int rank = 0; rank < 2; rank++)
+        if (s.seen[rank])
+            fail_msg("rank %d, with %.3f s: %s", rank, limit, s.sentences[rank]);
+    expect_mean(&s.samples[0]);
+    for (int i = 0; i < 4; i++)
+        ith_plan_destroy(&s.plans[i / 2][i % 2]);
+    group_destroy(&g);
+    ith_context_destroy(&root);
+    sample_destroy(&s.samples[0]);
+    return seconds;
+}
+
 static void who_computes_is_alive(void **state)
 {
     (void)state;
     for (int exchange = ITH_EXCHANGE_IN_PLACE; exchange <= ITH_EXCHANGE_COPY; exchange++) {
-        scene s = {.options = ITH_ATTN_OPTIONS_INIT, .odd = -1};
-        rank_group g;
-        ith_context *root = NULL;
-        ith_context_create(NULL, &root);
-        assert_int_equal(group_create(&g, root, 2), ITH_OK);
-        sample_create(&s.samples[0], 6000, 1, 32);
-        s.samples[1] = s.samples[0];
-        s.options.strategy = ITH_STRATEGY_ULYSSES;
-        s.options.exchange = (ith_exchange_mode)exchange;
-        s.options.kernel = "f32_ref";
-        group_run(&g, plan_in_rank, &s);
-        double start = ith_clock_seconds();
-        for (time_limit = 100; time_limit > 0; time_limit = time_limit == 100 ? (ith_clock_seconds() - start) / 4 : 0) {
-            group_run(&g, execute_with_a_limit, &s);
-            for (int rank = 0; rank < 2; rank++)
-                if (s.seen[rank])
-                    fail_msg("rank %d, with %.3f s: %s", rank, time_limit, s.sentences[rank]);
-            expect_mean(&s.samples[0]);
+        double seconds = 0;
+        int64_t length = 500;
+        while (seconds < 0.4 && length < 20000) {
+            length *= 2;
+            seconds = compute_on_one(length, (ith_exchange_mode)exchange, 600);
         }
-        for (int i = 0; i < 4; i++)
-            ith_plan_destroy(&s.plans[i / 2][i % 2]);
-        group_destroy(&g);
-        ith_context_destroy(&root);
-        sample_destroy(&s.samples[0]);
+        compute_on_one(length, (ith_exchange_mode)exchange, seconds / 4);
     }
 }
 

@@ -42,9 +42,9 @@ typedef struct act {
     double delay;
     uint32_t odds; /* a bit for each rank */
     ith_plan *made[GROUP_RANKS];
-    atomic_bool odd_waits, intruder_waits, others_wait; /* in a call, or on the way there */
-    atomic_int plan;                                    /* that the others execute */
-    ith_status other;                                   /* of the intruding thread */
+    atomic_bool odd_waits, intruder_waits, helper_waits, others_wait; /* in a call, or on the way there */
+    atomic_int plan;                                                  /* that the others execute */
+    ith_status other;                                                 /* of the intruding thread */
 } act;
 
 static char where[128]; /* for the watchdog */
@@ -288,28 +288,48 @@ static void *be_others(void *argument)
     return NULL;
 }
 
-/* Whoever still waits after a while is helped by the other side: one of the odd rank's two threads by the other ranks,
- * the other ranks by the odd rank. */
+static void *be_helper(void *argument)
+{
+    act *a = argument;
+    omp_set_num_threads(1);
+    execute_aside(a, atomic_load(&a->plan));
+    atomic_store(&a->helper_waits, false);
+    return NULL;
+}
+
+/* Starts what does not run, and has ended before. */
+static void start(pthread_t *thread, atomic_bool *runs, void *(*function)(void *), act *a)
+{
+    pthread_join(*thread, NULL);
+    atomic_store(runs, true);
+    pthread_create(thread, NULL, function, a);
+}
+
+/* Whichever side waits alone for a while is helped by the other: the odd rank's threads by the other ranks, these by
+ * one more thread of the odd rank. */
 static void help_each_other(act *a, pthread_t *others)
 {
+    pthread_t helper;
+    atomic_store(&a->helper_waits, true);
+    pthread_create(&helper, NULL, be_helper, a);
     for (int quiet = 0;; nap(0.001)) {
         bool odd = atomic_load(&a->odd_waits), intruder = atomic_load(&a->intruder_waits);
-        bool waits = atomic_load(&a->others_wait);
-        if (!odd && !intruder && !waits)
-            return;
-        quiet = (odd || intruder) != waits ? quiet + 1 : 0;
+        bool helps = atomic_load(&a->helper_waits), waits = atomic_load(&a->others_wait);
+        if (!odd && !intruder && !helps && !waits)
+            break;
+        quiet = (odd || intruder || helps) != waits ? quiet + 1 : 0;
         if (quiet < 8)
             continue;
         quiet = 0;
         if (waits) {
-            execute_aside(a, atomic_load(&a->plan));
+            start(&helper, &a->helper_waits, be_helper, a);
             continue;
         }
-        pthread_join(*others, NULL);
-        atomic_store(&a->plan, odd ? a->subject : a->kind);
-        atomic_store(&a->others_wait, true);
-        pthread_create(others, NULL, be_others, a);
+        if (odd || intruder)
+            atomic_store(&a->plan, odd ? a->subject : a->kind);
+        start(others, &a->others_wait, be_others, a);
     }
+    pthread_join(helper, NULL);
 }
 
 static void try_threads(fault_scene *s, act *a)
