@@ -8,7 +8,8 @@
 #include <stdatomic.h>
 
 #define TASKS_PER_THREAD 8 /* blocks of queries between two packings, so that threads end at nearly the same time */
-#define PIECE_KEYS 256     /* about as many keys are packed by one call */
+#define PIECE_KEYS 256     /* about as many keys are packed by one call, */
+#define PIECE_ELEMENTS ((int64_t)1 << 20) /* or fewer, if they are long: somebody may wait for the end of it */
 
 /* What a thread needs for a block of queries, in its share of the sweep's memory. */
 typedef struct block_memory {
@@ -70,7 +71,7 @@ void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *s
     int64_t D = setting->problem.head_dim, panel = setting->tiles.block_kv_compute_in, bytes = 0;
     block_memory unused;
     *out = (ith_sweep){.setting = setting, .shape = *shape};
-    out->piece_keys = ith_round_up(PIECE_KEYS, panel);
+    out->piece_keys = ith_round_up(ith_min64(ith_max64(PIECE_ELEMENTS / D, 1), PIECE_KEYS), panel);
     int64_t run_bytes = kernel->packed_bytes(ith_min64(setting->tiles.block_kv, shape->shard_rows), D);
     arena->overflow |= run_bytes < 0 || !ith_size_mul(runs_of(out, shape->shard_rows), run_bytes, &bytes);
     if (arena->overflow)

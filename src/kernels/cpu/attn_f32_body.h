@@ -406,11 +406,11 @@ static void run(const ith_attn_run *r)
     load_queries(&w);
     lanes_load(&w.t);
     const float *panel = r->packed;
-    for (int64_t j = 0; j < r->keys && r->q_rows > 0 && !ith_attn_halted(r); j += w.block) {
+    for (int64_t j = 0; j < r->keys && r->q_rows > 0; j += w.block) {
         int64_t keys = ith_min64(w.block, r->keys - j);
         const float *next = panel + ith_div_up(keys, PANEL) * panel_floats(w.t.D);
         w.ahead = fetch_of_next(&w, next);
-        for (int64_t i = 0; i < w.t.rows; i += QUERIES)
+        for (int64_t i = 0; i < w.t.rows && !ith_attn_halted(r); i += QUERIES)
             attend_panel(&w, panel, j, keys, i);
         panel = next;
     }

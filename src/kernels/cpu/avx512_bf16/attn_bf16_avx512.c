@@ -288,7 +288,7 @@ static void block_scores(work *w, const float *panel, int64_t panels, bool at_on
 {
     pass *t = &w->t;
     score_tile tile = {.s_stride = t->s_stride, .panel = panel, .pairs = w->pairs, .c = w->c};
-    for (int64_t n = 0; n < panels; n++, tile.panel += panel_words(w->D))
+    for (int64_t n = 0; n < panels && !ith_attn_halted(w->r); n++, tile.panel += panel_words(w->D))
         for (int64_t i = 0; i < t->rows; i += ROWS) {
             tile.s = t->s + i * t->s_stride + n * (at_once ? PANEL / 2 : PANEL);
             tile.top = t->top + i * LANES;
@@ -399,7 +399,7 @@ static void block_values(work *w, const float *panel, int64_t panels)
     value_tile tile = {.padded = w->padded, .p_stride = t->s_stride, .panels = panels};
     tile.panel_stride = panel_words(w->D);
     tile.v = panel_values(panel, w->D);
-    for (int64_t d = 0; d < w->padded; d += PANEL, tile.v += PANEL / 2 * PANEL) {
+    for (int64_t d = 0; d < w->padded && !ith_attn_halted(w->r); d += PANEL, tile.v += PANEL / 2 * PANEL) {
         int64_t vecs = ith_min64(TILE_VECS, (w->padded - d) / LANES);
         for (int64_t i = 0; i < t->rows; i += ROWS) {
             tile.o = t->o + i * t->o_stride + d;
