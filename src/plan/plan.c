@@ -186,8 +186,9 @@ void ith_plan_destroy(ith_plan **plan)
 static ith_status enter(ith_plan *plan)
 {
     ith_context *context = plan->setting.context;
+    void *pool;
     ith_status status = ith_context_check_process(context);
-    if (!status)
+    if (!status && !ith_context_parallel(context, &pool))
         status = ith_team_check(context, plan->setting.threads);
     if (status)
         return status;
