@@ -26,7 +26,7 @@
 #define LOOK_EVERY_SECONDS 0.05
 /* Seconds that threads waited for a processor, per second: the machine is busy from BUSY on, and no longer so after
  * QUIET_LOOKS looks below QUIET. */
-#define BUSY 0.2
+#define BUSY 0.5
 #define QUIET 0.05
 #define QUIET_LOOKS 20
 
