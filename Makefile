@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A thin front to CMake. `make help` lists what there is.
 .DEFAULT_GOAL := build
 BUILD   ?= build

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Times a whole run of the small model by stage: load, text, plan, per step, decode. The run is that of
  * tests/golden/shapes/denoise_unipc_diffusers: 17 frames of 128 x 128, 8 steps of both guidance branches.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How fast the attention kernels are: every row of the table that this machine runs, as GFLOP/s and as a share of the
  * peak of the instructions that the kernel multiplies with, which is measured between the same runs on as many threads.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # For 64-bit ARM with Debian's cross compiler (gcc-aarch64-linux-gnu); programs run under qemu-user:
 #   cmake -S . -B build-aarch64 --toolchain cmake/aarch64.cmake -DITHACA_ENGINE=OFF
 set(CMAKE_SYSTEM_NAME Linux)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `make install` brings: libraries with their SONAMEs, headers, pkg-config and CMake files, program, man pages, licence.
 include(CMakePackageConfigHelpers)
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What would be chosen for a problem, and at what cost, on any number of ranks, without having them: the 720p attention
  * of Wan 2.2 A14B. Then a small plan is made, printed, executed and asked what it did.
  *

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # What the last run of ctest in a build folder did not test, and why: tests/skipped.sh BUILD
 set -eu
 log=$1/Testing/Temporary/LastTest.log

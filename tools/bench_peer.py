@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The benchmark run by Ithaca and by diffusers in float32, turn by turn on the same cores, medians of each.
 
     bench_peer.py [--rounds 5] [--bench build/bench_generate] [--model models/shapes] [--threads 2]

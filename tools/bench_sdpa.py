@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Ithaca's attention beside PyTorch's scaled_dot_product_attention, in turn, on as many threads.
 
     pip install torch && tools/bench_sdpa.py [--dtype bf16|f32|f16] [--threads 1] [--seq 8192] [--heads 2]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Set every field of diffusers' scheduler classes to other values, one at a time, and hold ithaca against diffusers.
 
     check_scheduler_fields.py --ithaca build/ithaca --model models/shapes [--only PATTERN]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A libFuzzer target for plans: random problems, options and ranks. From the root of the tree, with CC and CXX clang:
  *
  *     cmake -S . -B build-fuzz -G Ninja -DITHACA_ENGINE=OFF -DITHACA_SANITIZE=address,undefined \

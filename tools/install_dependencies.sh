@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what building and testing need, on Debian or Ubuntu; does nothing where it is all there.
 set -eu
 packages="build-essential cmake ninja-build pkg-config clang libomp-dev

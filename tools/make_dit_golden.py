@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Write tests/golden/dit_small: a small random transformer and what diffusers computes with it.
 
     make_dit_golden.py FOLDER

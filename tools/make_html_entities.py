@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Write src/wan/html_entities.c: the names of HTML 5, from Python's html.entities, for prompt cleaning.
 
     make_html_entities.py > src/wan/html_entities.c

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes the man pages of the program from what its --help says: tools/make_man.sh BUILD_FOLDER [OUTPUT_FOLDER]
 set -eu
 build=$(realpath "$1")

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Write tests/golden/prompts.json: what the reference makes of prompts, by ftfy and html of Python.
 
     make_prompt_golden.py > ../tests/golden/prompts.json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Write tests/golden/sampler.safetensors: the trajectories of diffusers' solvers on an analytic velocity.
 
     make_sampler_golden.py OUTPUT

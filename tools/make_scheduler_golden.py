@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Write tests/golden/scheduler.safetensors: what diffusers' schedulers do with each field of their configuration.
 
     make_scheduler_golden.py OUTPUT

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Safetensors files, read with suspicion and written whole. Part of libithaca_wan.
  *
  * The format: 8 bytes little-endian header length, a JSON object {name: {dtype, shape, data_offsets}}, the data.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ithaca: exact context-parallel attention.
  *
  *   o = softmax(scale * q k^T + bias) v

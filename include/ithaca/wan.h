@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ithaca's engine: Wan 2.1 / 2.2 text-to-video from a checkpoint in the diffusers layout, on one rank or several.
  *
  *     ith_pipeline *pipeline = NULL;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranges of the list of head problems. */
 #include "chunk.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks: groups of head problems that are exchanged one after the other (maxdiffusion #428). Their sizes are multiples
  * of the ulysses axis (times the queries per key, where there are enough heads), and the last carries the remainder. A
  * chunk never crosses a batch entry unless the batch is folded. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of blocks for the two exchanges, and the pipeline of chunks. */
 #include "exchange.h"
 

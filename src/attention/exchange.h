@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The all-to-all of ulysses by messages: every rank's rows of a chunk's heads become all rows of the rank's own heads
  * of it, and back. Blocks go straight from the caller's [B, S share, H, D] to their place in [rows, problems, D]; q, k
  * and v of a chunk travel as one exchange.

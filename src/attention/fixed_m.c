@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Key statistics, gate and row offsets of the fixed-m softmax (fixed_m.h).
  *
  * Over this rank's shard, in pieces of PIECE rows:   k'_r = mean of k_j,  max |k_j - k'_r|,  max |v|,  max |q_i|

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fixed-m softmax: what stands in for a row's maximum, and where it may. With c = scale log2(e), k' the mean of the
  * keys that are not masked (0 if keys are not smoothed), and all logits in base 2:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The word that ranks of one process share: which execution is to stop, and for whose sake. */
 #include "halt.h"
 

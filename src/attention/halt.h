@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ending an execution before it is done. A rank that is to stop skips what is left to compute but goes on taking part
  * in the exchanges, so that the group lives on; that the numbers are worth nothing the ranks tell one another at the
  * end (plan/opening.h).

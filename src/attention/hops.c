@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ring attention (arXiv:2310.01889), in one direction or two (maxdiffusion #430). */
 #include "hops.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The way of keys and values along a ring, by messages: every rank computes on its own shard first, while the next are
  * on their way.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sharing tensors, and one sweep over what all ranks hold. */
 #include "in_place.h"
 

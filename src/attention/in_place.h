@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Strategies among ranks of one process: nothing is sent. A rank packs keys and values, reads queries and writes
  * outputs where their owner has them, and in a ring computes with what others have packed; the strategy says which
  * heads and which queries are its work, and in which order it meets the keys. The results have the bits that the same

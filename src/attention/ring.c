@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys and values travel along all ranks; queries stay. In one process they are read where they lie. */
 #include "strategy.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Problems and tensors: checked, completed, addressed. */
 #include "setting.h"
 

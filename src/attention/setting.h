@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An attention problem as one rank meets it: every choice made, every default filled in. The plan makes it, strategies
  * read it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* All keys are at hand: one rank, or several whose keys and values are replicated, each with its own queries. */
 #include "strategy.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the rows of a sequence lie: in the caller's tensors, in those of other ranks, or in buffers of an exchange. A
  * sequence is a list of segments, each in one piece of memory; kernels get pointers to its rows, so that nothing is
  * copied before it is packed. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The contract of strategies. A strategy is one file and one line of strategies.inc.
  *
  * Everything is given a setting in which every choice is made. lay_out takes all memory from an arena and is called

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packing and running shards on all threads. */
 #include "sweep.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A sweep: some head problems' queries over one or more shards of keys and values, on all of the rank's threads.
  *
  * Each shard is cut into runs of block_kv keys from its beginning. A few key problems at a time are packed, straight

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges under way, timed: how long some exchange was on its way, and how much of that a rank spent waiting for it.
  */
 #ifndef ITH_ATTENTION_TRANSIT_H

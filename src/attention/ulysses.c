@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ulysses attention (arXiv:2309.14509): sequence shards for head shards, all keys for some heads, and back.
  * It is the ring of length one in ulysses_ring.c. */
 #include "strategy.h"

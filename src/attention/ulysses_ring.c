@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ulysses inside, ring outside (arXiv:2405.07719): neighbours exchange sequence shards for head shards, what they then
  * hold together travels along the ring of such groups, and the results go back; chunk by chunk. In one process all of
  * it is read where it lies. */

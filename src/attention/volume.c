@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Volumes: rows times heads that leave a rank. */
 #include "volume.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a rank sends to others in one execution, from the setting alone. */
 #ifndef ITH_ATTENTION_VOLUME_H
 #define ITH_ATTENTION_VOLUME_H

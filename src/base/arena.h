@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Many arrays in one allocation, whose size is known before it is made: the same function lays the arrays out twice,
  * first with no base, which only counts, then with the memory. */
 #ifndef ITH_BASE_ARENA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef ITH_BASE_CLOCK_H
 #define ITH_BASE_CLOCK_H
 

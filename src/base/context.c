@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The context: allocator, log, last error, and what a family of contexts has in common.
  *
  * A context is counted by reference: the caller holds one, and so does everything that was made with it, and every

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the library's own files need of a context. The public half is in ithaca/ithaca.h. */
 #ifndef ITH_BASE_CONTEXT_H
 #define ITH_BASE_CONTEXT_H

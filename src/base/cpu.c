@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which instruction sets this machine runs, and which of them ITHACA_CPU allows. */
 #include "cpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* f16 by arithmetic on the bits, so that every machine rounds alike. */
 #include "dtype.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Conversions between f32 and the 16-bit types, round to nearest even. */
 #ifndef ITH_BASE_DTYPE_H
 #define ITH_BASE_DTYPE_H

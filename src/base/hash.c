@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Four lanes, each h = rotate(h ^ word) * odd constant, so that four multiplications are under way at a time. */
 #include "hash.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A fast hash of bytes, for comparing what ranks were given. Not for anything that somebody may want to forge. */
 #ifndef ITH_BASE_HASH_H
 #define ITH_BASE_HASH_H

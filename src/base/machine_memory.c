@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Read from /proc and /sys, as proc(5) and the kernel's cgroup-v1 and cgroup-v2 documents describe them. */
 #include "machine_memory.h"
 

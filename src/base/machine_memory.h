@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory that this process may still take. */
 #ifndef ITH_BASE_MACHINE_MEMORY_H
 #define ITH_BASE_MACHINE_MEMORY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whoever follows a long computation: is told how far it has come, and is asked whether it shall stop.
  *
  * A context has an observer or none; its clones have the same. Both callbacks are called by one thread at a time, and

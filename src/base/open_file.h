@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Regular files opened for reading; anything else is refused and never waited for. */
 #ifndef ITH_BASE_OPEN_FILE_H
 #define ITH_BASE_OPEN_FILE_H

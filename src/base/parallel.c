@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loops on several threads (parallel.h). */
 #include "parallel.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loops on several threads: OpenMP's, or those of the caller's pool (ith_context_options.parallel). */
 #ifndef ITH_BASE_PARALLEL_H
 #define ITH_BASE_PARALLEL_H

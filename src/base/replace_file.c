@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "replace_file.h"
 
 #include "open_file.h"

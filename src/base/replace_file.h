@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that are there whole or not at all: written beside the name, then renamed. */
 #ifndef ITH_BASE_REPLACE_FILE_H
 #define ITH_BASE_REPLACE_FILE_H

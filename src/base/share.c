@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one rule by which sequences and heads are shared out. */
 #include "context.h"
 #include "size.h"

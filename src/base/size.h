@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products and sums of sizes that must not overflow. */
 #ifndef ITH_BASE_SIZE_H
 #define ITH_BASE_SIZE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Structs of callers that were compiled against an earlier or a later header (sized.h). */
 #include "sized.h"
 

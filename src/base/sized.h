@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Public structs, each of which begins with a size_t: the size that it had where the caller was compiled. Later
  * versions of a struct are longer. Bytes that only one side knows count as their default (read) or are left alone
  * (filled). */

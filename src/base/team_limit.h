@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many threads this process may have. OpenMP ends the program if a thread cannot be started, so numbers are checked
  * before it is asked. */
 #ifndef ITH_BASE_TEAM_LIMIT_H

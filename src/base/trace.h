@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a family of contexts did when: spans of time and counters, a process a rank (ith_context_rank) in the trace.
  *
  *     double begin = ith_trace_begin(context);

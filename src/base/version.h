@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The version of the header that this file is compiled with, as text. */
 #ifndef ITH_BASE_VERSION_H
 #define ITH_BASE_VERSION_H

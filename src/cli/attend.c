@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca attend: o = softmax(scale q k^T + mask) v for tensors from a file, with any strategy over any number of ranks
  * of this process. */
 #include "attend_options.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The options of every command that plans attention. */
 #include "attend_options.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The options of every command that plans attention, declared once. */
 #ifndef ITH_CLI_ATTEND_OPTIONS_H
 #define ITH_CLI_ATTEND_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random problems. Numbers come from SplitMix64 (Steele, Lea, Flood 2014). */
 #include "attend_random.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random attention problems for `ithaca verify`, `ithaca bench` and `ithaca info`. */
 #ifndef ITH_CLI_ATTEND_RANDOM_H
 #define ITH_CLI_ATTEND_RANDOM_H

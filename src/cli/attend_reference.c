@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* o_i = sum_j p_ij v_j / sum_j p_ij, p_ij = exp(s_ij - max_j s_ij), s_ij = scale q_i . k_j + bias_ij,
  * lse_i = log sum_j exp(s_ij); a row with no key to attend to is 0 and has an lse of -inf. */
 #include "attend_reference.h"

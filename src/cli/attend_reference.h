@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What attention should come to: in float64 straight from the definition, and as a plain implementation has it. Shares
  * no code with the library, conversions of types included. */
 #ifndef ITH_CLI_ATTEND_REFERENCE_H

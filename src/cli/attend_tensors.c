@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* q [B, Sq, H, D], k and v [B, Skv, Hkv, D], where each lies in the file if its type and its place allow it. Optional:
  * kv_lengths [B], key_bias [B, Skv], mask [B or 1, H or 1, Sq or 1, Skv]. */
 #include "attend_tensors.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors of `ithaca attend`: read from one file, written to another. */
 #ifndef ITH_CLI_ATTEND_TENSORS_H
 #define ITH_CLI_ATTEND_TENSORS_H

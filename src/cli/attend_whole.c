@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole tensors and the shares of ranks: pointers into the whole, whose strides the problem describes. */
 #include "attend_whole.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors of a whole problem in this process' memory. Each rank uses its share where it lies: nothing is copied to
  * ranks but pointers. */
 #ifndef ITH_CLI_ATTEND_WHOLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca bench attention: sizes x strategies x softmaxes from the command line become rows. */
 #include "bench.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca bench: rows of measurements, taken in turn. */
 #ifndef ITH_CLI_BENCH_H
 #define ITH_CLI_BENCH_H

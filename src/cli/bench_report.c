@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of ithaca bench: a table, or JSON. */
 #include "bench.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The measuring. All rows' plans live side by side in one group of ranks, so that rows can take turns. A row of a
  * single rank is rank 0's, with all threads, while the others sleep.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of the OpenMP runtime spin for some milliseconds before they sleep. That is the fastest way to wait while
  * every thread has a processor. On a busy machine a spinning thread takes the processor from the thread that it waits
  * for, and a run takes many times its share.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A machine that has other work to do. */
 #ifndef ITH_CLI_BUSY_MACHINE_H
 #define ITH_CLI_BUSY_MACHINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the subcommands share: exit statuses, messages, the context. */
 #ifndef ITH_CLI_CLI_H
 #define ITH_CLI_CLI_H

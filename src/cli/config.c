@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* YAML through libyaml, whose nodes know their line. Values are read as text by the same rules as on the command line:
  * a scalar is what would stand after `--name=`, and a list [a, b] what would stand there as a,b. */
 #include "config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options from a YAML file: a mapping of their names to their values. */
 #ifndef ITH_CLI_CONFIG_H
 #define ITH_CLI_CONFIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca generate: a prompt becomes a video. Everything that can go wrong early is asked for before work begins: names,
  * sizes, the model's files, the output. */
 #include "generate.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca generate: what it was asked for, and one run of it. */
 #ifndef ITH_CLI_GENERATE_H
 #define ITH_CLI_GENERATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The options of ithaca generate, each declared once for the command line, --config and the model's ithaca.yaml. */
 #include "config.h"
 #include "generate.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ithaca generate tells: before the run, after it, and in the video's metadata. */
 #include "generate.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca info: the machine, the kernels, the transports and, if asked for, a model. */
 #include "cli.h"
 #include "info_rates.h"

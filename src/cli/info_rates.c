@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rates of instruction sets and of kernels. A kernel attends to a head of its own on every thread, head size 128. */
 #include "info_rates.h"
 

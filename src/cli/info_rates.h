@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How fast this machine is, measured. */
 #ifndef ITH_CLI_INFO_RATES_H
 #define ITH_CLI_INFO_RATES_H

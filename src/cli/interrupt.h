@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal). The first of each kind ends the command with a sentence and
  * exit status 1, the second one of a kind ends the process as the system does it.
  *

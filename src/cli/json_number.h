@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers in JSON, which has neither infinity nor NaN: they become null. */
 #ifndef ITH_CLI_JSON_NUMBER_H
 #define ITH_CLI_JSON_NUMBER_H

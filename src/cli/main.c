@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca: the command line. Finds the subcommand and makes sure that what was printed arrived. */
 #include "cli.h"
 #include "interrupt.h"

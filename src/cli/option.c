@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From text to values, strictly: all of a number must be one, and in range. */
 #include "option.h"
 

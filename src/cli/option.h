@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options: each is declared once, in a table, and read from the command line, from a --config file and from the
  * ithaca.yaml of a model folder. What stands nearer to the person counts: command line, --config, model folder. */
 #ifndef ITH_CLI_OPTION_H

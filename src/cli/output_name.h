@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names of files to write, looked at before work begins. */
 #ifndef ITH_CLI_OUTPUT_NAME_H
 #define ITH_CLI_OUTPUT_NAME_H

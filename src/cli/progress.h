@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far a run has come, on standard error: a bar with the time left on a terminal, plain lines otherwise. Whatever
  * the run tells, at least about once a second, is shown at least every two seconds. */
 #ifndef ITH_CLI_PROGRESS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The OpenMP runtime ends the process if the system refuses it a thread. The limits of the system are many (ulimit -u
  * and -v, the pids of a control group, memory for stacks), so that they are tried rather than read. */
 #include "thread_limit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How many ranks and threads a command may ask for. */
 #ifndef ITH_CLI_THREAD_LIMIT_H
 #define ITH_CLI_THREAD_LIMIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca tokenize: text in, the model's ids out; one line each. */
 #include "cli.h"
 #include "option.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca verify: problems from the command line, each under every plan that is legal for it. */
 #include "verify.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca verify: every legal plan of a problem against a float64 softmax. */
 #ifndef ITH_CLI_VERIFY_H
 #define ITH_CLI_VERIFY_H

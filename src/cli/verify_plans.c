@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plans of a problem: all values of all options that have a meaning together, as far as the library takes them.
  * Chunks that are lowered to the same number are one plan. */
 #include "verify.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ithaca verify found: a table, or JSON. */
 #include "verify.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One plan: executed twice, compared with float64, with itself and with the single rank. */
 #include "verify.h"
 

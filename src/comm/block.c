@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies between strided blocks of different layouts: two cursors, each of which walks over the runs of its block. */
 #include "block.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What transports do with blocks. */
 #ifndef ITH_COMM_BLOCK_H
 #define ITH_COMM_BLOCK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is the same for every transport: accessors, operations posted and waited for in one call, agreement.
  * A communicator may be NULL: a group of one rank, whose operations are copies. */
 #include "comm.h"

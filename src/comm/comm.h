@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The communicator's contract: what a transport must do. Public half: ith_comm in ithaca/ithaca.h.
  *
  * Operations are posted and then tested or waited for; a posted buffer is left alone until its request is done.

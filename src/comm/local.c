@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations among ranks that are threads of one process.
  *
  * A rank posts by writing its buffers' addresses into its slot of the group. Once both ends of a way are posted, either

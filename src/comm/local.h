@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks as threads of one process: the state they share. One `world` per ith_comm_create_local holds the lock and the
  * way it ended; a `group` (the world's ranks, or those of one colour of a split) holds what its ranks have posted. */
 #ifndef ITH_COMM_LOCAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of ranks that are threads of one process: made, split, left. Whoever leaves last frees. */
 #include "local.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of one process look at one another's memory, between a gather of cards and a barrier.
  *
  * A rank that shares holds a lease on the memory of every other rank of its group until it gives it back, which its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ith_run_ranks: a thread per rank, all of them started before any begins. */
 #include "local.h"
 

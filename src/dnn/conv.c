@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions on a ring of frames, by oneDNN, whose primitives cannot be stopped. A large one is therefore cut into
  * bands of rows, each a run of the same primitive on a copy of its rows and of those that its kernel reaches into, or
  * zeros. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A convolution of frames [height, width, channels] that looks back in time: its input is a ring of as many frames as
  * the kernel is deep, of which the newest may lie in any slot. Nothing is ever moved: there is one packing of the
  * weights for each place of the newest frame, with the taps turned round as the frames are.

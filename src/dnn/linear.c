@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* y[rows, out] = x[rows, in] w^T + b.
  *
  * The product is cut into units of TILE_ROWS rows by one block of columns. Each unit is one run of a oneDNN primitive

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* y = x w^T + b, with weights packed once. A row of y has the same bits whatever the other rows are, however many there
  * are, and however many threads run: rows are cut into tiles of one fixed size. */
 #ifndef ITH_DNN_LINEAR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oneDNN primitives behind one interface for its 2.x and 3.x versions. */
 #include "onednn.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oneDNN for the engine's layers: primitives of one product or one convolution, their packed weights, their execution.
  * Attention's products are made in kernels/onednn/onednn_product.h, which stands in a module of its own. Both are
  * written on kernels/onednn/onednn_api.h, which knows the interfaces of versions 2 and 3.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operands in the types in which they are multiplied. */
 #include "operand.h"
 

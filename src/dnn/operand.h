@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The operands of matrix products and convolutions: rows of activations, and weights. Sums are f32 always. */
 #ifndef ITH_DNN_OPERAND_H
 #define ITH_DNN_OPERAND_H

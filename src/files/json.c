@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON configuration files, by Jansson. */
 #include "json.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* JSON configuration files: read, and asked for what must be in them. Every failure names the file and the key. */
 #ifndef ITH_FILES_JSON_H
 #define ITH_FILES_JSON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A regular file mapped into memory for reading. */
 #include "mapping.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A regular file mapped into memory for reading. Nothing is read before it is touched.
  *
  * A file that another process shortens while it is mapped cannot be guarded against: touching the lost pages raises

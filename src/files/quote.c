@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text from a file made fit for a sentence. */
 #include "quote.h"
 

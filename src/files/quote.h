@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text from a file made fit for a sentence: short, on one line, without control characters. */
 #ifndef ITH_FILES_QUOTE_H
 #define ITH_FILES_QUOTE_H

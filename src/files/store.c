@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A component's tensors over one file or several, and the account of which have been taken. */
 #include "store.h"
 

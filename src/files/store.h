@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors of one model component ("transformer", "vae", ...), from one file or from shards with an index. Whoever
  * loads a component takes every tensor by name and shape; what nobody took is an error that names it, so that another
  * kind of model is never mistaken for this one. Opening and taking read headers only. */

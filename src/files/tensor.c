@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors of safetensors files: names of types, sizes, conversion to f32. */
 #include "tensor.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What reader and writer of safetensors files share: names of types, sizes. */
 #ifndef ITH_FILES_TENSOR_H
 #define ITH_FILES_TENSOR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of safetensors files. Nothing that the header says is believed: each tensor's type, shape and offsets must
  * agree, and together, in the order of their offsets, the tensors must cover the data exactly once and wholly. */
 #include "../base/size.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The writer of safetensors files. */
 #include "quote.h"
 #include "tensor.h"

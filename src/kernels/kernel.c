@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of attention kernels: those of this library, then those of its plugins. */
 #include "kernel.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The contract of attention kernels. The rows are in kernels.inc; plain C in ref/ defines what each means.
  *
  * A kernel's unit of work is a partial attention of one head: some queries against a run of packed keys and values.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the fixed-m softmax reads off rows of queries, keys and values (attention/fixed_m.h): sums, norms, distances,
  * products with one vector. One body (keyops_body.h), compiled for each instruction set and chosen at run time.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The body of keyops.h, included once by a file of each instruction set after it has defined
  *   vec, LANES                     a vector of LANES floats, LANES a divisor of ITH_KEYOPS_LANES
  *   vec_load, vec_store, vec_set, vec_add, vec_sub, vec_fma

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Measures peak rates: the operations of all threads over the time that the slowest took. */
 #include "peak.h"
 

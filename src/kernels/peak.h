@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What instructions can do at most: loops of independent multiply-adds in registers, one per instruction set. The rate
  * of a kernel is quoted as a share of the peak of the instructions that it uses. */
 #ifndef ITH_KERNELS_PEAK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention kernels that stand on libraries which this one must not need: each in a shared module of its own, looked
  * for once, when the table of kernels is first read past its end. A module that is not there, or was built for another
  * version of kernel.h, is passed over in silence.

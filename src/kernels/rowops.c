@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses the row operations of the widest instruction set at hand. */
 #include "rowops.h"
 

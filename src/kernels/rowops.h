@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is done to rows of numbers between the matrix products: norms, RoPE, activations. One body in C, compiled for
  * each instruction set (the folder under cpu/ sets the flags) and chosen at run time. A row's result depends on that
  * row alone, and has the same bits on every instruction set. n may be 0. Sums are taken in double; e^x is good to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The body of rowops.h: plain C, included once by a file of each instruction set, which names the table to define.
  *
  * Loops are written so that the compiler vectorises them under the folder's flags. Nothing here depends on how wide the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the kinds of video files have in common. One file per kind: mp4.c, gif.c, png.c. */
 #ifndef ITH_MEDIA_FORMAT_H
 #define ITH_MEDIA_FORMAT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* GIF: every frame with a palette of its own 256 colours and ordered dithering, which does not crawl from frame to
  * frame. libavfilter's palettegen chooses the colours; nothing is held back, so that memory does not grow with the
  * number of frames. A GIF counts time in hundredths of a second. */

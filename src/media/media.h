@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Video files out: mp4, GIF or a folder of PNGs, through libav*. Written beside its name and renamed when whole. */
 #ifndef ITH_MEDIA_MEDIA_H
 #define ITH_MEDIA_MEDIA_H

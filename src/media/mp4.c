@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mp4 with H.264, 8-bit 4:2:0 in BT.709 limited range, its index in front of its data (faststart).
  *
  *   Y  = 16 + 219/255 (0.2126 R + 0.7152 G + 0.0722 B)

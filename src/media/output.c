@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An output is written as .NAME.partial-PID beside its name and renamed when it is whole, so that a name never stands
  * for half a file. A folder that was there before (a mount point, somebody's current folder) stays: the frames lie in a
  * partial folder inside it until the last one is written, then move up one by one. */

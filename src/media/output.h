@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where an output goes: its final name, and the name beside it under which it is written until it is whole. */
 #ifndef ITH_MEDIA_OUTPUT_H
 #define ITH_MEDIA_OUTPUT_H

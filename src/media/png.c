@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A folder of PNGs, frame_0000.png and so on: the frames as they are, tagged sRGB. */
 #include "stream.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames through one encoder into one file. Errors of the buffered file layer are asked for wherever they may hide:
  * when data is written, after the tail, and when the file is closed. */
 #include "stream.h"

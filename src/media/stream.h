@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One encoded stream in one file. */
 #ifndef ITH_MEDIA_STREAM_H
 #define ITH_MEDIA_STREAM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Video files out: which kind a name asks for, and the life of a writer. */
 #include "format.h"
 

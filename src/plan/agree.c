@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rank 0 says what it was asked for, the others compare. */
 #include "agree.h"
 

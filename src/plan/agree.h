@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks agree before they act. A rank's context and its communicator's may be two: what is passed between ranks lies in
  * the second, what the caller reads in the first. comm may be NULL everywhere: one rank. */
 #ifndef ITH_PLAN_AGREE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Strategy and mesh. One rank, or replicated keys: single. Otherwise as many ranks on the ulysses axis as there are
  * heads for, since ulysses sends least and has the bits of one rank, and the rest on the ring; unless heads come out so
  * uneven that ranks would wait for others (40 heads on 16 ranks: 8 x 2 instead of 16). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The choices that options leave open: strategy and mesh. The same on every rank, since the problem and the options
  * are. */
 #ifndef ITH_PLAN_CHOOSE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a plan is: for programs, for people, and before it is made. */
 #include "../attention/chunk.h"
 #include "../attention/volume.h"

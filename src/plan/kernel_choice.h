@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which kernel a plan takes: the one that is named, or of those that every rank's machine runs the fastest, as wisdom,
  * a measurement or a rule has it. */
 #ifndef ITH_PLAN_KERNEL_CHOICE_H

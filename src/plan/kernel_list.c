@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The public list of kernels. */
 #include "../kernels/kernel.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One head, ROWS queries of pseudo-random numbers over KEYS keys; fewer of both for very large heads. The rate is that
  * of 4 * queries * keys * head_dim operations in the fastest of a few passes over packed keys. */
 #include "measure.h"

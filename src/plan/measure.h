@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How fast kernels are on this machine: a small attention, timed. */
 #ifndef ITH_PLAN_MEASURE_H
 #define ITH_PLAN_MEASURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The names of choices, and the names that other software has for strategies.
  *
  * A strategy's name is [tokamax_] BASE {_custom | _bidir | _fixed_m}, the endings in any order, each once. BASE is one

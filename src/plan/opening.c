@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cards: what a rank shows, and what all make of it. Every rank sees the same cards and so comes to the same end. */
 #include "opening.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How a collective call on plans begins and ends. Every rank shows a card before anything is computed, sent or written:
  * which call it is in, and whether it could go on. Ranks that are in different calls, that were given wrong tensors or
  * different ones, or that were cancelled, all return with the same status and a sentence that names the rank, and the

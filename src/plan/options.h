@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is asked for, looked at without the problem. */
 #ifndef ITH_PLAN_OPTIONS_H
 #define ITH_PLAN_OPTIONS_H

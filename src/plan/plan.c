@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans: a problem and options become a setting and a strategy's state, once; then they are executed. Every step that
  * one rank may fail at and others not is followed by an agreement. */
 #include "plan.h"

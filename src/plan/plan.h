@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A plan: a setting with every choice made and a strategy's state, in one allocation. */
 #ifndef ITH_PLAN_PLAN_H
 #define ITH_PLAN_PLAN_H

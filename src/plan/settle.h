@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From what is asked for to a setting in which every choice but the kernel and its tiles is made. A function of the
  * problem, the options and the group: every rank comes to the same. */
 #ifndef ITH_PLAN_SETTLE_H

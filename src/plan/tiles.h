@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles: what was asked for within a kernel's limits, and the rest.
  *
  * What is left open is the kernel's best, lowered to the next multiple of its step that takes the whole problem in.

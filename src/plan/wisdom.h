@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What was measured, kept for a context and all its clones: for a type, a head size and a softmax the rate of every
  * kernel that was timed, and the one that is taken. */
 #ifndef ITH_PLAN_WISDOM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Wisdom as text:
  *
  *     ithaca wisdom 1, library 0.2.0

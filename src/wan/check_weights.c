@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Looks at every component's weights before a run begins. */
 #include "../base/context.h"
 #include "model.h"

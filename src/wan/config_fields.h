@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fields of a configuration file, each known by name: what a checkpoint says is honoured or refused, never ignored.
  */
 #ifndef ITH_WAN_CONFIG_FIELDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The denoising loop.
  *
  *   for every step:  v = dit(x, t)   or, with guidance g,   v = u + g (c - u)   of the prompt's c and the negative's u

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The denoising loop: noise to latents, by one expert after the other, on all ranks of this process. */
 #ifndef ITH_WAN_DENOISE_H
 #define ITH_WAN_DENOISE_H

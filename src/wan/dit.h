@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The Wan diffusion transformer: one expert's weights, a prompt's keys and values, and one rank's forward pass.
  *
  * A latent [C, F, H, W] becomes a sequence of S = F * H/2 * W/2 tokens (patch 1 x 2 x 2), f outermost, then h, w. Each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the transformer will hold, for the prediction before a run. */
 #include "../base/size.h"
 #include "dit_run.h"

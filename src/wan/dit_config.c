@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The transformer's config.json: read, checked, and every other architecture refused by name. */
 #include "../base/context.h"
 #include "../files/json.h"

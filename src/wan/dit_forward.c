@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One forward pass of one rank.
  *
  *   e = time MLP(sinusoid(t)), e0 = w_t silu(e);   x = patch embedding(tokens)

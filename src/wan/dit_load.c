@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The transformer's weights: every tensor of diffusers' WanTransformer3DModel taken by name and shape, packed layer by
  * layer. Linear layers that read the same rows are stacked into one: q, k, v of self-attention, k, v of
  * cross-attention. The rows of proj_out, (patch row, patch column, channel) in the file, become (channel, patch row,

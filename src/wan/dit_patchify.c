@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Latents to tokens and back: token (f, h, w) holds [channel, patch row, patch column] of the 2 x 2 patch at (2h, 2w).
  */
 #include "dit.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One rank's buffers, plans and RoPE tables for latents of one size.
  *
  * RoPE: of head_dim d, h and w get 2 (d / 6) numbers each and t the rest, in this order t, h, w; the i-th pair of a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ith_dit_run holds: one rank's buffers and plans. */
 #ifndef ITH_WAN_DIT_RUN_H
 #define ITH_WAN_DIT_RUN_H

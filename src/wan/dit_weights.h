@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ith_dit holds, for the files of the transformer. */
 #ifndef ITH_WAN_DIT_WEIGHTS_H
 #define ITH_WAN_DIT_WEIGHTS_H

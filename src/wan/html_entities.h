@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The named character references of HTML 5 (https://html.spec.whatwg.org/entities.json). */
 #ifndef ITH_WAN_HTML_ENTITIES_H
 #define ITH_WAN_HTML_ENTITIES_H

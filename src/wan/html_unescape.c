@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Character references of HTML 5:
  *
  *     &name;   &name   &#decimal;   &#decimal   &#xhex;   &#xhex

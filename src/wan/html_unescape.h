@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Character references of HTML, in the two readings that prompt cleaning needs. Both append to `out`. */
 #ifndef ITH_WAN_HTML_UNESCAPE_H
 #define ITH_WAN_HTML_UNESCAPE_H

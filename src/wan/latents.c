@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Latents in and out of .safetensors files. */
 #include "latents.h"
 

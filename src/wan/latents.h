@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Latents in and out of files: the first noise, latents to be decoded, and the dump of a run. */
 #ifndef ITH_WAN_LATENTS_H
 #define ITH_WAN_LATENTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whether the machine has the memory that a run was predicted to hold, and what would fit if it has not. */
 #include "pipeline.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The checkpoint folder in the diffusers layout: model_index.json, scheduler, and a configuration for each component.
  * Published settings of the official sizes (Wan-Video/Wan2.2 and Wan2.1, wan/configs) are the defaults of models that
  * have those sizes; the hub's flow_shift is not theirs. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a checkpoint folder says of itself: every configuration file, read and held against the others. */
 #ifndef ITH_WAN_MODEL_H
 #define ITH_WAN_MODEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model_index.json: which classes the components are of, and how the experts share the work. */
 #ifndef ITH_WAN_MODEL_INDEX_H
 #define ITH_WAN_MODEL_INDEX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Philox 4x32-10 and Box-Muller (noise.h). */
 #include "noise.h"
 

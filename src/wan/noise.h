@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Normal noise from a counter-based generator: number i depends on the seed and on i alone, so every rank makes the
  * same noise, whole or in part, in any order.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prompt to frames: the main path of the engine.
  *
  *   encode the prompts -> make noise -> denoise -> save the latents -> decode

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A pipeline's insides; its interface is ithaca/wan.h. */
 #ifndef ITH_WAN_PIPELINE_H
 #define ITH_WAN_PIPELINE_H

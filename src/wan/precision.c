@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The user's precision as types of numbers.
  *
  *              machine                      weights stored   activations rounded   multiplied   attention

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The types of numbers that a run computes with: decided here alone, from the user's precision and the machine. */
 #ifndef ITH_WAN_PRECISION_H
 #define ITH_WAN_PRECISION_H

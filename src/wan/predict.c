@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory that a run will hold at its peak: the largest of its stages, each of which frees what it loaded.
  *
  *   text      the encoder's weights and work

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prompt cleaning: fix_text, html.unescape twice, strip, every run of white space to one space. */
 #include "prompt.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prompt cleaning, as the reference does it: ftfy's fixes, html.unescape twice, white space made single. */
 #ifndef ITH_WAN_PROMPT_H
 #define ITH_WAN_PROMPT_H

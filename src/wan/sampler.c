@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sampler (sampler.h).
  *
  * Sigmas before the shift s -> shift s / (1 + (shift - 1) s), with T = train_steps and N = steps, i < N; s_N = 0:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Solvers of the flow ODE dx/dsigma = v: UniPC (arXiv:2302.04867, order 1 to 3, bh2, predicting x0) and Euler. Element
  * by element, so that a rank steps its own share of the latents. */
 #ifndef ITH_WAN_SAMPLER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fields of UniPCMultistepScheduler and FlowMatchEulerDiscreteScheduler, all of them, as diffusers 0.42 has them.
  * What a field does there was found with tools/check_scheduler_fields.py. */
 #include "scheduler.h"

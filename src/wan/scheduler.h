@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What scheduler/scheduler_config.json says: the class of the scheduler and, of its fields, those that change the
  * latents. */
 #ifndef ITH_WAN_SCHEDULER_H

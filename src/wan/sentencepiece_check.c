@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A SentencePiece model is a protocol buffer message (sentencepiece_model.proto):
  *
  *     ModelProto     1: pieces   2: TrainerSpec   3: NormalizerSpec   ...

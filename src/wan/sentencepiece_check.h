@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Looks at a SentencePiece model before SentencePiece does, which trusts the tables in it. */
 #ifndef ITH_WAN_SENTENCEPIECE_CHECK_H
 #define ITH_WAN_SENTENCEPIECE_CHECK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SentencePiece behind C functions: statuses for exceptions, silence on standard error. */
 extern "C" {
 #include "sentencepiece_shim.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SentencePiece, which is C++, as C. Nothing is thrown through here. */
 #ifndef ITH_WAN_SENTENCEPIECE_SHIM_H
 #define ITH_WAN_SENTENCEPIECE_SHIM_H

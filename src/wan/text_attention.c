@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For every head h and query i, over the keys j of a prompt:
  *
  *     o[i] = sum_j softmax_j(q[i] . k[j] + bias[h][i][j]) v[j],   bias[h][i][j] = table[bucket(j - i)][h]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The self-attention of umT5: no scale, and a bias learnt for each head and bucket of distances. */
 #ifndef ITH_WAN_TEXT_ATTENTION_H
 #define ITH_WAN_TEXT_ATTENTION_H

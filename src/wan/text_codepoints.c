@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An array of code points, and its way from and to UTF-8. */
 #include "text_codepoints.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text as code points, in an array that grows. */
 #ifndef ITH_WAN_TEXT_CODEPOINTS_H
 #define ITH_WAN_TEXT_CODEPOINTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config.json of a umT5 encoder. */
 #include "text_encoder.h"
 

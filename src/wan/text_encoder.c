@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The umT5 encoder (T5 v1.1 with a table of position biases in every layer; arXiv:1910.10683, arXiv:2304.09151).
  *
  *     x = shared[ids]                                                   [count, dim]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The umT5 encoder. */
 #ifndef ITH_WAN_TEXT_ENCODER_H
 #define ITH_WAN_TEXT_ENCODER_H

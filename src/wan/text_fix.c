@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ftfy.fix_text does to a line of text, step by step and in its order, again and again until nothing changes:
  * entities, C1 controls, ligatures, widths, quotes, line breaks, terminal escapes, control characters, NFC.
  * Its step for surrogates has nothing to do in text that came as UTF-8. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The repairs of ftfy.fix_text (https://ftfy.readthedocs.io), all of its default ones but that of mojibake. */
 #ifndef ITH_WAN_TEXT_FIX_H
 #define ITH_WAN_TEXT_FIX_H

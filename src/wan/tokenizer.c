@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text to ids: cleaning, SentencePiece, cut, </s>. */
 #include "tokenizer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model's own SentencePiece tokenizer. */
 #ifndef ITH_WAN_TOKENIZER_H
 #define ITH_WAN_TOKENIZER_H

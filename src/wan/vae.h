@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder of the Wan 2.1 causal video autoencoder: latents to frames, one latent frame at a time, in memory that
  * does not grow with their number. */
 #ifndef ITH_WAN_VAE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The attention in the middle of the decoder, over the pixels of one latent frame:
  *
  *   x += W_o softmax(q k^T / sqrt(channels)) v + b_o,   [q k v] = W norm(x) + b

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The autoencoder's config.json: read, checked, and every other architecture refused by name. */
 #include "../files/json.h"
 #include "config_fields.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Decoding: latents to frames.
  *
  *   z * std + mean -> post_quant_conv -> conv_in -> residual, attention, residual

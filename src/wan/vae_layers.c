@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions, residual blocks, and what happens to the numbers between them. */
 #include "vae_layers.h"
 

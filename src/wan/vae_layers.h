@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The layers of the decoder, made for one size of picture. They take one frame at a time, [height, width, channels] in
  * f32; what a causal convolution must remember of earlier frames stays in its ring. The frame under way lies in
  * work->x. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder's weights: found in the file by name and shape, every one of them. */
 #include "vae_weights.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ith_vae holds: every weight of the decoder where it lies in its file, in the order of the computation. Packed
  * forms depend on the size of the picture and are made when decoding begins. */
 #ifndef ITH_WAN_VAE_WEIGHTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The words of the options of a run. */
 #include <ithaca/wan.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random problems under random plans against the definition in double. ITHACA_PROBLEMS sets how many (make check-long:
  * 1200, up to 4096 long); with 300 or more, every pair of option values has met by the end. */
 #include "kernels/kernel.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fixed-m softmax from plan to output, where it is hardest: queries at right angles to all keys, so that every
  * logit lies B below its bound, and queries that see only keys opposite to them, 2 B below; on both sides of the gate.
  * Against the definition in double and against online. */

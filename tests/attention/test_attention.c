@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every strategy on every mesh against the definition in double; ulysses against single, bit for bit. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Execution that goes wrong is an error on every rank, and the next right one works. */
 #include <math.h>
 #include <setjmp.h>

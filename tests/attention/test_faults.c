@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random faults in the calls of random plans: never a crash, a hang, or ITH_OK with wrong numbers; and where the group
  * is promised to live, the next right execution has the right bits. ITHACA_FAULT_PLANS and ITHACA_FAULTS set how many
  * (make check-long: 40 and 1,000). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fixed-m softmax outside the kernels: offsets and gate against float64, on every rank, segment and thread alike.
  */
 #include "attention/fixed_m.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fuzzer's probe on random bytes and on its corpus. ITHACA_PROBES sets how many. */
 #include "support/held.h"
 #include "support/probe_attention.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which kernel a plan takes: by name, by measurement, by the rule of ITH_EFFORT_ESTIMATE, and on ranks whose machines
  * differ. */
 #include "kernels/kernel.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loops on a pool of the caller's: whatever it does, the bits are those of OpenMP's threads. */
 #include "base/parallel.h"
 

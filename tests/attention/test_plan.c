@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Plans: what is chosen, what is refused and how, ranks that disagree. */
 #include <math.h>
 #include <setjmp.h>

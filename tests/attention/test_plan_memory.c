@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of plans: predicted, refused to one rank at a time, and none in execution. */
 #include "comm/comm.h"
 #include "kernels/kernel.h"

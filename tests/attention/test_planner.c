@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The planner: every option refused or resolved, tiles, names, what is told of a plan. */
 #include "kernels/kernel.h"
 #include "support/failing.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks send: predicted, counted by plans and by the transport, against the formulas for even shares and, for any,
  * against a count of who needs which row of which head. */
 #include "attention/chunk.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Wisdom: kept, written, read back; and files that are not what they claim to be. */
 #include "kernels/kernel.h"
 #include "plan/wisdom.h"

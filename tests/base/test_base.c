@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Status names, contexts, memory accounting, 16-bit conversions, shares. */
 #include "base/clock.h"
 #include "base/context.h"

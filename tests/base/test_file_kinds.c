@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that are not regular ones, as inputs and as outputs: refused with a sentence, and never waited for. */
 #include "base/open_file.h"
 #include "base/replace_file.h"

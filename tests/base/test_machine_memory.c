@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory that a process may take, read from made-up /proc and /sys folders. */
 #include "base/machine_memory.h"
 #include "support/temporary.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Observers: when they are asked and told, and by whom. */
 #include "base/clock.h"
 #include "base/observer.h"

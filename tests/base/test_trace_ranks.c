@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The trace: what is recorded is in the file, once, on a row where it overlaps nothing; recording from many threads. */
 #include "base/clock.h"
 #include "base/trace.h"

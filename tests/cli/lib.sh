@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the tests of the program share. A test is run in tests/ with the build folder as its argument.
 set -u
 build=$(realpath "$1")

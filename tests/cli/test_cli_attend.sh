@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # ithaca attend on the golden files (o within 2^-8, lse within 1e-5 of a float64 softmax), strategies against one
 # another, and files that it must refuse.
 . cli/lib.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # ithaca bench attention: every row that was asked for is there, and its figures hang together.
 . cli/lib.sh
 small="--heads 2 --head-dim 32 --repeat 2"

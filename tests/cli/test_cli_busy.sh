@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Threads that wait do not burn a busy machine: beside as many endless loops as there are processors, a run takes about
 # as long as it takes with OMP_WAIT_POLICY=passive. With threads that spin it takes 5 to 12 times as long.
 . cli/lib.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # ithaca generate from end to end on the small checkpoint: kinds of output, ranks, saved latents, interruption, failures.
 . cli/lib.sh
 cd "$work"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every option of every command, as --help lists them: strange numbers are refused with a sentence, the man page names
 # the same options, and no file that is not a regular one is waited for.
 . cli/lib.sh

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # ithaca tokenize gives the golden ids, for arguments and for lines of standard input.
 . cli/lib.sh
 

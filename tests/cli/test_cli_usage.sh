@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Commands that make no sense, numbers that are none, configuration files, help and man pages: all without a model's
 # weights.
 . cli/lib.sh

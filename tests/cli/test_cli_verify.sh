@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # ithaca verify: every kind of problem passes, every kind of plan is among the plans, and what it says is what it counts.
 . cli/lib.sh
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations of a communicator: what arrives is what was sent, whatever the sizes, layouts, order and group. */
 #include "comm/comm.h"
 #include "support/held.h"

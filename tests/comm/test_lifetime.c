@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts, communicators and ranks used wrongly, or destroyed in an unusual order. */
 #include <math.h>
 #include <setjmp.h>

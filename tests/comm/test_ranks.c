@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What goes wrong among ranks: every rank returns, with one status and one sentence, and nothing is left behind. */
 #include "base/clock.h"
 #include "comm/comm.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that look at one another's memory: what they see is what was shared, and none of it goes while one looks,
  * whatever happens to the others. */
 #include "base/clock.h"

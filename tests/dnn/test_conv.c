@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions on a ring of frames against sums in float64, whichever slot holds the newest frame. */
 #include "dnn/conv.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: against products in float64; the same bits for a row wherever it stands, whatever the team. */
 #include "dnn/linear.h"
 

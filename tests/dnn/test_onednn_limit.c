@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ITHACA_CPU keeps oneDNN to its sets too. A program of its own: what oneDNN may use is settled once for a process. */
 #include "dnn/linear.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replays the fuzzers' corpus: files whose names begin with "valid" are read, all others are refused. */
 #include "base/context.h"
 #include "support/held.h"

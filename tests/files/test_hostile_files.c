@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Safetensors files that lie: each is refused with the right status and a sentence that names file, tensor and lie. */
 #include "base/context.h"
 #include "support/folder_fixture.h"

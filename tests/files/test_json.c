@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Configuration files: every kind of value, and a sentence with file and key for every kind of mistake. */
 #include "files/json.h"
 #include "support/folder_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Damage by chance: files with bytes changed, cut, doubled or swapped are valid or refused, and never read outside. The
  * same numbers every time; run under AddressSanitizer this is a small fuzzer. */
 #include "base/context.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every allocation of readers, writer and store fails in turn: a status, a sentence, nothing lost, no half file. */
 #include "base/context.h"
 #include "files/json.h"

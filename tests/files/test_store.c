@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A component's tensors: one file or shards, exactly those that the index names, each taken or named as unknown. */
 #include "base/context.h"
 #include "base/dtype.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Safetensors files: what is written comes back, files of other software are read, odd but legal layouts too. */
 #include "base/context.h"
 #include "base/dtype.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Problems for attention kernels, and three answers to each: float64, the plain way of computing the same in the same
  * type, and the kernel's. Every array that a kernel reads or writes lies between guard bytes, what it writes starts as
  * NaNs, and rows stand in memory in reverse order, some elements apart and one off any alignment. */

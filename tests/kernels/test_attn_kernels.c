@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every attention kernel of the table that this machine runs, with every softmax that it supports, held against float64
  * and against the plain way of computing the same in the same type: sizes at and around the tiles, hostile logits,
  * masks, packing in pieces, split runs. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Key operations of every instruction set against float64, and against one another bit for bit. */
 #include "base/dtype.h"
 #include "base/size.h"

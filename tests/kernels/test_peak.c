@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Peak rates: which rows a machine has, and the peak of a kernel, which is that of its own instructions. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where modules with kernels are looked for, and which are taken. Each case is a process of its own, for a process
  * looks once. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row operations of every instruction set against float64, and against one another bit for bit. */
 #include "base/context.h"
 #include "base/dtype.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a video or a picture back with libav, for tests. */
 #ifndef ITH_TESTS_DECODE_H
 #define ITH_TESTS_DECODE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The demo's checkpoint as a folder of links, of which one is replaced at a time; a sentence that refuses it. For
  * set-up and tear-down: altered_model_set_up, altered_model_tear_down. */
 #ifndef ITH_TESTS_ALTERED_MODEL_H

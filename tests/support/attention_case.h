@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A random attention problem with its tensors, whole; what float64 makes of it; and its way through a plan. */
 #ifndef ITH_TESTS_ATTENTION_CASE_H
 #define ITH_TESTS_ATTENTION_CASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A case run and compared with the oracle, as cmocka sees it. */
 #ifndef ITH_TESTS_ATTENTION_CHECK_H
 #define ITH_TESTS_ATTENTION_CHECK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The context that the tests of a program share, or that each has to itself: for cmocka's set-up and tear-down. */
 #ifndef ITH_TESTS_CONTEXT_FIXTURE_H
 #define ITH_TESTS_CONTEXT_FIXTURE_H

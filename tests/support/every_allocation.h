@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a call does when memory runs out, tried with each of its allocations in turn. */
 #ifndef ITH_TESTS_EVERY_ALLOCATION_H
 #define ITH_TESTS_EVERY_ALLOCATION_H

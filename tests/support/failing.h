@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An allocator that counts, refuses one allocation of your choice, and knows what has not been given back. */
 #ifndef ITH_TESTS_FAILING_H
 #define ITH_TESTS_FAILING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What faults are tried on: two random problems with plans on one group of ranks, whose right results are known. */
 #ifndef ITH_TESTS_FAULT_SUBJECT_H
 #define ITH_TESTS_FAULT_SUBJECT_H

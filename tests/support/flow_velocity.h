@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The velocity of tools/make_sampler_golden.py. */
 #ifndef ITH_TESTS_FLOW_VELOCITY_H
 #define ITH_TESTS_FLOW_VELOCITY_H

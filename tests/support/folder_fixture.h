@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A context and an empty folder, for cmocka's set-up and tear-down. */
 #ifndef ITH_TESTS_FOLDER_FIXTURE_H
 #define ITH_TESTS_FOLDER_FIXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What libFuzzer made, put before a reader of files. */
 #ifndef ITH_TESTS_FUZZ_FILE_H
 #define ITH_TESTS_FUZZ_FILE_H

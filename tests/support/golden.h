@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Relative L2 and its like, for tests that hold a result against an oracle. */
 #ifndef ITH_TESTS_GOLDEN_H
 #define ITH_TESTS_GOLDEN_H

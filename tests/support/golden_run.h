@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A golden denoising run: what it was asked for (its file's metadata) as options of the engine, and a generate call
  * whose dump is read back. */
 #ifndef ITH_TESTS_GOLDEN_RUN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that is held by everything made with a context and its clones. */
 #ifndef ITH_TESTS_HELD_H
 #define ITH_TESTS_HELD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checks inside a rank: cmocka's own jump out of the test, which only the main thread may do. */
 #ifndef ITH_TESTS_IN_RANK_H
 #define ITH_TESTS_IN_RANK_H

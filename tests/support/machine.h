@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which instruction sets a test may use, and a word about what it cannot test for want of them. */
 #ifndef ITH_TESTS_SUPPORT_MACHINE_H
 #define ITH_TESTS_SUPPORT_MACHINE_H

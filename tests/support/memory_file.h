@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A file in memory with a path of its own, to be filled again and again: thousands of small files cost no disk. */
 #ifndef ITH_TESTS_MEMORY_FILE_H
 #define ITH_TESTS_MEMORY_FILE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* operand_kinds.h for the models: the types that a precision stands for, with f32 and with bf16 instructions. */
 #ifndef ITH_TESTS_NUMBER_KINDS_H
 #define ITH_TESTS_NUMBER_KINDS_H

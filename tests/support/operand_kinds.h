@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ways in which products are computed, each of which a test of layers goes through. */
 #ifndef ITH_TESTS_OPERAND_KINDS_H
 #define ITH_TESTS_OPERAND_KINDS_H

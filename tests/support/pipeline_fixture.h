@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A context and the demo's checkpoint, opened, for cmocka's set-up and tear-down. */
 #ifndef ITH_TESTS_PIPELINE_FIXTURE_H
 #define ITH_TESTS_PIPELINE_FIXTURE_H

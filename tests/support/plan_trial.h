@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One attempt to plan and execute on every rank of a group, with what each rank was told. */
 #ifndef ITH_TESTS_PLAN_TRIAL_H
 #define ITH_TESTS_PLAN_TRIAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opens a safetensors file of any content and uses all that it promises: for files that were damaged on purpose. */
 #ifndef ITH_TESTS_PROBE_H
 #define ITH_TESTS_PROBE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes as an attention problem with options and ranks: whatever they say, plans are made and executed or refused with
  * a sentence, and what is computed meets the oracle. */
 #ifndef ITH_TESTS_PROBE_ATTENTION_H

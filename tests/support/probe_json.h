@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a configuration of any content and asks it for every kind of value at keys of every kind. */
 #ifndef ITH_TESTS_PROBE_JSON_H
 #define ITH_TESTS_PROBE_JSON_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random attention problems, and plans for them drawn so that every pair of option values meets. */
 #ifndef ITH_TESTS_RANDOM_CASE_H
 #define ITH_TESTS_RANDOM_CASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks made by hand, with their contexts and communicators at hand: what outlives what is up to the test. */
 #ifndef ITH_TESTS_RANK_GROUP_H
 #define ITH_TESTS_RANK_GROUP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One context for all tests of a program: cmocka_run_group_tests(tests, begin_context, end_context). */
 #ifndef ITH_TESTS_SHARED_CONTEXT_H
 #define ITH_TESTS_SHARED_CONTEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A folder for files that a test makes, removed at its end. All functions end the test program on failure. */
 #ifndef ITH_TESTS_TEMPORARY_H
 #define ITH_TESTS_TEMPORARY_H

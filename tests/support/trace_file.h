@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads a trace file back: JSON by its grammar (RFC 8259), nothing let pass, and the events in it. */
 #ifndef ITH_TESTS_TRACE_FILE_H
 #define ITH_TESTS_TRACE_FILE_H

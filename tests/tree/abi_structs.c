@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The layout of the public structs, a line each: what a program that was built before relies on. */
 #include <ithaca/ithaca.h>
 #ifdef WITH_ENGINE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program that knows every struct but not its last field: compiled with the header and with a header that lacks those
  * fields (trim_header.awk), it prints the same. With a model folder as its argument it generates a video too. */
 #include <ithaca/ithaca.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # libithaca for 64-bit ARM: built without a warning by Debian's cross compiler, its kernels and plans tested under qemu.
 set -eu
 skip() { echo "skipped: $*"; exit 77; }

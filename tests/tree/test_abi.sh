@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The binary interface: the libraries export the functions of their headers under a version, and nothing else; structs are
 # laid out as tests/tree/ithaca.abi says; a program that was compiled against a header in which every struct lacks its
 # last field runs with today's library, and gets the same results.

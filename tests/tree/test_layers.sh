@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Dependencies point one way: each folder of src includes only what it may. File names are unique, and code for one
 # instruction set lies in its folder alone.
 set -u

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a checkpoint's configuration files say: honoured as diffusers and transformers honour it, or refused by name. */
 #include "support/altered_model.h"
 #include "wan/model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The transformer against diffusers, on the checkpoint of the demo and on a small one of odd sizes; ranks against one
  * rank; what is refused; memory. */
 #include "support/context_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints with one thing wrong: each is refused when the folder is opened, by a sentence that names the file and
  * the tensor or key. */
 #include "support/altered_model.h"

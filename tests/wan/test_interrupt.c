@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs that are stopped: at any moment, from outside, within a second; and what the caller is told meanwhile. */
 #include "base/clock.h"
 #include "base/context.h"

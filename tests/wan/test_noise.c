@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Noise: Philox against the vectors of its authors' Random123, normals against libm, moments, independence of parts. */
 #include "wan/noise.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole runs against the golden ones: latents after every step, frames, bits from run to run, memory. */
 #include "support/golden.h"
 #include "support/golden_run.h"

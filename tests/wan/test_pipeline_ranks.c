@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The same video on any number of ranks: every strategy and mesh, every way to share the guidance branches. Ulysses
  * gives the bits of one rank; what involves a ring agrees to rounding. */
 #include "support/golden.h"

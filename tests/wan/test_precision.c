@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a precision means on a machine: the three choices, the rule of auto, and its sentence. */
 #include "support/context_fixture.h"
 #include "support/number_kinds.h"

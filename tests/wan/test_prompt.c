@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prompt cleaning against what ftfy and html.unescape of Python gave (golden/prompts.json). */
 #include "support/context_fixture.h"
 #include "support/every_allocation.h"

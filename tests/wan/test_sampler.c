@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Solvers against diffusers: the grids of its runs, and whole trajectories on an analytic velocity in float64. */
 #include "support/context_fixture.h"
 #include "support/every_allocation.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every field of a scheduler's configuration: honoured as diffusers honours it, or refused by name and value. */
 #include "support/context_fixture.h"
 #include "support/flow_velocity.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The umT5 encoder against transformers: the shapes checkpoint (golden/shapes/text.safetensors) and one of odd sizes in
  * f16 (golden/umt5), with any number of threads. */
 #include "support/context_fixture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder against golden files: latents to frames. */
 #include "wan/vae.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention with f32 arithmetic, for any instruction set: the body of cpu/<isa>/attn_f32_<isa>.c, which
  * includes its vec_<isa>.h and sets the tile before it includes this file (see "What the including file defines").
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fetching ahead: rows that are about to be packed; and while a block of keys is computed, its tiles bring what comes
  * after it into the second-level cache, a few lines each. Included after vec_<isa>.h. */
 #ifndef ITH_KERNELS_ATTN_FETCH_H

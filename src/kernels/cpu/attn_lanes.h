@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The queries of a run in the lanes of vectors, for kernels that compute
  *
  *     s^T [keys][queries],   o^T [D][queries]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What attention kernels do around their matrix products, for any vector type: reading rows of any type, the state of a
  * pass between blocks of keys and between runs, masks, the online maximum, weights, output.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of bf16 tensors whose two products are oneDNN's, which on a server with AMX runs them on it.
  *
  *     x_ij = q_i . k_j,   s_ij = c x_ij + b_j + mask_ij log2(e),   c = |scale| log2(e),  b = bias log2(e)

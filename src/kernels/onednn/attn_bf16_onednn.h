@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels of the oneDNN module. */
 #ifndef ITH_KERNELS_ATTN_BF16_ONEDNN_H
 #define ITH_KERNELS_ATTN_BF16_ONEDNN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What differs between oneDNN 2.x and 3.x: in 2.x a memory descriptor is a struct and a primitive descriptor is made
  * from an operation descriptor; in 3.x a memory descriptor is a handle and a primitive descriptor is made in one call.
  * https://oneapi-src.github.io/oneDNN/dev_guide_transition_to_v3.html */

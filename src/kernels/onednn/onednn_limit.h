@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ITHACA_CPU for oneDNN, whose instruction sets are one choice for a whole process, made before its first use. */
 #ifndef ITH_KERNELS_ONEDNN_LIMIT_H
 #define ITH_KERNELS_ONEDNN_LIMIT_H

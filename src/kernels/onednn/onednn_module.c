@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the library finds in the oneDNN module (plugin.h). */
 #include "../plugin.h"
 #include "attn_bf16_onednn.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of matrices as oneDNN primitives. */
 #include "onednn_product.h"
 

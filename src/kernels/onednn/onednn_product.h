@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A product of matrices by oneDNN, of shapes that are fixed when it is made:
  *
  *     dst [rows, out] (+)= src [rows, in] w [in, out]        src, w: bf16, dst: f32, sums in f32

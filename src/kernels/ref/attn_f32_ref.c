@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention in plain C: what every kernel means (kernel.h), for any machine. Logits are in base 2:
  *
  *     s_j = c q . k_j + (bias_j + mask_j) log2(e),   c = scale log2(e)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Key operations (keyops.h) compiled for any processor that the compiler's baseline runs on, one float at a time. */
 #include "../../base/dtype.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The f32 multiply-add rate of plain C, for machines of which nothing better is known. */
 #include "../peak.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row operations (rowops.h) compiled for any processor that the compiler's baseline runs on. */
 #include "../rowops_body.h"
 

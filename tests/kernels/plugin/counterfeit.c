@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A module as plugin.h describes it, with one kernel that does nothing; built for this ABI and for another one. */
 #include "kernels/plugin.h"
 

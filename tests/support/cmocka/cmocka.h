@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The part of cmocka that these tests use, for machines that a cross compiler builds for and cmocka is not installed
  * for. Where there is cmocka, it is taken instead: see tests/CMakeLists.txt. */
 #ifndef ITH_TESTS_CMOCKA_H

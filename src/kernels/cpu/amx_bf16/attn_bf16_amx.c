@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of bf16 tensors with AMX (TDPBF16PS: products of 16 x 32 by 32 x 16 bf16 onto 16 x 16 f32).
  *
  *     s_ij = c (q_i . k_j) + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)

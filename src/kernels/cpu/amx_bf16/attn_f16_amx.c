@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of f16 tensors with AMX, each number as two bf16: see attn_split_body.h. */
 #include "../avx512/exp2_short_avx512.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of f32 tensors with AMX, each number as three bf16: see attn_split_body.h. */
 #define TYPE ITH_F32
 #define PARTS 3

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of f32 or f16 tensors with AMX, whose products take bf16: the body of attn_<type>_amx.c. A number
  * is the sum of PARTS bf16, each what the ones before it leave,
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Keys in pairs, as the left factor of o^T = v^T p^T wants them. */
 #ifndef ITH_KERNELS_PAIRS_AMX_H
 #define ITH_KERNELS_PAIRS_AMX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bf16 product rate of AMX: four sums, more than a product's latency. The factors are random numbers: the unit is
  * slower on them than on zeros. */
 #include "../../peak.h"

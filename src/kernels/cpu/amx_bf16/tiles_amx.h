@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The eight tile registers, all of the same shape: 16 rows of 64 bytes, which is 16 x 32 bf16 as the left factor of a
  * product, 16 pairs x 16 x 2 bf16 as the right one, 16 x 16 f32 as a sum. */
 #ifndef ITH_KERNELS_TILES_AMX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention in f32 with AVX2 and FMA: the tile for attn_f32_body.h. */
 #include "vec_avx2.h"
 

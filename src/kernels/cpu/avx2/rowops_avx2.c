@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row operations (rowops.h) compiled for AVX2. */
 #include "../../rowops_body.h"
 

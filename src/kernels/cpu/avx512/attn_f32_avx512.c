@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention in f32 with AVX-512: the tile for attn_f32_body.h. */
 #include "exp2_short_avx512.h"
 #include "vec_avx512.h"

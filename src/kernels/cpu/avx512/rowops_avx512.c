@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Row operations (rowops.h) compiled for AVX-512. */
 #include "../../rowops_body.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of bf16 tensors with bf16 dot products, AVX-512 (VDPBF16PS: two products of bf16 onto a sum in
  * f32).
  *

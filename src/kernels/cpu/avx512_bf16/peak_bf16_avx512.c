@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rate of bf16 dot products (VDPBF16PS: a_2i b_2i + a_2i+1 b_2i+1 onto 16 sums in f32), sixteen chains: more than
  * two units times their latency. */
 #include "../../peak.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights rounded to bf16, 32 at a time, and the sum of what they were rounded to. */
 #ifndef ITH_KERNELS_WEIGHTS_BF16_AVX512_H
 #define ITH_KERNELS_WEIGHTS_BF16_AVX512_H

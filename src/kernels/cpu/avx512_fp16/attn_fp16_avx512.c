@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of bf16 tensors, logits in f32, p v in fp16 over short runs of keys (AVX512-FP16): its multiply-add
  * takes twice as many numbers as that of f32.
  *

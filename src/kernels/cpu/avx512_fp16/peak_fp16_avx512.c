@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The fp16 multiply-add rate of AVX-512: twelve chains, more than two units times their latency. */
 #include "../../peak.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention in f32 with NEON: the tile for attn_f32_body.h. */
 #include "vec_neon.h"
 

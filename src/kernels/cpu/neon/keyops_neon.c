@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Key operations (keyops.h) compiled for NEON. */
 #include "vec_neon.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The f32 multiply-add rate of NEON: twenty-four chains, more than four units times their latency. */
 #include "../../peak.h"
 
