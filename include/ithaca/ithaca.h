@@ -301,7 +301,7 @@ typedef struct ith_attn_problem {
     bool replicated_kv;  /* every rank holds all of k and v (cross attention): only queries are split, nothing is sent
                             (fixed_m: a few norms) */
     /* Elements from one row of the sequence to the next, and from one batch entry to the next; 0: contiguous
-     * [B, S, H, D]. Heads are always contiguous, [H, D]. */
+     * [B, S, H, D]. Heads are always contiguous, [H, D]; see ith_attn_tensors for [B, H, S, D]. */
     int64_t q_row_stride, q_batch_stride;
     int64_t k_row_stride, k_batch_stride;
     int64_t v_row_stride, v_batch_stride;
@@ -408,7 +408,12 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
                                    const ith_attn_options *options, ith_comm *comm, ith_plan **out);
 
 /* This rank's tensors: q [B, Sq share, H, D], k and v [B, Skv share, Hkv, D] (all of Skv if replicated_kv), o as q.
- * Neither o nor lse may overlap another, from its first element to its last; all are aligned to their elements. */
+ * Neither o nor lse may overlap another tensor. q, k, v and o may lie in one buffer, each in columns of its own: their
+ * row strides are then equal, and their batch strides multiples of these. All are aligned to their elements.
+ *
+ * Tensors [B, H, S, D], heads before rows: describe them as batch = B * H entries of one head each (heads = kv_heads =
+ * 1, lse is [B * H, 1, Sq share]). That takes as many heads of k and v as of q; repeat each length of kv_lengths and
+ * each key_bias of an entry for its H heads. */
 typedef struct ith_attn_tensors {
     size_t struct_size;
     const void *q, *k, *v;

@@ -108,10 +108,7 @@ typedef struct ith_generate_report {
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, false,                                              \
-        {                                                                                                              \
-            0                                                                                                          \
-        }                                                                                                              \
+        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}                                          \
     }
 
 /* Zero, and NULL, mean "the model's default" or "none" unless a comment says otherwise. */

@@ -185,6 +185,7 @@ ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *p
 typedef struct extent {
     const char *name;
     uintptr_t begin, bytes;
+    uintptr_t row_stride, width; /* rows [width] at multiples of row_stride bytes; 0: there is no such grid */
 } extent;
 
 static extent tensor_extent(const ith_attn_setting *s, int which, const ith_attn_tensors *tensors)
@@ -194,7 +195,12 @@ static extent tensor_extent(const ith_attn_setting *s, int which, const ith_attn
     if (rows_of(s, which) > 0)
         elements = (s->problem.batch - 1) * rows.batch_stride + (rows_of(s, which) - 1) * rows.row_stride +
                    rows.heads * s->problem.head_dim;
-    return (extent){tensor_names[which], (uintptr_t)rows.data, (uintptr_t)(elements * s->element_bytes)};
+    bool grid = s->problem.batch == 1 || rows.batch_stride % rows.row_stride == 0;
+    return (extent){.name = tensor_names[which],
+                    .begin = (uintptr_t)rows.data,
+                    .bytes = (uintptr_t)(elements * s->element_bytes),
+                    .row_stride = grid ? (uintptr_t)(rows.row_stride * s->element_bytes) : 0,
+                    .width = (uintptr_t)(rows.heads * s->problem.head_dim * s->element_bytes)};
 }
 
 static ith_status check_extent(const ith_attn_setting *s, const extent *e, int64_t alignment)
@@ -207,9 +213,21 @@ static ith_status check_extent(const ith_attn_setting *s, const extent *e, int64
     return ITH_OK;
 }
 
+/* Whether the rows of both lie in columns of their own of one wider buffer. */
+static bool interleave(const extent *a, const extent *b)
+{
+    if (!a->row_stride || a->row_stride != b->row_stride)
+        return false;
+    uintptr_t stride = a->row_stride;
+    uintptr_t distance = (b->begin % stride + stride - a->begin % stride) % stride; /* of b's columns behind a's */
+    return distance >= a->width && distance + b->width <= stride;
+}
+
+/* From the first byte to the last, but for columns. */
 static bool overlap(const extent *a, const extent *b)
 {
-    return a->bytes && b->bytes && a->begin < b->begin + b->bytes && b->begin < a->begin + a->bytes;
+    return a->bytes && b->bytes && a->begin < b->begin + b->bytes && b->begin < a->begin + a->bytes &&
+           !interleave(a, b);
 }
 
 /* What the problem announces is there, and nothing else. */
@@ -255,10 +273,11 @@ static void list_extents(const ith_attn_setting *s, const ith_attn_tensors *tens
         [EXTENT_MASK] = p->mask == ITH_MASK_NONE ? 0 : mask_elements * (p->mask == ITH_MASK_BOOL ? 1 : size),
         [EXTENT_LENGTHS] = p->has_kv_lengths ? p->batch * (int64_t)sizeof(int32_t) : 0,
     };
-    all[EXTENT_LSE] = (extent){"lse", (uintptr_t)tensors->lse, (uintptr_t)bytes[EXTENT_LSE]};
-    all[EXTENT_BIAS] = (extent){"key_bias", (uintptr_t)tensors->key_bias, (uintptr_t)bytes[EXTENT_BIAS]};
-    all[EXTENT_MASK] = (extent){"mask", (uintptr_t)tensors->mask, (uintptr_t)bytes[EXTENT_MASK]};
-    all[EXTENT_LENGTHS] = (extent){"kv_lengths", (uintptr_t)tensors->kv_lengths, (uintptr_t)bytes[EXTENT_LENGTHS]};
+    all[EXTENT_LSE] = (extent){"lse", (uintptr_t)tensors->lse, (uintptr_t)bytes[EXTENT_LSE], 0, 0};
+    all[EXTENT_BIAS] = (extent){"key_bias", (uintptr_t)tensors->key_bias, (uintptr_t)bytes[EXTENT_BIAS], 0, 0};
+    all[EXTENT_MASK] = (extent){"mask", (uintptr_t)tensors->mask, (uintptr_t)bytes[EXTENT_MASK], 0, 0};
+    all[EXTENT_LENGTHS] =
+        (extent){"kv_lengths", (uintptr_t)tensors->kv_lengths, (uintptr_t)bytes[EXTENT_LENGTHS], 0, 0};
 }
 
 ith_status ith_attn_tensors_check(const ith_attn_setting *s, const ith_attn_tensors *tensors)
@@ -278,7 +297,9 @@ ith_status ith_attn_tensors_check(const ith_attn_setting *s, const ith_attn_tens
     for (int written = ITH_TENSOR_O; !status && written <= EXTENT_LSE; written++)
         for (int i = 0; i < EXTENTS; i++)
             if (i != written && overlap(&all[written], &all[i]))
-                return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s overlaps %s in memory", all[written].name,
-                                all[i].name);
+                return ith_fail(s->context, ITH_ERR_ARGUMENT,
+                                "%s overlaps %s in memory; both may lie in one buffer only with equal row strides, "
+                                "batch strides that are multiples of them, and columns of their own",
+                                all[written].name, all[i].name);
     return status;
 }

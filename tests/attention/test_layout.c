@@ -1,0 +1,108 @@
+/* Where tensors may lie: all four in one buffer, and heads before rows. */
+#include <ithaca/ithaca.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BATCH = 2, HEADS = 3, DIM = 8, LENGTH = 37, ROW = HEADS * DIM, COUNT = BATCH * LENGTH * ROW };
+
+static ith_context *context;
+
+static ith_status attend(const ith_attn_problem *problem, const ith_attn_tensors *tensors)
+{
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    options.kernel = "f32_ref";
+    ith_plan *plan = NULL;
+    ith_status status = ith_plan_create(context, problem, &options, NULL, &plan);
+    if (!status)
+        status = ith_plan_execute(plan, tensors);
+    ith_plan_destroy(&plan);
+    return status;
+}
+
+/* q, k, v and o as usual, [B, S, H, D]. */
+static float *plain(void)
+{
+    float *all = malloc(4 * COUNT * sizeof *all);
+    uint32_t seed = 7;
+    for (int i = 0; i < 3 * COUNT; i++)
+        all[i] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f;
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    problem.batch = BATCH, problem.heads = HEADS, problem.head_dim = DIM, problem.q_len = problem.kv_len = LENGTH;
+    ith_attn_tensors t = ITH_ATTN_TENSORS_INIT;
+    t.q = all, t.k = all + COUNT, t.v = all + 2 * COUNT, t.o = all + 3 * COUNT;
+    assert_int_equal(attend(&problem, &t), ITH_OK);
+    return all;
+}
+
+/* [B, S, {q, k, v, o}, H, D] */
+static void all_in_one_buffer(void **state)
+{
+    (void)state;
+    float *all = plain(), *fused = malloc((4 * COUNT + 1) * sizeof *fused);
+    for (int row = 0; row < BATCH * LENGTH; row++)
+        for (int which = 0; which < 4; which++)
+            for (int i = 0; i < ROW; i++)
+                fused[(row * 4 + which) * ROW + i] = which < 3 ? all[which * COUNT + row * ROW + i] : -77;
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    problem.batch = BATCH, problem.heads = HEADS, problem.head_dim = DIM, problem.q_len = problem.kv_len = LENGTH;
+    problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = problem.o_row_stride = 4 * ROW;
+    ith_attn_tensors t = ITH_ATTN_TENSORS_INIT;
+    t.q = fused, t.k = fused + ROW, t.v = fused + 2 * ROW, t.o = fused + 3 * ROW;
+    assert_int_equal(attend(&problem, &t), ITH_OK);
+    for (int row = 0; row < BATCH * LENGTH; row++)
+        for (int which = 0; which < 4; which++)
+            assert_memory_equal(fused + (row * 4 + which) * ROW, all + which * COUNT + row * ROW, ROW * sizeof *all);
+    t.o = fused + 3 * ROW - 1; /* one column too early, one too late, and columns of another stride */
+    assert_int_equal(attend(&problem, &t), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "o overlaps v in memory; both may lie in one buffer only with"));
+    t.o = fused + 3 * ROW + 1;
+    assert_int_equal(attend(&problem, &t), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "o overlaps q in memory"));
+    t.o = fused + 3 * ROW, problem.o_row_stride = 3 * ROW;
+    assert_int_equal(attend(&problem, &t), ITH_ERR_ARGUMENT);
+    problem.o_row_stride = 4 * ROW, problem.o_batch_stride = 4 * LENGTH * ROW + 1;
+    assert_int_equal(attend(&problem, &t), ITH_ERR_ARGUMENT);
+    free(all), free(fused);
+}
+
+/* [B, H, S, D] as B * H entries of one head. */
+static void heads_before_rows(void **state)
+{
+    (void)state;
+    float *all = plain(), *turned = malloc(4 * COUNT * sizeof *turned);
+    for (int which = 0; which < 4; which++)
+        for (int b = 0; b < BATCH; b++)
+            for (int h = 0; h < HEADS; h++)
+                for (int s = 0; s < LENGTH; s++)
+                    memcpy(turned + which * COUNT + ((b * HEADS + h) * LENGTH + s) * DIM,
+                           all + which * COUNT + (b * LENGTH + s) * ROW + h * DIM, DIM * sizeof *all);
+    float *expected = turned + 3 * COUNT, *o = malloc(COUNT * sizeof *o);
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    problem.batch = BATCH * HEADS, problem.heads = 1, problem.head_dim = DIM;
+    problem.q_len = problem.kv_len = LENGTH;
+    ith_attn_tensors t = ITH_ATTN_TENSORS_INIT;
+    t.q = turned, t.k = turned + COUNT, t.v = turned + 2 * COUNT, t.o = o;
+    assert_int_equal(attend(&problem, &t), ITH_OK);
+    assert_memory_equal(o, expected, COUNT * sizeof *o);
+    free(all), free(turned), free(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_in_one_buffer),
+        cmocka_unit_test(heads_before_rows),
+    };
+    if (ith_context_create(NULL, &context))
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    ith_context_destroy(&context);
+    return failed;
+}
