@@ -145,7 +145,10 @@ ith_status ith_context_create(const ith_context_options *options, ith_context **
 
 ith_status ith_context_clone(ith_context *parent, ith_context **out)
 {
-    *out = NULL;
+    if (out)
+        *out = NULL;
+    if (!parent || !out)
+        return ith_fail(parent, ITH_ERR_ARGUMENT, "%s is NULL", parent ? "out" : "parent");
     ith_context *context = context_new(&parent->allocator);
     if (!context)
         return ith_fail(parent, ITH_ERR_MEMORY, "out of memory for a rank's context");
@@ -215,7 +218,7 @@ const char *ith_context_error(const ith_context *context)
 
 uint32_t ith_context_cpu(const ith_context *context)
 {
-    return context->cpu;
+    return context ? context->cpu : 0;
 }
 
 int ith_context_rank(const ith_context *context)

@@ -5,6 +5,8 @@
 
 void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count)
 {
+    if (!begin || !count)
+        return;
     if (length < 0 || rank < 0 || rank >= ranks) {
         *begin = *count = 0;
         return;

@@ -90,6 +90,8 @@ const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char 
 bool ith_peak_rate(const ith_context *context, int index, int threads, double seconds, const char **name, double *rate)
 {
     uint32_t cpu = ith_context_cpu(context);
+    if (!context || !name || !rate)
+        return false;
     for (int i = 0; i < PEAKS && index >= 0; i++) {
         if (!usable(peaks[i], cpu))
             continue;

@@ -111,13 +111,27 @@ static void a_creation_says_why_it_failed(void **state)
     assert_string_equal(ith_context_error(NULL), "out is NULL");
 }
 
+static void null_is_refused(void **state)
+{
+    (void)state;
+    ith_context *none = context;
+    assert_int_equal(ith_context_clone(NULL, &none), ITH_ERR_ARGUMENT);
+    assert_null(none);
+    assert_string_equal(ith_context_error(NULL), "parent is NULL");
+    assert_int_equal(ith_context_clone(context, NULL), ITH_ERR_ARGUMENT);
+    assert_string_equal(ith_context_error(context), "out is NULL");
+    assert_int_equal(ith_context_cpu(NULL), 0);
+    assert_int_equal(ith_context_memory(NULL, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_context_memory(context, NULL), ITH_ERR_ARGUMENT);
+    ith_share(10, 3, 1, NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(read_takes_what_there_is),
-        cmocka_unit_test(fill_gives_what_fits),
-        cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(a_creation_says_why_it_failed),
+        cmocka_unit_test(read_takes_what_there_is), cmocka_unit_test(fill_gives_what_fits),
+        cmocka_unit_test(nonsense_is_refused),      cmocka_unit_test(a_creation_says_why_it_failed),
+        cmocka_unit_test(null_is_refused),
     };
     if (ith_context_create(NULL, &context))
         return 1;
