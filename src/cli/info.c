@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca info: the machine, the kernels, the transports and, if asked for, a model. */
+/* ithaca info: the machine, the kernels and the transports; or the machine and a model. */
 #include "cli.h"
 #include "info_rates.h"
 #include "option.h"
@@ -19,8 +19,8 @@ typedef struct info_settings {
 } info_settings;
 
 static const ith_option table[] = {
-    {"model", "DIR", "Also describe this checkpoint folder", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
-     offsetof(info_settings, model), 0, 0, NULL, 'm'},
+    {"model", "DIR", "Describe this checkpoint folder instead of the kernels, and measure nothing", ITH_OPTION_TEXT,
+     ITH_FROM_COMMAND, offsetof(info_settings, model), 0, 0, NULL, 'm'},
     {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
      offsetof(info_settings, threads), 1, ITH_CLI_THREADS_MAX, NULL, 0},
     {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_COMMAND, offsetof(info_settings, json), 0, 0,
@@ -130,17 +130,25 @@ static void print_object(json_t *object, int indent)
     }
 }
 
-static int print_all(ith_context *context, const ith_pipeline *pipeline, int threads, bool as_json)
+/* Measures every kernel. */
+static json_t *describe_kernels(ith_context *context, int threads)
 {
     json_t *peaks = ith_info_peaks(context, threads);
-    json_t *all = json_pack("{s:s, s:o, s:i, s:o, s:o, s:[{s:s, s:s}]}", "version", ith_version(), "machine",
-                            describe_machine(context), "measured_threads", threads, "peaks", peaks, "kernels",
-                            ith_info_kernels(context, threads), "transports", "name", "local", "about",
-                            "ranks as threads of one process");
+    return json_pack("{s:i, s:o, s:o, s:[{s:s, s:s}]}", "measured_threads", threads, "peaks", peaks, "kernels",
+                     ith_info_kernels(context, threads), "transports", "name", "local", "about",
+                     "ranks as threads of one process");
+}
+
+static int print_all(ith_context *context, const ith_pipeline *pipeline, int threads, bool as_json)
+{
+    json_t *all = json_pack("{s:s, s:o}", "version", ith_version(), "machine", describe_machine(context));
     ith_model_info model = ITH_MODEL_INFO_INIT;
-    if (pipeline && ith_pipeline_info(pipeline, &model) == ITH_OK)
-        json_object_set_new(all, "model", describe_model(&model));
-    if (!all)
+    int failed = 0;
+    if (!pipeline)
+        failed = json_object_update_new(all, describe_kernels(context, threads));
+    else if (ith_pipeline_info(pipeline, &model) == ITH_OK)
+        failed = json_object_set_new(all, "model", describe_model(&model));
+    if (!all || failed)
         return ith_cli_error("there is no memory to describe this machine");
     if (as_json) {
         json_dumpf(all, stdout, JSON_INDENT(2));
