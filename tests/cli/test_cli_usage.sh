@@ -189,11 +189,11 @@ done
     fail "info --json lacks something"
 
 # A model is described from its configurations: no weights are looked at, and no kernel is measured.
-cp -r "$model" "$work/model"
-rm "$work"/model/*/*.safetensors "$work/model/tokenizer/spiece.model"
-"$ithaca" info --model "$work/model" --json | jq -e '.model.experts == 2 and .machine.processors >= 1 and
+cp -r "$model" "$work/described"
+rm "$work"/described/*/*.safetensors "$work/described/tokenizer/spiece.model"
+"$ithaca" info --model "$work/described" --json | jq -e '.model.experts == 2 and .machine.processors >= 1 and
     (has("kernels") or has("peaks") | not)' >/dev/null || fail "info --model lacks something, or has too much"
-expect 1 "spiece.model" "$ithaca" tokenize --model "$work/model" x
+expect 1 "spiece.model" "$ithaca" tokenize --model "$work/described" x
 
 # ITHACA_CPU hides instruction sets.
 ITHACA_CPU=baseline "$ithaca" info --json | jq -e '.machine.instruction_sets == "baseline" and (.peaks | length) == 1 and
