@@ -53,7 +53,7 @@ static bool is_gather(local_kind kind)
 static void wake_all(local_world *world)
 {
     for (int seat = 0; seat < world->size; seat++)
-        pthread_cond_signal(&world->wake[seat]);
+        pthread_cond_broadcast(&world->wake[seat]);
 }
 
 void ith_local_end(local_world *world, ith_status status, const char *format, ...)
@@ -157,8 +157,8 @@ static void carry(const local_comm *self, ith_request *from, int source, ith_req
                       seats[0], seats[1], kind_name(from->kind), why);
     from->to[target] = to->from[source] = WAY_MOVED;
     from->pending--, to->pending--;
-    pthread_cond_signal(&world->wake[seats[0]]);
-    pthread_cond_signal(&world->wake[seats[1]]);
+    pthread_cond_broadcast(&world->wake[seats[0]]);
+    pthread_cond_broadcast(&world->wake[seats[1]]);
 }
 
 /* Element by element, reading all ranks' values before writing any: the sum is in rank order and in place. */
@@ -223,7 +223,7 @@ static bool advance_whole(local_comm *self, ith_request *mine)
         theirs->whole = WAY_MOVED;
         theirs->pending = 0;
         world->busy[group->seats[rank]]--;
-        pthread_cond_signal(&world->wake[group->seats[rank]]);
+        pthread_cond_broadcast(&world->wake[group->seats[rank]]);
     }
     return true;
 }
@@ -316,7 +316,7 @@ static void wake_peers(local_comm *self, const ith_request *mine)
         last = last && group->posted[peer] > mine->sequence;
     for (int peer = 0; peer < group->size; peer++)
         if (last || mine->to[peer] == WAY_POSTED || mine->from[peer] == WAY_POSTED)
-            pthread_cond_signal(&group->world->wake[group->seats[peer]]);
+            pthread_cond_broadcast(&group->world->wake[group->seats[peer]]);
 }
 
 ith_status ith_local_post(ith_comm *comm, const ith_request *wanted, ith_request **out)

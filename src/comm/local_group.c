@@ -250,7 +250,7 @@ void ith_local_leave(ith_comm *comm)
     self->left = true;
     if (!self->dependent && --world->seat_handles[self->seat] == 0)
         for (int seat = 0; seat < world->size; seat++)
-            pthread_cond_signal(&world->wake[seat]);
+            pthread_cond_broadcast(&world->wake[seat]);
     pthread_mutex_unlock(&world->lock);
 }
 

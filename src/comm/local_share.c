@@ -15,7 +15,7 @@
 static void wake_members(const local_group *group)
 {
     for (int rank = 0; rank < group->size; rank++)
-        pthread_cond_signal(&group->world->wake[group->seats[rank]]);
+        pthread_cond_broadcast(&group->world->wake[group->seats[rank]]);
 }
 
 /* Under the lock. True if there was something to give. */
