@@ -9,15 +9,20 @@
  *
  * Euler: x += (sigma' - sigma) v.
  *
- * UniPC, with alpha = 1 - sigma, lambda = ln(alpha / sigma), x0 = x - sigma v; m_0 the x0 of the point that the step
- * starts from, m_k that of k points before, m' that of the point it ends at; h = lambda' - lambda, E = e^-h - 1 (B(h)
- * of bh2), r_k = (lambda_k - lambda) / h, D_k = (m_k - m_0) / r_k: predictor   x' = sigma'/sigma x - alpha' E (m_0 +
- * sum rho_k D_k) corrector   x' = sigma'/sigma x - alpha' E (m_0 + sum rho_k D_k + rho' (m' - m_0)) where rho solves
- * sum over k of r_k^(j-1) rho_k = b_j (with r = 1 for rho'), j = 1, 2, ...: as many as there are rho, b_j = j! phi_j /
- * E,   phi_1 = E/-h - 1,   phi_(j+1) = phi_j/-h - 1/(j+1)! except that rho_1 of the predictor of order 2, and rho' of
- * the corrector of order 1, are 1/2. A step of order p has p - 1 points before. The order grows from 1 in the first
- * steps and falls to 1 in the last. The corrector replaces x once m' is known, with the order that the predictor had,
- * unless the scheduler leaves the step uncorrected.
+ * UniPC, a step of order p from sigma to sigma', with alpha = 1 - sigma, lambda = ln(alpha / sigma), h = lambda' -
+ * lambda and E = e^-h - 1 (the B(h) of bh2). x0 = x - sigma v is called m_0 at the step's first point, m_k at the point
+ * k before it, m' at its last point. r_k = (lambda_k - lambda) / h, D_k = (m_k - m_0) / r_k, k = 1 .. p - 1:
+ *
+ *   predictor   x' = sigma'/sigma x - alpha' E (m_0 + sum rho_k D_k)
+ *   corrector   x' = sigma'/sigma x - alpha' E (m_0 + sum rho_k D_k + rho' (m' - m_0))
+ *
+ * The rho solve sum over k of r_k^(j-1) rho_k = b_j, where rho' has r = 1, for j = 1, 2, ... up to their number:
+ *
+ *   b_j = j! phi_j / E,   phi_1 = E/-h - 1,   phi_(j+1) = phi_j/-h - 1/(j+1)!
+ *
+ * There are two exceptions: rho_1 of the predictor of order 2 and rho' of the corrector of order 1 are 1/2. The order
+ * grows from 1 in the first steps and falls to 1 in the last. The corrector replaces x once m' is known, with the order
+ * of the predictor, unless the scheduler leaves the step uncorrected.
  *
  * Scalars are double, made from sigmas rounded to f32 (the reference keeps them so, and where sigma is near 1 the
  * rounding shows in lambda); elements are f32. */
