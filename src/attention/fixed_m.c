@@ -196,7 +196,6 @@ static void measure_queries(const measured *t, int64_t query, int64_t piece)
 /* Whether to skip what is left to measure. */
 static bool halted(const ith_fixed_m *f)
 {
-    ith_comm_alive(f->setting->comm);
     return ith_halted(f->setting->halt);
 }
 

@@ -62,6 +62,7 @@ bool ith_halted(ith_halt *halt)
 {
     if (!halt)
         return false;
+    ith_comm_alive(halt->comm);
     if (ith_halt_heard(halt))
         return true;
     if (!ith_context_interrupted(halt->context))

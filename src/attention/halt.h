@@ -26,7 +26,7 @@ void ith_halt_end(ith_halt *halt);
 /* Any thread, or a signal handler. */
 void ith_halt_cancel(ith_halt *halt);
 
-/* Whether to stop. Any thread; halt may be NULL. */
+/* Gives a sign of life to the ranks that wait for this one, and says whether to stop. Any thread; halt may be NULL. */
 bool ith_halted(ith_halt *halt);
 /* The same without asking whether the contexts are interrupted: a few loads, for the loops of kernels. halt: an
  * ith_halt. */

@@ -117,11 +117,9 @@ static void trace_end(const ith_sweep *s, double begin, const char *name)
     ith_trace_end(s->setting->context, begin, name, "compute");
 }
 
-/* Whether to skip what is left. The team's first thread gives the sign of life. */
-static bool halted(const ith_sweep *s, int thread)
+/* Whether to skip what is left. */
+static bool halted(const ith_sweep *s)
 {
-    if (thread == 0)
-        ith_comm_alive(s->setting->comm);
     return ith_halted(s->setting->halt);
 }
 
@@ -183,7 +181,7 @@ static void pack_in_thread(void *user, int thread)
     ith_share((g->end - g->begin) * tasks, s->setting->threads, thread, &first, &count);
     for (int64_t task = first; task < first + count; task++) {
         int64_t slot = task / tasks, run = task % tasks / pieces;
-        if (halted(s, thread))
+        if (halted(s))
             break;
         pack_piece(s, job, slot, job->heads.first_keys + g->begin + slot, run, task % pieces);
     }
@@ -263,8 +261,7 @@ static void run_over(const ith_sweep *s, const ith_sweep_job *job, int shard, in
 
 /* Passes one block of queries over all runs of its keys. The last run that has keys ends the pass; where there is none,
  * one without keys does. */
-static void run_block(const ith_sweep *s, const ith_sweep_job *job, int thread, int64_t block, block_memory *memory,
-                      block_run *b)
+static void run_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory, block_run *b)
 {
     describe_block(s, job, block, memory, b);
     b->run.first = job->first;
@@ -276,7 +273,7 @@ static void run_block(const ith_sweep *s, const ith_sweep_job *job, int thread, 
         int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->key_problem);
         int64_t runs = runs_of(s, keys);
         for (int64_t run = 0; run < ith_max64(runs, shard == last_shard); run++) {
-            if (halted(s, thread))
+            if (halted(s))
                 return;
             b->run.last = job->last && shard == last_shard && run >= runs - 1;
             run_over(s, job, shard, run, b, memory);
@@ -306,12 +303,11 @@ static void attend_in_thread(void *user, int thread)
     int64_t blocks = ith_div_up(job->queries->rows, s->setting->tiles.block_q), task;
     int64_t per_key = s->setting->problem.heads / s->setting->problem.kv_heads;
     double traced = trace_begin(s, thread);
-    while (!halted(s, thread) &&
-           (task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->problems * blocks) {
+    while (!halted(s) && (task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->problems * blocks) {
         block_run b = {.problem = g->first + task / blocks};
         b.key_problem = b.problem / per_key;
         b.slot = b.key_problem - job->heads.first_keys - g->begin;
-        run_block(s, job, thread, task % blocks, &memory, &b);
+        run_block(s, job, task % blocks, &memory, &b);
         if (thread == 0 && job->progress)
             job->progress(job->progress_user);
     }

@@ -175,7 +175,6 @@ static mask_card hash_mask(ith_plan *plan, const char *mask)
     mask_card card = {0};
     for (int64_t done = 0; done < bytes && !card.stopped; done += HASHED_AT_A_TIME) {
         card.hash = ith_hash(card.hash, mask + done, ith_min64(bytes - done, HASHED_AT_A_TIME));
-        ith_comm_alive(plan->setting.comm);
         card.stopped = ith_halted(&plan->halt);
     }
     return card;

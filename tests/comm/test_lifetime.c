@@ -160,11 +160,11 @@ static void threads_have_a_limit(void **state)
 static ith_status compute_for_long(ith_context *context, ith_comm *comm, void *user)
 {
     (void)context;
-    ith_comm_set_timeout(comm, 0.2);
-    for (int i = 0; i < 30 && ith_comm_rank(comm) == 1; i++) {
+    ith_comm_set_timeout(comm, 1);
+    for (int i = 0; i < 60 && ith_comm_rank(comm) == 1; i++) {
         if (*(bool *)user)
             ith_comm_alive(comm);
-        nap(0.02);
+        nap(0.04);
     }
     return ith_comm_barrier(comm);
 }
