@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A thin front to CMake. `make help` lists what there is.
 .DEFAULT_GOAL := build
+SHELL   := /bin/bash
 BUILD   ?= build
 PREFIX  ?= /usr/local
 DEMO    ?= demo.mp4
@@ -25,8 +26,7 @@ demo: build ## a video from the small model kept here
 	@echo "The video is $(abspath $(DEMO))"
 
 check: build check-sanitized ## build and run every test; those of the attention library under sanitizers first
-	@cd $(BUILD) && $(CTEST)
-	@tests/skipped.sh $(BUILD)
+	@set -o pipefail; (cd $(BUILD) && $(CTEST)) | tests/skipped.sh $(BUILD)
 
 check-sanitized: dependencies
 	@cmake --preset asan -B build-check-asan -DITHACA_ENGINE=OFF >/dev/null

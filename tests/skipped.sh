@@ -1,15 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the last run of ctest in a build folder did not test, and why: tests/skipped.sh BUILD
+# Passes on the output of ctest, and before its closing lines tells what was not tested, and why:
+#   (cd BUILD && ctest) | tests/skipped.sh BUILD
 # A test NAME@SET is told of only where all of it was skipped: NAME runs what SET leaves out.
 set -eu
 log=$1/Testing/Temporary/LastTest.log
+closing=$(mktemp)
+trap 'rm -f "$closing"' EXIT
+awk -v closing="$closing" '
+    / tests passed, .* tests failed out of / { ends = 1 }
+    ends { print > closing; next }
+    { print; fflush() }'
 found=$(awk '
     match($0, /^[0-9]+\/[0-9]+ Test(ing)?: /) { test = substr($0, RLENGTH + 1) }
     test ~ /@/ && !/^skipped: this machine/ { next }
     sub(/^skipped: /, "") && !seen[test, $0]++ { print "  " test ": " $0 }' "$log")
 if [ -n "$found" ]; then
-    printf 'Skipped on this machine:\n%s\n' "$found"
+    printf '\nSkipped on this machine:\n%s\n' "$found"
 else
-    echo "Nothing was skipped."
+    printf '\nNothing was skipped.\n'
 fi
+cat "$closing"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where tensors may lie: all four in one buffer, and heads before rows. */
 #include <ithaca/ithaca.h>
 
