@@ -53,9 +53,6 @@ struct ith_context {
     char error[ITH_ERROR_BYTES];
 };
 
-/* Of this thread's last failure for which there was no context. */
-static _Thread_local char error_without_context[ITH_ERROR_BYTES];
-
 #define LARGE_PAGE_BYTES ((size_t)1 << 21)
 
 /* Large blocks ask for large pages: a block of queries passes over all packed keys, and with small ones waits for their
@@ -211,9 +208,9 @@ ith_status ith_context_check_process(ith_context *context)
                     made, here);
 }
 
-const char *ith_context_error(const ith_context *context)
+const char *ith_context_sentence(const ith_context *context)
 {
-    return context ? context->error : error_without_context;
+    return context->error;
 }
 
 uint32_t ith_context_cpu(const ith_context *context)
@@ -255,10 +252,10 @@ ith_status ith_context_memory(ith_context *context, ith_memory_use *use)
     return ITH_SIZED_FILL(context, ith_memory_use, ITH_MEMORY_USE_INIT, use, &now);
 }
 
-/* The sentence's place. */
+/* The sentence's place. Without a context it is libithaca's, also in a copy of this file (thread_sentence.c). */
 static char *error_of(ith_context *context)
 {
-    return context ? context->error : error_without_context;
+    return context ? context->error : (char *)ith_context_error(NULL);
 }
 
 /* A call that finds another thread in its plan records a sentence too: one at a time. */
@@ -287,6 +284,11 @@ ith_status ith_fail(ith_context *context, ith_status status, const char *format,
     return status;
 }
 
+ith_status ith_need(ith_context *context, const void *pointer, const char *name)
+{
+    return pointer ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "%s is NULL", name);
+}
+
 ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)
 {
     char prefix[ITH_ERROR_BYTES], reason[ITH_ERROR_BYTES];
@@ -295,7 +297,7 @@ ith_status ith_fail_in(ith_context *context, ith_status status, const char *form
     int length = vsnprintf(prefix, sizeof prefix, format, arguments);
     va_end(arguments);
     lock_error(context);
-    memcpy(reason, context->error, sizeof reason);
+    memcpy(reason, error_of(context), sizeof reason);
     unlock_error(context);
     int room = ITH_ERROR_BYTES - length - (int)sizeof ": ";
     if (length < 0 || room <= 0)

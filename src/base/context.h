@@ -11,12 +11,17 @@
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* ITH_ERR_ARGUMENT, and the sentence "NAME is NULL", if pointer is. */
+ith_status ith_need(ith_context *context, const void *pointer, const char *name);
+
 /* Puts `prefix: ` before the sentence of a failure that is being passed on. Returns status. */
 ith_status ith_fail_in(ith_context *context, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void ith_log(ith_context *context, ith_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* The sentence of the last failure, for ith_context_error. */
+const char *ith_context_sentence(const ith_context *context);
 
 /* What runs the loops of this context; NULL: OpenMP. */
 ith_parallel_fn ith_context_parallel(const ith_context *context, void **user);

@@ -160,8 +160,9 @@ bool ith_cpu_limit(uint32_t *allowed, char *sentence, size_t sentence_bytes)
 const char *ith_cpu_describe(uint32_t features, char *text, size_t text_bytes)
 {
     size_t length = 0;
-    if (text_bytes)
-        text[0] = '\0';
+    if (!text || !text_bytes)
+        return text;
+    text[0] = '\0';
     for (int bit = 0; bit < SETS; bit++) {
         if (!(features & (1u << bit)) || length >= text_bytes)
             continue;

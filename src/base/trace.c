@@ -79,7 +79,7 @@ void ith_trace_counter(const ith_context *context, const char *name, double valu
 ith_status ith_trace_start(ith_context *context, int64_t events)
 {
     if (!context)
-        return ITH_ERR_ARGUMENT;
+        return ith_need(NULL, context, "context");
     int64_t bytes = 0;
     if (!ith_size_mul(events, sizeof(event), &bytes) || !ith_size_add(bytes, sizeof(ith_trace), &bytes))
         return ith_fail(context, ITH_ERR_ARGUMENT, "events is %lld: the room of a trace is 0 (no trace) or more events",
@@ -271,7 +271,7 @@ static ith_status write_picture(FILE *file, void *user)
 ith_status ith_trace_save(ith_context *context, const char *path)
 {
     if (!context)
-        return ITH_ERR_ARGUMENT;
+        return ith_need(NULL, context, "context");
     if (!path)
         return ith_fail(context, ITH_ERR_ARGUMENT, "path is NULL: the trace needs the name of a file");
     const ith_trace *trace = ith_context_trace(context);

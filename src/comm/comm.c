@@ -28,7 +28,7 @@ void ith_comm_abort(ith_comm *comm, ith_status status)
 {
     if (!comm)
         return;
-    if (status >= 0)
+    if (status >= ITH_OK || status < ITH_ERR_INTERNAL)
         status = ITH_ERR_ABORTED;
     if (!ith_context_error(comm->context)[0])
         ith_fail(comm->context, status, "rank %d ended the group (%s)", comm->rank, ith_status_name(status));

@@ -3,6 +3,7 @@
 #include "local.h"
 
 #include "../base/size.h"
+#include "../base/team_limit.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -177,10 +178,18 @@ static void comm_join(local_comm *comm, local_group *group, int rank, int seat)
 
 static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_comm **comms)
 {
-    if (!contexts || ranks < 1 || !contexts[0])
-        return ITH_ERR_ARGUMENT;
-    if (!comms)
-        return ith_fail(contexts[0], ITH_ERR_ARGUMENT, "comms is NULL");
+    ith_context *first = contexts && ranks > 0 ? contexts[0] : NULL;
+    ith_status status = ith_need(first, contexts, "contexts");
+    if (!status)
+        status = ith_need(first, comms, "comms");
+    if (!status && ranks < 1)
+        status = ith_fail(first, ITH_ERR_ARGUMENT, "ranks is %d, and must be at least 1", ranks);
+    if (!status)
+        status = ith_thread_limit_check(first, "ranks", ranks);
+    if (status)
+        return status;
+    for (int i = 0; i < ranks; i++)
+        comms[i] = NULL;
     for (int i = 0; i < ranks; i++)
         if (!contexts[i])
             return ith_fail(contexts[0], ITH_ERR_ARGUMENT, "contexts[%d] is NULL: every rank needs its own", i);
@@ -197,8 +206,6 @@ ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_co
 {
     local_world *world = NULL;
     local_group *group = NULL;
-    for (int i = 0; comms && i < ranks; i++)
-        comms[i] = NULL;
     ith_status status = check_arguments(contexts, ranks, comms);
     if (status)
         return status;

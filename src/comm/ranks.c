@@ -123,7 +123,7 @@ static ith_status run_threads(ith_context *context, rank_run *run, int ranks, ra
 ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user)
 {
     if (!context)
-        return ITH_ERR_ARGUMENT;
+        return ith_need(NULL, context, "context");
     if (ranks < 1 || threads < 0 || !fn)
         return ith_fail(context, ITH_ERR_ARGUMENT, "ranks is %d (at least 1), threads is %d (0 or more), fn is %s",
                         ranks, threads, fn ? "given" : "NULL");

@@ -4,6 +4,7 @@
 
 #include "../base/dtype.h"
 #include "../base/size.h"
+#include "../base/sized.h"
 #include "quote.h"
 
 #include <stdio.h>
@@ -46,10 +47,34 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
     return fits || empty;
 }
 
-int64_t ith_tensor_elements(const ith_tensor *tensor)
+/* The caller's tensor, whose type, shape and bytes agree. */
+static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith_tensor *tensor)
+{
+    int64_t bytes = 0;
+    *tensor = (ith_tensor)ITH_TENSOR_INIT;
+    ith_status status = ITH_SIZED_READ(context, ith_tensor, ITH_TENSOR_INIT, given, tensor);
+    if (status)
+        return status;
+    if (tensor->dims < 0 || tensor->dims > ITH_MAX_DIMS)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "tensor '%s' has %d dimensions; 0 to %d are possible",
+                        ith_quote(tensor->name).text, tensor->dims, ITH_MAX_DIMS);
+    if (!ith_tensor_bytes(tensor->dtype, tensor->dims, tensor->shape, &bytes) || bytes != tensor->bytes)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "tensor '%s' has %lld bytes, which %s of %s do not take",
+                        ith_quote(tensor->name).text, (long long)tensor->bytes,
+                        ith_shape_print(tensor->dims, tensor->shape).text, ith_dtype_name(tensor->dtype));
+    return bytes ? ith_need(context, tensor->data, "the tensor's data") : ITH_OK;
+}
+
+static int64_t elements_of(const ith_tensor *tensor)
 {
     int64_t element_bytes = ith_dtype_bytes(tensor->dtype);
     return element_bytes ? tensor->bytes / element_bytes : 0;
+}
+
+int64_t ith_tensor_elements(const ith_tensor *given)
+{
+    ith_tensor tensor;
+    return read_tensor(NULL, given, &tensor) ? 0 : elements_of(&tensor);
 }
 
 ith_shape_text ith_shape_print(int dims, const int64_t *shape)
@@ -66,20 +91,28 @@ ith_shape_text ith_shape_print(int dims, const int64_t *shape)
 /* Elements that are converted at a time where they must be copied to an aligned place first. */
 #define CHUNK 1024
 
-ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *tensor, float *out)
+ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *given, float *out)
 {
-    ith_dtype type = tensor->dtype;
+    ith_tensor tensor;
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = read_tensor(context, given, &tensor);
+    if (status)
+        return status;
+    ith_dtype type = tensor.dtype;
     if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16 && type != ITH_F64)
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "tensor '%s' is of type %s; F32, BF16, F16 or F64 is needed here",
-                        ith_quote(tensor->name).text, ith_dtype_name(type));
-    int64_t element_bytes = ith_dtype_bytes(type), count = ith_tensor_elements(tensor);
-    if ((uintptr_t)tensor->data % (uintptr_t)element_bytes == 0) {
+                        ith_quote(tensor.name).text, ith_dtype_name(type));
+    int64_t element_bytes = ith_dtype_bytes(type), count = elements_of(&tensor);
+    if (count && !out)
+        return ith_need(context, out, "out");
+    if ((uintptr_t)tensor.data % (uintptr_t)element_bytes == 0) {
         if (count)
-            ith_to_f32(out, tensor->data, type, count);
+            ith_to_f32(out, tensor.data, type, count);
         return ITH_OK;
     }
     double aligned[CHUNK]; /* large enough for any of the types */
-    const char *data = tensor->data;
+    const char *data = tensor.data;
     for (int64_t i = 0; i < count; i += CHUNK) {
         int64_t part = ith_min64(CHUNK, count - i);
         memcpy(aligned, data + i * element_bytes, (size_t)(part * element_bytes));
@@ -90,6 +123,15 @@ ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *tensor, flo
 
 ith_status ith_tensor_from_f32(ith_context *context, const float *values, int64_t count, ith_dtype type, void *out)
 {
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status && count < 0)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "count is %lld, and must be 0 or more", (long long)count);
+    if (!status && count)
+        status = ith_need(context, values, "values");
+    if (!status && count)
+        status = ith_need(context, out, "out");
+    if (status)
+        return status;
     if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16)
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "values cannot be rounded to type %s; F32, BF16 or F16 is needed",
                         ith_dtype_name(type));

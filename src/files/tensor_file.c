@@ -270,13 +270,21 @@ static ith_status contents_read(ith_tensor_file *file, json_t *root)
 
 ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tensor_file **out)
 {
-    *out = NULL;
+    if (out)
+        *out = NULL;
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, path, "path");
+    if (!status)
+        status = ith_need(context, out, "out");
+    if (status)
+        return status;
     json_t *root = NULL;
-    ith_status status = ITH_ERR_MEMORY;
     ith_tensor_file *file = ith_alloc_zero(context, 1, sizeof *file, "a tensor file");
     if (!file)
-        return status;
-    file->context = context;
+        return ITH_ERR_MEMORY;
+    status = ITH_ERR_MEMORY;
+    file->context = ith_context_hold(context);
     file->path = ith_strdup(context, path);
     if (file->path)
         status = ith_mapping_open(context, path, &file->mapping);
@@ -304,27 +312,32 @@ void ith_tensor_file_close(ith_tensor_file **file)
     ith_free(context, (*file)->text);
     ith_free(context, (*file)->path);
     ith_free(context, *file);
+    ith_context_release(context);
     *file = NULL;
 }
 
 int64_t ith_tensor_file_count(const ith_tensor_file *file)
 {
-    return file->count;
+    return file ? file->count : 0;
 }
 
 const ith_tensor *ith_tensor_file_at(const ith_tensor_file *file, int64_t index)
 {
-    return &file->tensors[index];
+    return file && index >= 0 && index < file->count ? &file->tensors[index] : NULL;
 }
 
 const ith_tensor *ith_tensor_file_find(const ith_tensor_file *file, const char *name)
 {
+    if (!file || !name)
+        return NULL;
     const ith_tensor key = {.struct_size = sizeof(ith_tensor), .name = name};
     return bsearch(&key, file->tensors, (size_t)file->count, sizeof *file->tensors, by_name);
 }
 
 const char *ith_tensor_file_metadata(const ith_tensor_file *file, const char *key)
 {
+    if (!file || !key)
+        return NULL;
     const metadata_pair wanted = {.key = key};
     const metadata_pair *pair = bsearch(&wanted, file->pairs, (size_t)file->pair_count, sizeof *file->pairs, by_key);
     return pair ? pair->value : NULL;

@@ -34,6 +34,8 @@ static ith_status check_tensor(ith_context *context, const char *path, const ith
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor '%s' has %lld bytes, which %s of %s do not take", path,
                         name.text, (long long)tensor->bytes, ith_shape_print(tensor->dims, tensor->shape).text,
                         ith_tensor_type_name(tensor->dtype));
+    if (bytes && !tensor->data)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: the data of tensor '%s' is NULL", path, name.text);
     return ITH_OK;
 }
 
@@ -71,6 +73,9 @@ static ith_status add_metadata(ith_context *context, const char *path, json_t *r
     json_t *metadata = json_object();
     ith_status status = ITH_OK;
     for (int64_t i = 0; !status && i < count; i++) {
+        if (!keys[i] || !values[i])
+            return ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s[%lld] is NULL", path, keys[i] ? "values" : "keys",
+                            (long long)i);
         json_t *value = json_string(values[i]);
         if (!value)
             status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: the value of '%s' in the metadata is not valid UTF-8",
@@ -172,6 +177,11 @@ static ith_status read_tensors(ith_context *context, const char *path, const ith
     for (int64_t i = 0; !status && i < count; i++, at += given->struct_size) {
         all[i] = (ith_tensor)ITH_TENSOR_INIT;
         status = ITH_SIZED_READ(context, ith_tensor, ITH_TENSOR_INIT, at, &all[i]);
+        if (!status && ((const ith_tensor *)(const void *)at)->struct_size != given->struct_size)
+            status =
+                ith_fail(context, ITH_ERR_ARGUMENT,
+                         "%s: struct_size of tensors[%lld] is %zu and that of the first %zu: all are of one size", path,
+                         (long long)i, ((const ith_tensor *)(const void *)at)->struct_size, given->struct_size);
         if (!status)
             status = check_tensor(context, path, &all[i]);
     }
@@ -203,7 +213,20 @@ ith_status ith_tensor_file_write(ith_context *context, const char *path, const i
                                  int64_t tensor_count, const char *const *keys, const char *const *values,
                                  int64_t pair_count)
 {
-    return write_file(context, path, tensors, tensor_count, keys, values, pair_count, false);
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, path, "path");
+    if (!status && (tensor_count < 0 || pair_count < 0))
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s is %lld, and must be 0 or more", path,
+                          tensor_count < 0 ? "tensor_count" : "pair_count",
+                          (long long)(tensor_count < 0 ? tensor_count : pair_count));
+    if (!status && tensor_count)
+        status = ith_need(context, tensors, "tensors");
+    if (!status && pair_count)
+        status = ith_need(context, keys, "keys");
+    if (!status && pair_count)
+        status = ith_need(context, values, "values");
+    return status ? status : write_file(context, path, tensors, tensor_count, keys, values, pair_count, false);
 }
 
 ith_status ith_tensor_file_write_stoppable(ith_context *context, const char *path, const ith_tensor *tensors,

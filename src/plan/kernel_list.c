@@ -4,7 +4,7 @@
 
 const char *ith_kernel_list(const ith_context *context, int index, bool *usable)
 {
-    const ith_attn_kernel *kernel = ith_attn_kernel_at(index);
+    const ith_attn_kernel *kernel = index >= 0 ? ith_attn_kernel_at(index) : NULL;
     if (!kernel)
         return NULL;
     if (usable)

@@ -86,9 +86,8 @@ static ith_status write_wisdom(FILE *file, void *user)
 
 static ith_status check_arguments(ith_context *context, const char *path)
 {
-    if (!context)
-        return ITH_ERR_ARGUMENT;
-    return path ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "path is NULL");
+    ith_status status = ith_need(NULL, context, "context");
+    return status ? status : ith_need(context, path, "path");
 }
 
 ith_status ith_wisdom_save(ith_context *context, const char *path)

@@ -71,17 +71,19 @@ ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith
 {
     if (out)
         *out = NULL;
-    if (!context)
-        return ITH_ERR_ARGUMENT;
-    if (!out || !model_folder)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s is NULL", out ? "model_folder" : "out");
-    ith_status status = check_library(context);
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, model_folder, "model_folder");
+    if (!status)
+        status = ith_need(context, out, "out");
+    if (!status)
+        status = check_library(context);
     if (status)
         return status;
     ith_pipeline *pipeline = ith_alloc_zero(context, 1, sizeof *pipeline, "a pipeline");
     if (!pipeline)
         return ITH_ERR_MEMORY;
-    pipeline->context = context;
+    pipeline->context = ith_context_hold(context);
     status = ith_model_read(context, model_folder, &pipeline->model);
     if (status) {
         ith_pipeline_close(&pipeline);
@@ -99,18 +101,21 @@ void ith_pipeline_close(ith_pipeline **pipeline)
     ith_tokenizer_free(context, &(*pipeline)->tokenizer);
     ith_model_free(context, &(*pipeline)->model);
     ith_free(context, *pipeline);
+    ith_context_release(context);
     *pipeline = NULL;
 }
 
 ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info)
 {
     if (!pipeline)
-        return ITH_ERR_ARGUMENT;
+        return ith_need(NULL, pipeline, "pipeline");
     return ITH_SIZED_FILL(pipeline->context, ith_model_info, ITH_MODEL_INFO_INIT, info, &pipeline->model->info);
 }
 
 ith_status ith_pipeline_check(ith_pipeline *pipeline)
 {
+    if (!pipeline)
+        return ith_need(NULL, pipeline, "pipeline");
     if (pipeline->checked)
         return ITH_OK;
     ith_status status = need_tokenizer(pipeline);
@@ -122,8 +127,17 @@ ith_status ith_pipeline_check(ith_pipeline *pipeline)
 
 ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32_t *ids, int64_t *count)
 {
-    *count = 0;
-    ith_status status = need_tokenizer(pipeline);
+    if (count)
+        *count = 0;
+    ith_status status = ith_need(NULL, pipeline, "pipeline");
+    if (!status)
+        status = ith_need(pipeline->context, text, "text");
+    if (!status)
+        status = ith_need(pipeline->context, ids, "ids");
+    if (!status)
+        status = ith_need(pipeline->context, count, "count");
+    if (!status)
+        status = need_tokenizer(pipeline);
     return status ? status : ith_tokenizer_encode(pipeline->context, pipeline->tokenizer, text, ids, count);
 }
 
@@ -234,6 +248,23 @@ static void quantise(uint8_t *rgb, const float *frame, int64_t count)
         rgb[i] = (uint8_t)rintf(fminf(fmaxf(frame[i] * 0.5f + 0.5f, 0.0f), 1.0f) * 255.0f);
 }
 
+/* Hands a frame to the caller, whose failure becomes a status with a sentence. */
+static ith_status hand_over(const run *r, int64_t index, int64_t height, int64_t width)
+{
+    if (!r->options.on_frame)
+        return ITH_OK;
+    ith_fail(r->context, ITH_OK, "%s", ""); /* on_frame may use the context too: then its sentence stays */
+    int status = r->options.on_frame(r->options.user, index, r->rgb, height, width);
+    if (status > ITH_OK || status < ITH_ERR_INTERNAL)
+        return ith_fail(r->context, ITH_ERR_ABORTED,
+                        "on_frame returned %d for frame %lld, which is no ith_status: it counts as a failure", status,
+                        (long long)index);
+    if (status && !ith_context_error(r->context)[0])
+        return ith_fail(r->context, (ith_status)status, "on_frame returned %s for frame %lld",
+                        ith_status_name((ith_status)status), (long long)index);
+    return (ith_status)status;
+}
+
 static ith_status take_frame(void *user, int64_t index, const float *frame, int64_t height, int64_t width)
 {
     run *r = user;
@@ -244,7 +275,7 @@ static ith_status take_frame(void *user, int64_t index, const float *frame, int6
     double start = ith_clock_seconds();
     double traced = ith_trace_begin(r->context);
     quantise(r->rgb, frame, count);
-    status = r->options.on_frame ? r->options.on_frame(r->options.user, index, r->rgb, height, width) : ITH_OK;
+    status = hand_over(r, index, height, width);
     ith_trace_end(r->context, traced, "write frame", "write");
     r->report->decode_sink_seconds += ith_clock_seconds() - start;
     if (status)
@@ -365,7 +396,7 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_opti
                                  ith_generate_report *report)
 {
     if (!pipeline)
-        return ITH_ERR_ARGUMENT;
+        return ith_need(NULL, pipeline, "pipeline");
     ith_generate_report done = ITH_GENERATE_REPORT_INIT;
     run r = {.pipeline = pipeline, .context = pipeline->context, .report = &done};
     ith_status status =

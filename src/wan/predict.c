@@ -92,12 +92,12 @@ ith_status ith_predict(ith_pipeline *pipeline, const ith_generate_options *optio
 
 ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
 {
-    if (!pipeline)
-        return ITH_ERR_ARGUMENT;
-    if (!bytes)
-        return ith_fail(pipeline->context, ITH_ERR_ARGUMENT, "bytes is NULL");
     ith_generate_options resolved;
     ith_attn_options attention;
-    ith_status status = ith_request_read(pipeline, options, &resolved, &attention);
+    ith_status status = ith_need(NULL, pipeline, "pipeline");
+    if (!status)
+        status = ith_need(pipeline->context, bytes, "bytes");
+    if (!status)
+        status = ith_request_read(pipeline, options, &resolved, &attention);
     return status ? status : ith_predict(pipeline, &resolved, bytes);
 }

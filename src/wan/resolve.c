@@ -202,7 +202,7 @@ ith_status ith_request_read(ith_pipeline *pipeline, const ith_generate_options *
 ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options)
 {
     if (!pipeline)
-        return ITH_ERR_ARGUMENT;
+        return ith_need(NULL, pipeline, "pipeline");
     ith_generate_options resolved;
     ith_attn_options attention;
     ith_status status = ith_request_read(pipeline, options, &resolved, &attention);
