@@ -537,16 +537,24 @@ ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
 
 /* ---- Peaks ----------------------------------------------------------------------------------------------------- */
 
-/* 10^9 operations a second of the index-th instruction set that this machine has, measured now for about `seconds` on
- * `threads` threads at once; *name is static. False when there are no more. */
-ITH_API bool ith_peak_rate(const ith_context *context, int index, int threads, double seconds, const char **name,
-                           double *rate);
-/* The same of the instructions that a kernel multiplies with: what attention with it could reach if it did nothing
- * else. text names them: "f32_avx512"; "bf16_amx/6" where six products of bf16 make one of f32;
- * "f32_avx512+fp16_avx512" where logits and outputs differ. Cut to fit; 64 bytes are enough. ITH_ERR_ARGUMENT for an
- * unknown name, ITH_ERR_UNSUPPORTED for a kernel that does not run here. */
-ITH_API ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, char *text,
-                                   size_t text_bytes, double *rate);
+/* What instructions do at most. */
+typedef struct ith_peak {
+    size_t struct_size;
+    char name[64]; /* of the instructions; "" if there are none */
+    double gflops; /* 10^9 operations a second, of all threads together */
+} ith_peak;
+#define ITH_PEAK_INIT                                                                                                  \
+    {                                                                                                                  \
+        sizeof(ith_peak), {0}, 0                                                                                       \
+    }
+
+/* The peak of the index-th instruction set that the context may use, measured now: on `threads` threads at once (0: 1)
+ * for about `seconds` (0 to 3600). index 0, 1, ... until the name is "". */
+ITH_API ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak);
+/* The peak of the instructions that a kernel multiplies with: the rate of attention with it if it did nothing else.
+ * "f32_avx512"; "bf16_amx/6" where six products of bf16 make one of f32; "f32_avx512+fp16_avx512" where logits and
+ * outputs differ. ITH_ERR_ARGUMENT for an unknown name, ITH_ERR_UNSUPPORTED for a kernel that does not run here. */
+ITH_API ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, ith_peak *peak);
 
 /* ---- Trace ----------------------------------------------------------------------------------------------------- */
 

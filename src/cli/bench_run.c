@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A peak is measured for a fifth of the time that the row took, within these. */
 static const double PEAK_SECONDS_MIN = 0.05, PEAK_SECONDS_MAX = 0.5;
@@ -64,9 +65,11 @@ static bool takes_part(const bench_rank *r, const ith_bench_row *row)
 /* Of the instructions that the row's kernel multiplies with; 0 on failure. */
 static double measure_peak(const bench_run *run, ith_context *context, ith_bench_row *row, double row_seconds)
 {
-    double rate = 0, seconds = fmin(fmax(row_seconds / 5, PEAK_SECONDS_MIN), PEAK_SECONDS_MAX);
-    ith_kernel_peak(context, row->kernel, run->bench->threads, seconds, row->peak, sizeof row->peak, &rate);
-    return rate;
+    double seconds = fmin(fmax(row_seconds / 5, PEAK_SECONDS_MIN), PEAK_SECONDS_MAX);
+    ith_peak peak = ITH_PEAK_INIT;
+    ith_kernel_peak(context, row->kernel, run->bench->threads, seconds, &peak);
+    memcpy(row->peak, peak.name, sizeof row->peak);
+    return peak.gflops;
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */

@@ -9,13 +9,12 @@
 
 static const double PEAK_SECONDS = 0.1, KERNEL_SECONDS = 0.05;
 
-json_t *ith_info_peaks(const ith_context *context, int threads)
+json_t *ith_info_peaks(ith_context *context, int threads)
 {
     json_t *peaks = json_array();
-    const char *name;
-    double rate;
-    for (int i = 0; ith_peak_rate(context, i, threads, PEAK_SECONDS, &name, &rate); i++)
-        json_array_append_new(peaks, json_pack("{s:s, s:f}", "name", name, "gflops", rate));
+    ith_peak peak = ITH_PEAK_INIT;
+    for (int i = 0; !ith_peak_rate(context, i, threads, PEAK_SECONDS, &peak) && peak.name[0]; i++)
+        json_array_append_new(peaks, json_pack("{s:s, s:f}", "name", peak.name, "gflops", peak.gflops));
     return peaks;
 }
 
@@ -76,12 +75,11 @@ static void add_rate(ith_context *context, json_t *row, const char *kernel, ith_
 
 static void add_peak(ith_context *context, json_t *row, const char *kernel, int threads)
 {
-    char peak[64] = "";
-    double rate = 0;
-    if (ith_kernel_peak(context, kernel, threads, PEAK_SECONDS, peak, sizeof peak, &rate))
+    ith_peak peak = ITH_PEAK_INIT;
+    if (ith_kernel_peak(context, kernel, threads, PEAK_SECONDS, &peak))
         return;
-    json_object_set_new(row, "peak", json_string(peak));
-    json_object_set_new(row, "peak_gflops", json_real(rate));
+    json_object_set_new(row, "peak", json_string(peak.name));
+    json_object_set_new(row, "peak_gflops", json_real(peak.gflops));
 }
 
 json_t *ith_info_kernels(ith_context *context, int threads)

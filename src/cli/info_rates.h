@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 /* The peak of every instruction set: [{"name", "gflops"}]. */
-json_t *ith_info_peaks(const ith_context *context, int threads);
+json_t *ith_info_peaks(ith_context *context, int threads);
 /* Every kernel: [{"name", "usable", "peak", "peak_gflops", "bf16_gflops", "bf16_share", ...}], rates and shares of
  * peak_gflops only where the kernel runs and takes the type. "peak" names the instructions. */
 json_t *ith_info_kernels(ith_context *context, int threads);

@@ -3,31 +3,35 @@
 #include "peak.h"
 
 #include "../base/clock.h"
+#include "../base/sized.h"
+#include "../base/team_limit.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define ITH_PEAK(type, isa, symbol) extern const ith_peak symbol;
+static const double SECONDS_MOST = 3600;
+
+#define ITH_PEAK(type, isa, symbol) extern const ith_peak_row symbol;
 #include "kernels.inc"
 
-static const ith_peak *const peaks[] = {
+static const ith_peak_row *const peaks[] = {
 #define ITH_PEAK(type, isa, symbol) &symbol,
 #include "kernels.inc"
 };
 enum { PEAKS = sizeof peaks / sizeof *peaks };
 
-const ith_peak *ith_peak_at(int index)
+const ith_peak_row *ith_peak_at(int index)
 {
     return index >= 0 && index < PEAKS ? peaks[index] : NULL;
 }
 
-static bool usable(const ith_peak *peak, uint32_t cpu)
+static bool usable(const ith_peak_row *peak, uint32_t cpu)
 {
     return (peak->cpu & ~cpu) == 0;
 }
 
 /* Sustained: everything done over all the time it took. */
-static double rate_of(const ith_peak *peak, int threads, double seconds)
+static double rate_of(const ith_peak_row *peak, int threads, double seconds)
 {
     double operations = 0.0, start = ith_clock_seconds();
 #pragma omp parallel num_threads(threads) reduction(+ : operations)
@@ -38,7 +42,7 @@ static double rate_of(const ith_peak *peak, int threads, double seconds)
 }
 
 /* What a product of a kernel runs on; NULL if `cpu` has nothing for it. */
-static const ith_peak *row_of(const ith_attn_product *product, uint32_t cpu)
+static const ith_peak_row *row_of(const ith_attn_product *product, uint32_t cpu)
 {
     for (int i = 0; i < PEAKS; i++)
         if (usable(peaks[i], cpu) && !strncmp(peaks[i]->name, product->peak, strlen(product->peak)))
@@ -53,7 +57,7 @@ double ith_peak_combine(const ith_attn_kernel *kernel, double logits_rate, doubl
 
 double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threads, double seconds)
 {
-    const ith_peak *logits = row_of(&kernel->logits, cpu), *outputs = row_of(&kernel->outputs, cpu);
+    const ith_peak_row *logits = row_of(&kernel->logits, cpu), *outputs = row_of(&kernel->outputs, cpu);
     if (!logits || !outputs)
         return 0.0;
     double first = rate_of(logits, threads, logits == outputs ? seconds : seconds / 2);
@@ -61,7 +65,7 @@ double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threa
     return ith_peak_combine(kernel, first, second);
 }
 
-static void describe_row(const ith_peak *row, double times, char *text, size_t text_bytes)
+static void describe_row(const ith_peak_row *row, double times, char *text, size_t text_bytes)
 {
     if (times > 1)
         snprintf(text, text_bytes, "%s/%g", row->name, times);
@@ -71,7 +75,7 @@ static void describe_row(const ith_peak *row, double times, char *text, size_t t
 
 const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char *text, size_t text_bytes)
 {
-    const ith_peak *logits = row_of(&kernel->logits, cpu), *outputs = row_of(&kernel->outputs, cpu);
+    const ith_peak_row *logits = row_of(&kernel->logits, cpu), *outputs = row_of(&kernel->outputs, cpu);
     char first[48], second[48];
     if (!logits || !outputs) {
         snprintf(text, text_bytes, "none");
@@ -87,30 +91,50 @@ const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char 
 
 /* ---- For programs ---------------------------------------------------------------------------------------------- */
 
-bool ith_peak_rate(const ith_context *context, int index, int threads, double seconds, const char **name, double *rate)
+static ith_status check_measurement(ith_context *context, int threads, double seconds)
 {
-    uint32_t cpu = ith_context_cpu(context);
-    if (!context || !name || !rate)
-        return false;
-    for (int i = 0; i < PEAKS && index >= 0; i++) {
-        if (!usable(peaks[i], cpu))
-            continue;
-        if (index-- > 0)
-            continue;
-        *name = peaks[i]->name;
-        *rate = rate_of(peaks[i], threads > 0 ? threads : 1, seconds);
-        return true;
-    }
-    return false;
+    if (threads < 0)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "threads is %d, and must be 0 (one) or more", threads);
+    if (!(seconds >= 0 && seconds <= SECONDS_MOST))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "seconds is %g, and must be from 0 to %g", seconds, SECONDS_MOST);
+    ith_status status = ith_thread_limit_check(context, "threads", threads);
+    return status ? status : ith_team_check(context, threads);
 }
 
-ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, char *text,
-                           size_t text_bytes, double *rate)
+ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak)
 {
-    if (!context)
-        return ITH_ERR_ARGUMENT;
-    if (!name || !rate || (text_bytes && !text))
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%s is NULL", !name ? "name" : !rate ? "rate" : "text");
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ITH_SIZED_CHECK(context, ith_peak, ITH_PEAK_INIT, peak);
+    if (!status)
+        status = check_measurement(context, threads, seconds);
+    if (!status && index < 0)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "index is %d, and must be 0 or more", index);
+    if (status)
+        return status;
+    ith_peak found = ITH_PEAK_INIT;
+    uint32_t cpu = ith_context_cpu(context);
+    for (int i = 0; i < PEAKS; i++) {
+        if (!usable(peaks[i], cpu) || index-- > 0)
+            continue;
+        describe_row(peaks[i], 1, found.name, sizeof found.name);
+        found.gflops = rate_of(peaks[i], threads > 0 ? threads : 1, seconds);
+        break;
+    }
+    return ITH_SIZED_FILL(context, ith_peak, ITH_PEAK_INIT, peak, &found);
+}
+
+ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, ith_peak *peak)
+{
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, name, "name");
+    if (!status)
+        status = ITH_SIZED_CHECK(context, ith_peak, ITH_PEAK_INIT, peak);
+    if (!status)
+        status = check_measurement(context, threads, seconds);
+    if (status)
+        return status;
     const ith_attn_kernel *kernel = ith_attn_kernel_named(name);
     uint32_t cpu = ith_context_cpu(context);
     char lacking[128];
@@ -119,8 +143,8 @@ ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, 
     if (kernel->cpu & ~cpu)
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "kernel %s needs %s, which this machine lacks", name,
                         ith_cpu_describe(kernel->cpu & ~cpu, lacking, sizeof lacking));
-    *rate = ith_peak_of_kernel(kernel, cpu, threads > 0 ? threads : 1, seconds);
-    if (text_bytes)
-        ith_peak_describe(kernel, cpu, text, text_bytes);
-    return ITH_OK;
+    ith_peak found = ITH_PEAK_INIT;
+    ith_peak_describe(kernel, cpu, found.name, sizeof found.name);
+    found.gflops = ith_peak_of_kernel(kernel, cpu, threads > 0 ? threads : 1, seconds);
+    return ITH_SIZED_FILL(context, ith_peak, ITH_PEAK_INIT, peak, &found);
 }

@@ -6,14 +6,14 @@
 
 #include "kernel.h"
 
-typedef struct ith_peak {
+typedef struct ith_peak_row {
     const char *name;
     uint32_t cpu;                   /* ith_cpu_feature bits that it needs */
     double (*work)(int64_t rounds); /* does some and returns how many floating-point operations it was */
-} ith_peak;
+} ith_peak_row;
 
 /* The rows of kernels.inc: index 0, 1, ... until NULL. */
-const ith_peak *ith_peak_at(int index);
+const ith_peak_row *ith_peak_at(int index);
 
 /* 10^9 operations a second that a kernel could do at most on the sets `cpu`, if it did nothing but multiply and add, on
  * `threads` threads at once, measured for about `seconds`; 0 if these sets do not run it. Half of attention's

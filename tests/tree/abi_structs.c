@@ -29,6 +29,7 @@ int main(void)
     SHOW(ith_attn_tensors, mask);
     SHOW(ith_plan_info, memory_bytes);
     SHOW(ith_plan_counters, waiting_seconds);
+    SHOW(ith_peak, gflops);
 #ifdef WITH_ENGINE
     SHOW(ith_tensor, bytes);
     SHOW(ith_model_info, shift_source);

@@ -19,4 +19,4 @@ static double work(int64_t rounds)
     return total < 0.0f ? 0.0 : 2.0 * CHAINS * (double)rounds;
 }
 
-const ith_peak ith_k_peak_f32_ref = {.name = "f32_ref", .cpu = ITH_CPU_BASELINE, .work = work};
+const ith_peak_row ith_k_peak_f32_ref = {.name = "f32_ref", .cpu = ITH_CPU_BASELINE, .work = work};

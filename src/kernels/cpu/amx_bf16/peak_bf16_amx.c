@@ -43,4 +43,4 @@ static double work(int64_t rounds)
     return 2.0 * 16 * 16 * 32 * PRODUCTS * STEPS * (double)rounds;
 }
 
-const ith_peak ith_k_peak_bf16_amx = {.name = "bf16_amx", .cpu = ITH_CPU_AMX_BF16, .work = work};
+const ith_peak_row ith_k_peak_bf16_amx = {.name = "bf16_amx", .cpu = ITH_CPU_AMX_BF16, .work = work};

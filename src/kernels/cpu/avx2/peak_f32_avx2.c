@@ -24,4 +24,4 @@ static double work(int64_t rounds)
     return total < 0.0f ? 0.0 : 2.0 * 8 * CHAINS * STEPS * (double)rounds;
 }
 
-const ith_peak ith_k_peak_f32_avx2 = {.name = "f32_avx2", .cpu = ITH_CPU_AVX2, .work = work};
+const ith_peak_row ith_k_peak_f32_avx2 = {.name = "f32_avx2", .cpu = ITH_CPU_AVX2, .work = work};

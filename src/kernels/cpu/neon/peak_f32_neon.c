@@ -24,4 +24,4 @@ static double work(int64_t rounds)
     return total < 0.0f ? 0.0 : 2.0 * 4 * CHAINS * STEPS * (double)rounds;
 }
 
-const ith_peak ith_k_peak_f32_neon = {.name = "f32_neon", .cpu = ITH_CPU_NEON, .work = work};
+const ith_peak_row ith_k_peak_f32_neon = {.name = "f32_neon", .cpu = ITH_CPU_NEON, .work = work};
