@@ -5,9 +5,11 @@
 #include "../base/context.h"
 #include "../base/size.h"
 #include "../base/sized.h"
+#include "../base/team_limit.h"
 #include "denoise.h"
 #include "precision.h"
 
+#include <limits.h>
 #include <math.h>
 #include <omp.h>
 #include <string.h>
@@ -120,7 +122,9 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
     if (!status)
         status = check_range(context, "ranks", options->ranks, 1, MAX_RANKS);
     if (!status)
-        status = check_range(context, "threads", options->threads, 1, 1 << 16);
+        status = check_range(context, "threads", options->threads, 1, INT_MAX);
+    if (!status)
+        status = ith_thread_limit_check(context, "threads", options->threads);
     return status;
 }
 

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every function of wan.h and files.h with NULL and with nonsense: a status and a sentence, or the neutral answer of
+ * functions that return no status. Nothing crashes, and what must be NULL after a failure is. */
+#include <ithaca/files.h>
+
+#include "support/pipeline_fixture.h"
+#include "support/refused.h"
+#include "support/temporary.h"
+
+#include <limits.h>
+
+static const int nonsense[] = {-1, INT_MIN, INT_MAX, 99};
+enum { NONSENSE = sizeof nonsense / sizeof *nonsense };
+
+/* One frame, which takes no time. */
+static ith_generate_options small_run(void)
+{
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "a circle", options.frames = 1, options.height = options.width = 16, options.steps = 1;
+    options.threads = 1;
+    options.guidance[0] = options.guidance[1] = 1;
+    return options;
+}
+
+/* ---- wan.h ----------------------------------------------------------------------------------------------------- */
+
+static void words(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NONSENSE; i++) {
+        assert_string_equal(ith_solver_name((ith_solver)nonsense[i]), "unknown");
+        assert_string_equal(ith_sigmas_name((ith_sigmas)nonsense[i]), "unknown");
+        assert_string_equal(ith_cfg_name((ith_cfg)nonsense[i]), "unknown");
+        assert_string_equal(ith_precision_name((ith_precision)nonsense[i]), "unknown");
+        char text[64] = "before";
+        ith_precision_describe(context, (ith_precision)nonsense[i], text, sizeof text);
+        assert_string_equal(text, "unknown");
+    }
+    char text[8] = "before";
+    ith_precision_describe(context, ITH_PRECISION_AUTO, NULL, 100);
+    ith_precision_describe(context, ITH_PRECISION_AUTO, text, 0);
+    assert_string_equal(text, "before");
+    ith_precision_describe(NULL, ITH_PRECISION_AUTO, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
+static void opening(void **state)
+{
+    (void)state;
+    ith_pipeline *made = pipeline;
+    REFUSED(NULL, "context is NULL", ith_pipeline_open(NULL, MODEL, &made));
+    assert_null(made);
+    REFUSED(context, "model_folder is NULL", ith_pipeline_open(context, NULL, &made));
+    REFUSED(context, "out is NULL", ith_pipeline_open(context, MODEL, NULL));
+    const char *const folders[] = {"", "/nowhere", MODEL "/model_index.json", "/"};
+    for (int i = 0; i < 4; i++) {
+        made = pipeline;
+        REFUSED_AS(ITH_ERR_IO, context, "model_index.json", ith_pipeline_open(context, folders[i], &made));
+        assert_null(made);
+    }
+    ith_pipeline_close(NULL);
+    ith_pipeline_close(&made);
+    check(context, ith_pipeline_open(context, MODEL, &made));
+    ith_pipeline_close(&made);
+    ith_pipeline_close(&made);
+    assert_null(made);
+}
+
+/* The pipeline and the file keep what they need of their context. */
+static void contexts_go_first(void **state)
+{
+    (void)state;
+    ith_context *other = NULL;
+    ith_pipeline *made = NULL;
+    ith_tensor_file *file = NULL;
+    int32_t ids[512];
+    int64_t count;
+    check(NULL, ith_context_create(NULL, &other));
+    check(other, ith_pipeline_open(other, MODEL, &made));
+    check(other, ith_tensor_file_open(other, "golden/shapes/video.safetensors", &file));
+    ith_context_destroy(&other);
+    assert_int_equal(ith_pipeline_tokenize(made, "a circle", ids, &count), ITH_OK);
+    assert_non_null(ith_tensor_file_find(file, "latents"));
+    ith_pipeline_close(&made);
+    ith_tensor_file_close(&file);
+}
+
+static void asking(void **state)
+{
+    (void)state;
+    ith_model_info info = ITH_MODEL_INFO_INIT;
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_info(NULL, &info));
+    REFUSED(context, "ith_model_info is NULL", ith_pipeline_info(pipeline, NULL));
+    REFUSED_SIZES(context, info, "ith_model_info", ith_pipeline_info(pipeline, &info));
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_check(NULL));
+    ith_pipeline_cancel(NULL);
+    int32_t ids[512];
+    int64_t count = 7;
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_tokenize(NULL, "a", ids, &count));
+    assert_int_equal(count, 0);
+    REFUSED(context, "text is NULL", ith_pipeline_tokenize(pipeline, NULL, ids, &count));
+    REFUSED(context, "ids is NULL", ith_pipeline_tokenize(pipeline, "a", NULL, &count));
+    REFUSED(context, "count is NULL", ith_pipeline_tokenize(pipeline, "a", ids, NULL));
+    count = 7;
+    REFUSED(context, "UTF-8", ith_pipeline_tokenize(pipeline, "a \xff", ids, &count));
+    assert_int_equal(count, 0);
+}
+
+/* Resolving, predicting and generating read the same options. */
+static void expect_refused(ith_status wanted, const ith_generate_options *options, const char *word)
+{
+    ith_generate_options copy = *options;
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+    int64_t bytes = 7;
+    REFUSED_AS(wanted, context, word, ith_pipeline_resolve(pipeline, &copy));
+    assert_memory_equal(&copy, options, sizeof copy);
+    REFUSED_AS(wanted, context, word, ith_pipeline_predict(pipeline, options, &bytes));
+    REFUSED_AS(wanted, context, word, ith_pipeline_generate(pipeline, options, &report));
+    assert_int_equal(report.frames_done, 0);
+}
+
+static void options_of_runs(void **state)
+{
+    (void)state;
+    ith_generate_options o = small_run();
+    int64_t bytes;
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_resolve(NULL, &o));
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_predict(NULL, &o, &bytes));
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_generate(NULL, &o, NULL));
+    REFUSED(context, "ith_generate_options is NULL", ith_pipeline_resolve(pipeline, NULL));
+    REFUSED(context, "ith_generate_options is NULL", ith_pipeline_predict(pipeline, NULL, &bytes));
+    REFUSED(context, "bytes is NULL", ith_pipeline_predict(pipeline, &o, NULL));
+    REFUSED(context, "ith_generate_options is NULL", ith_pipeline_generate(pipeline, NULL, NULL));
+    REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_resolve(pipeline, &o));
+    REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_predict(pipeline, &o, &bytes));
+    REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_generate(pipeline, &o, NULL));
+    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+    REFUSED_SIZES(context, report, "ith_generate_report", ith_pipeline_generate(pipeline, &o, &report));
+    o.threads = 65536; /* OpenMP would end the program if it could not start them */
+    expect_refused(ITH_ERR_ARGUMENT, &o, "threads is 65536");
+    o.prompt = NULL;
+    expect_refused(ITH_ERR_ARGUMENT, &o, "prompt");
+    const struct {
+        size_t at;
+        const char *word;
+        bool wide;
+    } fields[] = {
+        {offsetof(ith_generate_options, frames), "frames", true},
+        {offsetof(ith_generate_options, height), "height", true},
+        {offsetof(ith_generate_options, width), "width", true},
+        {offsetof(ith_generate_options, steps), "steps", true},
+        {offsetof(ith_generate_options, solver), "solver", false},
+        {offsetof(ith_generate_options, sigmas), "sigmas", false},
+        {offsetof(ith_generate_options, cfg), "cfg", false},
+        {offsetof(ith_generate_options, precision), "precision", false},
+        {offsetof(ith_generate_options, ranks), "ranks", false},
+        {offsetof(ith_generate_options, threads), "threads", false},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        for (int j = 0; j < 3; j++) { /* 99 is a number of threads */
+            o = small_run();
+            const int64_t wide[] = {-1, INT64_MIN, INT64_MAX};
+            memcpy((char *)&o + fields[i].at, fields[i].wide ? (const void *)&wide[j] : (const void *)&nonsense[j],
+                   fields[i].wide ? sizeof wide[j] : sizeof nonsense[j]);
+            expect_refused(ITH_ERR_ARGUMENT, &o, fields[i].word);
+        }
+}
+
+static void fractions_of_runs(void **state)
+{
+    (void)state;
+    const double wrong[] = {-1e300, 1e300, INFINITY, -INFINITY};
+    for (int i = 0; i < 4; i++) {
+        ith_generate_options o = small_run();
+        o.shift = wrong[i];
+        expect_refused(ITH_ERR_ARGUMENT, &o, "shift");
+        o = small_run(), o.guidance[0] = wrong[i];
+        expect_refused(ITH_ERR_ARGUMENT, &o, "guidance");
+        o = small_run(), o.guidance[1] = wrong[i];
+        expect_refused(ITH_ERR_ARGUMENT, &o, "guidance");
+        o = small_run(), o.boundary = wrong[i];
+        expect_refused(ITH_ERR_ARGUMENT, &o, "boundary");
+    }
+    ith_generate_options o = small_run();
+    o.shift = NAN;
+    expect_refused(ITH_ERR_ARGUMENT, &o, "shift");
+}
+
+static void texts_of_runs(void **state)
+{
+    (void)state;
+    ith_generate_options o = small_run();
+    o.from_latents = "/nowhere";
+    expect_refused(ITH_ERR_IO, &o, "/nowhere");
+    o = small_run(), o.noise_file = "/nowhere";
+    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, &o, NULL));
+    o = small_run(), o.latents_file = "/nowhere/latents";
+    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, &o, NULL));
+    o = small_run(), o.dump_file = "/nowhere/dump";
+    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, &o, NULL));
+    o = small_run(), o.prompt = "\xc3(";
+    REFUSED(context, "UTF-8", ith_pipeline_generate(pipeline, &o, NULL));
+}
+
+static void attention_of_runs(void **state)
+{
+    (void)state;
+    ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+    ith_generate_options o = small_run();
+    o.attention = &attention;
+    REFUSED_SIZES(context, attention, "ith_attn_options", ith_pipeline_resolve(pipeline, &o));
+    REFUSED_SIZES(context, attention, "ith_attn_options", ith_pipeline_generate(pipeline, &o, NULL));
+    attention.strategy = (ith_strategy)99;
+    REFUSED(context, "strategy is 99", ith_pipeline_generate(pipeline, &o, NULL));
+    attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT, attention.block_q = INT64_MIN;
+    REFUSED(context, "block_q is -", ith_pipeline_generate(pipeline, &o, NULL));
+    attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT, attention.kernel = "abacus";
+    REFUSED(context, "abacus", ith_pipeline_generate(pipeline, &o, NULL));
+}
+
+static ith_status answer(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    (void)index, (void)rgb, (void)height, (void)width;
+    return *(const ith_status *)user;
+}
+
+static ith_status fail_with_a_reason(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    (void)user, (void)index, (void)rgb, (void)height, (void)width;
+    ith_tensor_file *file = NULL;
+    return ith_tensor_file_open(context, "/nowhere", &file);
+}
+
+static void answers_of_callbacks(void **state)
+{
+    (void)state;
+    const int numbers[] = {1, INT_MAX, -11, INT_MIN};
+    ith_generate_options o = small_run();
+    ith_status status;
+    o.on_frame = answer, o.user = &status;
+    for (int i = 0; i < 4; i++) {
+        status = (ith_status)numbers[i];
+        REFUSED_AS(ITH_ERR_ABORTED, context, "no ith_status", ith_pipeline_generate(pipeline, &o, NULL));
+    }
+    status = ITH_ERR_NUMERIC;
+    REFUSED_AS(ITH_ERR_NUMERIC, context, "on_frame returned ITH_ERR_NUMERIC for frame 0",
+               ith_pipeline_generate(pipeline, &o, NULL));
+    o.on_frame = fail_with_a_reason;
+    REFUSED_AS(ITH_ERR_IO, context, "cannot open /nowhere", ith_pipeline_generate(pipeline, &o, NULL));
+    status = ITH_OK, o.on_frame = answer;
+    check(context, ith_pipeline_generate(pipeline, &o, NULL));
+}
+
+/* ---- files.h --------------------------------------------------------------------------------------------------- */
+
+static void tensor_files(void **state)
+{
+    (void)state;
+    const char *path = "golden/shapes/video.safetensors";
+    ith_tensor_file *file = (ith_tensor_file *)context;
+    REFUSED(NULL, "context is NULL", ith_tensor_file_open(NULL, path, &file));
+    assert_null(file);
+    REFUSED(context, "path is NULL", ith_tensor_file_open(context, NULL, &file));
+    REFUSED(context, "out is NULL", ith_tensor_file_open(context, path, NULL));
+    const char *const paths[] = {"", "/", "/nowhere", MODEL};
+    for (int i = 0; i < 4; i++) {
+        file = (ith_tensor_file *)context;
+        REFUSED_AS(ITH_ERR_IO, context, "cannot", ith_tensor_file_open(context, paths[i], &file));
+        assert_null(file);
+    }
+    assert_int_equal(ith_tensor_file_count(NULL), 0);
+    assert_null(ith_tensor_file_at(NULL, 0));
+    assert_null(ith_tensor_file_find(NULL, "latents"));
+    assert_null(ith_tensor_file_metadata(NULL, "a"));
+    check(context, ith_tensor_file_open(context, path, &file));
+    const int64_t indices[] = {-1, INT64_MIN, INT64_MAX, ith_tensor_file_count(file)};
+    for (int i = 0; i < 4; i++)
+        assert_null(ith_tensor_file_at(file, indices[i]));
+    assert_null(ith_tensor_file_find(file, NULL));
+    assert_null(ith_tensor_file_find(file, ""));
+    assert_null(ith_tensor_file_metadata(file, NULL));
+    ith_tensor_file_close(NULL);
+    ith_tensor_file_close(&file);
+    ith_tensor_file_close(&file);
+    assert_null(file);
+}
+
+static const float three[] = {1, 2, 3};
+
+static ith_tensor tensor_of_three(void)
+{
+    ith_tensor tensor = ITH_TENSOR_INIT;
+    tensor.name = "three", tensor.dtype = ITH_F32, tensor.dims = 1, tensor.shape[0] = 3;
+    tensor.data = three, tensor.bytes = sizeof three;
+    return tensor;
+}
+
+/* Converting and writing look at a tensor in the same way. */
+static void expect_wrong_tensor(const ith_tensor *tensor, const char *path, const char *word)
+{
+    float values[3];
+    REFUSED(context, word, ith_tensor_to_f32(context, tensor, values));
+    REFUSED(context, word, ith_tensor_file_write(context, path, tensor, 1, NULL, NULL, 0));
+    assert_int_equal(ith_tensor_elements(tensor), 0);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void wrong_tensors(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "three");
+    const size_t sizes[] = {0, 3, 8, 1 << 20, SIZE_MAX};
+    ith_tensor tensor = tensor_of_three();
+    for (int i = 0; i < 5; i++) {
+        tensor.struct_size = sizes[i];
+        expect_wrong_tensor(&tensor, path, "ith_tensor");
+    }
+    for (int i = 0; i < NONSENSE; i++) {
+        tensor = tensor_of_three(), tensor.dims = nonsense[i];
+        expect_wrong_tensor(&tensor, path, "dimensions");
+        tensor = tensor_of_three(), tensor.shape[0] = nonsense[i];
+        expect_wrong_tensor(&tensor, path, "12 bytes");
+        tensor = tensor_of_three(), tensor.bytes = nonsense[i];
+        expect_wrong_tensor(&tensor, path, "bytes, which");
+        tensor = tensor_of_three(), tensor.dtype = (ith_dtype)nonsense[i];
+        expect_wrong_tensor(&tensor, path, "three");
+    }
+    tensor = tensor_of_three(), tensor.data = NULL;
+    expect_wrong_tensor(&tensor, path, "NULL");
+    tensor = tensor_of_three(), tensor.name = NULL;
+    REFUSED(context, "name", ith_tensor_file_write(context, path, &tensor, 1, NULL, NULL, 0));
+    ith_tensor two[] = {tensor_of_three(), tensor_of_three()};
+    two[1].name = "other", two[1].struct_size = sizeof(ith_tensor) - 8;
+    REFUSED(context, "struct_size of tensors[1]", ith_tensor_file_write(context, path, two, 2, NULL, NULL, 0));
+    assert_int_equal(ith_tensor_elements(NULL), 0);
+    temporary_remove(folder);
+}
+
+static void writing(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "three");
+    const ith_tensor tensor = tensor_of_three();
+    const char *const words_there[] = {"a", "b"}, *const gap[] = {"a", NULL};
+    REFUSED(NULL, "context is NULL", ith_tensor_file_write(NULL, path, &tensor, 1, NULL, NULL, 0));
+    REFUSED(context, "path is NULL", ith_tensor_file_write(context, NULL, &tensor, 1, NULL, NULL, 0));
+    REFUSED(context, "tensors is NULL", ith_tensor_file_write(context, path, NULL, 1, NULL, NULL, 0));
+    REFUSED(context, "tensor_count is -1", ith_tensor_file_write(context, path, &tensor, -1, NULL, NULL, 0));
+    REFUSED(context, "pair_count is -9", ith_tensor_file_write(context, path, &tensor, 1, NULL, NULL, INT64_MIN));
+    REFUSED(context, "keys is NULL", ith_tensor_file_write(context, path, &tensor, 1, NULL, words_there, 2));
+    REFUSED(context, "values is NULL", ith_tensor_file_write(context, path, &tensor, 1, words_there, NULL, 2));
+    REFUSED(context, "keys[1] is NULL", ith_tensor_file_write(context, path, &tensor, 1, gap, words_there, 2));
+    REFUSED(context, "values[1] is NULL", ith_tensor_file_write(context, path, &tensor, 1, words_there, gap, 2));
+    REFUSED_AS(ITH_ERR_MEMORY, context, "a list of tensors",
+               ith_tensor_file_write(context, path, &tensor, INT64_MAX, NULL, NULL, 0));
+    REFUSED_AS(ITH_ERR_IO, context, "cannot", ith_tensor_file_write(context, "", &tensor, 1, NULL, NULL, 0));
+    REFUSED_AS(ITH_ERR_IO, context, "cannot", ith_tensor_file_write(context, folder, &tensor, 1, NULL, NULL, 0));
+    assert_int_equal(access(path, F_OK), -1);
+    temporary_remove(folder);
+}
+
+static void converting(void **state)
+{
+    (void)state;
+    const ith_tensor tensor = tensor_of_three();
+    float values[3];
+    REFUSED(NULL, "context is NULL", ith_tensor_to_f32(NULL, &tensor, values));
+    REFUSED(context, "ith_tensor is NULL", ith_tensor_to_f32(context, NULL, values));
+    REFUSED(context, "out is NULL", ith_tensor_to_f32(context, &tensor, NULL));
+    REFUSED(NULL, "context is NULL", ith_tensor_from_f32(NULL, three, 3, ITH_F32, values));
+    REFUSED(context, "values is NULL", ith_tensor_from_f32(context, NULL, 3, ITH_F32, values));
+    REFUSED(context, "out is NULL", ith_tensor_from_f32(context, three, 3, ITH_F32, NULL));
+    REFUSED(context, "count is -3", ith_tensor_from_f32(context, three, -3, ITH_F32, values));
+    for (int i = 0; i < NONSENSE; i++)
+        REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "type",
+                   ith_tensor_from_f32(context, three, 3, (ith_dtype)nonsense[i], values));
+    check(context, ith_tensor_from_f32(context, NULL, 0, ITH_F32, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words),         cmocka_unit_test(opening),           cmocka_unit_test(contexts_go_first),
+        cmocka_unit_test(asking),        cmocka_unit_test(options_of_runs),   cmocka_unit_test(fractions_of_runs),
+        cmocka_unit_test(texts_of_runs), cmocka_unit_test(attention_of_runs), cmocka_unit_test(answers_of_callbacks),
+        cmocka_unit_test(tensor_files),  cmocka_unit_test(wrong_tensors),     cmocka_unit_test(writing),
+        cmocka_unit_test(converting),
+    };
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
+}
