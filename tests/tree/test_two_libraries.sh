@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# libithaca_wan beside libithaca: a failure without a context has its sentence whichever of them failed, and a libithaca of
+# another version is refused.
+set -eu
+build=$1
+if grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
+    echo "a sanitizer's libraries need its run-time library first"
+    exit 77
+fi
+if [ ! -e "$build/libithaca_wan.so" ]; then
+    echo "the engine is not built"
+    exit 77
+fi
+root=$(cd .. && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export LD_LIBRARY_PATH=$build
+cc -std=c11 -Wall -Wextra -Werror -I"$root/include" "$root/tests/tree/two_libraries.c" -L"$build" -lithaca_wan -lithaca \
+    -o "$work/program"
+
+echo "sentences without a context"
+"$work/program" "$root/models/shapes" >"$work/here.txt"
+grep -qx 'ITH_OK: ' "$work/here.txt"
+
+echo "a libithaca of another version"
+cat >"$work/version.c" <<'END'
+const char *ith_version(void);
+const char *ith_version(void) { return "9.8.7"; }
+END
+cc -shared -fPIC "$work/version.c" -o "$work/version.so"
+LD_PRELOAD=$work/version.so "$work/program" "$root/models/shapes" >"$work/other.txt"
+grep -q '^ITH_ERR_UNSUPPORTED: .*libithaca, .* 9\.8\.7' "$work/other.txt"
