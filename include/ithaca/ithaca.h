@@ -51,7 +51,10 @@
  *
  * Rules that hold everywhere
  *   Errors     Functions return ITH_OK (0) or a negative status; ith_context_error() then gives one sentence for a
- *              person. The library never exits, aborts or prints.
+ *              person. The library never exits, aborts or prints. NULL where something is needed, a number out of
+ *              range and an unknown value of an enum are ITH_ERR_ARGUMENT. Where the argument that is NULL would have
+ *              led to the context (a context, a plan, a pipeline), the sentence is in ith_context_error(NULL).
+ *              Functions that return no status do nothing then, or return what their comment says.
  *   Ownership  A constructor fills its last argument, with NULL on failure; what it made is yours, and its destructor
  *              takes the address of your pointer, frees and nulls it. A destructor accepts NULL and pointers to NULL.
  *              A pointer that you pass in stays yours and must outlive only the call, unless a comment says more.
@@ -184,8 +187,8 @@ typedef struct ith_context ith_context;
  * a function of the allocator is NULL. On failure there is no context: ith_context_error(NULL) has the sentence, for
  * the thread that called. */
 ITH_API ith_status ith_context_create(const ith_context_options *options, ith_context **out);
-/* A context with the same allocator, log and instruction sets, for another thread. Memory, wisdom and trace are its
- * parent's too; either may be destroyed first. */
+/* A context with the same allocator, log, instruction sets and pool, for another thread. Both have one count of memory,
+ * one wisdom and one trace. Either may be destroyed first. */
 ITH_API ith_status ith_context_clone(ith_context *parent, ith_context **out);
 ITH_API void ith_context_destroy(ith_context **context);
 
@@ -209,8 +212,8 @@ ITH_API ith_status ith_context_memory(ith_context *context, ith_memory_use *use)
  * process and for oneDNN: a list of names, separated by commas or spaces ("baseline", "avx2", "avx512", "avx512_bf16",
  * "avx512_fp16", "neon", "amx_bf16"), each of which brings the sets that it stands on. "avx2" allows AVX2 and the
  * baseline. A set that the machine lacks stays absent. An unknown name makes ith_context_create fail with
- * ITH_ERR_ARGUMENT. oneDNN goes down to SSE4.1, its own least; it knows one line of steps, so that avx512_fp16 alone is
- * AVX-512 to it. */
+ * ITH_ERR_ARGUMENT. oneDNN goes no lower than SSE4.1. Its sets are steps, each of which includes those before:
+ * avx512_fp16 without the others counts as AVX-512. */
 typedef enum ith_cpu_feature {
     ITH_CPU_BASELINE = 1u << 0,    /* plain C: always there */
     ITH_CPU_AVX2 = 1u << 1,        /* AVX2, FMA and F16C */
@@ -218,11 +221,11 @@ typedef enum ith_cpu_feature {
     ITH_CPU_AVX512_BF16 = 1u << 3, /* VDPBF16PS */
     ITH_CPU_AVX512_FP16 = 1u << 4,
     ITH_CPU_NEON = 1u << 5,
-    ITH_CPU_AMX_BF16 = 1u << 6 /* TDPBF16PS, and leave from the kernel to use its tiles */
+    ITH_CPU_AMX_BF16 = 1u << 6 /* TDPBF16PS, where the system lets a process use tiles */
 } ith_cpu_feature;
-/* What this machine and the context's mask both allow. */
+/* The sets that this machine has and that the context may use; 0 for NULL. */
 ITH_API uint32_t ith_context_cpu(const ith_context *context);
-/* Names of the bits set, joined by spaces, cut to fit; returns text. */
+/* Names of the bits set, joined by spaces, cut to fit; returns text, which may be NULL. */
 ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_bytes);
 
 /* ---- Ranks ----------------------------------------------------------------------------------------------------- */
@@ -242,8 +245,8 @@ ITH_API int ith_comm_rank(const ith_comm *comm); /* 0 .. size-1; 0 for NULL */
 ITH_API int ith_comm_size(const ith_comm *comm); /* 1 for NULL */
 
 /* The share of `length` items that falls to `rank` of `ranks`: contiguous, in rank order, sizes differ by at most one,
- * the longer ones first. Sequences and heads are shared out by this rule everywhere. A rank that is not one of them has
- * nothing: *begin and *count are 0. */
+ * the longer ones first. Sequences and heads are shared out by this rule everywhere. For a negative length, and a rank
+ * that is not from 0 to ranks - 1, *begin and *count are 0. If begin or count is NULL, nothing is written. */
 ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count);
 
 /* What a rank does. A failure that it returns ends the whole group, and so does its return while another rank still
@@ -258,13 +261,15 @@ typedef ith_status (*ith_rank_fn)(ith_context *context, ith_comm *comm, void *us
 ITH_API ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user);
 
 /* The same group for threads of your own: comms[i] is rank i's, used with contexts[i], of which no two are the same. On
- * failure the sentence is in contexts[0]. */
+ * failure the sentence is in contexts[0], and the comms are NULL. ITH_ERR_ARGUMENT for more ranks than the process may
+ * have threads, as above; comms is not touched then. */
 ITH_API ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms);
 /* Ends the group: every call under way within a tenth of a second, and every later one, on every rank, with `status`
- * and the sentence that this rank's context holds. The first end of a group counts; NULL does nothing. */
+ * and the sentence that this rank's context holds. A number that is no failure counts as ITH_ERR_ABORTED. The first end
+ * of a group counts; NULL does nothing. */
 ITH_API void ith_comm_abort(ith_comm *comm, ith_status status);
 /* Seconds without a sign of life from another rank after which a wait for it ends the group with ITH_ERR_TIMEOUT; 0
- * waits for ever. 600 at first. A rank that is in a call of the library gives signs of life. */
+ * or less waits for ever. 600 at first. A rank that is in a call of the library gives signs of life. */
 ITH_API void ith_comm_set_timeout(ith_comm *comm, double seconds);
 /* A sign of life: a wait for this rank begins its time limit anew. For a rank that computes for long without calling
  * the library while others wait for it; the library does so itself. From any thread. comm may be NULL. */
@@ -336,6 +341,7 @@ typedef enum ith_softmax {
                          * norms are too large for it, and those with an additive bias or mask, go online in the same
                          * call */
 } ith_softmax;
+/* "auto", "online", "fixed_m"; "unknown". */
 ITH_API const char *ith_softmax_name(ith_softmax softmax);
 
 /* The way of keys and values along a ring. */
@@ -344,6 +350,7 @@ typedef enum ith_direction {
     ITH_DIRECTION_UNI,  /* round: every shard passes every rank, the last rank sends to the first */
     ITH_DIRECTION_BIDIR /* both ways along a line, no hop from its end to its beginning (maxdiffusion #430) */
 } ith_direction;
+/* "auto", "uni", "bidir"; "unknown". */
 ITH_API const char *ith_direction_name(ith_direction direction);
 
 /* How a rank gets what others hold. */
@@ -352,6 +359,7 @@ typedef enum ith_exchange_mode {
     ITH_EXCHANGE_IN_PLACE, /* ranks of one process read and write one another's tensors where they lie */
     ITH_EXCHANGE_COPY      /* by messages into buffers of the plan */
 } ith_exchange_mode;
+/* "auto", "in_place", "copy"; "unknown". */
 ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
 
 /* What is done to find the fastest kernel, like the effort of FFTW's planner. */
@@ -371,7 +379,8 @@ typedef struct ith_attn_options {
                       * computing of another (maxdiffusion #428); 0: choose for me; lowered to what there is */
     ith_choice fold; /* exchange batch * heads as one list (the default), or the entries of a batch one by one */
     ith_softmax softmax;
-    ith_choice smooth; /* fixed_m takes the mean key away (the default); off: cheaper offsets, a stricter gate */
+    ith_choice smooth; /* fixed_m subtracts the mean key first (the default), so that fewer head problems go online;
+                          off: cheaper */
     ith_exchange_mode exchange;
     int threads; /* of this rank; 0: as many as OpenMP would use in the calling thread now. They do not change the bits
                   * of a result, and may differ between ranks */
@@ -393,17 +402,17 @@ typedef struct ith_attn_options {
 
 /* Sets strategy, and where the name says so direction and softmax, from a name: "auto", "single", "ulysses", "ring",
  * "ulysses_ring", with "_bidir" (where there may be a ring) and "_fixed_m" at its end or not; or one of maxdiffusion's
- * (dot_product, flash, ulysses_custom_fixed_m, ulysses_ring_custom_bidir, tokamax_ring_custom, ...). What the name
- * does not speak of is left alone. ITH_ERR_ARGUMENT with a sentence for any other name, and nothing is set. */
+ * (dot_product, flash, ulysses_custom_fixed_m, ulysses_ring_custom_bidir, tokamax_ring_custom, ...). Fields that the
+ * name says nothing about stay as they are. ITH_ERR_ARGUMENT for any other name, and nothing is set. */
 ITH_API ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_options *options);
 
 typedef struct ith_plan ith_plan;
 
 /* Resolves every choice, checks that it is legal, allocates all that execution needs. options may be NULL: choose
- * everything. Collective over comm (NULL: one rank):
- * all ranks succeed or all fail, with the same status and sentence, and the group is as good as before. Ranks must
- * agree in everything but strides and threads. ITH_ERR_ARGUMENT names the rule that was broken and the nearest choice
- * that is legal; ITH_ERR_UNSUPPORTED what this machine lacks. */
+ * everything. Collective over comm (NULL: one rank): all ranks succeed or all fail, with the same status and sentence,
+ * and the group is as good as before. Only a context of NULL ends the group. Ranks must agree in everything but strides
+ * and threads. ITH_ERR_ARGUMENT names the rule that was broken and the nearest choice that is legal;
+ * ITH_ERR_UNSUPPORTED what this machine lacks. */
 ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem,
                                    const ith_attn_options *options, ith_comm *comm, ith_plan **out);
 
@@ -467,7 +476,7 @@ typedef struct ith_plan_info {
     int chunks;  /* over the whole batch */
     bool folded; /* false: the entries of the batch are exchanged one by one; true where heads are not exchanged */
     ith_softmax softmax;
-    bool smoothed;              /* the mean key is taken away; false unless the softmax is fixed_m */
+    bool smoothed;              /* the mean key is subtracted; false unless the softmax is fixed_m */
     ith_exchange_mode exchange; /* IN_PLACE or COPY; AUTO where nothing is exchanged */
     const char *kernel;         /* valid as long as the plan */
     int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in; /* as in ith_attn_options */
@@ -483,9 +492,9 @@ typedef struct ith_plan_info {
     }
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
-/* What ith_plan_create would choose for one of `ranks` ranks that share memory or do not, without making it: nothing
- * is sent and nothing measured: with ITH_EFFORT_MEASURE, what wisdom does not know is estimated. info->kernel is valid
- * as long as the process. */
+/* What ith_plan_create would choose for rank `rank` of `ranks`, which share memory or do not. Nothing is allocated for
+ * execution, nothing is sent, and nothing is measured: with ITH_EFFORT_MEASURE too, a kernel that wisdom does not know
+ * is estimated. info->kernel is valid as long as the process. The same errors. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
                                     const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                     ith_plan_info *info);
@@ -507,22 +516,23 @@ typedef struct ith_plan_counters {
     }
 ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters);
 
-/* What was chosen, as lines of text (512 bytes are enough); cut to fit, returns text. */
+/* What was chosen, as lines of text (512 bytes are enough), cut to fit; "" for a plan of NULL. Returns text, which may
+ * be NULL. */
 ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes);
-/* A plan that another thread executes is freed when that ends. */
+/* A plan that another thread executes is freed when that execution ends. */
 ITH_API void ith_plan_destroy(ith_plan **plan);
 
-/* The kernels that there are: index 0, 1, ... until it returns NULL. `usable`: whether this context's
- * machine runs it. */
+/* The kernels that there are: index 0, 1, ... until it returns NULL. *usable: whether this context may run it; false
+ * for a context of NULL. usable may be NULL. Names are valid as long as the process. */
 ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool *usable);
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
 
 /* Wisdom is what was measured about kernels, for a type, a head size and a softmax, as text that can be kept. A context
- * and its clones share it. A plan that names no kernel asks wisdom first. What wisdom does not know is estimated
- * (ITH_EFFORT_ESTIMATE): by a fixed rule, of the kernels that every rank's machine runs the one that was usually the
- * fastest where it was measured; docs/attention.md has the rule. With ITH_EFFORT_MEASURE it is measured instead, in
- * milliseconds, and becomes wisdom. Of several ranks rank 0 decides for all.
+ * and its clones share it. A plan that names no kernel asks wisdom first. If wisdom does not know the problem, the
+ * kernel is estimated (ITH_EFFORT_ESTIMATE): a fixed rule takes one that every rank's machine runs; docs/attention.md
+ * has the rule and the measurements on which it rests. With ITH_EFFORT_MEASURE the kernels are timed instead, which
+ * takes milliseconds, and the result becomes wisdom. Rank 0 decides for all ranks.
  *
  * So the same calls give the same bits, run after run, as long as nothing is measured. The bits of a result are a
  * function of the printed plan. A program that measures, and wants the same bits later, keeps its wisdom or names its

@@ -9,7 +9,8 @@
  *         fprintf(stderr, "%s\n", ith_context_error(ctx));
  *     ith_pipeline_close(&pipeline);
  *
- * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too. */
+ * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too: a pipeline keeps what it needs of its
+ * context, so that either may be destroyed first. Both libraries must be of one version. */
 #ifndef ITHACA_WAN_H
 #define ITHACA_WAN_H
 
@@ -29,7 +30,8 @@ typedef struct ith_model_info {
     int64_t layers, heads, head_dim, ffn_dim, text_dim, text_layers, latent_channels;
     int64_t frame_stride, pixel_stride; /* video frames per latent frame, pixels per latent pixel */
     int64_t size_multiple;              /* height and width must be multiples of it */
-    double boundary; /* of the experts, as a fraction of the training steps; 0 with one, NAN if two have none */
+    double boundary; /* where the experts change, a fraction of the training steps; 0 with one expert, NAN if two have
+                        none */
     /* Defaults for what is not asked for. */
     int64_t frames, height, width, steps;
     double fps, shift, guidance[2];
@@ -42,22 +44,25 @@ typedef struct ith_model_info {
     }
 
 typedef struct ith_pipeline ith_pipeline;
-/* Reads and checks every configuration file, and nothing else: tokenizer and weights wait until they are needed. The
- * pipeline keeps the context. */
+/* Reads and checks every configuration file, and nothing else: tokenizer and weights wait until they are needed.
+ * ITH_ERR_IO for a file that cannot be read, ITH_ERR_FORMAT for one that is wrong, ITH_ERR_UNSUPPORTED for another kind
+ * of model and for a libithaca of another version than libithaca_wan. */
 ITH_API ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out);
 ITH_API void ith_pipeline_close(ith_pipeline **pipeline);
 /* Its texts live as long as the pipeline. */
 ITH_API ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info);
 /* Reads the tokenizer and the header of every weight file, and checks that all tensors are there, by name, type and
- * shape, and no others. ith_pipeline_generate does this itself before it loads anything, unless it was done before. */
+ * shape, and no others. ith_pipeline_generate does this itself before it loads anything, unless it was done before.
+ * Errors as ith_pipeline_open. */
 ITH_API ith_status ith_pipeline_check(ith_pipeline *pipeline);
 
-/* The ids of a text, at most 512 with </s>. ids holds 512. The first call reads the tokenizer. */
+/* The ids of a text in UTF-8: *count of them, at most 512, of which </s> is the last. ids has room for 512. *count is 0
+ * on failure. The first call reads the tokenizer. */
 ITH_API ith_status ith_pipeline_tokenize(ith_pipeline *pipeline, const char *text, int32_t *ids, int64_t *count);
 
-/* Of the flow's differential equation. */
+/* How the flow's differential equation is solved. */
 typedef enum ith_solver {
-    ITH_SOLVER_AUTO = 0, /* of the checkpoint's own scheduler */
+    ITH_SOLVER_AUTO = 0, /* as the checkpoint's scheduler says */
     ITH_SOLVER_UNIPC,    /* arXiv:2302.04867 */
     ITH_SOLVER_EULER
 } ith_solver;
@@ -67,8 +72,8 @@ ITH_API const char *ith_solver_name(ith_solver solver);
 /* The list of noise levels. */
 typedef enum ith_sigmas {
     ITH_SIGMAS_AUTO = 0, /* official */
-    ITH_SIGMAS_OFFICIAL, /* of the code that was published with the model */
-    ITH_SIGMAS_DIFFUSERS
+    ITH_SIGMAS_OFFICIAL, /* as in the code that was published with the model */
+    ITH_SIGMAS_DIFFUSERS /* as in diffusers */
 } ith_sigmas;
 /* "official", ...; "unknown". */
 ITH_API const char *ith_sigmas_name(ith_sigmas sigmas);
@@ -78,9 +83,10 @@ typedef enum ith_cfg { ITH_CFG_AUTO = 0, ITH_CFG_BATCH, ITH_CFG_PARALLEL, ITH_CF
 /* "batch", ...; "unknown". */
 ITH_API const char *ith_cfg_name(ith_cfg cfg);
 
-/* To what the operands of matrix products, of convolutions and of the transformer's attention are rounded, to nearest,
- * ties to even. Sums are f32. So are norms, modulation, softmax, latents, and the transformer's first and last layer
- * and time embedding. Both work on every machine. BF16 halves the weights of the text encoder and the transformer. */
+/* The type to which the operands of matrix products, of convolutions and of the transformer's attention are rounded: to
+ * nearest, ties to even. Sums are f32. So are norms, modulation, softmax, latents, and the transformer's first and last
+ * layer and time embedding. Both work on every machine. BF16 halves the weights of the text encoder and the
+ * transformer. */
 typedef enum ith_precision {
     ITH_PRECISION_AUTO = 0, /* BF16 on processors with AMX, and on AMD's with AVX512-BF16: they multiply it faster than
                              * f32. F32 on all others. Nothing is measured. */
@@ -89,8 +95,8 @@ typedef enum ith_precision {
 } ith_precision;
 /* "auto", "f32", "bf16"; "unknown". */
 ITH_API const char *ith_precision_name(ith_precision precision);
-/* Which precision `asked` is on the context's machine, and why, in one line of at most `bytes` with its 0: for AUTO
- * "bf16: chosen because ...". Nothing for a context of NULL. */
+/* What `asked` means on the context's machine, and why: one line of at most `bytes` bytes with its 0. For AUTO
+ * "bf16: chosen because ...". "" for a context of NULL; text may be NULL. */
 ITH_API void ith_precision_describe(const ith_context *context, ith_precision asked, char *text, size_t bytes);
 
 /* What is going on, and in which units on_progress counts it: bytes of the weights of the component that is being
@@ -100,8 +106,9 @@ typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, 
 
 typedef struct ith_generate_report {
     size_t struct_size;
-    double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds, decode_sink_seconds;
-    bool latents_saved; /* to options.latents_file, by this run */
+    double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds;
+    double decode_sink_seconds; /* in on_frame, and not in decode_seconds */
+    bool latents_saved;         /* to options.latents_file, by this run */
     int64_t steps_done, frames_done;
     int64_t predicted_bytes, peak_bytes; /* of the context's allocator */
     char plan[512];                      /* ith_plan_print of the self-attention */
@@ -130,14 +137,15 @@ typedef struct ith_generate_options {
     const char *latents_file; /* where latents are saved before they are decoded; NULL: nowhere */
     const char *from_latents; /* such a file: decode it and do nothing else */
     int ranks;                /* in this process; 0: 1 */
-    int threads;              /* of this process, shared out to its ranks; 0: all cores */
+    int threads;              /* of this process, shared out to its ranks; 0: as many as it has processors */
     bool force;               /* go on although the machine seems to have less memory than the run will hold */
     const ith_attn_options *attention; /* of the self-attention; NULL: choose everything. Its threads are not used */
     /* These three are called from one thread at a time, not always the same one.
      * Progress: whenever a part is done (a tensor loaded, a part of a layer computed, a step, a frame), and about once
      * a second in between with the numbers of before, for as long as the run is alive. */
     void (*on_progress)(void *user, ith_stage stage, int64_t done, int64_t total);
-    /* A finished frame, [height, width, 3] 8-bit RGB, in order; a failure ends the call. */
+    /* A finished frame, [height, width, 3] 8-bit RGB, in order; valid during the call. A failure that it returns ends
+     * the run with this status; a number that is no ith_status counts as ITH_ERR_ABORTED. */
     ith_status (*on_frame)(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width);
     bool (*should_stop)(void *user); /* asked before every step and frame, and about 20 times a second in between */
     void *user;
@@ -149,12 +157,13 @@ typedef struct ith_generate_options {
     }
 
 /* Puts the model's defaults where nothing was asked for, the size of saved latents where these are to be decoded, and
- * the precision that AUTO means on this machine, and checks everything that can be checked without weights. */
+ * the precision that AUTO means on this machine, and checks everything that can be checked without weights. On failure
+ * options stay as they were. Texts that it puts there live as long as the pipeline. */
 ITH_API ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options);
-/* The bytes that a run with these options will hold at its peak, reckoned from sizes alone: no weight file is looked
- * at. Options must be resolved. */
+/* The bytes that a run with these options will hold at its peak, computed from sizes: the tokenizer is read, weight
+ * files are not. Options need not be resolved. */
 ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes);
-/* Prompt to frames. report may be NULL; it is filled as far as the run came, also on failure.
+/* Prompt to frames. report may be NULL; it is filled as far as the run came, also on failure. options may not.
  *
  * In this order: options are resolved; memory is predicted, and ITH_ERR_MEMORY returned if the machine does not have it
  * (see force); every weight file is checked (ith_pipeline_check); prompts are encoded; latents denoised; latents saved,
