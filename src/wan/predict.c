@@ -12,6 +12,8 @@
 #include "../base/size.h"
 #include "denoise.h"
 
+#include <omp.h>
+
 /* ids of the prompts, which say how long the text is. */
 static ith_status count_ids(ith_pipeline *pipeline, const ith_generate_options *options, int64_t counts[2])
 {
@@ -57,7 +59,7 @@ static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_optio
     return ITH_OK;
 }
 
-ith_status ith_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
+static ith_status predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
 {
     const ith_model *model = pipeline->model;
     const ith_model_info *info = &model->info;
@@ -87,6 +89,16 @@ ith_status ith_predict(ith_pipeline *pipeline, const ith_generate_options *optio
     if (!status)
         status = denoise_bytes(pipeline, options, &types, &size, counts, &denoise);
     *bytes = kept + ith_max64(ith_max64(text, denoise), decode);
+    return status;
+}
+
+/* Some buffers exist once for each thread, so that the run's number of threads must be in force. */
+ith_status ith_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
+{
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(options->threads);
+    ith_status status = predict(pipeline, options, bytes);
+    omp_set_num_threads(threads);
     return status;
 }
 
