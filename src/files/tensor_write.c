@@ -73,9 +73,6 @@ static ith_status add_metadata(ith_context *context, const char *path, json_t *r
     json_t *metadata = json_object();
     ith_status status = ITH_OK;
     for (int64_t i = 0; !status && i < count; i++) {
-        if (!keys[i] || !values[i])
-            return ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s[%lld] is NULL", path, keys[i] ? "values" : "keys",
-                            (long long)i);
         json_t *value = json_string(values[i]);
         if (!value)
             status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: the value of '%s' in the metadata is not valid UTF-8",
@@ -209,6 +206,24 @@ static ith_status write_file(ith_context *context, const char *path, const ith_t
     return status;
 }
 
+static ith_status check_pairs(ith_context *context, const char *path, const char *const *keys,
+                              const char *const *values, int64_t count)
+{
+    ith_status status = ITH_OK;
+    if (count < 0)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%s: pair_count is %lld, and must be 0 or more", path,
+                        (long long)count);
+    if (count)
+        status = ith_need(context, keys, "keys");
+    if (!status && count)
+        status = ith_need(context, values, "values");
+    for (int64_t i = 0; !status && i < count; i++)
+        if (!keys[i] || !values[i])
+            status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s[%lld] is NULL", path, keys[i] ? "values" : "keys",
+                              (long long)i);
+    return status;
+}
+
 ith_status ith_tensor_file_write(ith_context *context, const char *path, const ith_tensor *tensors,
                                  int64_t tensor_count, const char *const *keys, const char *const *values,
                                  int64_t pair_count)
@@ -216,16 +231,13 @@ ith_status ith_tensor_file_write(ith_context *context, const char *path, const i
     ith_status status = ith_need(NULL, context, "context");
     if (!status)
         status = ith_need(context, path, "path");
-    if (!status && (tensor_count < 0 || pair_count < 0))
-        status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: %s is %lld, and must be 0 or more", path,
-                          tensor_count < 0 ? "tensor_count" : "pair_count",
-                          (long long)(tensor_count < 0 ? tensor_count : pair_count));
+    if (!status && tensor_count < 0)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: tensor_count is %lld, and must be 0 or more", path,
+                          (long long)tensor_count);
     if (!status && tensor_count)
         status = ith_need(context, tensors, "tensors");
-    if (!status && pair_count)
-        status = ith_need(context, keys, "keys");
-    if (!status && pair_count)
-        status = ith_need(context, values, "values");
+    if (!status)
+        status = check_pairs(context, path, keys, values, pair_count);
     return status ? status : write_file(context, path, tensors, tensor_count, keys, values, pair_count, false);
 }
 
