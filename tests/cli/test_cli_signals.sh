@@ -88,7 +88,7 @@ truncate -s $((8 + bytes + $(jq 'map(.data_offsets[1]) | max' header))) "$transf
 sed -i 's/"ffn_dim": 768/"ffn_dim": 98304/' "$transformer/config.json"
 loading=("$ithaca" generate --model slow --prompt x --height 64 --width 64 --frames 1 --steps 2 --output clip.mp4)
 begin=$(now)
-expect 0 "load: " "${loading[@]}"
+expect 0 "" "${loading[@]}"
 whole_run=$(($(now) - begin))
 slowest=0
 for ((i = 0; i < moments; i++)); do
