@@ -7,10 +7,11 @@ set -eu
 log=$1/Testing/Temporary/LastTest.log
 closing=$(mktemp)
 trap 'rm -f "$closing"' EXIT
-awk -v closing="$closing" '
-    / tests passed, .* tests failed out of / { ends = 1 }
-    ends { print > closing; next }
-    { print; fflush() }'
+into=/dev/stdout
+while IFS= read -r line; do
+    case $line in *" tests passed, "*" tests failed out of "*) into=$closing ;; esac
+    printf '%s\n' "$line" >>"$into"
+done
 found=$(awk '
     match($0, /^[0-9]+\/[0-9]+ Test(ing)?: /) { test = substr($0, RLENGTH + 1) }
     test ~ /@/ && !/^skipped: this machine/ { next }
