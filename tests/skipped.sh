@@ -7,10 +7,11 @@ set -eu
 log=$1/Testing/Temporary/LastTest.log
 closing=$(mktemp)
 trap 'rm -f "$closing"' EXIT
-into=/dev/stdout
+exec 3>"$closing"
+into=1
 while IFS= read -r line; do
-    case $line in *" tests passed, "*" tests failed out of "*) into=$closing ;; esac
-    printf '%s\n' "$line" >>"$into"
+    case $line in *" tests passed, "*" tests failed out of "*) into=3 ;; esac
+    printf '%s\n' "$line" >&"$into"
 done
 found=$(awk '
     match($0, /^[0-9]+\/[0-9]+ Test(ing)?: /) { test = substr($0, RLENGTH + 1) }
