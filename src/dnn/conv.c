@@ -7,13 +7,11 @@
 #include "../base/size.h"
 #include "onednn.h"
 
+#include <omp.h>
 #include <string.h>
 
 #define MOST_FRAMES 4
 #define CACHE_LINE 64
-/* Operations of a band: a third of a second of two slow processors, of AMX a tenth. */
-#define BAND_OPERATIONS 1e10
-#define BAND_OPERATIONS_AMX 2e11
 
 struct ith_conv {
     ith_conv_shape shape;
@@ -92,11 +90,21 @@ double ith_conv_operations(const ith_conv_shape *s)
     return 2 * taps * (double)(s->in * ith_round_up(s->out, 16)) * (double)(s->height * s->width);
 }
 
-/* Rows of a band: the most that divide the height and are few enough operations. */
+/* Operations of a band for each thread: about a quarter of a second. */
+static double band_operations(const ith_context *context, const ith_conv_shape *s)
+{
+    uint32_t cpu = ith_context_cpu(context);
+    if (s->types.multiplied == ITH_BF16 && cpu & ITH_CPU_AMX_BF16)
+        return 1e11;
+    if (cpu & ITH_CPU_AVX512)
+        return 2.5e10;
+    return cpu & ITH_CPU_AVX2 ? 1e10 : 2e9;
+}
+
+/* Rows of a band: the most that divide the height and are few enough operations for the calling thread's team. */
 static int64_t band_rows(const ith_context *context, const ith_conv_shape *s)
 {
-    bool amx = s->types.multiplied == ITH_BF16 && ith_context_cpu(context) & ITH_CPU_AMX_BF16;
-    double bands = ith_conv_operations(s) / (amx ? BAND_OPERATIONS_AMX : BAND_OPERATIONS);
+    double bands = ith_conv_operations(s) / (band_operations(context, s) * omp_get_max_threads());
     int64_t rows = s->height;
     while (rows > 1 && (s->height % rows || (double)rows * bands > (double)s->height))
         rows--;
