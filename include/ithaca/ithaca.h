@@ -362,7 +362,7 @@ typedef enum ith_exchange_mode {
 /* "auto", "in_place", "copy"; "unknown". */
 ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
 
-/* What is done to find the fastest kernel, like the effort of FFTW's planner. */
+/* The effort that planning spends on finding the fastest kernel, like the effort of FFTW's planner. */
 typedef enum ith_effort {
     ITH_EFFORT_ESTIMATE = 0, /* wisdom if there is any, otherwise a fixed rule: nothing is timed */
     ITH_EFFORT_MEASURE       /* wisdom if there is any, otherwise kernels are timed, and the answer becomes wisdom */
@@ -516,7 +516,7 @@ typedef struct ith_plan_counters {
     }
 ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters);
 
-/* What was chosen, as lines of text (512 bytes are enough), cut to fit; "" for a plan of NULL. Returns text, which may
+/* The plan's choices as lines of text (512 bytes are enough), cut to fit; "" for a plan of NULL. Returns text, which may
  * be NULL. */
 ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes);
 /* A plan that another thread executes is freed when that execution ends. */
@@ -528,7 +528,7 @@ ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool 
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
 
-/* Wisdom is what was measured about kernels, for a type, a head size and a softmax, as text that can be kept. A context
+/* Wisdom is the measured rates of kernels for a type, a head size and a softmax, as text that can be kept. A context
  * and its clones share it. A plan that names no kernel asks wisdom first. If wisdom does not know the problem, the
  * kernel is estimated (ITH_EFFORT_ESTIMATE): a fixed rule takes one that every rank's machine runs; docs/attention.md
  * has the rule and the measurements on which it rests. With ITH_EFFORT_MEASURE the kernels are timed instead, which

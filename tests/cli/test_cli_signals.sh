@@ -13,7 +13,6 @@ echo "seed $RANDOM"
 # now: milliseconds.
 now() { echo $(($(date +%s%N) / 1000000)); }
 
-
 # end SIGNAL AFTER COMMAND...: the exit status in $status, the time it took to end in $took.
 end() {
     local signal=$1 after=$2 process begin

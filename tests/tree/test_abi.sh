@@ -6,7 +6,7 @@
 set -eu
 build=$1
 if grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
-    echo "a sanitizer's libraries export symbols of its own"
+    echo "skipped: a sanitizer's libraries export symbols of its own"
     exit 77
 fi
 root=$(cd .. && pwd)

@@ -5,11 +5,11 @@
 set -eu
 build=$1
 if grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
-    echo "a sanitizer's libraries need its run-time library first"
+    echo "skipped: a sanitizer's libraries need its run-time library first"
     exit 77
 fi
 if [ ! -e "$build/libithaca_wan.so" ]; then
-    echo "the engine is not built"
+    echo "skipped: the engine is not built"
     exit 77
 fi
 root=$(cd .. && pwd)
