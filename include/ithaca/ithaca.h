@@ -516,7 +516,7 @@ typedef struct ith_plan_counters {
     }
 ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters);
 
-/* The plan's choices as lines of text (512 bytes are enough), cut to fit; "" for a plan of NULL. Returns text, which may
+/* The plan's choices as lines of text (512 bytes suffice), cut to fit; "" for a plan of NULL. Returns text, which may
  * be NULL. */
 ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes);
 /* A plan that another thread executes is freed when that execution ends. */
