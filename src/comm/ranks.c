@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ith_run_ranks: a thread per rank, all of them started before any begins. */
-#include "local.h"
+#include "local/local.h"
 
 #include "../base/size.h"
 #include "../base/team_limit.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the fixed-m softmax reads off rows of queries, keys and values (attention/fixed_m.h): sums, norms, distances,
- * products with one vector. One body (keyops_body.h), compiled for each instruction set and chosen at run time.
+ * products with one vector. One body (keyops_tmpl.c), compiled for each instruction set and chosen at run time.
  *
  * Rows are given by pointers, x[i] to row i of n numbers of type F32, BF16 or F16; rows that are NULL do not count.
  * Results have the same bits on every instruction set, and where there is one for each row, it depends on that row

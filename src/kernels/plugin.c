@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const modules[] = {"ithaca_onednn.so"};
+static const char *const modules[] = {"ithaca_kernels.so"};
 enum { MODULES = sizeof modules / sizeof *modules, PATH_BYTES = 4096 };
 
 static const ith_attn_kernel *const *found[MODULES]; /* the kernels of each module, NULL without it */

@@ -5,10 +5,10 @@
 
 #include <ithaca/wan.h>
 
-#include "dit.h"
-#include "sampler.h"
-#include "text_encoder.h"
-#include "vae.h"
+#include "dit/dit.h"
+#include "sample/sampler.h"
+#include "text/text_encoder.h"
+#include "vae/vae.h"
 
 typedef struct ith_model {
     char *folder;

@@ -3,7 +3,7 @@
 #ifndef ITH_WAN_MODEL_INDEX_H
 #define ITH_WAN_MODEL_INDEX_H
 
-#include "scheduler.h"
+#include "sample/scheduler.h"
 
 typedef struct ith_model_index {
     int experts;       /* 1 or 2 */

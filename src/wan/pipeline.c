@@ -12,8 +12,8 @@
 #include "../base/sized.h"
 #include "../base/trace.h"
 #include "../base/version.h"
-#include "denoise.h"
-#include "noise.h"
+#include "sample/denoise.h"
+#include "sample/noise.h"
 
 #include <math.h>
 #include <omp.h>

@@ -5,7 +5,7 @@
 
 #include "../base/machine_memory.h"
 #include "model.h"
-#include "tokenizer.h"
+#include "text/tokenizer.h"
 
 struct ith_pipeline {
     ith_context *context;

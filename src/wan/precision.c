@@ -10,7 +10,7 @@
 #include "precision.h"
 
 #include "../base/cpu.h"
-#include "../dnn/onednn.h"
+#include "../linear/onednn.h"
 
 #include <stdio.h>
 

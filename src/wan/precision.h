@@ -5,7 +5,7 @@
 
 #include <ithaca/wan.h>
 
-#include "../dnn/operand.h"
+#include "../linear/operand.h"
 
 typedef struct ith_number_types {
     ith_operand_types products; /* of linear layers and convolutions */

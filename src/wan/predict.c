@@ -10,7 +10,7 @@
 
 #include "../base/context.h"
 #include "../base/size.h"
-#include "denoise.h"
+#include "sample/denoise.h"
 
 #include <omp.h>
 

@@ -6,7 +6,7 @@
 #include "../base/size.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
-#include "denoise.h"
+#include "sample/denoise.h"
 #include "precision.h"
 
 #include <limits.h>

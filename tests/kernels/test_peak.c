@@ -88,8 +88,6 @@ static void peaks_are_of_the_instructions_used(void **state)
     expect_peak("bf16_amx", all, "bf16_amx");
     expect_peak("f32_amx", all, "bf16_amx/6");
     expect_peak("f16_amx", all, "bf16_amx/3.5");
-    expect_peak("bf16_onednn", all, "bf16_amx");
-    expect_peak("bf16_onednn", bf16, "bf16_avx512");
     expect_peak("bf16_amx", bf16, "none");
     expect_peak("f32_neon", ITH_CPU_NEON, "f32_neon");
 }

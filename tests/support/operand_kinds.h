@@ -4,8 +4,8 @@
 #define ITH_TESTS_OPERAND_KINDS_H
 
 #include "base/dtype.h"
-#include "dnn/onednn.h"
-#include "dnn/operand.h"
+#include "linear/onednn.h"
+#include "linear/operand.h"
 
 enum { OPERANDS_F32, OPERANDS_BF16_IN_F32, OPERANDS_BF16, OPERAND_KINDS };
 

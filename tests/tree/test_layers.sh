@@ -15,8 +15,8 @@ declare -A may=(
     [attention]="attention kernels comm base|ithaca.h"
     [plan]="plan attention kernels comm base|ithaca.h"
     [files]="files base|ithaca.h files.h"
-    [dnn]="dnn kernels base|ithaca.h"
-    [wan]="wan dnn files comm kernels base|ithaca.h files.h wan.h"
+    [linear]="linear kernels base|ithaca.h"
+    [wan]="wan linear files comm kernels base|ithaca.h files.h wan.h"
     [media]="media base|ithaca.h"
     [cli]="cli media|ithaca.h files.h wan.h"
 )

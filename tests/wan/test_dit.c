@@ -7,7 +7,7 @@
 #include "support/held.h"
 #include "support/number_kinds.h"
 #include "support/temporary.h"
-#include "wan/dit.h"
+#include "wan/dit/dit.h"
 
 #include <ithaca/files.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Noise: Philox against the vectors of its authors' Random123, normals against libm, moments, independence of parts. */
-#include "wan/noise.h"
+#include "wan/sample/noise.h"
 
 #include <math.h>
 #include <setjmp.h>

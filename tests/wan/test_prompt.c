@@ -2,7 +2,7 @@
 /* Prompt cleaning against what ftfy and html.unescape of Python gave (golden/prompts.json). */
 #include "support/context_fixture.h"
 #include "support/every_allocation.h"
-#include "wan/prompt.h"
+#include "wan/text/prompt.h"
 
 #include <jansson.h>
 #include <stdlib.h>

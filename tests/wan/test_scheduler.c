@@ -4,7 +4,7 @@
 #include "support/flow_velocity.h"
 #include "support/golden.h"
 #include "support/temporary.h"
-#include "wan/sampler.h"
+#include "wan/sample/sampler.h"
 
 #include <ithaca/files.h>
 

@@ -7,7 +7,7 @@
 #include "support/held.h"
 #include "support/number_kinds.h"
 #include "support/temporary.h"
-#include "wan/text_encoder.h"
+#include "wan/text/text_encoder.h"
 
 #include <ithaca/files.h>
 #include <jansson.h>

@@ -3,7 +3,7 @@
 #include "support/context_fixture.h"
 #include "support/every_allocation.h"
 #include "support/temporary.h"
-#include "wan/tokenizer.h"
+#include "wan/text/tokenizer.h"
 
 #include <jansson.h>
 #include <stdlib.h>

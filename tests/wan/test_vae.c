@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder against golden files: latents to frames. */
-#include "wan/vae.h"
+#include "wan/vae/vae.h"
 
 #include <ithaca/files.h>
 

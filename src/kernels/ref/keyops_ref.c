@@ -52,6 +52,6 @@ static inline void vec_transpose(vec x[LANES])
     (void)x;
 }
 
-#include "../keyops_body.h"
+#include "../keyops_tmpl.c"
 
 const ith_keyops ith_keyops_ref = ITH_KEYOPS_TABLE("ref");

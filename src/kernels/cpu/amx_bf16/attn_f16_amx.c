@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention of f16 tensors with AMX, each number as two bf16: see attn_split_body.h. */
+/* Partial attention of f16 tensors with AMX, each number as two bf16: see attn_split_tmpl.c. */
 #include "../avx512/exp2_short_avx512.h"
 
 #define TYPE ITH_F16
 #define PARTS 2
 #define EXP2_SHORT vec_exp2_short
 
-#include "attn_split_body.h"
+#include "attn_split_tmpl.c"
 
 /* Smaller heads fill too little of a tile. */
 static bool pays(int64_t head_dim)

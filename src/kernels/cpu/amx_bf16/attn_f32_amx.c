@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention of f32 tensors with AMX, each number as three bf16: see attn_split_body.h. */
+/* Partial attention of f32 tensors with AMX, each number as three bf16: see attn_split_tmpl.c. */
 #define TYPE ITH_F32
 #define PARTS 3
 
-#include "attn_split_body.h"
+#include "attn_split_tmpl.c"
 
 /* Heads that fill less than three quarters of their tiles are faster without. */
 static bool pays(int64_t head_dim)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention in f32 with AVX2 and FMA: the tile for attn_f32_body.h. */
+/* Partial attention in f32 with AVX2 and FMA: the tile for attn_f32_tmpl.c. */
 #include "vec_avx2.h"
 
 #define ROWS 6
@@ -7,7 +7,7 @@
 #define QUERIES (LANES * TILE_VECS)
 enum { BLOCK_Q = 192 };
 
-#include "../attn_f32_body.h"
+#include "../attn_f32_tmpl.c"
 
 const ith_attn_kernel ith_k_attn_f32_avx2_6x16 = {.name = "f32_avx2",
                                                   .cpu = ITH_CPU_AVX2,

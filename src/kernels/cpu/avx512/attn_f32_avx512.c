@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention in f32 with AVX-512: the tile for attn_f32_body.h. */
+/* Partial attention in f32 with AVX-512: the tile for attn_f32_tmpl.c. */
 #include "exp2_short_avx512.h"
 #include "vec_avx512.h"
 
@@ -9,7 +9,7 @@
 #define EXP2_SHORT vec_exp2_short
 enum { BLOCK_Q = 1024 }; /* as their q, o and a block of keys fill half of 2 MB at head size 128 */
 
-#include "../attn_f32_body.h"
+#include "../attn_f32_tmpl.c"
 
 const ith_attn_kernel ith_k_attn_f32_avx512_6x64 = {.name = "f32_avx512",
                                                     .cpu = ITH_CPU_AVX512,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of eight floats, each two of NEON's on AArch64: attn_f32_body.h packs groups of up to six numbers with one
+/* Vectors of eight floats, each two of NEON's on AArch64: attn_f32_tmpl.c packs groups of up to six numbers with one
  * store. What each vec_<isa>.h offers is said in ../attn_pass.h. */
 #ifndef ITH_KERNELS_VEC_NEON_H
 #define ITH_KERNELS_VEC_NEON_H

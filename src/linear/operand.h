@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operands of matrix products and convolutions: rows of activations, and weights. Sums are f32 always. */
+#ifndef ITH_LINEAR_OPERAND_H
+#define ITH_LINEAR_OPERAND_H
+
+#include "../base/context.h"
+#include "../kernels/rowops.h"
+
+/* Three choices, each F32 or BF16. A weight is rounded to `stored` and an activation to `rounded`; then both are
+ * converted to `multiplied`, which is exact. A product of two bf16 numbers is exact in f32, so f32 multiplies them as
+ * bf16 instructions do, and sums differ by their rounding alone. */
+typedef struct ith_operand_types {
+    ith_dtype stored;     /* in which linear layers hold their weights */
+    ith_dtype rounded;    /* to which activations are rounded */
+    ith_dtype multiplied; /* which the multiplier takes; BF16 only if the other two are */
+} ith_operand_types;
+
+static inline ith_operand_types ith_operands_f32(void)
+{
+    return (ith_operand_types){ITH_F32, ITH_F32, ITH_F32};
+}
+
+/* ITH_ERR_ARGUMENT for other types than the comments above allow, and for weights in a file that are neither F32 nor
+ * BF16 nor F16; what: "a linear layer", ... */
+ith_status ith_operand_types_check(ith_context *context, const ith_operand_types *types,
+                                               ith_dtype weight_type, const char *what);
+
+/* count activations, rounded and converted. to and x may be the same array if `multiplied` is F32. */
+void ith_operand_round(const ith_operand_types *types, const ith_rowops *rowops, void *to, const float *x,
+                                   int64_t count);
+/* count weights of a file, rounded and converted. weight_type: F32, BF16 or F16. */
+void ith_operand_weights(const ith_operand_types *types, void *to, const void *weights,
+                                     ith_dtype weight_type, int64_t count);
+
+#endif

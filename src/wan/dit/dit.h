@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Wan diffusion transformer: one expert's weights, a prompt's keys and values, and one rank's forward pass.
+ *
+ * A latent [C, F, H, W] becomes a sequence of S = F * H/2 * W/2 tokens (patch 1 x 2 x 2), f outermost, then h, w. Each
+ * rank holds its ith_share of the S tokens from the embedding to the head; only self-attention communicates. What is
+ * computed for a token outside of it depends neither on the other tokens nor on the number of ranks.
+ *
+ * The number types that an expert is loaded with are those of the products of its layers and of its text, and of its
+ * attention. The first and the last layer, the time embedding, norms, modulation and the residual stream are f32
+ * always. */
+#ifndef ITH_WAN_DIT_H
+#define ITH_WAN_DIT_H
+
+#include <ithaca/ithaca.h>
+
+#include "../../base/observer.h"
+#include "../precision.h"
+
+#define ITH_DIT_TEXT_LEN 512 /* rows that the reference pads a prompt to */
+
+typedef struct ith_dit_config {
+    int64_t heads, head_dim, dim; /* dim = heads * head_dim */
+    int64_t ffn_dim, layers, text_dim, freq_dim;
+    int64_t in_channels, out_channels;
+    int64_t patch[3], positions; /* positions: the most along an axis, in patches */
+    double eps;
+} ith_dit_config;
+
+/* folder/config.json, checked; anything of another architecture is refused by name. */
+ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
+
+/* An expert's weights, packed. Read-only once loaded: shared by all ranks of a process. */
+typedef struct ith_dit ith_dit;
+ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_types types, ith_dit **out);
+/* Whether it would load: every tensor there, by name, type and shape, and no other. Reads headers and vectors only. */
+ith_status ith_dit_check(ith_context *context, const char *folder);
+void ith_dit_free(ith_context *context, ith_dit **dit);
+const ith_dit_config *ith_dit_config_of(const ith_dit *dit);
+
+/* The keys and values of one or more prompts in every layer of one expert, made once per prompt and expert.
+ * rows[b]: [counts[b], text_dim], counts[b] of 0 .. 512, the rows of the text encoder without padding; the
+ * 512 - counts[b] zero rows that the reference attends to are one key with log(512 - count) added to its logit.
+ * Read-only, shared by the ranks. */
+typedef struct ith_dit_text ith_dit_text;
+ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t batch, const float *const *rows,
+                               const int64_t *counts, ith_dit_text **out);
+void ith_dit_text_free(ith_context *context, ith_dit_text **text);
+
+/* The text embedding alone: rows [count, text_dim] -> linear, GELU -> hidden [count, dim] -> linear -> out [count,
+ * dim].
+ */
+ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, int64_t count, const float *rows, float *hidden,
+                              float *out);
+
+/* One rank's buffers and plans for latents of one size: batch entries are the guidance branches. */
+typedef struct ith_dit_run ith_dit_run;
+typedef struct ith_dit_shape {
+    int64_t batch, frames, height, width; /* of the latent; height and width even */
+    int64_t longest_text; /* rows of the longest prompt that the run will be given; 0: those of its first text */
+} ith_dit_shape;
+/* Collective over comm (NULL: one rank); all ranks succeed or all fail. dit, text and comm must outlive the run. */
+ith_status ith_dit_run_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
+                              const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
+                              ith_dit_run **out);
+void ith_dit_run_free(ith_context *context, ith_dit_run **run);
+/* Another text of the same expert, for the calls that follow: as many entries as the shape's batch, none of more rows
+ * than the shape's longest_text. */
+void ith_dit_run_set_text(ith_dit_run *run, const ith_dit_text *text);
+/* Where the next passes stand in the work as a whole, shown to the context's observer part by part of every layer;
+ * nothing is shown until it is called, or with a span of zeros. */
+void ith_dit_run_show(ith_dit_run *run, const ith_span *span);
+/* The self-attention's plan. */
+const ith_plan *ith_dit_run_plan(const ith_dit_run *run);
+
+/* Collective. tokens [batch, S share, in_channels * 4] and out [batch, S share, out_channels * 4], a token's numbers in
+ * the order (channel, patch row, patch column) on the way in AND out. t [batch]: the time step each entry is given.
+ * ITH_ERR_INTERRUPTED names the layer. */
+ith_status ith_dit_forward(ith_context *context, ith_dit_run *run, const float *tokens, const float *t, float *out);
+
+/* Shows stages' outputs as they are computed, for tests: rows [first, first + count) of [batch * S share, width], or of
+ * [batch, width] for the two of the time embedding. Names are those of the modules of diffusers' WanTransformer3DModel,
+ * whose outputs they are: patch_embedding, condition_embedder.time_embedder, condition_embedder.time_proj,
+ * blocks.N.attn1, blocks.N.attn2, blocks.N.ffn, blocks.N. */
+typedef void (*ith_dit_watch_fn)(void *user, const char *stage, const float *rows, int64_t first, int64_t count,
+                                 int64_t width);
+void ith_dit_run_watch(ith_dit_run *run, ith_dit_watch_fn watch, void *user);
+
+/* [channels, frames, height, width] <-> tokens [begin, begin + count) of [S, channels * 4]. */
+void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
+                      float *tokens);
+void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
+                        float *latent);
+
+/* Bytes that weights, a text of `batch` prompts of at most `longest` rows, and the run of one of `ranks` ranks of a
+ * process will take; for the prediction before a run. */
+int64_t ith_dit_weight_bytes(const ith_dit_config *config, ith_operand_types types);
+int64_t ith_dit_text_bytes(const ith_dit_config *config, ith_dtype attention, int64_t batch, int64_t longest);
+ith_status ith_dit_run_bytes(ith_context *context, const ith_dit_config *config, const ith_number_types *types,
+                             const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,
+                             int64_t *bytes);
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transformer's config.json: read, checked, and every other architecture refused by name. */
+#include "../../base/context.h"
+#include "../../files/json.h"
+#include "../config_fields.h"
+#include "dit.h"
+
+#include <string.h>
+
+#define CLASS_NAME "WanTransformer3DModel"
+
+/* What every size must be: products of two of them then fit easily, and a cut file is found before it is allocated. */
+#define MOST_HEADS 4096
+#define MOST_HEAD_DIM 4096
+#define MOST_DIM (1 << 20)
+#define MOST_LAYERS 4096
+#define MOST_CHANNELS 65536
+#define MOST_POSITIONS (1 << 20)
+
+static const char clip_model[] =
+    "it is a Wan 2.1 image-to-video model with CLIP otherwise; text-to-video models have null there";
+
+static const ith_config_field fields[] = {
+    {"patch_size", ITH_CONFIG_NOT_NULL, NULL},
+    {"num_attention_heads", ITH_CONFIG_NOT_NULL, NULL},
+    {"attention_head_dim", ITH_CONFIG_NOT_NULL, NULL},
+    {"in_channels", ITH_CONFIG_NOT_NULL, NULL},
+    {"out_channels", NULL, NULL},
+    {"text_dim", ITH_CONFIG_NOT_NULL, NULL},
+    {"freq_dim", ITH_CONFIG_NOT_NULL, NULL},
+    {"ffn_dim", ITH_CONFIG_NOT_NULL, NULL},
+    {"num_layers", ITH_CONFIG_NOT_NULL, NULL},
+    {"eps", ITH_CONFIG_NOT_NULL, NULL},
+    {"rope_max_seq_len", ITH_CONFIG_NOT_NULL, NULL},
+    {"pos_embed_seq_len", NULL, NULL}, /* of image_dim */
+    {"cross_attn_norm", "absent|true", NULL},
+    {"qk_norm", "absent|\"rms_norm_across_heads\"", NULL},
+    {"image_dim", "absent|null", clip_model},
+    {"added_kv_proj_dim", "absent|null", clip_model},
+};
+
+static ith_status check_kind(ith_context *context, const ith_json *json)
+{
+    const char *name = NULL;
+    ith_status status = ith_json_string(context, json, "_class_name", true, &name);
+    if (!status && strcmp(name, CLASS_NAME) != 0)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: the model is a %.80s; only " CLASS_NAME " is supported",
+                        ith_json_path(json), name);
+    return status ? status : ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
+}
+
+static ith_status read_patch(ith_context *context, const ith_json *json, int64_t patch[3])
+{
+    int64_t count = 0;
+    ith_status status = ith_json_ints(context, json, "patch_size", 1, 1024, 3, patch, &count);
+    if (status)
+        return status;
+    if (count == 0)
+        patch[0] = 1, patch[1] = patch[2] = 2;
+    else if (count != 3 || patch[0] != 1 || patch[1] != 2 || patch[2] != 2)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "%s: patch_size must be [1, 2, 2]", ith_json_path(json));
+    return ITH_OK;
+}
+
+static ith_status read_sizes(ith_context *context, const ith_json *json, ith_dit_config *out)
+{
+    const struct {
+        const char *key;
+        int64_t most, otherwise; /* as in diffusers */
+        int64_t *value;
+    } sizes[] = {
+        {"num_attention_heads", MOST_HEADS, 40, &out->heads},
+        {"attention_head_dim", MOST_HEAD_DIM, 128, &out->head_dim},
+        {"ffn_dim", MOST_DIM, 13824, &out->ffn_dim},
+        {"num_layers", MOST_LAYERS, 40, &out->layers},
+        {"text_dim", MOST_DIM, 4096, &out->text_dim},
+        {"freq_dim", MOST_DIM, 256, &out->freq_dim},
+        {"in_channels", MOST_CHANNELS, 16, &out->in_channels},
+        {"rope_max_seq_len", MOST_POSITIONS, 1024, &out->positions},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        ith_status status =
+            ith_json_int(context, json, sizes[i].key, 1, sizes[i].most, sizes[i].otherwise, sizes[i].value);
+        if (status)
+            return status;
+    }
+    /* null means as many as go in; to leave the key out does not. */
+    int64_t otherwise = strcmp(ith_json_print(json, "out_channels").text, "absent") ? out->in_channels : 16;
+    ith_status status = ith_json_int(context, json, "out_channels", 1, MOST_CHANNELS, otherwise, &out->out_channels);
+    if (!status)
+        status = ith_json_double(context, json, "eps", 1e-6, &out->eps);
+    return status ? status : read_patch(context, json, out->patch);
+}
+
+static ith_status check_sizes(ith_context *context, const ith_json *json, ith_dit_config *out)
+{
+    const char *path = ith_json_path(json);
+    out->dim = out->heads * out->head_dim;
+    if (out->dim > MOST_DIM)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: %lld heads of %lld are %lld wide; at most %d is supported", path,
+                        (long long)out->heads, (long long)out->head_dim, (long long)out->dim, MOST_DIM);
+    if (out->head_dim % 2 != 0)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: attention_head_dim must be even, not %lld", path,
+                        (long long)out->head_dim);
+    if (out->freq_dim % 2 != 0)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: freq_dim must be even, not %lld", path, (long long)out->freq_dim);
+    if (!(out->eps > 0) || !(out->eps < 1))
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: eps must be between 0 and 1, not %g", path, out->eps);
+    return ITH_OK;
+}
+
+ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out)
+{
+    *out = (ith_dit_config){0};
+    ith_json *json = NULL;
+    ith_status status = ith_json_read_in(context, folder, "config.json", &json);
+    if (!status)
+        status = check_kind(context, json);
+    if (!status)
+        status = read_sizes(context, json, out);
+    if (!status)
+        status = check_sizes(context, json, out);
+    ith_json_close(&json);
+    return status;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Latents in and out of .safetensors files. */
+#include "latents.h"
+
+#include "../../base/context.h"
+#include "../../base/dtype.h"
+#include "../../base/size.h"
+#include "../../files/tensor.h"
+
+#include <string.h>
+
+int64_t ith_latent_count(const ith_latent_size *size)
+{
+    return size->channels * size->frames * size->height * size->width;
+}
+
+static ith_tensor tensor_of(const char *name, const ith_latent_size *size, const float *data)
+{
+    ith_tensor tensor = {.struct_size = sizeof(ith_tensor), .name = name, .dtype = ITH_F32, .dims = 4, .data = data};
+    tensor.shape[0] = size->channels, tensor.shape[1] = size->frames;
+    tensor.shape[2] = size->height, tensor.shape[3] = size->width;
+    tensor.bytes = ith_latent_count(size) * 4;
+    return tensor;
+}
+
+static const ith_tensor *find_first(const ith_tensor_file *file, const char *const *names)
+{
+    for (; *names; names++) {
+        const ith_tensor *tensor = ith_tensor_file_find(file, *names);
+        if (tensor)
+            return tensor;
+    }
+    return NULL;
+}
+
+static bool is_float(ith_dtype type)
+{
+    return type == ITH_F32 || type == ITH_BF16 || type == ITH_F16;
+}
+
+/* The tensor as f32. The data of a file is aligned to nothing: it goes through bytes. */
+static ith_status copy_tensor(ith_context *context, const ith_tensor *tensor, int64_t count, float **out)
+{
+    void *aligned = ith_alloc(context, tensor->bytes, 1, "latents read from a file");
+    *out = ith_alloc(context, count, sizeof **out, "latents");
+    if (!aligned || !*out) {
+        ith_free(context, aligned);
+        ith_free(context, *out);
+        *out = NULL;
+        return ITH_ERR_MEMORY;
+    }
+    memcpy(aligned, tensor->data, (size_t)tensor->bytes);
+    ith_to_f32(*out, aligned, tensor->dtype, count);
+    ith_free(context, aligned);
+    return ITH_OK;
+}
+
+const char *const ith_saved_latents[] = {"final", "latents", NULL};
+
+/* The tensor and its size. */
+static ith_status look(ith_context *context, const char *path, const ith_tensor_file *file, const char *const *names,
+                       int64_t channels, const ith_tensor **out, ith_latent_size *size)
+{
+    const ith_tensor *tensor = find_first(file, names);
+    if (!tensor)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: has no tensor %s", path, names[0]);
+    if (tensor->dims != 4 || tensor->shape[0] != channels || !is_float(tensor->dtype))
+        return ith_fail(context, ITH_ERR_FORMAT,
+                        "%s: %s is %s of %d dimensions with %lld first; [%lld, frames, height, width] of f32, bf16 or "
+                        "f16 is wanted",
+                        path, tensor->name, ith_dtype_name(tensor->dtype), tensor->dims,
+                        (long long)(tensor->dims ? tensor->shape[0] : 0), (long long)channels);
+    *out = tensor;
+    *size = (ith_latent_size){channels, tensor->shape[1], tensor->shape[2], tensor->shape[3]};
+    return ith_latent_count(size) ? ITH_OK : ith_fail(context, ITH_ERR_FORMAT, "%s: %s is empty", path, tensor->name);
+}
+
+ith_status ith_latents_look(ith_context *context, const char *path, const char *const *names, int64_t channels,
+                            ith_latent_size *size)
+{
+    ith_tensor_file *file = NULL;
+    const ith_tensor *tensor = NULL;
+    ith_status status = ith_tensor_file_open(context, path, &file);
+    if (!status)
+        status = look(context, path, file, names, channels, &tensor, size);
+    ith_tensor_file_close(&file);
+    return status;
+}
+
+ith_status ith_latents_read(ith_context *context, const char *path, const char *const *names,
+                            const ith_latent_size *size, float **out)
+{
+    *out = NULL;
+    ith_latent_size found;
+    ith_tensor_file *file = NULL;
+    const ith_tensor *tensor = NULL;
+    ith_status status = ith_tensor_file_open(context, path, &file);
+    if (!status)
+        status = look(context, path, file, names, size->channels, &tensor, &found);
+    if (!status && (found.frames != size->frames || found.height != size->height || found.width != size->width))
+        status =
+            ith_fail(context, ITH_ERR_ARGUMENT,
+                     "%s: %s is [%lld, %lld, %lld, %lld], this run's frames and size need [%lld, %lld, %lld, %lld]",
+                     path, tensor->name, (long long)found.channels, (long long)found.frames, (long long)found.height,
+                     (long long)found.width, (long long)size->channels, (long long)size->frames,
+                     (long long)size->height, (long long)size->width);
+    if (!status)
+        status = copy_tensor(context, tensor, ith_latent_count(size), out);
+    ith_tensor_file_close(&file);
+    return status;
+}
+
+ith_status ith_latents_write(ith_context *context, const char *path, const ith_latent_size *size, const float *latents,
+                             const char *const *keys, const char *const *values, int64_t pair_count)
+{
+    ith_tensor tensor = tensor_of("latents", size, latents);
+    return ith_tensor_file_write(context, path, &tensor, 1, keys, values, pair_count);
+}
+
+/* ---- Dump ------------------------------------------------------------------------------------------------------ */
+
+ith_status ith_dump_create(ith_context *context, const ith_latent_size *size, int64_t steps, int64_t frames,
+                           int64_t height, int64_t width, ith_dump **out)
+{
+    *out = NULL;
+    ith_dump *dump = ith_alloc_zero(context, 1, sizeof *dump, "the dump");
+    if (!dump)
+        return ITH_ERR_MEMORY;
+    *dump = (ith_dump){.size = *size, .steps = steps, .height = height, .width = width};
+    int64_t count = ith_latent_count(size), all_steps = 0, pixels = 0;
+    bool fits = ith_size_mul(count, steps, &all_steps) && ith_size_mul(height * width * 3, frames, &pixels);
+    dump->noise = ith_alloc(context, count, sizeof(float), "the dump's noise");
+    dump->latents = fits ? ith_alloc(context, all_steps, sizeof(float), "the dump's latents") : NULL;
+    dump->final = ith_alloc(context, count, sizeof(float), "the dump's final latents");
+    dump->frames = fits ? ith_alloc(context, pixels, 1, "the dump's frames") : NULL;
+    if (!dump->noise || !dump->latents || !dump->final || !dump->frames) {
+        ith_dump_free(context, &dump);
+        return ITH_ERR_MEMORY;
+    }
+    *out = dump;
+    return ITH_OK;
+}
+
+void ith_dump_free(ith_context *context, ith_dump **dump)
+{
+    if (!*dump)
+        return;
+    ith_free(context, (*dump)->noise);
+    ith_free(context, (*dump)->latents);
+    ith_free(context, (*dump)->final);
+    ith_free(context, (*dump)->frames);
+    ith_free(context, *dump);
+    *dump = NULL;
+}
+
+ith_status ith_dump_write(ith_context *context, const char *path, const ith_dump *dump)
+{
+    ith_tensor tensors[4] = {tensor_of("noise", &dump->size, dump->noise),
+                             tensor_of("final", &dump->size, dump->final)};
+    ith_tensor *latents = &tensors[2], *frames = &tensors[3];
+    *latents = tensor_of("latents", &dump->size, dump->latents);
+    memmove(latents->shape + 1, latents->shape, 4 * sizeof latents->shape[0]);
+    latents->shape[0] = dump->steps_done;
+    latents->dims = 5;
+    latents->bytes *= dump->steps_done;
+    *frames = (ith_tensor){
+        .struct_size = sizeof(ith_tensor), .name = "frames", .dtype = ITH_U8, .dims = 4, .data = dump->frames};
+    frames->shape[0] = dump->frames_done, frames->shape[1] = dump->height;
+    frames->shape[2] = dump->width, frames->shape[3] = 3;
+    frames->bytes = dump->frames_done * dump->height * dump->width * 3;
+    ith_status status = ith_tensor_file_write_stoppable(context, path, tensors, 4);
+    return status == ITH_ERR_INTERRUPTED ? ith_fail_in(context, status, "writing %s", path) : status;
+}

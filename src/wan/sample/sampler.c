@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sampler (sampler.h).
+ *
+ * Sigmas before the shift s -> shift s / (1 + (shift - 1) s), with T = train_steps and N = steps, i < N; s_N = 0:
+ *   official              s_i = (1 - 1/T) (1 - i / N)
+ *   diffusers, UniPC      s_i = 1 - (1 - 1/T) i / N
+ *   diffusers, Euler      s_i from shift(1) to shift(1/T) in N equal parts, both ends included: shifted twice
+ * With a shift_terminal, 1 - s is then scaled so that the last one before 0 is that.
+ *
+ * Euler: x += (sigma' - sigma) v.
+ *
+ * UniPC, a step of order p from sigma to sigma', with alpha = 1 - sigma, lambda = ln(alpha / sigma), h = lambda' -
+ * lambda and E = e^-h - 1 (the B(h) of bh2). x0 = x - sigma v is called m_0 at the step's first point, m_k at the point
+ * k before it, m' at its last point. r_k = (lambda_k - lambda) / h, D_k = (m_k - m_0) / r_k, k = 1 .. p - 1:
+ *
+ *   predictor   x' = sigma'/sigma x - alpha' E (m_0 + sum rho_k D_k)
+ *   corrector   x' = sigma'/sigma x - alpha' E (m_0 + sum rho_k D_k + rho' (m' - m_0))
+ *
+ * The rho solve sum over k of r_k^(j-1) rho_k = b_j, where rho' has r = 1, for j = 1, 2, ... up to their number:
+ *
+ *   b_j = j! phi_j / E,   phi_1 = E/-h - 1,   phi_(j+1) = phi_j/-h - 1/(j+1)!
+ *
+ * There are two exceptions: rho_1 of the predictor of order 2 and rho' of the corrector of order 1 are 1/2. The order
+ * grows from 1 in the first steps and falls to 1 in the last. The corrector replaces x once m' is known, with the order
+ * of the predictor, unless the scheduler leaves the step uncorrected.
+ *
+ * Scalars are double, made from sigmas rounded to f32 (the reference keeps them so, and where sigma is near 1 the
+ * rounding shows in lambda); elements are f32. */
+#include "sampler.h"
+
+#include "../../base/context.h"
+#include "../../base/size.h"
+
+#include <math.h>
+
+#define HISTORY (ITH_SCHEDULER_MOST_ORDER - 1)
+
+struct ith_sampler {
+    ith_scheduler scheduler;
+    ith_solver solver;
+    int64_t steps, elements;
+    double *sigmas;                     /* [steps + 1] */
+    double *timesteps;                  /* [steps] */
+    int64_t order;                      /* of the last predictor */
+    float *last;                        /* UniPC: x before the last predictor */
+    float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC: x0 at the newest point and at those before; NULL beyond the order */
+};
+
+/* x' = along x + towards m_0 + sum by_history[k - 1] (m_k - m_0) + by_next (m' - m_0) */
+typedef struct update {
+    float along, towards, by_history[HISTORY], by_next;
+} update;
+
+static double lambda(double sigma)
+{
+    return log1p(-sigma) - log(sigma);
+}
+
+/* rho of the sums above, for count of 1 to 3. */
+static void solve(int64_t count, const double *r, const double *b, double *rho)
+{
+    if (count == 1) {
+        rho[0] = b[0];
+    } else if (count == 2) {
+        rho[0] = (b[0] * r[1] - b[1]) / (r[1] - r[0]);
+        rho[1] = b[0] - rho[0];
+    } else {
+        for (int k = 0; k < 3; k++) {
+            double p = r[(k + 1) % 3], q = r[(k + 2) % 3];
+            rho[k] = (b[2] - (p + q) * b[1] + p * q * b[0]) / ((r[k] - p) * (r[k] - q));
+        }
+    }
+}
+
+static void fill_rho(int64_t order, bool corrector, double h, const double *r, double *rho)
+{
+    double e = expm1(-h), phi = e / -h - 1, factorial = 1, b[ITH_SCHEDULER_MOST_ORDER] = {0};
+    for (int64_t j = 0; j < order; j++) {
+        b[j] = phi * factorial / e;
+        factorial *= (double)(j + 2);
+        phi = phi / -h - 1 / factorial;
+    }
+    if (order == 1 || (order == 2 && !corrector))
+        rho[0] = 0.5;
+    else
+        solve(corrector ? order : order - 1, r, b, rho);
+}
+
+/* From sigmas[at] to sigmas[at + 1]. */
+static update unipc_update(const double *sigmas, int64_t at, int64_t order, bool corrector)
+{
+    double sigma = sigmas[at], next = sigmas[at + 1];
+    if (next == 0) /* h is infinite: x' is x0 */
+        return (update){.towards = 1};
+    if (next == sigma)
+        return (update){.along = 1};
+    double start = lambda(sigma), h = lambda(next) - start, scale = -(1 - next) * expm1(-h);
+    double r[ITH_SCHEDULER_MOST_ORDER], rho[ITH_SCHEDULER_MOST_ORDER];
+    for (int64_t k = 1; k < order; k++)
+        r[k - 1] = (lambda(sigmas[at - k]) - start) / h;
+    r[order - 1] = 1;
+    fill_rho(order, corrector, h, r, rho);
+    update u = {.along = (float)(next / sigma), .towards = (float)scale};
+    for (int64_t k = 1; k < order; k++)
+        u.by_history[k - 1] = (float)(scale * rho[k - 1] / r[k - 1]);
+    u.by_next = corrector ? (float)(scale * rho[order - 1]) : 0;
+    return u;
+}
+
+static bool is_corrected(const ith_sampler *sampler, int64_t step)
+{
+    const ith_scheduler *scheduler = &sampler->scheduler;
+    for (int64_t i = 0; i < scheduler->uncorrected_count; i++)
+        if (scheduler->uncorrected[i] == step)
+            return false;
+    return step >= 0;
+}
+
+/* The newest x0 takes the place of the oldest. */
+static void rotate_history(ith_sampler *sampler)
+{
+    int64_t order = sampler->scheduler.order;
+    float *newest = sampler->m[order - 1];
+    for (int64_t k = order - 1; k > 0; k--)
+        sampler->m[k] = sampler->m[k - 1];
+    sampler->m[0] = newest;
+}
+
+static void unipc_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x)
+{
+    const float sigma = (float)sampler->sigmas[step];
+    const bool correct = is_corrected(sampler, step - 1);
+    const int64_t c_order = step > 0 ? sampler->order : 0;
+    update c = {0};
+    if (correct)
+        c = unipc_update(sampler->sigmas, step - 1, c_order, true);
+    const int64_t order = ith_min64(ith_min64(sampler->scheduler.order, sampler->steps - step), step + 1);
+    const update p = unipc_update(sampler->sigmas, step, order, false);
+    float *last = sampler->last, *newest = sampler->m[sampler->scheduler.order - 1];
+    const float *m0 = sampler->m[0], *m1 = sampler->m[1], *m2 = sampler->m[2];
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < sampler->elements; i++) {
+        float here = x[i], next = here - sigma * velocity[i], zero = step > 0 ? m0[i] : 0;
+        float one = m1 ? m1[i] : 0, two = m2 ? m2[i] : 0;
+        if (correct)
+            here = c.along * last[i] + c.towards * zero + (c_order > 1 ? c.by_history[0] * (one - zero) : 0) +
+                   (c_order > 2 ? c.by_history[1] * (two - zero) : 0) + c.by_next * (next - zero);
+        x[i] = p.along * here + p.towards * next + (order > 1 ? p.by_history[0] * (zero - next) : 0) +
+               (order > 2 ? p.by_history[1] * (one - next) : 0);
+        last[i] = here;
+        newest[i] = next;
+    }
+    sampler->order = order;
+    rotate_history(sampler);
+}
+
+static void euler_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x)
+{
+    const float distance = (float)(sampler->sigmas[step + 1] - sampler->sigmas[step]);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < sampler->elements; i++)
+        x[i] += distance * velocity[i];
+}
+
+void ith_sampler_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x)
+{
+    if (sampler->solver == ITH_SOLVER_EULER)
+        euler_step(sampler, step, velocity, x);
+    else
+        unipc_step(sampler, step, velocity, x);
+}
+
+/* ---- Sigmas ---------------------------------------------------------------------------------------------------- */
+
+static double shifted(double s, double shift)
+{
+    return shift * s / (1 + (shift - 1) * s);
+}
+
+/* In f32 from step to step, as FlowMatchEulerDiscreteScheduler computes the ends of its list. */
+static double shifted_f32(double s, double shift)
+{
+    const float x = (float)s, numerator = (float)shift * x, excess = (float)(shift - 1) * x;
+    return (double)(numerator / (1.0f + excess));
+}
+
+/* Before the shift; in the order of numpy's linspace. */
+static double unshifted_sigma(const ith_scheduler *scheduler, const ith_sampling *sampling, int64_t i)
+{
+    double train = (double)scheduler->train_steps, first = 1, end = 1 / train;
+    int64_t parts = sampling->steps;
+    if (sampling->sigmas == ITH_SIGMAS_OFFICIAL) {
+        first = 1 - end, end = 0;
+    } else if (scheduler->solver == ITH_SOLVER_EULER) {
+        first = shifted_f32(1, sampling->shift) * train;
+        end = shifted_f32((double)(1 / (float)scheduler->train_steps), sampling->shift) * train;
+        parts--;
+        return (parts == 0 ? first : i == parts ? end : (double)i * ((end - first) / (double)parts) + first) / train;
+    }
+    return (double)i * ((end - first) / (double)parts) + first;
+}
+
+/* Sigmas in double, the time steps from them, and the sigmas rounded to f32. */
+static void fill_sigmas(ith_sampler *sampler, const ith_sampling *sampling)
+{
+    const ith_scheduler *scheduler = &sampler->scheduler;
+    const int64_t steps = sampling->steps;
+    const bool unipc = sampling->solver == ITH_SOLVER_UNIPC;
+    const double train = (double)scheduler->train_steps;
+    double *sigmas = sampler->sigmas;
+    for (int64_t i = 0; i < steps; i++)
+        sigmas[i] = shifted(unshifted_sigma(scheduler, sampling, i), sampling->shift);
+    const double scale = (1 - sigmas[steps - 1]) / (1 - scheduler->shift_terminal);
+    for (int64_t i = 0; i < steps && scheduler->shift_terminal > 0; i++)
+        sigmas[i] = 1 - (1 - sigmas[i]) / scale;
+    if (unipc && fabs(sigmas[0] - 1) < 1e-6)
+        sigmas[0] -= 1e-6; /* lambda would be infinite */
+    for (int64_t i = 0; i < steps; i++) {
+        sampler->timesteps[i] = unipc ? trunc(sigmas[i] * train) : (double)((float)sigmas[i] * (float)train);
+        sigmas[i] = (double)(float)sigmas[i];
+    }
+    sigmas[steps] = unipc && scheduler->stops_at_last ? sigmas[steps - 1] : 0;
+}
+
+static ith_status check_sigmas(ith_context *context, const ith_sampler *sampler, const ith_sampling *sampling)
+{
+    const int64_t last = sampler->steps - (sampler->sigmas[sampler->steps] > 0 ? 1 : 0);
+    if (isnan(sampler->sigmas[0]))
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "%lld steps with the scheduler's shift_terminal %g: the first sigma, 1, cannot be the last one "
+                        "as well; ask for 2 steps",
+                        (long long)sampler->steps, sampler->scheduler.shift_terminal);
+    for (int64_t i = 0; i < last; i++)
+        if (!(sampler->sigmas[i] > sampler->sigmas[i + 1]))
+            return ith_fail(
+                context, ITH_ERR_ARGUMENT,
+                "%lld steps with shift %g: sigmas %lld and %lld are the same number; ask for fewer steps or "
+                "a shift nearer to 1",
+                (long long)sampler->steps, sampling->shift, (long long)i, (long long)i + 1);
+    return ITH_OK;
+}
+
+/* ---- Creation -------------------------------------------------------------------------------------------------- */
+
+static ith_status check_sampling(ith_context *context, const ith_sampling *s)
+{
+    if (s->solver != ITH_SOLVER_UNIPC && s->solver != ITH_SOLVER_EULER)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "no solver number %d: there are unipc and euler", (int)s->solver);
+    if (s->sigmas != ITH_SIGMAS_OFFICIAL && s->sigmas != ITH_SIGMAS_DIFFUSERS)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "no list of sigmas number %d: there are official and diffusers",
+                        (int)s->sigmas);
+    if (s->steps < 1)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%lld steps: there must be at least 1", (long long)s->steps);
+    if (!(s->shift > 0) || !isfinite(s->shift))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "shift %g: it must be a finite number above 0", s->shift);
+    return ITH_OK;
+}
+
+/* Room for UniPC's history. */
+static ith_status add_history(ith_context *context, ith_sampler *sampler)
+{
+    sampler->last = ith_alloc(context, sampler->elements, sizeof(float), "the solver's last latents");
+    if (!sampler->last)
+        return ITH_ERR_MEMORY;
+    for (int64_t k = 0; k < sampler->scheduler.order; k++)
+        if (!(sampler->m[k] = ith_alloc(context, sampler->elements, sizeof(float), "the solver's history")))
+            return ITH_ERR_MEMORY;
+    return ITH_OK;
+}
+
+static ith_status build(ith_context *context, ith_sampler *sampler, const ith_sampling *sampling)
+{
+    const int64_t steps = sampling->steps;
+    sampler->sigmas = ith_alloc(context, steps < INT64_MAX ? steps + 1 : steps, sizeof(double), "sigmas");
+    sampler->timesteps = sampler->sigmas ? ith_alloc(context, steps, sizeof(double), "time steps") : NULL;
+    if (!sampler->timesteps)
+        return ITH_ERR_MEMORY;
+    ith_status status = sampling->solver == ITH_SOLVER_UNIPC ? add_history(context, sampler) : ITH_OK;
+    if (status)
+        return status;
+    fill_sigmas(sampler, sampling);
+    return check_sigmas(context, sampler, sampling);
+}
+
+ith_status ith_sampler_create(ith_context *context, const ith_scheduler *scheduler, const ith_sampling *sampling,
+                              int64_t elements, ith_sampler **out)
+{
+    *out = NULL;
+    ith_status status = check_sampling(context, sampling);
+    if (status)
+        return status;
+    ith_sampler *sampler = ith_alloc_zero(context, 1, sizeof *sampler, "a sampler");
+    if (!sampler)
+        return ITH_ERR_MEMORY;
+    sampler->scheduler = *scheduler;
+    sampler->solver = sampling->solver, sampler->steps = sampling->steps, sampler->elements = elements;
+    status = build(context, sampler, sampling);
+    if (status)
+        ith_sampler_destroy(context, &sampler);
+    *out = sampler;
+    return status;
+}
+
+void ith_sampler_destroy(ith_context *context, ith_sampler **sampler)
+{
+    if (!sampler || !*sampler)
+        return;
+    ith_free(context, (*sampler)->sigmas);
+    ith_free(context, (*sampler)->timesteps);
+    ith_free(context, (*sampler)->last);
+    for (int k = 0; k < ITH_SCHEDULER_MOST_ORDER; k++)
+        ith_free(context, (*sampler)->m[k]);
+    ith_free(context, *sampler);
+    *sampler = NULL;
+}
+
+const double *ith_sampler_sigmas(const ith_sampler *sampler)
+{
+    return sampler->sigmas;
+}
+
+double ith_sampler_timestep(const ith_sampler *sampler, int64_t step)
+{
+    return sampler->timesteps[step];
+}
+
+int64_t ith_sampler_bytes(const ith_scheduler *scheduler, ith_solver solver, int64_t elements)
+{
+    return solver == ITH_SOLVER_EULER ? 0 : (scheduler->order + 1) * elements * (int64_t)sizeof(float);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A SentencePiece model is a protocol buffer message (sentencepiece_model.proto):
+ *
+ *     ModelProto     1: pieces   2: TrainerSpec   3: NormalizerSpec   ...
+ *     TrainerSpec    3: model_type (1: Unigram)
+ *     NormalizerSpec 2: precompiled_charsmap
+ *
+ * The charsmap is a little-endian uint32 with the size of a trie, the trie, and strings that end in 0. The trie is a
+ * double array (https://github.com/s-yata/darts-clone) of 32-bit units:
+ *
+ *     bits 0-7   label: the byte that leads here        bit 8    a key ends here
+ *     bit 9      the offset is 256 times what is said   bits 10- offset: children lie at (here ^ offset) ^ byte
+ *
+ * and where a key ends, the unit at (here ^ offset) holds where its string begins, with bit 31 set. SentencePiece
+ * follows it without a look at its size, into a place for 32 keys that begin one another; so both are checked here. */
+#include "sentencepiece_check.h"
+
+#include "../../base/size.h"
+
+#include <string.h>
+
+#define MODEL_TRAINER 2
+#define MODEL_NORMALIZER 3
+#define TRAINER_MODEL_TYPE 3
+#define NORMALIZER_CHARSMAP 2
+#define UNIGRAM 1
+#define MOST_NESTED_KEYS 32
+#define LONGEST_KEY 256
+
+/* ---- Protocol buffers ------------------------------------------------------------------------------------------ */
+
+typedef struct slice {
+    const unsigned char *at;
+    int64_t bytes;
+} slice;
+
+typedef struct field {
+    uint64_t number, value; /* value: of a varint */
+    bool has_slice;
+    slice slice; /* of a length-delimited field */
+} field;
+
+static bool read_varint(slice *from, uint64_t *value)
+{
+    *value = 0;
+    for (int shift = 0; shift < 64 && from->bytes > 0; shift += 7) {
+        unsigned char byte = *from->at++;
+        from->bytes--;
+        *value |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80))
+            return true;
+    }
+    return false;
+}
+
+/* The next field of a message; false where there is none that can be read (groups, which no model has, included). */
+static bool read_field(slice *from, field *out)
+{
+    uint64_t tag, length;
+    if (!read_varint(from, &tag))
+        return false;
+    *out = (field){.number = tag >> 3};
+    switch (tag & 7) {
+    case 0: return read_varint(from, &out->value);
+    case 1: length = 8; break;
+    case 2:
+        if (!read_varint(from, &length))
+            return false;
+        out->has_slice = true;
+        break;
+    case 5: length = 4; break;
+    default: return false;
+    }
+    if (length > (uint64_t)from->bytes)
+        return false;
+    out->slice = (slice){from->at, (int64_t)length};
+    from->at += length;
+    from->bytes -= (int64_t)length;
+    return true;
+}
+
+/* ---- The normaliser's trie ------------------------------------------------------------------------------------- */
+
+typedef struct trie {
+    const unsigned char *units;
+    int64_t unit_count, string_bytes;
+    int8_t *nested; /* by unit: the most keys on one way down from it; UNSEEN, or OPEN while it is being looked at */
+} trie;
+
+enum { UNSEEN = -1, OPEN = -2, BROKEN = -3 };
+
+static uint32_t read_u32(const unsigned char *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static uint32_t unit_at(const trie *t, int64_t index)
+{
+    return read_u32(t->units + 4 * index);
+}
+
+/* The most keys that one way down from the unit at `index` passes, or BROKEN. */
+static int count_nested(const trie *t, int64_t index, int depth)
+{
+    if (t->nested[index] == OPEN || depth > LONGEST_KEY)
+        return BROKEN;
+    if (t->nested[index] != UNSEEN)
+        return t->nested[index];
+    t->nested[index] = OPEN;
+    uint32_t unit = unit_at(t, index);
+    int64_t children = index ^ (int64_t)((unit >> 10) << ((unit & 0x200u) >> 6));
+    if ((children | 0xff) >= t->unit_count)
+        return BROKEN;
+    int most = 0;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        int64_t child = children ^ byte;
+        if ((unit_at(t, child) & 0x800000ffu) != byte)
+            continue;
+        int below = count_nested(t, child, depth + 1);
+        if (below == BROKEN)
+            return BROKEN;
+        most = below > most ? below : most;
+    }
+    bool ends = (unit & 0x100u) != 0;
+    if (ends && (int64_t)(unit_at(t, children) & 0x7fffffffu) >= t->string_bytes)
+        return BROKEN;
+    most += ends;
+    if (most > MOST_NESTED_KEYS)
+        return BROKEN;
+    t->nested[index] = (int8_t)most;
+    return most;
+}
+
+static ith_status check_charsmap(ith_context *context, const char *path, slice map)
+{
+    if (map.bytes == 0)
+        return ITH_OK;
+    int64_t trie_bytes = map.bytes < 4 ? 0 : read_u32(map.at);
+    if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes >= map.bytes - 4 || map.at[map.bytes - 1] != 0)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: the normaliser's table has no valid size", path);
+    trie t = {map.at + 4, trie_bytes / 4, map.bytes - 4 - trie_bytes, NULL};
+    t.nested = ith_alloc(context, t.unit_count, 1, "the check of a tokenizer");
+    if (!t.nested)
+        return ITH_ERR_MEMORY;
+    memset(t.nested, UNSEEN, (size_t)t.unit_count);
+    bool broken = count_nested(&t, 0, 0) == BROKEN;
+    ith_free(context, t.nested);
+    return broken ? ith_fail(context, ITH_ERR_FORMAT, "%s: the normaliser's table points outside itself", path)
+                  : ITH_OK;
+}
+
+/* ---- The model ------------------------------------------------------------------------------------------------- */
+
+static ith_status fail_unreadable(ith_context *context, const char *path)
+{
+    return ith_fail(context, ITH_ERR_FORMAT, "%s is not a SentencePiece model, or is cut short", path);
+}
+
+static ith_status check_trainer(ith_context *context, const char *path, slice message)
+{
+    while (message.bytes > 0) {
+        field f;
+        if (!read_field(&message, &f))
+            return fail_unreadable(context, path);
+        if (f.number == TRAINER_MODEL_TYPE && !f.has_slice && f.value != UNIGRAM)
+            return ith_fail(context, ITH_ERR_UNSUPPORTED,
+                            "%s: a SentencePiece model of type %llu; umT5 has Unigram (1)", path,
+                            (unsigned long long)f.value);
+    }
+    return ITH_OK;
+}
+
+static ith_status check_normalizer(ith_context *context, const char *path, slice message)
+{
+    ith_status status = ITH_OK;
+    while (message.bytes > 0 && !status) {
+        field f;
+        if (!read_field(&message, &f))
+            return fail_unreadable(context, path);
+        if (f.number == NORMALIZER_CHARSMAP && f.has_slice)
+            status = check_charsmap(context, path, f.slice);
+    }
+    return status;
+}
+
+ith_status ith_sentencepiece_check(ith_context *context, const char *path, const void *model, int64_t bytes)
+{
+    slice message = {model, bytes};
+    ith_status status = bytes > 0 ? ITH_OK : fail_unreadable(context, path);
+    while (message.bytes > 0 && !status) {
+        field f;
+        if (!read_field(&message, &f))
+            return fail_unreadable(context, path);
+        if (f.number == MODEL_TRAINER && f.has_slice)
+            status = check_trainer(context, path, f.slice);
+        else if (f.number == MODEL_NORMALIZER && f.has_slice)
+            status = check_normalizer(context, path, f.slice);
+    }
+    return status;
+}

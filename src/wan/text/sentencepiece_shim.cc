@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SentencePiece behind C functions: statuses for exceptions, silence on standard error. */
+extern "C" {
+#include "sentencepiece_shim.h"
+#include "../../files/quote.h"
+}
+
+#include <sentencepiece_processor.h>
+
+#include <climits>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <vector>
+
+struct ith_sentencepiece {
+    sentencepiece::SentencePieceProcessor processor;
+};
+
+namespace sentencepiece
+{
+namespace logging
+{
+/* Not in the public header, nor in every version. */
+__attribute__((weak)) void SetMinLogLevel(int level);
+} // namespace logging
+} // namespace sentencepiece
+
+namespace
+{
+
+constexpr int kFatalOnly = 3;
+
+ith_status refused(ith_context *context, const char *path, const char *reason)
+{
+    if (std::strstr(reason, ".cc(")) /* an assertion's text, which says nothing to anyone else */
+        return ith_fail(context, ITH_ERR_FORMAT, "%s is not a SentencePiece model, or is damaged", path);
+    return ith_fail(context, ITH_ERR_FORMAT, "%s: SentencePiece refused it: %s", path, ith_quote(reason).text);
+}
+
+/* Runs body, which returns a status, and makes a status of whatever it throws. */
+template <typename Body> ith_status guard(ith_context *context, const char *what, Body body)
+{
+    try {
+        return body();
+    } catch (const std::bad_alloc &) {
+        return ith_fail(context, ITH_ERR_MEMORY, "%s: out of memory in SentencePiece", what);
+    } catch (const std::exception &e) {
+        return refused(context, what, e.what());
+    } catch (...) {
+        return ith_fail(context, ITH_ERR_INTERNAL, "%s: SentencePiece failed", what);
+    }
+}
+
+} // namespace
+
+ith_status ith_sentencepiece_create(ith_context *context, const char *path, const void *model, int64_t bytes,
+                                    ith_sentencepiece **out)
+{
+    *out = nullptr;
+    if (bytes > INT_MAX)
+        return ith_fail(context, ITH_ERR_FORMAT, "%s: a SentencePiece model has less than 2 GiB", path);
+    if (sentencepiece::logging::SetMinLogLevel)
+        sentencepiece::logging::SetMinLogLevel(kFatalOnly);
+    ith_sentencepiece *pieces = nullptr;
+    ith_status status = guard(context, path, [&] {
+        pieces = new ith_sentencepiece;
+        auto loaded = pieces->processor.LoadFromSerializedProto(
+            absl::string_view(static_cast<const char *>(model), static_cast<size_t>(bytes)));
+        return loaded.ok() ? ITH_OK : refused(context, path, loaded.error_message());
+    });
+    if (status)
+        ith_sentencepiece_free(&pieces);
+    *out = pieces;
+    return status;
+}
+
+void ith_sentencepiece_free(ith_sentencepiece **pieces)
+{
+    if (!pieces)
+        return;
+    delete *pieces;
+    *pieces = nullptr;
+}
+
+int64_t ith_sentencepiece_count(const ith_sentencepiece *pieces)
+{
+    return pieces->processor.GetPieceSize();
+}
+
+int32_t ith_sentencepiece_end_id(const ith_sentencepiece *pieces)
+{
+    return pieces->processor.eos_id();
+}
+
+ith_status ith_sentencepiece_encode(ith_context *context, const ith_sentencepiece *pieces, const char *text,
+                                    bool fold_bytes, int64_t most, int32_t *ids, int64_t *count)
+{
+    *count = 0;
+    return guard(context, "the prompt", [&] {
+        std::vector<int> all;
+        auto encoded = pieces->processor.Encode(text, &all);
+        if (!encoded.ok())
+            return ith_fail(context, ITH_ERR_ARGUMENT, "SentencePiece cannot read the prompt: %s",
+                            encoded.error_message());
+        bool in_run = false;
+        for (int id : all) {
+            const bool folded = fold_bytes && pieces->processor.IsByte(id);
+            if (*count < most && !(folded && in_run))
+                ids[(*count)++] = folded ? pieces->processor.unk_id() : id;
+            in_run = folded;
+        }
+        return ITH_OK;
+    });
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An array of code points, and its way from and to UTF-8. */
+#include "text_codepoints.h"
+
+#include "../../base/size.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+static ith_status reserve(ith_context *context, ith_codepoints *text, int64_t more)
+{
+    if (more <= text->capacity - text->count)
+        return ITH_OK;
+    int64_t wanted = ith_max64(text->count + more, 2 * text->capacity);
+    uint32_t *at = ith_alloc(context, ith_max64(wanted, 64), sizeof *at, "a prompt's characters");
+    if (!at)
+        return ITH_ERR_MEMORY;
+    if (text->count > 0)
+        memcpy(at, text->at, (size_t)text->count * sizeof *at);
+    ith_free(context, text->at);
+    text->at = at;
+    text->capacity = ith_max64(wanted, 64);
+    return ITH_OK;
+}
+
+ith_status ith_codepoints_push(ith_context *context, ith_codepoints *text, uint32_t codepoint)
+{
+    ith_status status = reserve(context, text, 1);
+    if (!status)
+        text->at[text->count++] = codepoint;
+    return status;
+}
+
+ith_status ith_codepoints_append(ith_context *context, ith_codepoints *text, const uint32_t *at, int64_t count)
+{
+    if (count == 0)
+        return ITH_OK;
+    ith_status status = reserve(context, text, count);
+    if (status)
+        return status;
+    memcpy(text->at + text->count, at, (size_t)count * sizeof *at);
+    text->count += count;
+    return ITH_OK;
+}
+
+void ith_codepoints_free(ith_context *context, ith_codepoints *text)
+{
+    ith_free(context, text->at);
+    *text = (ith_codepoints){0};
+}
+
+ith_status ith_codepoints_append_utf8(ith_context *context, ith_codepoints *text, const char *utf8)
+{
+    const utf8proc_uint8_t *bytes = (const utf8proc_uint8_t *)utf8;
+    utf8proc_ssize_t length = (utf8proc_ssize_t)strlen(utf8);
+    for (utf8proc_ssize_t i = 0; i < length;) {
+        utf8proc_int32_t codepoint;
+        utf8proc_ssize_t used = utf8proc_iterate(bytes + i, length - i, &codepoint);
+        if (used <= 0)
+            return ith_fail(context, ITH_ERR_ARGUMENT, "the prompt is not UTF-8: byte 0x%02X at offset %lld", bytes[i],
+                            (long long)i);
+        ith_status status = ith_codepoints_push(context, text, (uint32_t)codepoint);
+        if (status)
+            return status;
+        i += used;
+    }
+    return ITH_OK;
+}
+
+ith_status ith_codepoints_to_utf8(ith_context *context, const ith_codepoints *text, char **out)
+{
+    *out = NULL;
+    utf8proc_uint8_t scratch[4];
+    int64_t bytes = 1;
+    for (int64_t i = 0; i < text->count; i++)
+        bytes += utf8proc_encode_char((utf8proc_int32_t)text->at[i], scratch);
+    char *utf8 = ith_alloc(context, bytes, 1, "a prompt");
+    if (!utf8)
+        return ITH_ERR_MEMORY;
+    int64_t used = 0;
+    for (int64_t i = 0; i < text->count; i++)
+        used += utf8proc_encode_char((utf8proc_int32_t)text->at[i], (utf8proc_uint8_t *)utf8 + used);
+    utf8[used] = '\0';
+    *out = utf8;
+    return ITH_OK;
+}

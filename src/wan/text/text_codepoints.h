@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text as code points, in an array that grows. */
+#ifndef ITH_WAN_TEXT_CODEPOINTS_H
+#define ITH_WAN_TEXT_CODEPOINTS_H
+
+#include "../../base/context.h"
+
+typedef struct ith_codepoints {
+    uint32_t *at;
+    int64_t count, capacity;
+} ith_codepoints; /* all zero: empty */
+
+ith_status ith_codepoints_push(ith_context *context, ith_codepoints *text, uint32_t codepoint);
+ith_status ith_codepoints_append(ith_context *context, ith_codepoints *text, const uint32_t *at, int64_t count);
+void ith_codepoints_free(ith_context *context, ith_codepoints *text);
+
+/* Appends UTF-8. ITH_ERR_ARGUMENT names the byte where it is none: overlong forms and surrogates are refused. */
+ith_status ith_codepoints_append_utf8(ith_context *context, ith_codepoints *text, const char *utf8);
+/* *out: freed with ith_free. */
+ith_status ith_codepoints_to_utf8(ith_context *context, const ith_codepoints *text, char **out);
+
+#endif

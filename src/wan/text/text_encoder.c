@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The umT5 encoder (T5 v1.1 with a table of position biases in every layer; arXiv:1910.10683, arXiv:2304.09151).
+ *
+ *     x = shared[ids]                                                   [count, dim]
+ *     for every layer:
+ *         n = rms_norm(x)
+ *         x = x + o(attention(q(n), k(n), v(n)))                        no scale, biases by distance
+ *         n = rms_norm(x)
+ *         x = x + wo(gelu_tanh(wi_0(n)) * wi_1(n))
+ *     rows = rms_norm(x)
+ *
+ * Only real tokens are run: where the reference pads, it masks the padding, which gives the same. The embedding stays
+ * in the file, which is mapped; everything else is packed for the products. */
+#include "text_encoder.h"
+
+#include "../../base/dtype.h"
+#include "../../base/size.h"
+#include "../../linear/linear.h"
+#include "../../files/store.h"
+#include "../../kernels/rowops.h"
+#include "text_attention.h"
+
+#include <ithaca/wan.h>
+
+#include <omp.h>
+
+enum { Q, K, V, O, WI_0, WI_1, WO, LINEARS };
+
+static const char *const linear_names[LINEARS] = {
+    "layer.0.SelfAttention.q",   "layer.0.SelfAttention.k",     "layer.0.SelfAttention.v",
+    "layer.0.SelfAttention.o",   "layer.1.DenseReluDense.wi_0", "layer.1.DenseReluDense.wi_1",
+    "layer.1.DenseReluDense.wo",
+};
+
+typedef struct text_layer {
+    ith_linear *linears[LINEARS];
+    float *attention_norm, *ffn_norm; /* [dim] */
+    float *bias_table;                /* [buckets, heads] */
+} text_layer;
+
+struct ith_text_encoder {
+    ith_text_config config;
+    ith_store *store;
+    const ith_tensor *embedding; /* [vocab, dim], of the store */
+    text_layer *layers;
+    float *final_norm; /* [dim] */
+};
+
+/* ---- Loading --------------------------------------------------------------------------------------------------- */
+
+typedef struct loader {
+    ith_context *context;
+    ith_text_encoder *encoder;
+    ith_operand_types types;
+    bool looks_only; /* names, types and shapes are checked, and nothing is packed */
+} loader;
+
+static void linear_shape(const ith_text_config *config, int which, int64_t *in, int64_t *out)
+{
+    int64_t inner = config->heads * config->head_dim;
+    *in = which == O ? inner : which == WO ? config->ffn_dim : config->dim;
+    *out = which <= V ? inner : which == WI_0 || which == WI_1 ? config->ffn_dim : config->dim;
+}
+
+static ith_status load_linear(const loader *l, int64_t layer, int which)
+{
+    ith_context *context = l->context;
+    ith_text_encoder *encoder = l->encoder;
+    int64_t in, out;
+    linear_shape(&encoder->config, which, &in, &out);
+    const ith_tensor *weight = NULL;
+    char *name = ith_format(context, "encoder.block.%lld.%s.weight", (long long)layer, linear_names[which]);
+    ith_status status = ITH_ERR_MEMORY;
+    if (name)
+        status = ith_store_take(context, encoder->store, name, 2, (int64_t[]){out, in}, &weight);
+    if (!status && !l->looks_only)
+        status = ith_linear_create(context, in, out, weight->data, weight->dtype, NULL, l->types,
+                                   &encoder->layers[layer].linears[which]);
+    ith_store_release(encoder->store, weight);
+    ith_free(context, name);
+    return status;
+}
+
+static ith_status load_floats(const loader *l, int64_t layer, const char *suffix, int dims, const int64_t *shape,
+                              float **out)
+{
+    char *name = ith_format(l->context, "encoder.block.%lld.%s.weight", (long long)layer, suffix);
+    if (!name)
+        return ITH_ERR_MEMORY;
+    ith_status status = ith_store_take_f32(l->context, l->encoder->store, name, dims, shape, out);
+    ith_free(l->context, name);
+    return status;
+}
+
+static ith_status load_layer(const loader *l, int64_t index)
+{
+    const ith_text_config *config = &l->encoder->config;
+    text_layer *layer = &l->encoder->layers[index];
+    ith_status status = load_floats(l, index, "layer.0.layer_norm", 1, &config->dim, &layer->attention_norm);
+    if (!status)
+        status = load_floats(l, index, "layer.1.layer_norm", 1, &config->dim, &layer->ffn_norm);
+    if (!status)
+        status = load_floats(l, index, "layer.0.SelfAttention.relative_attention_bias", 2,
+                             (int64_t[]){config->buckets, config->heads}, &layer->bias_table);
+    for (int which = 0; which < LINEARS && !status; which++)
+        status = load_linear(l, index, which);
+    return status;
+}
+
+static ith_status load_weights(const loader *l)
+{
+    ith_context *context = l->context;
+    ith_text_encoder *encoder = l->encoder;
+    const ith_text_config *config = &encoder->config;
+    /* shared.weight again, where it is there at all; where they differ, transformers 5 takes the encoder's own. */
+    const char *own = "encoder.embed_tokens.weight", *shared = "shared.weight";
+    bool has_own = ith_store_has(encoder->store, own);
+    ith_status status = ith_store_take(context, encoder->store, has_own ? own : shared, 2,
+                                       (int64_t[]){config->vocab, config->dim}, &encoder->embedding);
+    if (has_own)
+        ith_store_skip(encoder->store, shared);
+    if (!status)
+        status = ith_store_take_f32(context, encoder->store, "encoder.final_layer_norm.weight", 1, &config->dim,
+                                    &encoder->final_norm);
+    for (int64_t i = 0; i < config->layers && !status; i++)
+        status = load_layer(l, i);
+    return status ? status : ith_store_check_all_taken(context, encoder->store);
+}
+
+static ith_status load_all(loader *l, const char *folder)
+{
+    ith_context *context = l->context;
+    ith_text_encoder *encoder = l->encoder;
+    ith_status status = ith_text_config_read(context, folder, &encoder->config);
+    if (!status)
+        status = ith_store_open(context, folder, "model", ITH_STORE_FILE_FIRST, &encoder->store);
+    if (!status && !l->looks_only)
+        ith_store_show(encoder->store, ITH_STAGE_LOAD);
+    if (status)
+        return status;
+    encoder->layers = ith_alloc_zero(context, encoder->config.layers, sizeof *encoder->layers, "a text encoder");
+    return encoder->layers ? load_weights(l) : ITH_ERR_MEMORY;
+}
+
+ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_operand_types types,
+                                 ith_text_encoder **out)
+{
+    *out = NULL;
+    ith_text_encoder *encoder = ith_alloc_zero(context, 1, sizeof *encoder, "a text encoder");
+    if (!encoder)
+        return ITH_ERR_MEMORY;
+    loader l = {.context = context, .encoder = encoder, .types = types};
+    ith_status status = load_all(&l, folder);
+    if (status)
+        ith_text_encoder_free(context, &encoder);
+    *out = encoder;
+    return status;
+}
+
+ith_status ith_text_encoder_check(ith_context *context, const char *folder)
+{
+    ith_text_encoder *encoder = ith_alloc_zero(context, 1, sizeof *encoder, "a text encoder");
+    if (!encoder)
+        return ITH_ERR_MEMORY;
+    loader l = {.context = context, .encoder = encoder, .looks_only = true};
+    ith_status status = load_all(&l, folder);
+    ith_text_encoder_free(context, &encoder);
+    return status;
+}
+
+void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder)
+{
+    if (!encoder || !*encoder)
+        return;
+    ith_text_encoder *e = *encoder;
+    for (int64_t i = 0; e->layers && i < e->config.layers; i++) {
+        for (int which = 0; which < LINEARS; which++)
+            ith_linear_destroy(context, &e->layers[i].linears[which]);
+        ith_free(context, e->layers[i].attention_norm);
+        ith_free(context, e->layers[i].ffn_norm);
+        ith_free(context, e->layers[i].bias_table);
+    }
+    ith_free(context, e->layers);
+    ith_free(context, e->final_norm);
+    ith_store_close(&e->store);
+    ith_free(context, e);
+    *encoder = NULL;
+}
+
+const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder)
+{
+    return &encoder->config;
+}
+
+/* ---- Encoding -------------------------------------------------------------------------------------------------- */
+
+/* What a call works in: one block of memory. Attention and feed-forward are not needed at the same time. */
+typedef struct text_run {
+    const ith_text_encoder *encoder;
+    const ith_rowops *rowops;
+    ith_text_attention *attention;
+    int64_t count;
+    float *x;      /* [count, dim]: the caller's rows */
+    float *normed; /* [count, dim] */
+    float *added;  /* [count, dim] */
+    float *wide;   /* q, k, v, o of [count, heads * head_dim], or two of [count, ffn_dim] */
+} text_run;
+
+static int64_t wide_floats(const ith_text_config *config)
+{
+    return ith_max64(4 * config->heads * config->head_dim, 2 * config->ffn_dim);
+}
+
+static int64_t run_floats(const ith_text_config *config, int64_t count)
+{
+    return count * (2 * config->dim + wide_floats(config));
+}
+
+static void normalise(const text_run *r, const float *weight, float *y)
+{
+    int64_t dim = r->encoder->config.dim;
+    float eps = (float)r->encoder->config.eps;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < r->count; i++)
+        r->rowops->rms_norm(y + i * dim, r->x + i * dim, weight, dim, eps);
+}
+
+static void add_to_x(const text_run *r)
+{
+    int64_t dim = r->encoder->config.dim;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < r->count; i++)
+        r->rowops->add_gated(r->x + i * dim, r->added + i * dim, NULL, dim);
+}
+
+static ith_status run_linear(ith_context *context, const text_run *r, const text_layer *layer, int which,
+                             const float *x, float *y)
+{
+    const ith_linear *linear = layer->linears[which];
+    return ith_linear_run(context, linear, r->count, x, ith_linear_in(linear), y, ith_linear_out(linear));
+}
+
+/* x += o(attention(q(n), k(n), v(n))), n = rms_norm(x) */
+static ith_status add_attention(ith_context *context, const text_run *r, const text_layer *layer)
+{
+    const ith_text_config *config = &r->encoder->config;
+    int64_t floats = r->count * config->heads * config->head_dim;
+    float *q = r->wide, *k = q + floats, *v = k + floats, *o = v + floats;
+    normalise(r, layer->attention_norm, r->normed);
+    ith_status status = run_linear(context, r, layer, Q, r->normed, q);
+    if (!status)
+        status = run_linear(context, r, layer, K, r->normed, k);
+    if (!status)
+        status = run_linear(context, r, layer, V, r->normed, v);
+    if (status)
+        return status;
+    status = ith_text_attention_run(r->attention, q, k, v, layer->bias_table, o);
+    if (!status)
+        status = run_linear(context, r, layer, O, o, r->added);
+    if (!status)
+        add_to_x(r);
+    return status;
+}
+
+/* x += wo(gelu_tanh(wi_0(n)) * wi_1(n)), n = rms_norm(x) */
+static ith_status add_feed_forward(ith_context *context, const text_run *r, const text_layer *layer)
+{
+    int64_t width = r->encoder->config.ffn_dim;
+    float *gate = r->wide, *up = gate + r->count * width;
+    normalise(r, layer->ffn_norm, r->normed);
+    ith_status status = run_linear(context, r, layer, WI_0, r->normed, gate);
+    if (!status)
+        status = run_linear(context, r, layer, WI_1, r->normed, up);
+    if (status)
+        return status;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < r->count; i++)
+        r->rowops->gelu_tanh_mul(gate + i * width, gate + i * width, up + i * width, width);
+    status = run_linear(context, r, layer, WO, gate, r->added);
+    if (!status)
+        add_to_x(r);
+    return status;
+}
+
+static ith_status check_ids(ith_context *context, const ith_text_config *config, const int32_t *ids, int64_t count)
+{
+    if (count < 1)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "a text of %lld tokens; it has at least one, </s>",
+                        (long long)count);
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= config->vocab)
+            return ith_fail(context, ITH_ERR_ARGUMENT,
+                            "token %lld of the text is %d, but the text encoder's vocabulary ends at %lld",
+                            (long long)i, (int)ids[i], (long long)config->vocab - 1);
+    return ITH_OK;
+}
+
+/* The rows come from all over the file. */
+static ith_status embed(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
+                        float *x)
+{
+    ith_status status = ITH_OK;
+    const ith_tensor *embedding = encoder->embedding;
+    int64_t dim = encoder->config.dim, row_bytes = dim * ith_dtype_bytes(embedding->dtype);
+    for (int64_t i = 0; i < count && !(status = ith_context_check(context)); i++)
+        ith_to_f32(x + i * dim, (const char *)embedding->data + ids[i] * row_bytes, embedding->dtype, dim);
+    return status;
+}
+
+static ith_status run_layers(ith_context *context, const text_run *r, const ith_span *span)
+{
+    const ith_text_encoder *encoder = r->encoder;
+    const int64_t layers = encoder->config.layers;
+    for (int64_t i = 0; i < layers; i++) {
+        ith_status status = add_attention(context, r, &encoder->layers[i]);
+        if (!status)
+            status = add_feed_forward(context, r, &encoder->layers[i]);
+        if (status == ITH_ERR_INTERRUPTED)
+            return ith_fail(context, status, "stopped in layer %lld of %lld of the text encoder", (long long)i + 1,
+                            (long long)layers);
+        if (status)
+            return status;
+        ith_span_show(context, span, i + 1, layers + 1);
+    }
+    return ITH_OK;
+}
+
+ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
+                           float *rows, const ith_span *span)
+{
+    const ith_text_config *config = &encoder->config;
+    ith_status status = check_ids(context, config, ids, count);
+    if (status)
+        return status;
+    text_run r = {.encoder = encoder, .rowops = ith_rowops_choose(ith_context_cpu(context)), .count = count, .x = rows};
+    float *work = ith_alloc(context, run_floats(config, count), sizeof *work, "the text encoder's work space");
+    if (!work)
+        return ITH_ERR_MEMORY;
+    r.normed = work;
+    r.added = r.normed + count * config->dim;
+    r.wide = r.added + count * config->dim;
+    status = ith_text_attention_create(context, config, count, &r.attention);
+    if (!status)
+        status = embed(context, encoder, ids, count, rows);
+    if (!status)
+        status = run_layers(context, &r, span);
+    if (!status) {
+        normalise(&r, encoder->final_norm, rows);
+        ith_span_show(context, span, 1, 1);
+    }
+    ith_text_attention_free(context, &r.attention);
+    ith_free(context, work);
+    return status;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
+                                  int64_t count, int64_t *bytes)
+{
+    int threads = omp_get_max_threads();
+    int64_t layer = (2 * config->dim + config->buckets * config->heads) * 4 + (int64_t)sizeof(text_layer), product = 0;
+    for (int which = 0; which < LINEARS; which++) {
+        int64_t in, out;
+        linear_shape(config, which, &in, &out);
+        layer += ith_linear_bytes(in, out, types);
+        product = ith_max64(product, ith_linear_run_bytes(in, out, types, count, threads));
+    }
+    int64_t attention = 0;
+    ith_status status = ith_text_attention_bytes(context, config, count, &attention);
+    *bytes = config->layers * layer + config->dim * 4 + run_floats(config, count) * 4 + attention + product;
+    return status;
+}
