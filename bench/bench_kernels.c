@@ -6,9 +6,9 @@
  *                   [--threads N] [--repeat N]
  *
  * Each thread has a head of its own, [S, D] queries, keys and values, and does all that a plan would: it packs k and v
- * run by run, then takes its queries block by block, with the tiles that the kernel likes best. (The offsets of fixed_m
- * are given, 0: they are the plan's work.) 4 S^2 D operations a head. Every repeat runs online, fixed_m and peak one
- * after the other; medians of the repeats.
+ * one KV block after the other, then takes its queries block by block, with the tiles that the kernel likes best. (The
+ * offsets of fixed_m are given, 0: they are the plan's work.) 4 S^2 D operations a head. Every repeat runs online,
+ * fixed_m and peak one after the other; medians of the repeats.
  *
  * peak      sustained for as long as a run takes, in registers alone
  * of peak   by the clock on the wall
@@ -50,7 +50,7 @@ typedef struct problem {
     ith_attn_tiles tiles;
 } problem;
 
-/* One thread's head: tensors, pointers to their rows, offsets, and what a run needs. */
+/* One thread's head: tensors, pointers to their rows, offsets, and the memory of a call. */
 typedef struct head {
     void *q, *k, *v, *o;
     void **q_rows, **k_rows, **v_rows, **o_rows;
@@ -115,7 +115,7 @@ static bool head_create(ith_context *ctx, const problem *p, int index, head *h)
            h->o_sum && h->packed && h->scratch;
 }
 
-/* Packs the keys, a run after the other in memory. */
+/* Packs the keys, one KV block after the other in memory. */
 static void pack(const problem *p, const head *h)
 {
     for (int64_t j = 0; j < p->S; j += p->tiles.block_kv) {
@@ -130,18 +130,18 @@ static void attend(const problem *p, const head *h, ith_softmax softmax)
 {
     pack(p, h);
     for (int64_t i = 0; i < p->S; i += p->tiles.block_q) {
-        ith_attn_run run = {.dtype = p->dtype, .head_dim = p->D, .softmax = softmax, .tiles = p->tiles};
-        run.q_rows = ith_min64(p->tiles.block_q, p->S - i);
-        run.q = (const void *const *)h->q_rows + i;
-        run.o = h->o_rows + i;
-        run.m = h->m, run.l = h->l, run.o_sum = h->o_sum;
-        run.scratch = h->scratch;
-        run.scale = 1.0f / sqrtf((float)p->D);
+        ith_attn_call call = {.dtype = p->dtype, .head_dim = p->D, .softmax = softmax, .tiles = p->tiles};
+        call.q_rows = ith_min64(p->tiles.block_q, p->S - i);
+        call.q = (const void *const *)h->q_rows + i;
+        call.o = h->o_rows + i;
+        call.m = h->m, call.l = h->l, call.o_sum = h->o_sum;
+        call.scratch = h->scratch;
+        call.scale = 1.0f / sqrtf((float)p->D);
         for (int64_t j = 0; j < p->S; j += p->tiles.block_kv) {
-            run.keys = ith_min64(p->tiles.block_kv, p->S - j);
-            run.packed = (char *)h->packed + p->kernel->packed_bytes(j, p->D);
-            run.first = j == 0, run.last = j + run.keys == p->S;
-            p->kernel->run(&run);
+            call.keys = ith_min64(p->tiles.block_kv, p->S - j);
+            call.packed = (char *)h->packed + p->kernel->packed_bytes(j, p->D);
+            call.first = j == 0, call.last = j + call.keys == p->S;
+            p->kernel->attend(&call);
         }
     }
 }
@@ -197,7 +197,7 @@ static void print_medians(const problem *p, ith_softmax softmax, const sample *s
         at_clock[n] = 100.0 * samples[n].rate / samples[n].burst;
     }
     char peak[64];
-    printf("%-12s %-5s %-8s %5lld %7lld %8d %10.1f %-22s %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
+    printf("%-15s %-5s %-8s %5lld %7lld %8d %10.1f %-25s %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
            ith_dtype_name(p->dtype), softmax_names[softmax == ITH_SOFTMAX_FIXED_M], (long long)p->D, (long long)p->S,
            p->threads, median(rates, count), ith_peak_describe(p->kernel, p->cpu, peak, sizeof peak),
            median(peaks, count), median(shares, count), median(cpu, count), median(at_clock, count));
@@ -236,7 +236,7 @@ static bool bench(ith_context *ctx, const problem *p, const settings *set)
 static bool bench_all(ith_context *ctx, const settings *set)
 {
     static const int64_t dims[] = {128, 64, 32};
-    printf("%-12s %-5s %-8s %5s %7s %8s %10s %-22s %10s %9s %9s %9s\n", "kernel", "dtype", "softmax", "D", "S",
+    printf("%-15s %-5s %-8s %5s %7s %8s %10s %-25s %10s %9s %9s %9s\n", "kernel", "dtype", "softmax", "D", "S",
            "threads", "GFLOP/s", "peak", "GFLOP/s", "of peak", "cpu", "at clock");
     for (int i = 0; ith_attn_kernel_at(i) != NULL; i++) {
         const ith_attn_kernel *kernel = ith_attn_kernel_at(i);

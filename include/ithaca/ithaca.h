@@ -562,7 +562,7 @@ typedef struct ith_peak {
  * for about `seconds` (0 to 3600). index 0, 1, ... until the name is "". */
 ITH_API ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak);
 /* The peak of the instructions that a kernel multiplies with: the rate of attention with it if it did nothing else.
- * "f32_avx512"; "bf16_amx/6" where six products of bf16 make one of f32; "f32_avx512+fp16_avx512" where logits and
+ * "f32_avx512"; "bf16_amx/6" where six products of bf16 make one of f32; "f32_avx512+f16_avx512fp16" where logits and
  * outputs differ. ITH_ERR_ARGUMENT for an unknown name, ITH_ERR_UNSUPPORTED for a kernel that does not run here. */
 ITH_API ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, ith_peak *peak);
 

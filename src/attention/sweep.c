@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing and running shards on all threads. */
+/* Packs keys and attends to shards on all threads. */
 #include "sweep.h"
 
 #include "../base/parallel.h"
@@ -23,17 +23,17 @@ typedef struct block_memory {
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-static int64_t runs_of(const ith_sweep *s, int64_t rows)
+static int64_t kv_blocks_of(const ith_sweep *s, int64_t rows)
 {
     return ith_div_up(rows, s->setting->tiles.block_kv);
 }
 
-/* A shard's runs, all whole but the last. */
+/* The KV blocks of a shard: all whole but the last. */
 static int64_t packed_shard_bytes(const ith_sweep *s, int64_t rows)
 {
     const ith_attn_kernel *kernel = s->setting->kernel;
     int64_t whole = rows / s->setting->tiles.block_kv, rest = rows % s->setting->tiles.block_kv;
-    return whole * s->run_bytes +
+    return whole * s->block_bytes +
            ith_round_up(kernel->packed_bytes(rest, s->setting->problem.head_dim), ITH_ARENA_ALIGNMENT);
 }
 
@@ -73,11 +73,11 @@ void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *s
     block_memory unused;
     *out = (ith_sweep){.setting = setting, .shape = *shape};
     out->piece_keys = ith_round_up(ith_min64(ith_max64(PIECE_ELEMENTS / D, 1), PIECE_KEYS), panel);
-    int64_t run_bytes = kernel->packed_bytes(ith_min64(setting->tiles.block_kv, shape->shard_rows), D);
-    arena->overflow |= run_bytes < 0 || !ith_size_mul(runs_of(out, shape->shard_rows), run_bytes, &bytes);
+    int64_t block_bytes = kernel->packed_bytes(ith_min64(setting->tiles.block_kv, shape->shard_rows), D);
+    arena->overflow |= block_bytes < 0 || !ith_size_mul(kv_blocks_of(out, shape->shard_rows), block_bytes, &bytes);
     if (arena->overflow)
         return;
-    out->run_bytes = ith_round_up(run_bytes, ITH_ARENA_ALIGNMENT);
+    out->block_bytes = ith_round_up(block_bytes, ITH_ARENA_ALIGNMENT);
     out->shard_bytes = packed_shard_bytes(out, shape->shard_rows);
     out->together = packed_together(out);
     out->scratch_bytes = kernel->scratch_bytes(D, &setting->tiles);
@@ -125,26 +125,27 @@ static bool halted(const ith_sweep *s)
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-/* Where run `run` of the slot-th of the key problems packed together lies in a shard's packed memory. */
-static int64_t run_offset(const ith_sweep *s, int64_t slot, int64_t run)
+/* Offset of a KV block, of kv head number `slot` among those packed together, in the packed memory of a shard. */
+static int64_t block_offset(const ith_sweep *s, int64_t slot, int64_t kv_block)
 {
-    return slot * s->shard_bytes + run * s->run_bytes;
+    return slot * s->shard_bytes + kv_block * s->block_bytes;
 }
 
-/* Keys that a run of a key problem has: those of the shard before the end that kv_lengths sets. */
-static int64_t keys_of_run(const ith_sweep *s, const ith_sweep_job *job, int64_t key_problem, int shard, int64_t run)
+/* The number of keys in a KV block: those of the shard before the end that kv_lengths sets. */
+static int64_t keys_of_block(const ith_sweep *s, const ith_sweep_job *job, int64_t key_problem, int shard,
+                             int64_t kv_block)
 {
     int64_t block = s->setting->tiles.block_kv;
-    int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, key_problem) - run * block;
+    int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, key_problem) - kv_block * block;
     return ith_max64(ith_min64(keys, block), 0);
 }
 
-/* Packs piece number `piece` of a run. */
-static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t key_problem, int64_t run,
-                       int64_t piece)
+/* Packs piece number `piece` of a KV block. */
+static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t key_problem,
+                       int64_t kv_block, int64_t piece)
 {
     const void *k[PIECE_KEYS + ITH_ATTN_PANEL_MAX], *v[PIECE_KEYS + ITH_ATTN_PANEL_MAX];
-    int64_t first = piece * s->piece_keys, keys = keys_of_run(s, job, key_problem, 0, run) - first;
+    int64_t first = piece * s->piece_keys, keys = keys_of_block(s, job, key_problem, 0, kv_block) - first;
     if (keys <= 0)
         return;
     ith_attn_pack pack = {.dtype = s->setting->problem.dtype,
@@ -153,9 +154,9 @@ static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slo
                           .keys = ith_min64(keys, s->piece_keys),
                           .k = k,
                           .v = v,
-                          .packed = s->packed + run_offset(s, slot, run)};
+                          .packed = s->packed + block_offset(s, slot, kv_block)};
     pack.key_bias = ith_key_rows(s->setting, job->shards, job->tensors, key_problem,
-                                 run * s->setting->tiles.block_kv + first, pack.keys, k, v);
+                                 kv_block * s->setting->tiles.block_kv + first, pack.keys, k, v);
     s->setting->kernel->pack(&pack);
 }
 
@@ -177,13 +178,13 @@ static void pack_in_thread(void *user, int thread)
     double traced = trace_begin(s, thread);
     int64_t block = ith_min64(s->setting->tiles.block_kv, s->shape.shard_rows);
     int64_t pieces = ith_div_up(block, s->piece_keys);
-    int64_t tasks = runs_of(s, job->shards->rows) * pieces, first, count;
+    int64_t tasks = kv_blocks_of(s, job->shards->rows) * pieces, first, count;
     ith_share((g->end - g->begin) * tasks, s->setting->threads, thread, &first, &count);
     for (int64_t task = first; task < first + count; task++) {
-        int64_t slot = task / tasks, run = task % tasks / pieces;
+        int64_t slot = task / tasks, kv_block = task % tasks / pieces;
         if (halted(s))
             break;
-        pack_piece(s, job, slot, job->heads.first_keys + g->begin + slot, run, task % pieces);
+        pack_piece(s, job, slot, job->heads.first_keys + g->begin + slot, kv_block, task % pieces);
     }
     trace_end(s, traced, "pack");
 }
@@ -209,78 +210,79 @@ static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors
 }
 
 /* A block of queries about to pass over its keys. */
-typedef struct block_run {
-    ith_attn_run run;
+typedef struct query_block {
+    ith_attn_call call;
     int64_t problem, key_problem, slot;
     int64_t number; /* of the first query in the whole sequence */
-} block_run;
+} query_block;
 
 static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory,
-                           block_run *b)
+                           query_block *b)
 {
     const ith_attn_setting *set = s->setting;
     int64_t begin = block * set->tiles.block_q, rows = ith_min64(set->tiles.block_q, job->queries->rows - begin);
     int64_t kept = (b->problem - job->heads.first) * s->shape.q_rows + begin;
     b->number = ith_query_rows(set, job->queries, b->problem, begin, rows, memory->q, memory->o);
-    b->run = (ith_attn_run){.dtype = set->problem.dtype,
-                            .q_rows = rows,
-                            .head_dim = set->problem.head_dim,
-                            .tiles = set->tiles,
-                            .q = memory->q,
-                            .scale = set->problem.scale,
-                            .softmax = ITH_SOFTMAX_ONLINE,
-                            .mask_kind = set->problem.mask,
-                            .mask = memory->mask,
-                            .o_sum = s->o_sum ? s->o_sum + kept * set->problem.head_dim : memory->o_sum,
-                            .m = s->m ? s->m + kept : memory->m,
-                            .l = s->l ? s->l + kept : memory->l,
-                            .o = memory->o,
-                            .lse = memory->lse,
-                            .scratch = memory->scratch,
-                            .halted = s->setting->halt ? ith_halt_heard : NULL,
-                            .halt = s->setting->halt};
+    b->call = (ith_attn_call){.dtype = set->problem.dtype,
+                              .q_rows = rows,
+                              .head_dim = set->problem.head_dim,
+                              .tiles = set->tiles,
+                              .q = memory->q,
+                              .scale = set->problem.scale,
+                              .softmax = ITH_SOFTMAX_ONLINE,
+                              .mask_kind = set->problem.mask,
+                              .mask = memory->mask,
+                              .o_sum = s->o_sum ? s->o_sum + kept * set->problem.head_dim : memory->o_sum,
+                              .m = s->m ? s->m + kept : memory->m,
+                              .l = s->l ? s->l + kept : memory->l,
+                              .o = memory->o,
+                              .lse = memory->lse,
+                              .scratch = memory->scratch,
+                              .halted = s->setting->halt ? ith_halt_heard : NULL,
+                              .halt = s->setting->halt};
     if (set->softmax == ITH_SOFTMAX_FIXED_M && ith_fixed_m_applies(&s->fixed, b->problem)) {
-        b->run.softmax = ITH_SOFTMAX_FIXED_M;
-        b->run.m = memory->offsets;
+        b->call.softmax = ITH_SOFTMAX_FIXED_M;
+        b->call.m = memory->offsets;
         ith_fixed_m_offsets(&s->fixed, b->problem, memory->q, rows, memory->offsets);
     }
 }
 
-/* Passes a block over one run. */
-static void run_over(const ith_sweep *s, const ith_sweep_job *job, int shard, int64_t run, block_run *b,
-                     block_memory *memory)
+/* Attends a block of queries to one KV block. */
+static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int shard, int64_t kv_block, query_block *b,
+                            block_memory *memory)
 {
-    b->run.keys = keys_of_run(s, job, b->key_problem, shard, run);
-    b->run.packed = (job->packed ? job->packed[shard] : s->packed) + run_offset(s, b->slot, run);
-    if (b->run.mask_kind != ITH_MASK_NONE)
+    b->call.keys = keys_of_block(s, job, b->key_problem, shard, kv_block);
+    b->call.packed = (job->packed ? job->packed[shard] : s->packed) + block_offset(s, b->slot, kv_block);
+    if (b->call.mask_kind != ITH_MASK_NONE)
         mask_rows(s->setting, job->tensors, b->problem, b->number,
-                  job->shards[shard].begin + run * s->setting->tiles.block_kv, b->run.q_rows, memory->mask);
-    s->setting->kernel->run(&b->run);
-    b->run.first = false;
+                  job->shards[shard].begin + kv_block * s->setting->tiles.block_kv, b->call.q_rows, memory->mask);
+    s->setting->kernel->attend(&b->call);
+    b->call.first = false;
 }
 
-/* Passes one block of queries over all runs of its keys. The last run that has keys ends the pass; where there is none,
- * one without keys does. */
-static void run_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory, block_run *b)
+/* Attends one block of queries to all its KV blocks. The call for the last KV block that has keys writes the output. If
+ * none has keys, one call without keys does. */
+static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory,
+                         query_block *b)
 {
     describe_block(s, job, block, memory, b);
-    b->run.first = job->first;
+    b->call.first = job->first;
     int last_shard = 0;
     for (int shard = 0; shard < job->shard_count; shard++)
         if (ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->key_problem) > 0)
             last_shard = shard;
     for (int shard = 0; shard <= last_shard && shard < job->shard_count; shard++) {
         int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->key_problem);
-        int64_t runs = runs_of(s, keys);
-        for (int64_t run = 0; run < ith_max64(runs, shard == last_shard); run++) {
+        int64_t kv_blocks = kv_blocks_of(s, keys);
+        for (int64_t kv_block = 0; kv_block < ith_max64(kv_blocks, shard == last_shard); kv_block++) {
             if (halted(s))
                 return;
-            b->run.last = job->last && shard == last_shard && run >= runs - 1;
-            run_over(s, job, shard, run, b, memory);
+            b->call.last = job->last && shard == last_shard && kv_block >= kv_blocks - 1;
+            attend_kv_block(s, job, shard, kv_block, b, memory);
         }
     }
     if (job->last)
-        ith_query_lse(job->queries, b->problem, block * s->setting->tiles.block_q, b->run.q_rows, b->run.lse);
+        ith_query_lse(job->queries, b->problem, block * s->setting->tiles.block_q, b->call.q_rows, b->call.lse);
 }
 
 /* The query problems of a job that attend to its key problems [begin, end). */
@@ -304,10 +306,10 @@ static void attend_in_thread(void *user, int thread)
     int64_t per_key = s->setting->problem.heads / s->setting->problem.kv_heads;
     double traced = trace_begin(s, thread);
     while (!halted(s) && (task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->problems * blocks) {
-        block_run b = {.problem = g->first + task / blocks};
+        query_block b = {.problem = g->first + task / blocks};
         b.key_problem = b.problem / per_key;
         b.slot = b.key_problem - job->heads.first_keys - g->begin;
-        run_block(s, job, task % blocks, &memory, &b);
+        attend_block(s, job, task % blocks, &memory, &b);
         if (thread == 0 && job->progress)
             job->progress(job->progress_user);
     }

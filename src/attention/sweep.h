@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A sweep: some head problems' queries over one or more shards of keys and values, on all of the rank's threads.
  *
- * Each shard is cut into runs of block_kv keys from its beginning. A few key problems at a time are packed, straight
- * from where their rows lie; then every block of their queries passes over all runs, in the order of the shards. What
- * is summed up (o_sum, m, l) lives as long as a block of queries, or, where the shards of a ring come one by one, in
- * the sweep. */
+ * Each shard is cut into KV blocks of block_kv keys from its beginning. A few key problems at a time are packed,
+ * straight from where their rows lie; then every block of their queries attends to all KV blocks, in the order of the
+ * shards. What is summed up (o_sum, m, l) lives as long as a block of queries, or, where the shards of a ring come one
+ * by one, in the sweep. */
 #ifndef ITH_ATTENTION_SWEEP_H
 #define ITH_ATTENTION_SWEEP_H
 
@@ -23,10 +23,10 @@ typedef struct ith_sweep_shape {
 typedef struct ith_sweep {
     const ith_attn_setting *setting;
     ith_sweep_shape shape;
-    ith_fixed_m fixed;              /* used if the setting's softmax is fixed_m */
-    int64_t together;               /* key problems packed at a time */
-    int64_t run_bytes, shard_bytes; /* packed: a whole run, the longest shard */
-    int64_t piece_keys;             /* packed by one call */
+    ith_fixed_m fixed;                /* used if the setting's softmax is fixed_m */
+    int64_t together;                 /* key problems packed at a time */
+    int64_t block_bytes, shard_bytes; /* packed: a whole KV block, the longest shard */
+    int64_t piece_keys;               /* packed by one call */
     int64_t scratch_bytes, thread_bytes;
     char *packed, *threads;
     float *o_sum, *m, *l; /* [problems, q_rows, head_dim], [problems, q_rows]: if keeps_state */

@@ -41,7 +41,7 @@ static figures figures_of(const ith_bench *bench, const ith_bench_row *row)
 
 void ith_bench_print(const ith_bench *bench)
 {
-    printf("%-24s %-7s %-8s %-12s %-8s %5s %7s %5s %4s %-5s %10s %7s %9s %-22s %9s %7s %9s %9s %9s %9s %7s\n",
+    printf("%-24s %-7s %-8s %-15s %-8s %5s %7s %5s %4s %-5s %10s %7s %9s %-25s %9s %7s %9s %9s %9s %9s %7s\n",
            "strategy", "u x r", "softmax", "kernel", "from", "batch", "seq", "heads", "dim", "dtype", "seconds",
            "spread", "GFLOP/s", "peak", "GFLOP/s", "share", "rel_l2", "MB", "MB pred.", "MB sent", "hidden");
     for (int i = 0; i < bench->row_count; i++) {
@@ -52,7 +52,7 @@ void ith_bench_print(const ith_bench *bench)
         snprintf(mesh, sizeof mesh, "%d x %d", row->info.ulysses, row->info.ring);
         if (f.has_hidden)
             snprintf(hidden, sizeof hidden, "%.1f%%", 100 * f.hidden);
-        printf("%-24s %-7s %-8s %-12s %-8s %5lld %7lld %5lld %4lld %-5s %10.4f %6.1f%% %9.1f %-22s %9.1f %6.1f%% %9.2e "
+        printf("%-24s %-7s %-8s %-15s %-8s %5lld %7lld %5lld %4lld %-5s %10.4f %6.1f%% %9.1f %-25s %9.1f %6.1f%% %9.2e "
                "%9.1f %9.1f "
                "%9.1f %7s\n",
                row->name, mesh, ith_softmax_name(row->info.softmax), row->kernel,

@@ -33,7 +33,7 @@ static const char doc[] =
     "Rates are measured now, in 10^9 operations a second: what each instruction set does at most, and what "
     "attention with each kernel does for tensors of a type at head size 128, beside the peak of the instructions "
     "that the kernel multiplies with and as a share of it. bf16_amx/6 is a sixth of AMX's peak: the kernel makes a "
-    "product of f32 of six of bf16. f32_avx512+fp16_avx512: logits in f32, outputs in fp16. Which kernel is the "
+    "product of f32 of six of bf16. f32_avx512+f16_avx512fp16: logits in f32, outputs in fp16. Which kernel is the "
     "fastest differs between machines with the same instruction sets. The environment variable ITHACA_CPU, a list "
     "of the names under instruction_sets, hides all others.";
 
@@ -99,7 +99,7 @@ static void print_list(json_t *list, int indent)
         const char *note = json_string_value(json_object_get(item, "about")), *key;
         if (usable)
             note = json_is_true(usable) ? json_string_value(peak) : "not on this machine";
-        printf("%*s%-24s %-24s", indent, "", json_string_value(json_object_get(item, "name")), note ? note : "");
+        printf("%*s%-25s %-25s", indent, "", json_string_value(json_object_get(item, "name")), note ? note : "");
         json_object_foreach(item, key, value)
         {
             if (json_is_real(value))

@@ -24,7 +24,7 @@ const ith_peak_row *ith_peak_at(int index);
  * So f32 as six products of bf16 has a sixth of AMX's peak. */
 double ith_peak_combine(const ith_attn_kernel *kernel, double logits_rate, double outputs_rate);
 double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threads, double seconds);
-/* What that peak is made of: "f32_avx512"; "bf16_amx/6"; "f32_avx512+fp16_avx512", the logits' row and the outputs'.
+/* What that peak is made of: "f32_avx512"; "bf16_amx/6"; "f32_avx512+f16_avx512fp16", the logits' row and the outputs'.
  * Cut to fit; returns text. */
 const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char *text, size_t text_bytes);
 

@@ -11,7 +11,7 @@
 #include "kernel.h"
 
 /* Of kernel.h's structs and of this one: goes up with every change. */
-#define ITH_KERNEL_PLUGIN_ABI 3
+#define ITH_KERNEL_PLUGIN_ABI 4
 
 /* What a module exports under this name: ith_kernel_plugin. */
 typedef struct ith_kernel_plugin_table {

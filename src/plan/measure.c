@@ -109,23 +109,23 @@ static double time_pass(const bench *b)
     ith_attn_pack pack = {
         .dtype = p->dtype, .head_dim = p->head_dim, .keys = keys, .k = b->k_rows, .v = b->v_rows, .packed = b->packed};
     kernel->pack(&pack);
-    ith_attn_run run = {.dtype = p->dtype,
-                        .keys = keys,
-                        .head_dim = p->head_dim,
-                        .tiles = b->setting.tiles,
-                        .packed = b->packed,
-                        .scale = p->scale,
-                        .softmax = b->setting.softmax,
-                        .first = true,
-                        .last = true,
-                        .scratch = b->scratch};
+    ith_attn_call call = {.dtype = p->dtype,
+                          .keys = keys,
+                          .head_dim = p->head_dim,
+                          .tiles = b->setting.tiles,
+                          .packed = b->packed,
+                          .scale = p->scale,
+                          .softmax = b->setting.softmax,
+                          .first = true,
+                          .last = true,
+                          .scratch = b->scratch};
     double start = thread_seconds();
     for (int64_t i = 0; i < p->q_len; i += rows) {
-        run.q_rows = ith_min64(rows, p->q_len - i);
-        run.q = b->q_rows + i;
-        run.o = b->o_rows + i;
-        run.m = b->setting.softmax == ITH_SOFTMAX_FIXED_M ? b->m + i : NULL;
-        kernel->run(&run);
+        call.q_rows = ith_min64(rows, p->q_len - i);
+        call.q = b->q_rows + i;
+        call.o = b->o_rows + i;
+        call.m = b->setting.softmax == ITH_SOFTMAX_FIXED_M ? b->m + i : NULL;
+        kernel->attend(&call);
     }
     return thread_seconds() - start;
 }

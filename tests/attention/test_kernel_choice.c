@@ -183,7 +183,7 @@ static const expectation expectations[] = {
     {AVX512_BF16, ITH_F32, 128, "f32_avx512"},
     {AVX512_BF16, ITH_BF16, 128, NULL}, /* by the processor's maker */
     {AVX512_FP16, ITH_BF16, 63, "f32_avx512"},
-    {AVX512_FP16, ITH_BF16, 64, "fp16_avx512"},
+    {AVX512_FP16, ITH_BF16, 64, "bf16_avx512fp16"},
     {AVX512_FP16, ITH_F16, 128, "f32_avx512"},
     {AMX_BF16, ITH_BF16, 8, "bf16_amx"},
     {AMX_BF16 | AVX512_FP16, ITH_BF16, 128, "bf16_amx"},
@@ -199,7 +199,7 @@ static const expectation expectations[] = {
 static const char *bf16_by_maker(void)
 {
     __builtin_cpu_init();
-    return __builtin_cpu_is("amd") ? "bf16_avx512" : "f32_avx512";
+    return __builtin_cpu_is("amd") ? "bf16_avx512bf16" : "f32_avx512";
 }
 #else
 static const expectation expectations[] = {

@@ -97,7 +97,7 @@ typedef struct problem {
     float *m;       /* [rows], FIXED_M */
     ith_attn_tiles tiles;
     bool piecemeal; /* packed in several calls, in any order */
-    int cuts;       /* runs are keys [cut[i], cut[i + 1]) */
+    int cuts;       /* KV blocks are keys [cut[i], cut[i + 1]) */
     int64_t cut[CUTS_MAX + 1];
 } problem;
 
@@ -122,7 +122,7 @@ static float *random_array(ith_dtype dtype, int64_t count, float size)
     return x;
 }
 
-/* Normal numbers, logits of about `spread`, one run, the tiles that the kernel likes best. */
+/* Normal numbers, logits of about `spread`, one KV block, the tiles that the kernel likes best. */
 static problem make_problem(const ith_attn_kernel *kernel, ith_dtype dtype, int64_t rows, int64_t keys, int64_t D,
                             float spread)
 {
@@ -206,7 +206,7 @@ static void set_softmax(problem *p, ith_softmax softmax)
     }
 }
 
-/* Up to CUTS_MAX runs, some of them empty. */
+/* Up to CUTS_MAX KV blocks, some of them empty. */
 static void cut_somewhere(problem *p)
 {
     p->cuts = (int)random_between(2, CUTS_MAX);
@@ -330,7 +330,7 @@ static void check_gaps(const problem *p, const scattered *o)
     }
 }
 
-/* The calls that pack a run of keys: one, or several from the last to the first. */
+/* The calls that pack a KV block: one, or several from the last to the first. */
 static void call_pack(const ith_attn_kernel *kernel, const problem *p, ith_attn_pack whole)
 {
     int64_t step = p->tiles.block_kv_compute_in, end = whole.keys;
@@ -348,7 +348,7 @@ static void call_pack(const ith_attn_kernel *kernel, const problem *p, ith_attn_
 }
 
 /* Keys [first, first + keys) packed. */
-static void *pack_run(const ith_attn_kernel *kernel, const problem *p, int64_t first, int64_t keys)
+static void *pack_block(const ith_attn_kernel *kernel, const problem *p, int64_t first, int64_t keys)
 {
     scattered k = make_rows_of(p, p->k + first * p->D, keys, p->D + 1);
     scattered v = make_rows_of(p, p->v + first * p->D, keys, p->D + 5);
@@ -366,57 +366,58 @@ static void *pack_run(const ith_attn_kernel *kernel, const problem *p, int64_t f
     return pack.packed;
 }
 
-/* State between runs, in guarded memory. */
-typedef struct run_state {
+/* State between calls, in guarded memory. */
+typedef struct saved_state {
     int64_t bytes, o_bytes;
     float *m, *l, *o_sum;
-} run_state;
+} saved_state;
 
-static run_state make_state(const problem *p, int64_t count)
+static saved_state make_state(const problem *p, int64_t count)
 {
-    run_state s = {.bytes = count * (int64_t)sizeof(float), .o_bytes = count * p->D * (int64_t)sizeof(float)};
+    saved_state s = {.bytes = count * (int64_t)sizeof(float), .o_bytes = count * p->D * (int64_t)sizeof(float)};
     s.m = guarded(s.bytes);
     s.l = guarded(s.bytes);
     s.o_sum = guarded(s.o_bytes);
     return s;
 }
 
-static void free_state(run_state *s)
+static void free_state(saved_state *s)
 {
     release(s->m, s->bytes);
     release(s->l, s->bytes);
     release(s->o_sum, s->o_bytes);
 }
 
-/* One run, of keys [first, first + keys), whose queries begin with that of row `begin`. */
-static void call_run(const ith_attn_kernel *kernel, const problem *p, ith_attn_run run, int64_t begin, int64_t first)
+/* One call: keys [first, first + keys), and queries from row `begin` on. */
+static void attend_keys(const ith_attn_kernel *kernel, const problem *p, ith_attn_call call, int64_t begin,
+                        int64_t first)
 {
-    const void **mask = allocate(run.q_rows, sizeof *mask);
-    for (int64_t i = 0; i < run.q_rows; i++) {
+    const void **mask = allocate(call.q_rows, sizeof *mask);
+    for (int64_t i = 0; i < call.q_rows; i++) {
         int64_t at = (begin + i) * p->keys + first;
         mask[i] = p->mask_kind == ITH_MASK_BOOL ? (const void *)(p->shown + at) : (const void *)(p->added + at);
     }
     if (p->mask_kind != ITH_MASK_NONE)
-        run.mask = mask;
+        call.mask = mask;
     int64_t scratch_bytes = kernel->scratch_bytes(p->D, &p->tiles);
-    void *packed = pack_run(kernel, p, first, run.keys);
-    run.packed = packed;
-    run.scratch = guarded(scratch_bytes);
-    kernel->run(&run);
-    release(run.scratch, scratch_bytes);
-    release(packed, kernel->packed_bytes(run.keys, p->D));
+    void *packed = pack_block(kernel, p, first, call.keys);
+    call.packed = packed;
+    call.scratch = guarded(scratch_bytes);
+    kernel->attend(&call);
+    release(call.scratch, scratch_bytes);
+    release(packed, kernel->packed_bytes(call.keys, p->D));
     free(mask);
 }
 
-static ith_attn_run run_of(const problem *p, int64_t count)
+static ith_attn_call call_of(const problem *p, int64_t count)
 {
-    return (ith_attn_run){.dtype = p->dtype,
-                          .q_rows = count,
-                          .head_dim = p->D,
-                          .tiles = p->tiles,
-                          .scale = p->scale,
-                          .softmax = p->softmax,
-                          .mask_kind = p->mask_kind};
+    return (ith_attn_call){.dtype = p->dtype,
+                           .q_rows = count,
+                           .head_dim = p->D,
+                           .tiles = p->tiles,
+                           .scale = p->scale,
+                           .softmax = p->softmax,
+                           .mask_kind = p->mask_kind};
 }
 
 /* Rows [begin, begin + count) of the problem, at most block_q of them, written from o and lse on. */
@@ -424,28 +425,28 @@ static void attend_block(const ith_attn_kernel *kernel, const problem *p, int64_
                          float *lse)
 {
     scattered q = make_rows_of(p, p->q + begin * p->D, count, p->D + 3), out = make_rows(p, count, p->D + 7);
-    run_state between = make_state(p, count);
-    ith_attn_run run = run_of(p, count);
-    run.q = (const void *const *)q.row, run.o = (void *const *)out.row;
-    run.lse = guarded(between.bytes);
+    saved_state between = make_state(p, count);
+    ith_attn_call call = call_of(p, count);
+    call.q = (const void *const *)q.row, call.o = (void *const *)out.row;
+    call.lse = guarded(between.bytes);
     if (p->cuts > 1)
-        run.m = between.m, run.l = between.l, run.o_sum = between.o_sum;
+        call.m = between.m, call.l = between.l, call.o_sum = between.o_sum;
     if (p->m) {
-        run.m = between.m;
-        memcpy(run.m, p->m + begin, (size_t)between.bytes);
+        call.m = between.m;
+        memcpy(call.m, p->m + begin, (size_t)between.bytes);
     }
     for (int i = 0; i < p->cuts; i++) {
-        run.keys = p->cut[i + 1] - p->cut[i];
-        run.first = i == 0, run.last = i == p->cuts - 1;
-        call_run(kernel, p, run, begin, p->cut[i]);
+        call.keys = p->cut[i + 1] - p->cut[i];
+        call.first = i == 0, call.last = i == p->cuts - 1;
+        attend_keys(kernel, p, call, begin, p->cut[i]);
     }
     if (p->m)
-        assert_memory_equal(run.m, p->m + begin, (size_t)between.bytes);
+        assert_memory_equal(call.m, p->m + begin, (size_t)between.bytes);
     for (int64_t i = 0; i < count; i++)
         ith_to_f32(o + i * p->D, out.row[i], p->dtype, p->D);
-    memcpy(lse, run.lse, (size_t)between.bytes);
+    memcpy(lse, call.lse, (size_t)between.bytes);
     check_gaps(p, &out);
-    release(run.lse, between.bytes);
+    release(call.lse, between.bytes);
     free_state(&between);
     free_rows(&q);
     free_rows(&out);
@@ -513,10 +514,11 @@ static void check_accuracy(const ith_attn_kernel *kernel, const problem *p, doub
     if (few && p->dtype == ITH_F32)
         luck = 128 * unit(ITH_F32);
     if (!((few || error <= bound) && error <= fmax(allowed, luck)))
-        fail_msg("%s %s softmax %d mask %d rows %lld keys %lld D %lld runs %d: error %.3g, bound %.3g, twice the plain "
-                 "one's %.3g",
-                 kernel->name, ith_dtype_name(p->dtype), (int)p->softmax, (int)p->mask_kind, (long long)p->rows,
-                 (long long)p->keys, (long long)p->D, p->cuts, error, bound, allowed);
+        fail_msg(
+            "%s %s softmax %d mask %d rows %lld keys %lld D %lld KV blocks %d: error %.3g, bound %.3g, twice the plain "
+            "one's %.3g",
+            kernel->name, ith_dtype_name(p->dtype), (int)p->softmax, (int)p->mask_kind, (long long)p->rows,
+            (long long)p->keys, (long long)p->D, p->cuts, error, bound, allowed);
     check_lse(p, mine.lse, truth.lse);
     free_answer(&truth);
     free_answer(&simple);

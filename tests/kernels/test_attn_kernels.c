@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every attention kernel of the table that this machine runs, with every softmax that it supports, held against float64
  * and against the plain way of computing the same in the same type: sizes at and around the tiles, hostile logits,
- * masks, packing in pieces, split runs. */
+ * masks, packing in pieces, several KV blocks. */
 #include "attn_problem.h"
 
 #include "../support/machine.h"
@@ -206,7 +206,7 @@ static void lowest_bias(const subject *s)
     }
 }
 
-/* Whatever lies in absent keys does no harm, also where a whole run is absent: by bias, by NULL, by both. */
+/* Whatever lies in absent keys does no harm, also where a whole KV block is absent: by bias, by NULL, by both. */
 static void absent_keys(const subject *s)
 {
     static const float poison[] = {NAN, INFINITY, -INFINITY, 3e38f};
@@ -394,10 +394,10 @@ static void packed_in_pieces(const subject *s)
     }
 }
 
-/* ---- Runs that continue one another ---------------------------------------------------------------------------- */
+/* ---- Calls that continue one another -------------------------------------------------------------------------- */
 
-/* Many runs are as good as one. */
-static void many_runs(const subject *s)
+/* Many KV blocks are as good as one. */
+static void many_kv_blocks(const subject *s)
 {
     for (int t = 0; t < DTYPES; t++) {
         problem p = make_problem(s->kernel, dtypes[t], 20, 2000, 64, 4.0f);
@@ -418,8 +418,8 @@ static void many_runs(const subject *s)
     }
 }
 
-/* What a run that is not the last leaves: o_sum / l is o, m + log2 l the lse in base 2. With the same fixed m, parts of
- * the keys add up. */
+/* The state that a call leaves, unless it is the last: o_sum / l is o, m + log2 l the lse in base 2. With the same
+ * fixed m, parts of the keys add up. */
 static void state_is_what_it_says(const subject *s)
 {
     for (int t = 0; t < DTYPES; t++) {
@@ -428,15 +428,15 @@ static void state_is_what_it_says(const subject *s)
             set_softmax(&p, s->softmax);
             answer truth = exact(&p), mine = make_answer(&p);
             scattered q = make_rows_of(&p, p.q, p.rows, p.D + 3);
-            run_state part[2] = {make_state(&p, p.rows), make_state(&p, p.rows)};
+            saved_state part[2] = {make_state(&p, p.rows), make_state(&p, p.rows)};
             int64_t cut[] = {0, s->softmax == ITH_SOFTMAX_FIXED_M ? 170 : p.keys, p.keys};
             for (int n = 0; n < 2; n++) {
-                ith_attn_run run = run_of(&p, p.rows);
-                run.q = (const void *const *)q.row, run.keys = cut[n + 1] - cut[n], run.first = true;
-                run.m = part[n].m, run.l = part[n].l, run.o_sum = part[n].o_sum;
+                ith_attn_call call = call_of(&p, p.rows);
+                call.q = (const void *const *)q.row, call.keys = cut[n + 1] - cut[n], call.first = true;
+                call.m = part[n].m, call.l = part[n].l, call.o_sum = part[n].o_sum;
                 if (p.m)
-                    memcpy(run.m, p.m, (size_t)part[n].bytes);
-                call_run(s->kernel, &p, run, 0, cut[n]);
+                    memcpy(call.m, p.m, (size_t)part[n].bytes);
+                attend_keys(s->kernel, &p, call, 0, cut[n]);
             }
             for (int64_t i = 0; i < p.rows; i++) {
                 float l = part[0].l[i] + part[1].l[i];
@@ -462,10 +462,10 @@ static void no_lse_wanted(const subject *s)
     if (takes(s, p.dtype, p.D)) {
         set_softmax(&p, s->softmax);
         scattered q = make_rows_of(&p, p.q, 1, p.D), o = make_rows(&p, 1, p.D);
-        ith_attn_run run = run_of(&p, 1);
-        run.q = (const void *const *)q.row, run.o = (void *const *)o.row;
-        run.keys = 1, run.first = run.last = true, run.m = p.m;
-        call_run(s->kernel, &p, run, 0, 0);
+        ith_attn_call call = call_of(&p, 1);
+        call.q = (const void *const *)q.row, call.o = (void *const *)o.row;
+        call.keys = 1, call.first = call.last = true, call.m = p.m;
+        attend_keys(s->kernel, &p, call, 0, 0);
         float mine[32];
         ith_to_f32(mine, o.row[0], p.dtype, p.D);
         for (int64_t d = 0; d < p.D; d++)
@@ -532,7 +532,7 @@ static void for_each_subject(void (*test)(const subject *s))
     X(nan_stays_in_its_row)                                                                                            \
     X(rows_alone)                                                                                                      \
     X(packed_in_pieces)                                                                                                \
-    X(many_runs)                                                                                                       \
+    X(many_kv_blocks)                                                                                                  \
     X(state_is_what_it_says)                                                                                           \
     X(no_lse_wanted)                                                                                                   \
     X(what_is_supported)

@@ -83,8 +83,8 @@ static void peaks_are_of_the_instructions_used(void **state)
     expect_peak("f32_ref", all, "f32_ref");
     expect_peak("f32_avx2", all, "f32_avx2");
     expect_peak("f32_avx512", all, "f32_avx512");
-    expect_peak("bf16_avx512", all, "bf16_avx512");
-    expect_peak("fp16_avx512", all, "f32_avx512+fp16_avx512");
+    expect_peak("bf16_avx512bf16", all, "bf16_avx512bf16");
+    expect_peak("bf16_avx512fp16", all, "f32_avx512+f16_avx512fp16");
     expect_peak("bf16_amx", all, "bf16_amx");
     expect_peak("f32_amx", all, "bf16_amx/6");
     expect_peak("f16_amx", all, "bf16_amx/3.5");
@@ -104,7 +104,7 @@ static void peaks_follow_from_both_products(void **state)
 {
     (void)state;
     expect_combined("f32_ref", 320);
-    expect_combined("fp16_avx512", 320);
+    expect_combined("bf16_avx512fp16", 320);
     expect_combined("bf16_amx", 320);
     expect_combined("f32_amx", 320.0 / 6);
     expect_combined("f16_amx", 2 / (4.0 / 240 + 3.0 / 480));

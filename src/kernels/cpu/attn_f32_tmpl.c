@@ -280,25 +280,25 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
            (int64_t)sizeof(float);
 }
 
-static work work_of(const ith_attn_run *r)
+static work work_of(const ith_attn_call *call)
 {
-    work w = {.block = r->tiles.block_kv_compute, .s = r->scratch};
+    work w = {.block = call->tiles.block_kv_compute, .s = call->scratch};
     w.q = w.s + QUERIES * w.block;
-    w.t = lanes_in(w.q + ith_round_up(r->q_rows, LANES) * r->head_dim, r, padded_dim(r->head_dim));
+    w.t = lanes_in(w.q + ith_round_up(call->q_rows, LANES) * call->head_dim, call, padded_dim(call->head_dim));
     return w;
 }
 
 static void load_queries(work *w)
 {
-    const ith_attn_run *r = w->t.r;
-    vec c = vec_set(r->scale * (float)M_LOG2E);
+    const ith_attn_call *call = w->t.call;
+    vec c = vec_set(call->scale * (float)M_LOG2E);
     for (int64_t i = 0; i < w->t.rows; i += LANES) {
         int64_t panel = i / QUERIES * QUERIES;
         const char *row[LANES];
         for (int64_t n = 0; n < LANES; n++)
-            row[n] = i + n < r->q_rows ? r->q[i + n] : NULL;
+            row[n] = i + n < call->q_rows ? call->q[i + n] : NULL;
         for (int64_t d = 0; d < w->t.D; d += LANES)
-            turn_in(w->q + panel * w->t.D + i - panel, lanes_width(&w->t, panel), row, r->dtype, d, w->t.D, c);
+            turn_in(w->q + panel * w->t.D + i - panel, lanes_width(&w->t, panel), row, call->dtype, d, w->t.D, c);
     }
 }
 
@@ -309,7 +309,7 @@ static fetch fetch_of_next(const work *w, const float *next)
 {
     int64_t D = w->t.D, panels = w->block / PANEL, bytes = panels * panel_floats(D) * (int64_t)sizeof(float);
     int64_t tiles = ith_div_up(w->t.rows, QUERIES) * panels * (split(PANEL).all + split(D).all);
-    const char *end = (const char *)w->t.r->packed + packed_bytes(w->t.r->keys, D);
+    const char *end = (const char *)w->t.call->packed + packed_bytes(w->t.call->keys, D);
     return fetch_of(next, end, bytes, tiles);
 }
 
@@ -320,7 +320,7 @@ static void panel_scores(work *w, const float *panel, int64_t keys, int64_t i, f
     tile_function *const *function = tile_functions[width / LANES - 1];
     groups g = split(PANEL);
     tile t = {.b = w->q + i * D, .from = w->t.from + i, .steps = D};
-    t.top = w->t.r->softmax == ITH_SOFTMAX_ONLINE ? w->t.top : NULL;
+    t.top = w->t.call->softmax == ITH_SOFTMAX_ONLINE ? w->t.top : NULL;
     for (int64_t n = 0; n < g.all && group_start(&g, n) < keys; n++) {
         int64_t start = group_start(&g, n);
         fetch_some(&w->ahead);
@@ -390,7 +390,7 @@ static void attend_panel(work *w, const float *panel, int64_t first, int64_t key
     lanes_fill(w->t.scale, 1.0f);
     for (int64_t j = 0; j < keys; j += PANEL)
         panel_scores(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
-    if (w->t.r->mask_kind != ITH_MASK_NONE) {
+    if (w->t.call->mask_kind != ITH_MASK_NONE) {
         lanes_mask(&w->t, w->s, width, first, keys, i);
         lanes_find_top(&w->t, w->s, width, keys, i);
     }
@@ -401,17 +401,17 @@ static void attend_panel(work *w, const float *panel, int64_t first, int64_t key
     }
 }
 
-static void run(const ith_attn_run *r)
+static void attend(const ith_attn_call *call)
 {
-    work w = work_of(r);
+    work w = work_of(call);
     load_queries(&w);
     lanes_load(&w.t);
-    const float *panel = r->packed;
-    for (int64_t j = 0; j < r->keys && r->q_rows > 0; j += w.block) {
-        int64_t keys = ith_min64(w.block, r->keys - j);
+    const float *panel = call->packed;
+    for (int64_t j = 0; j < call->keys && call->q_rows > 0; j += w.block) {
+        int64_t keys = ith_min64(w.block, call->keys - j);
         const float *next = panel + ith_div_up(keys, PANEL) * panel_floats(w.t.D);
         w.ahead = fetch_of_next(&w, next);
-        for (int64_t i = 0; i < w.t.rows && !ith_attn_halted(r); i += QUERIES)
+        for (int64_t i = 0; i < w.t.rows && !ith_attn_halted(call); i += QUERIES)
             attend_panel(&w, panel, j, keys, i);
         panel = next;
     }

@@ -25,7 +25,7 @@
 typedef enum weight_kind { F32_ONLINE, F32_FIXED, SHORT_ONLINE, BEGUN } weight_kind;
 
 typedef struct lanes {
-    const ith_attn_run *r;
+    const ith_attn_call *call;
     weight_kind kind;
     int64_t D, padded;    /* padded: rows of o */
     int64_t rows;         /* queries, and those that fill up the last vector */
@@ -48,11 +48,11 @@ static inline int64_t lanes_floats(int64_t q_rows, int64_t D, int64_t padded)
 }
 
 /* Memory aligned to 64. */
-static inline lanes lanes_in(float *memory, const ith_attn_run *r, int64_t padded)
+static inline lanes lanes_in(float *memory, const ith_attn_call *call, int64_t padded)
 {
-    lanes t = {.r = r, .D = r->head_dim, .padded = padded, .rows = ith_round_up(r->q_rows, LANES)};
-    bool fixed = r->softmax == ITH_SOFTMAX_FIXED_M;
-    t.kind = r->dtype == ITH_F32 ? (fixed ? F32_FIXED : F32_ONLINE) : fixed ? BEGUN : SHORT_ONLINE;
+    lanes t = {.call = call, .D = call->head_dim, .padded = padded, .rows = ith_round_up(call->q_rows, LANES)};
+    bool fixed = call->softmax == ITH_SOFTMAX_FIXED_M;
+    t.kind = call->dtype == ITH_F32 ? (fixed ? F32_FIXED : F32_ONLINE) : fixed ? BEGUN : SHORT_ONLINE;
     t.top = memory;
     t.scale = t.top + QUERIES;
     t.o = t.scale + QUERIES;
@@ -94,24 +94,24 @@ static inline void turn_in(float *columns, int64_t width, const char *const *row
 /* What a row of state outside is multiplied by to be state inside: 2^(m - m inside). */
 static inline float inward_factor(const lanes *t, int64_t i)
 {
-    return t->r->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(t->r->m[i]) - t->shift[i]) : 1.0f;
+    return t->call->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(t->call->m[i]) - t->shift[i]) : 1.0f;
 }
 
 /* m, l and o of queries [i, i + LANES), from outside or from nothing. */
 static inline void load_lanes(lanes *t, int64_t i)
 {
-    const ith_attn_run *r = t->r;
+    const ith_attn_call *call = t->call;
     const char *row[LANES];
     float factor[LANES];
     for (int64_t n = 0; n < LANES; n++) {
-        bool mine = i + n < r->q_rows, old = mine && !r->first, fixed = r->softmax == ITH_SOFTMAX_FIXED_M;
-        float m = !mine ? -INFINITY : fixed ? rintf(r->m[i + n]) : old ? r->m[i + n] : -INFINITY;
+        bool mine = i + n < call->q_rows, old = mine && !call->first, fixed = call->softmax == ITH_SOFTMAX_FIXED_M;
+        float m = !mine ? -INFINITY : fixed ? rintf(call->m[i + n]) : old ? call->m[i + n] : -INFINITY;
         t->m[i + n] = m;
         t->shift[i + n] = shift_of(m);
         t->from[i + n] = t->kind == BEGUN ? -t->shift[i + n] : 0.0f;
         factor[n] = old ? inward_factor(t, i + n) : 0.0f;
-        t->l[i + n] = old ? r->l[i + n] * factor[n] : 0.0f;
-        row[n] = old ? (const char *)(r->o_sum + (i + n) * t->D) : NULL;
+        t->l[i + n] = old ? call->l[i + n] * factor[n] : 0.0f;
+        row[n] = old ? (const char *)(call->o_sum + (i + n) * t->D) : NULL;
     }
     float *o = lanes_o(t, i);
     int64_t width = lanes_width(t, i / QUERIES * QUERIES);
@@ -145,28 +145,28 @@ static inline void turn_out(const lanes *t, const float *o, int64_t width, const
 /* o and lse, or the state, of queries [i, i + LANES). */
 static inline void store_lanes(const lanes *t, int64_t i)
 {
-    const ith_attn_run *r = t->r;
+    const ith_attn_call *call = t->call;
     float factor[LANES];
     for (int64_t n = 0; n < LANES; n++) {
         float l = t->l[i + n];
-        factor[n] = !r->last    ? (i + n < r->q_rows ? 1.0f / inward_factor(t, i + n) : 0.0f)
+        factor[n] = !call->last ? (i + n < call->q_rows ? 1.0f / inward_factor(t, i + n) : 0.0f)
                     : l == 0.0f ? 0.0f
                                 : 1.0f / l;
     }
     turn_out(t, lanes_o(t, i), lanes_width(t, i / QUERIES * QUERIES), factor);
-    for (int64_t n = 0; n < LANES && i + n < r->q_rows; n++) {
+    for (int64_t n = 0; n < LANES && i + n < call->q_rows; n++) {
         const float *row = t->turned + n * turned_stride(t->D);
         float m = t->m[i + n], l = t->l[i + n];
-        if (r->last) {
-            ith_from_f32(r->o[i + n], r->dtype, row, t->D);
-            if (r->lse != NULL) /* l = 0: no key but hidden ones */
-                r->lse[i + n] = l == 0.0f ? -INFINITY : (m + log2f(l)) * (float)M_LN2;
+        if (call->last) {
+            ith_from_f32(call->o[i + n], call->dtype, row, t->D);
+            if (call->lse != NULL) /* l = 0: no key but hidden ones */
+                call->lse[i + n] = l == 0.0f ? -INFINITY : (m + log2f(l)) * (float)M_LN2;
             continue;
         }
-        memcpy(r->o_sum + (i + n) * t->D, row, (size_t)t->D * sizeof *row);
-        r->l[i + n] = l * factor[n];
-        if (r->softmax == ITH_SOFTMAX_ONLINE)
-            r->m[i + n] = m;
+        memcpy(call->o_sum + (i + n) * t->D, row, (size_t)t->D * sizeof *row);
+        call->l[i + n] = l * factor[n];
+        if (call->softmax == ITH_SOFTMAX_ONLINE)
+            call->m[i + n] = m;
     }
 }
 
@@ -198,14 +198,14 @@ static inline void lanes_find_top(lanes *t, const float *s, int64_t stride, int6
 /* The mask of keys [first, first + keys) of the run. */
 static inline void lanes_mask(const lanes *t, float *s, int64_t stride, int64_t first, int64_t keys, int64_t i)
 {
-    const ith_attn_run *r = t->r;
-    for (int64_t n = 0; n < lanes_width(t, i) && i + n < r->q_rows; n++) {
+    const ith_attn_call *call = t->call;
+    for (int64_t n = 0; n < lanes_width(t, i) && i + n < call->q_rows; n++) {
         float *x = s + n;
-        const uint8_t *shown = r->mask[i + n];
-        const float *added = r->mask[i + n];
+        const uint8_t *shown = call->mask[i + n];
+        const float *added = call->mask[i + n];
         for (int64_t j = 0; j < keys; j++, x += stride)
-            *x = r->mask_kind == ITH_MASK_BOOL ? masked_bool(*x, shown[first + j])
-                                               : masked_additive(*x, added[first + j]);
+            *x = call->mask_kind == ITH_MASK_BOOL ? masked_bool(*x, shown[first + j])
+                                                  : masked_additive(*x, added[first + j]);
     }
 }
 
@@ -214,7 +214,7 @@ static inline void lanes_raise_maxima(lanes *t, int64_t i)
 {
     int64_t width = lanes_width(t, i);
     float *m = t->m + i, *shift = t->shift + i;
-    if (t->r->softmax != ITH_SOFTMAX_ONLINE)
+    if (t->call->softmax != ITH_SOFTMAX_ONLINE)
         return;
     for (int64_t n = 0; n < width; n++) {
         float old = m[n];

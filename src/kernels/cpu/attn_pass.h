@@ -164,17 +164,17 @@ static inline float shift_of(float m)
 }
 
 /* 2^(m - m of the pass): what state outside is multiplied by to be state inside. */
-static inline float inward(const pass *t, const ith_attn_run *r, int64_t i)
+static inline float inward(const pass *t, const ith_attn_call *call, int64_t i)
 {
-    return r->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(r->m[i]) - t->shift[i]) : 1.0f;
+    return call->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(call->m[i]) - t->shift[i]) : 1.0f;
 }
 
-static inline void pass_load_state(pass *t, const ith_attn_run *r)
+static inline void pass_load_state(pass *t, const ith_attn_call *call)
 {
-    bool fixed = r->softmax == ITH_SOFTMAX_FIXED_M;
+    bool fixed = call->softmax == ITH_SOFTMAX_FIXED_M;
     for (int64_t i = 0; i < t->rows; i++) {
-        bool mine = i < r->q_rows, old = mine && !r->first;
-        t->m[i] = !mine ? -INFINITY : fixed ? rintf(r->m[i]) : old ? r->m[i] : -INFINITY;
+        bool mine = i < call->q_rows, old = mine && !call->first;
+        t->m[i] = !mine ? -INFINITY : fixed ? rintf(call->m[i]) : old ? call->m[i] : -INFINITY;
         t->shift[i] = shift_of(t->m[i]);
         t->scale[i] = 1.0f;
         vec_store(t->l + i * LANES, vec_set(0.0f));
@@ -182,47 +182,47 @@ static inline void pass_load_state(pass *t, const ith_attn_run *r)
         memset(o, 0, (size_t)t->o_stride * sizeof *o);
         if (!old)
             continue;
-        float factor = inward(t, r, i);
-        t->l[i * LANES] = r->l[i] * factor;
-        for (int64_t d = 0; d < r->head_dim; d++)
-            o[d] = r->o_sum[i * r->head_dim + d] * factor;
+        float factor = inward(t, call, i);
+        t->l[i * LANES] = call->l[i] * factor;
+        for (int64_t d = 0; d < call->head_dim; d++)
+            o[d] = call->o_sum[i * call->head_dim + d] * factor;
     }
 }
 
-static inline void pass_store_state(const pass *t, const ith_attn_run *r)
+static inline void pass_store_state(const pass *t, const ith_attn_call *call)
 {
-    for (int64_t i = 0; i < r->q_rows; i++) {
+    for (int64_t i = 0; i < call->q_rows; i++) {
         const float *o = t->o + i * t->o_stride;
-        float outward = 1.0f / inward(t, r, i);
-        if (r->softmax == ITH_SOFTMAX_ONLINE)
-            r->m[i] = t->m[i];
-        r->l[i] = vec_hsum(vec_load(t->l + i * LANES)) * outward;
-        for (int64_t d = 0; d < r->head_dim; d++)
-            r->o_sum[i * r->head_dim + d] = o[d] * outward;
+        float outward = 1.0f / inward(t, call, i);
+        if (call->softmax == ITH_SOFTMAX_ONLINE)
+            call->m[i] = t->m[i];
+        call->l[i] = vec_hsum(vec_load(t->l + i * LANES)) * outward;
+        for (int64_t d = 0; d < call->head_dim; d++)
+            call->o_sum[i * call->head_dim + d] = o[d] * outward;
     }
 }
 
-static inline void pass_store_output(const pass *t, const ith_attn_run *r)
+static inline void pass_store_output(const pass *t, const ith_attn_call *call)
 {
-    for (int64_t i = 0; i < r->q_rows; i++) {
+    for (int64_t i = 0; i < call->q_rows; i++) {
         float l = vec_hsum(vec_load(t->l + i * LANES)), *o = t->o + i * t->o_stride;
         bool empty = l == 0.0f; /* no key but hidden ones */
         vec inverse = vec_set(empty ? 0.0f : 1.0f / l);
-        for (int64_t d = 0; d < r->head_dim; d += LANES)
+        for (int64_t d = 0; d < call->head_dim; d += LANES)
             vec_store(o + d, vec_mul(inverse, vec_load(o + d)));
-        ith_from_f32(r->o[i], r->dtype, o, r->head_dim);
-        if (r->lse != NULL)
-            r->lse[i] = empty ? -INFINITY : (t->m[i] + log2f(l)) * (float)M_LN2;
+        ith_from_f32(call->o[i], call->dtype, o, call->head_dim);
+        if (call->lse != NULL)
+            call->lse[i] = empty ? -INFINITY : (t->m[i] + log2f(l)) * (float)M_LN2;
     }
 }
 
 /* The end of a run. */
-static inline void pass_store(const pass *t, const ith_attn_run *r)
+static inline void pass_store(const pass *t, const ith_attn_call *call)
 {
-    if (r->last)
-        pass_store_output(t, r);
+    if (call->last)
+        pass_store_output(t, call);
     else
-        pass_store_state(t, r);
+        pass_store_state(t, call);
 }
 
 /* ---- A block of keys: masks, maxima, weights ------------------------------------------------------------------- */
@@ -273,14 +273,14 @@ static inline void pass_row_mask_additive(float *restrict s, const float *restri
 
 /* The mask of keys [first, first + keys) of the run, and the maxima of what is left; `filled` of them, a multiple of
  * LANES, were computed. */
-static inline void pass_mask(pass *t, const ith_attn_run *r, int64_t first, int64_t keys, int64_t filled)
+static inline void pass_mask(pass *t, const ith_attn_call *call, int64_t first, int64_t keys, int64_t filled)
 {
-    for (int64_t i = 0; i < r->q_rows; i++) {
+    for (int64_t i = 0; i < call->q_rows; i++) {
         float *s = t->s + i * t->s_stride;
-        if (r->mask_kind == ITH_MASK_BOOL)
-            pass_row_mask_bool(s, (const uint8_t *)r->mask[i] + first, keys);
+        if (call->mask_kind == ITH_MASK_BOOL)
+            pass_row_mask_bool(s, (const uint8_t *)call->mask[i] + first, keys);
         else
-            pass_row_mask_additive(s, (const float *)r->mask[i] + first, keys);
+            pass_row_mask_additive(s, (const float *)call->mask[i] + first, keys);
     }
     pass_find_tops(t, filled);
 }

@@ -79,28 +79,28 @@ typedef struct row_state {
 
 /* What the mask makes of the logit of query i and key j of the run. Hidden is hidden, whatever the logit; finite stays
  * finite. */
-static float masked(const ith_attn_run *r, int64_t i, int64_t j, float s)
+static float masked(const ith_attn_call *call, int64_t i, int64_t j, float s)
 {
-    if (r->mask_kind == ITH_MASK_NONE || s == -INFINITY)
+    if (call->mask_kind == ITH_MASK_NONE || s == -INFINITY)
         return s;
-    if (r->mask_kind == ITH_MASK_BOOL)
-        return ((const uint8_t *)r->mask[i])[j] != 0 ? s : -INFINITY;
-    float mask = ((const float *)r->mask[i])[j], sum = s + to_base2(mask);
+    if (call->mask_kind == ITH_MASK_BOOL)
+        return ((const uint8_t *)call->mask[i])[j] != 0 ? s : -INFINITY;
+    float mask = ((const float *)call->mask[i])[j], sum = s + to_base2(mask);
     if (mask == -INFINITY)
         return -INFINITY;
     return sum < -FLT_MAX ? -FLT_MAX : sum;
 }
 
 /* s_j of keys [first, first + keys) of the run, and their maximum. */
-static float scores(float *s, const ith_attn_run *r, int64_t i, const float *q, int64_t first, int64_t keys)
+static float scores(float *s, const ith_attn_call *call, int64_t i, const float *q, int64_t first, int64_t keys)
 {
-    float m = -INFINITY, c = r->scale * LOG2_E;
-    const float *key = (const float *)r->packed + first * key_floats(r->head_dim);
-    for (int64_t j = 0; j < keys; j++, key += key_floats(r->head_dim)) {
+    float m = -INFINITY, c = call->scale * LOG2_E;
+    const float *key = (const float *)call->packed + first * key_floats(call->head_dim);
+    for (int64_t j = 0; j < keys; j++, key += key_floats(call->head_dim)) {
         float dot = 0.0f;
-        for (int64_t d = 0; d < r->head_dim; d++)
+        for (int64_t d = 0; d < call->head_dim; d++)
             dot += q[d] * key[1 + d];
-        s[j] = masked(r, i, first + j, key[0] == -INFINITY ? -INFINITY : dot * c + key[0]);
+        s[j] = masked(call, i, first + j, key[0] == -INFINITY ? -INFINITY : dot * c + key[0]);
         m = s[j] > m ? s[j] : m;
     }
     return m;
@@ -124,12 +124,12 @@ static void raise_maximum(row_state *row, float m, int64_t D)
 }
 
 /* Takes the logits s of `keys` keys from `first` on, and their values, into the sum. */
-static void accumulate(row_state *row, const ith_attn_run *r, const float *s, int64_t first, int64_t keys)
+static void accumulate(row_state *row, const ith_attn_call *call, const float *s, int64_t first, int64_t keys)
 {
-    int64_t D = r->head_dim;
+    int64_t D = call->head_dim;
     float shift = shift_of(row->m);
     double l = 0.0; /* many like numbers added up in f32 are all rounded the same way */
-    const float *v = (const float *)r->packed + first * key_floats(D) + 1 + D;
+    const float *v = (const float *)call->packed + first * key_floats(D) + 1 + D;
     for (int64_t j = 0; j < keys; j++, v += key_floats(D)) {
         float p = (float)exp2((double)s[j] - (double)shift); /* in f32 a fixed m would cost bits of s */
         l += (double)p;
@@ -139,65 +139,65 @@ static void accumulate(row_state *row, const ith_attn_run *r, const float *s, in
     row->l += (float)l;
 }
 
-static void load_state(row_state *row, const ith_attn_run *r)
+static void load_state(row_state *row, const ith_attn_call *call)
 {
-    bool fixed = r->softmax == ITH_SOFTMAX_FIXED_M;
-    size_t o_bytes = (size_t)r->head_dim * sizeof *row->o;
-    row->m = fixed || !r->first ? r->m[row->i] : -INFINITY;
-    row->l = r->first ? 0.0f : r->l[row->i];
-    if (r->first)
+    bool fixed = call->softmax == ITH_SOFTMAX_FIXED_M;
+    size_t o_bytes = (size_t)call->head_dim * sizeof *row->o;
+    row->m = fixed || !call->first ? call->m[row->i] : -INFINITY;
+    row->l = call->first ? 0.0f : call->l[row->i];
+    if (call->first)
         memset(row->o, 0, o_bytes);
     else
-        memcpy(row->o, r->o_sum + row->i * r->head_dim, o_bytes);
+        memcpy(row->o, call->o_sum + row->i * call->head_dim, o_bytes);
 }
 
-static void store_state(const row_state *row, const ith_attn_run *r)
+static void store_state(const row_state *row, const ith_attn_call *call)
 {
-    if (r->softmax == ITH_SOFTMAX_ONLINE)
-        r->m[row->i] = row->m;
-    r->l[row->i] = row->l;
-    memcpy(r->o_sum + row->i * r->head_dim, row->o, (size_t)r->head_dim * sizeof *row->o);
+    if (call->softmax == ITH_SOFTMAX_ONLINE)
+        call->m[row->i] = row->m;
+    call->l[row->i] = row->l;
+    memcpy(call->o_sum + row->i * call->head_dim, row->o, (size_t)call->head_dim * sizeof *row->o);
 }
 
-static void store_output(row_state *row, const ith_attn_run *r)
+static void store_output(row_state *row, const ith_attn_call *call)
 {
     bool empty = row->l == 0.0f; /* no key but hidden ones */
-    for (int64_t d = 0; d < r->head_dim; d++)
+    for (int64_t d = 0; d < call->head_dim; d++)
         row->o[d] = empty ? 0.0f : row->o[d] / row->l;
-    ith_from_f32(r->o[row->i], r->dtype, row->o, r->head_dim);
-    if (r->lse != NULL)
-        r->lse[row->i] = empty ? -INFINITY : (row->m + log2f(row->l)) * (float)M_LN2;
+    ith_from_f32(call->o[row->i], call->dtype, row->o, call->head_dim);
+    if (call->lse != NULL)
+        call->lse[row->i] = empty ? -INFINITY : (row->m + log2f(row->l)) * (float)M_LN2;
 }
 
-static void run(const ith_attn_run *r)
+static void attend(const ith_attn_call *call)
 {
-    int64_t D = r->head_dim, block = r->tiles.block_kv_compute;
-    float *q = r->scratch, *s = q + 2 * D;
-    for (int64_t i = 0; i < r->q_rows; i++) {
-        ith_to_f32(q, r->q[i], r->dtype, D);
+    int64_t D = call->head_dim, block = call->tiles.block_kv_compute;
+    float *q = call->scratch, *s = q + 2 * D;
+    for (int64_t i = 0; i < call->q_rows; i++) {
+        ith_to_f32(q, call->q[i], call->dtype, D);
         row_state row = {.i = i, .o = q + D};
-        load_state(&row, r);
-        for (int64_t j = 0; j < r->keys && !ith_attn_halted(r); j += block) {
-            int64_t keys = ith_min64(block, r->keys - j);
-            float m = scores(s, r, i, q, j, keys);
-            if (r->softmax == ITH_SOFTMAX_ONLINE)
+        load_state(&row, call);
+        for (int64_t j = 0; j < call->keys && !ith_attn_halted(call); j += block) {
+            int64_t keys = ith_min64(block, call->keys - j);
+            float m = scores(s, call, i, q, j, keys);
+            if (call->softmax == ITH_SOFTMAX_ONLINE)
                 raise_maximum(&row, m, D);
-            accumulate(&row, r, s, j, keys);
+            accumulate(&row, call, s, j, keys);
         }
-        if (r->last)
-            store_output(&row, r);
+        if (call->last)
+            store_output(&row, call);
         else
-            store_state(&row, r);
+            store_state(&row, call);
     }
 }
 
-const ith_attn_kernel ith_k_attn_f32_ref = {.name = "f32_ref",
-                                            .cpu = ITH_CPU_BASELINE,
-                                            .logits = {"f32_ref", 1},
-                                            .outputs = {"f32_ref", 1},
-                                            .supports = supports,
-                                            .tiles = tiles,
-                                            .packed_bytes = packed_bytes,
-                                            .scratch_bytes = scratch_bytes,
-                                            .pack = pack,
-                                            .run = run};
+const ith_attn_kernel ith_k_attn_f32_ref_1x1 = {.name = "f32_ref",
+                                                .cpu = ITH_CPU_BASELINE,
+                                                .logits = {"f32_ref", 1},
+                                                .outputs = {"f32_ref", 1},
+                                                .supports = supports,
+                                                .tiles = tiles,
+                                                .packed_bytes = packed_bytes,
+                                                .scratch_bytes = scratch_bytes,
+                                                .pack = pack,
+                                                .attend = attend};

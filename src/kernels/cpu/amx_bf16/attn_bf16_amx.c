@@ -172,7 +172,7 @@ typedef struct job {
 } job;
 
 typedef struct work {
-    const ith_attn_run *r;
+    const ith_attn_call *call;
     int64_t D, steps, panel_bytes, groups, block; /* steps: of D; block: keys */
     float c;
     bool online;
@@ -226,15 +226,18 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return layout_of(head_dim, ith_div_up(tiles->block_q, GROUP), tiles->block_kv_compute).bytes;
 }
 
-static work work_of(const ith_attn_run *r)
+static work work_of(const ith_attn_call *call)
 {
-    work w = {.r = r, .D = r->head_dim, .steps = padded_dim(r->head_dim) / STEP, .block = r->tiles.block_kv_compute};
+    work w = {.call = call,
+              .D = call->head_dim,
+              .steps = padded_dim(call->head_dim) / STEP,
+              .block = call->tiles.block_kv_compute};
     w.panel_bytes = panel_bytes(w.D);
-    w.groups = ith_div_up(r->q_rows, GROUP);
-    w.c = fabsf(r->scale) * (float)M_LOG2E;
-    w.online = r->softmax == ITH_SOFTMAX_ONLINE;
+    w.groups = ith_div_up(call->q_rows, GROUP);
+    w.c = fabsf(call->scale) * (float)M_LOG2E;
+    w.online = call->softmax == ITH_SOFTMAX_ONLINE;
     layout y = layout_of(w.D, w.groups, w.block);
-    char *at = r->scratch;
+    char *at = call->scratch;
     for (int i = 0; i < 2; i++) {
         w.s[i] = (float *)(at + y.s[i]);
         w.p[i] = at + y.p[i];
@@ -251,14 +254,14 @@ static work work_of(const ith_attn_run *r)
 /* The queries transposed, with the sign of scale. */
 static void load_queries(work *w)
 {
-    const ith_attn_run *r = w->r;
-    const __m512i sign = _mm512_set1_epi16(r->scale < 0.0f ? INT16_MIN : 0);
+    const ith_attn_call *call = w->call;
+    const __m512i sign = _mm512_set1_epi16(call->scale < 0.0f ? INT16_MIN : 0);
     for (int64_t i = 0; i < w->groups * GROUP; i += LANES) {
         char *q = w->q + i / GROUP * w->steps * PAIR_BYTES + i % GROUP / LANES * TILE_BYTES;
         for (int64_t d = 0; d < w->D; d += STEP, q += PAIR_BYTES) {
             vec x[LANES];
             for (int64_t n = 0; n < LANES; n++) {
-                const char *row = i + n < r->q_rows ? r->q[i + n] : NULL;
+                const char *row = i + n < call->q_rows ? call->q[i + n] : NULL;
                 x[n] = _mm512_castsi512_ps(_mm512_xor_si512(sign, load_step(row, d, w->D)));
             }
             vec_transpose(x);
@@ -271,16 +274,16 @@ static void load_queries(work *w)
 /* ---- State, between the rows of a run and the lanes of a group ------------------------------------------------- */
 
 /* The part of a run that concerns the queries of one group. */
-static ith_attn_run run_of_group(const ith_attn_run *r, int64_t n)
+static ith_attn_call call_of_group(const ith_attn_call *call, int64_t n)
 {
     int64_t row = n * GROUP;
-    ith_attn_run part = *r;
-    part.q_rows = ith_min64(GROUP, r->q_rows - row);
-    part.o_sum = r->o_sum != NULL ? r->o_sum + row * r->head_dim : NULL;
-    part.m = r->m != NULL ? r->m + row : NULL;
-    part.l = r->l != NULL ? r->l + row : NULL;
-    part.o = r->o != NULL ? r->o + row : NULL;
-    part.lse = r->lse != NULL ? r->lse + row : NULL;
+    ith_attn_call part = *call;
+    part.q_rows = ith_min64(GROUP, call->q_rows - row);
+    part.o_sum = call->o_sum != NULL ? call->o_sum + row * call->head_dim : NULL;
+    part.m = call->m != NULL ? call->m + row : NULL;
+    part.l = call->l != NULL ? call->l + row : NULL;
+    part.o = call->o != NULL ? call->o + row : NULL;
+    part.lse = call->lse != NULL ? call->lse + row : NULL;
     return part;
 }
 
@@ -293,7 +296,7 @@ static inline float *o_at(const work *w, int64_t n, int64_t d, int64_t half)
 /* Older sums count as rounded. */
 static void load_group(work *w, int64_t n)
 {
-    ith_attn_run part = run_of_group(w->r, n);
+    ith_attn_call part = call_of_group(w->call, n);
     pass_load_state(&w->t, &part);
     for (int64_t i = 0; i < GROUP; i++) {
         w->g[n].m[i] = w->t.m[i];
@@ -314,7 +317,7 @@ static void load_group(work *w, int64_t n)
 /* o l / l'. */
 static void store_group(work *w, int64_t n)
 {
-    ith_attn_run part = run_of_group(w->r, n);
+    ith_attn_call part = call_of_group(w->call, n);
     for (int64_t i = 0; i < GROUP; i++) {
         w->t.m[i] = w->g[n].m[i];
         w->t.shift[i] = w->g[n].shift[i];
@@ -366,16 +369,16 @@ static void keys_first(float *s, const float *rows)
 
 static void mask_logits(const work *w, float *s, int64_t half)
 {
-    const ith_attn_run *r = w->r;
+    const ith_attn_call *call = w->call;
     float rows[LANES * STRIP];
-    int64_t key = w->weighed->key + w->n * STRIP, keys = ith_min64(STRIP, r->keys - key);
-    int64_t row = w->weighed->row + half * LANES, count = ith_min64(LANES, r->q_rows - row);
+    int64_t key = w->weighed->key + w->n * STRIP, keys = ith_min64(STRIP, call->keys - key);
+    int64_t row = w->weighed->row + half * LANES, count = ith_min64(LANES, call->q_rows - row);
     queries_first(rows, s);
     for (int64_t i = 0; i < count; i++) {
-        if (r->mask_kind == ITH_MASK_BOOL)
-            pass_row_mask_bool(rows + i * STRIP, (const uint8_t *)r->mask[row + i] + key, keys);
+        if (call->mask_kind == ITH_MASK_BOOL)
+            pass_row_mask_bool(rows + i * STRIP, (const uint8_t *)call->mask[row + i] + key, keys);
         else
-            pass_row_mask_additive(rows + i * STRIP, (const float *)r->mask[row + i] + key, keys);
+            pass_row_mask_additive(rows + i * STRIP, (const float *)call->mask[row + i] + key, keys);
     }
     keys_first(s, rows);
 }
@@ -386,7 +389,7 @@ static __attribute__((noinline)) void finish_logits(const work *w, const char *p
     const float *b = panel_bias(panel, w->D) + w->n % STRIPS * STRIP;
     for (int64_t k = 0; k < STRIP; k++)
         vec_store(s + k * LANES, vec_fma(vec_load(s + k * LANES), vec_set(w->c), vec_set(b[k])));
-    if (w->r->mask_kind != ITH_MASK_NONE)
+    if (w->call->mask_kind != ITH_MASK_NONE)
         mask_logits(w, s, half);
 }
 
@@ -449,7 +452,7 @@ static inline void prepare(work *w, int64_t half)
     const job *j = w->weighed;
     const char *panel = j->panels + w->n / STRIPS * w->panel_bytes;
     float *s = w->logits + half * 2 * TILE_FLOATS, *factor = w->factor + half * LANES;
-    bool finish = w->r->mask_kind != ITH_MASK_NONE || *panel_flag(panel, w->D) != 0.0f;
+    bool finish = w->call->mask_kind != ITH_MASK_NONE || *panel_flag(panel, w->D) != 0.0f;
     if (finish)
         finish_logits(w, panel, s, half);
     vec f = vec_set(finish ? 1.0f : w->c);
@@ -635,8 +638,8 @@ static job job_at(const work *w, int64_t t)
 {
     int64_t n = t % w->groups, key = t / w->groups * w->block;
     job j = {.key = key, .row = n * GROUP, .g = w->g + n, .p = w->p[t % 2], .scale = w->scale[t % 2]};
-    j.strips = ith_div_up(ith_min64(w->block, w->r->keys - key), STRIP);
-    j.panels = (const char *)w->r->packed + key / PANEL * w->panel_bytes;
+    j.strips = ith_div_up(ith_min64(w->block, w->call->keys - key), STRIP);
+    j.panels = (const char *)w->call->packed + key / PANEL * w->panel_bytes;
     j.q = w->q + n * w->steps * PAIR_BYTES;
     j.o = o_at(w, n, 0, 0);
     for (int64_t half = 0; half < 2; half++)
@@ -646,7 +649,7 @@ static job job_at(const work *w, int64_t t)
 
 static fetch next_block(const work *w, const job *j)
 {
-    const char *end = (const char *)w->r->packed + packed_bytes(w->r->keys, w->D);
+    const char *end = (const char *)w->call->packed + packed_bytes(w->call->keys, w->D);
     int64_t bytes = w->block / PANEL * w->panel_bytes;
     return fetch_of(end - j->panels > bytes ? j->panels + bytes : end, end, bytes, w->groups * j->strips);
 }
@@ -682,11 +685,11 @@ static void run_slot(work *w, const job *now, const job *before, int64_t n)
 
 static void sweep(work *w)
 {
-    int64_t jobs = ith_div_up(w->r->keys, w->block) * w->groups;
+    int64_t jobs = ith_div_up(w->call->keys, w->block) * w->groups;
     job job_of[2];
     w->unstored = w->nowhere;
     w->logits = w->s[0];
-    for (int64_t t = 0; t <= jobs && !ith_attn_halted(w->r); t++) {
+    for (int64_t t = 0; t <= jobs && !ith_attn_halted(w->call); t++) {
         job *now = t < jobs ? &job_of[t % 2] : NULL, *before = t > 0 ? &job_of[(t + 1) % 2] : NULL;
         if (now != NULL) {
             *now = job_at(w, t);
@@ -705,9 +708,9 @@ static void sweep(work *w)
     store_sums(w);
 }
 
-static void run(const ith_attn_run *r)
+static void attend(const ith_attn_call *call)
 {
-    work w = work_of(r);
+    work w = work_of(call);
     tiles_claim();
     load_queries(&w);
     for (int64_t n = 0; n < w.groups; n++)
@@ -734,4 +737,4 @@ const ith_attn_kernel ith_k_attn_bf16_amx_32x32 = {.name = "bf16_amx",
                                                    .packed_bytes = packed_bytes,
                                                    .scratch_bytes = scratch_bytes,
                                                    .pack = pack,
-                                                   .run = run};
+                                                   .attend = attend};

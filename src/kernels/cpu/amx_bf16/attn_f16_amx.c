@@ -24,4 +24,4 @@ const ith_attn_kernel ith_k_attn_f16_amx_32x32 = {.name = "f16_amx",
                                                   .packed_bytes = packed_bytes,
                                                   .scratch_bytes = scratch_bytes,
                                                   .pack = pack,
-                                                  .run = run};
+                                                  .attend = attend};

@@ -21,4 +21,4 @@ const ith_attn_kernel ith_k_attn_f32_amx_32x32 = {.name = "f32_amx",
                                                   .packed_bytes = packed_bytes,
                                                   .scratch_bytes = scratch_bytes,
                                                   .pack = pack,
-                                                  .run = run};
+                                                  .attend = attend};

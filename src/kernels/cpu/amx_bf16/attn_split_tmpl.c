@@ -280,37 +280,37 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return (rows / QUERIES * steps + STRIPS) * FACTOR_BYTES + floats * (int64_t)sizeof(float);
 }
 
-static work work_of(const ith_attn_run *r)
+static work work_of(const ith_attn_call *call)
 {
-    work w = {.steps = steps_of(r->head_dim), .p = r->scratch};
-    int64_t rows = whole_rows(r->q_rows);
+    work w = {.steps = steps_of(call->head_dim), .p = call->scratch};
+    int64_t rows = whole_rows(call->q_rows);
     w.q = w.p + STRIPS * FACTOR_BYTES;
     w.s[0] = (float *)(w.q + rows / QUERIES * w.steps * FACTOR_BYTES);
     w.s[1] = w.s[0] + PANEL * QUERIES;
     w.sum = w.s[1] + PANEL * QUERIES;
     w.l = w.sum + SQUARE;
     w.q_exponent = w.l + QUERIES;
-    w.t = lanes_in(w.q_exponent + rows, r, w.steps * STEP);
+    w.t = lanes_in(w.q_exponent + rows, call, w.steps * STEP);
     return w;
 }
 
 /* Queries [i, i + LANES), transposed in pairs, into tiles that begin at q. */
 static void load_query_tiles(work *w, int64_t i, char *q, float factor, float exponent)
 {
-    const ith_attn_run *r = w->t.r;
+    const ith_attn_call *call = w->t.call;
     const char *row[LANES];
     float row_factor[LANES];
     for (int64_t n = 0; n < LANES; n++) {
-        row[n] = i + n < r->q_rows ? r->q[i + n] : NULL;
-        float own = exponent_of(row_top(vec_set(0.0f), row[n], r->head_dim), LEAST_FACTOR);
+        row[n] = i + n < call->q_rows ? call->q[i + n] : NULL;
+        float own = exponent_of(row_top(vec_set(0.0f), row[n], call->head_dim), LEAST_FACTOR);
         row_factor[n] = factor * exp2f(-own);
         w->q_exponent[i + n] = own + exponent;
     }
-    for (int64_t d = 0; d < r->head_dim; d += STEP, q += FACTOR_BYTES) {
+    for (int64_t d = 0; d < call->head_dim; d += STEP, q += FACTOR_BYTES) {
         vec x[PARTS][LANES];
         for (int64_t n = 0; n < LANES; n++) {
             __m512i part[PARTS];
-            split_row(row[n], d, r->head_dim, row_factor[n], part);
+            split_row(row[n], d, call->head_dim, row_factor[n], part);
             for (int64_t k = 0; k < PARTS; k++)
                 x[k][n] = _mm512_castsi512_ps(part[k]);
         }
@@ -326,7 +326,7 @@ static void load_query_tiles(work *w, int64_t i, char *q, float factor, float ex
 static void load_queries(work *w)
 {
     int exponent = 0;
-    float c = w->t.r->scale * (float)M_LOG2E, factor = 1.0f;
+    float c = w->t.call->scale * (float)M_LOG2E, factor = 1.0f;
     if (PARTS == 3) {
         factor = frexpf(c, &exponent);
         if (exponent > LEAST_FACTOR && exponent < -LEAST_FACTOR) {
@@ -335,7 +335,7 @@ static void load_queries(work *w)
         }
     }
     w->c = PARTS == 3 ? 1.0f : c;
-    for (int64_t i = 0; i < whole_rows(w->t.r->q_rows); i += LANES) {
+    for (int64_t i = 0; i < whole_rows(w->t.call->q_rows); i += LANES) {
         char *q = w->q + i / QUERIES * w->steps * FACTOR_BYTES + i % QUERIES / LANES * TILE_BYTES;
         load_query_tiles(w, i, q, factor, (float)exponent);
     }
@@ -386,7 +386,7 @@ static void prepare_slice(work *w, int64_t k, int64_t n)
     float *s = w->weighed->s + k * QUERIES + n;
     if (w->unfinished)
         finish_slice(w, s, k, n);
-    if (w->t.r->softmax == ITH_SOFTMAX_FIXED_M || w->t.r->mask_kind != ITH_MASK_NONE)
+    if (w->t.call->softmax == ITH_SOFTMAX_FIXED_M || w->t.call->mask_kind != ITH_MASK_NONE)
         return;
     vec top = vec_load(w->t.top + n);
     for (int64_t m = 0; m < SLICE; m++)
@@ -398,7 +398,7 @@ static void raise_maxima(work *w)
 {
     const job *j = w->weighed;
     add_square(w); /* while scale is the one it is to be added with */
-    if (w->t.r->mask_kind != ITH_MASK_NONE) {
+    if (w->t.call->mask_kind != ITH_MASK_NONE) {
         lanes_mask(&w->t, j->s, QUERIES, j->key, j->keys, j->i);
         lanes_find_top(&w->t, j->s, QUERIES, j->strips * STRIP, j->i);
     }
@@ -599,11 +599,11 @@ static void values(work *w, const job *j)
 
 static job job_at(const work *w, int64_t n)
 {
-    const ith_attn_run *r = w->t.r;
-    int64_t groups = ith_div_up(r->q_rows, QUERIES), panel = n / groups;
-    job j = {.panel = (const char *)r->packed + panel * panel_bytes(r->head_dim), .s = w->s[n % 2]};
+    const ith_attn_call *call = w->t.call;
+    int64_t groups = ith_div_up(call->q_rows, QUERIES), panel = n / groups;
+    job j = {.panel = (const char *)call->packed + panel * panel_bytes(call->head_dim), .s = w->s[n % 2]};
     j.key = panel * PANEL;
-    j.keys = ith_min64(PANEL, r->keys - j.key);
+    j.keys = ith_min64(PANEL, call->keys - j.key);
     j.strips = ith_div_up(j.keys, STRIP);
     j.i = n % groups * QUERIES;
     return j;
@@ -611,17 +611,17 @@ static job job_at(const work *w, int64_t n)
 
 static fetch next_panel(const work *w, const job *j)
 {
-    const ith_attn_run *r = w->t.r;
-    int64_t bytes = panel_bytes(r->head_dim), tiles = 2 * ith_div_up(r->q_rows, QUERIES) * j->strips * w->steps;
-    const char *end = (const char *)r->packed + packed_bytes(r->keys, r->head_dim);
+    const ith_attn_call *call = w->t.call;
+    int64_t bytes = panel_bytes(call->head_dim), tiles = 2 * ith_div_up(call->q_rows, QUERIES) * j->strips * w->steps;
+    const char *end = (const char *)call->packed + packed_bytes(call->keys, call->head_dim);
     return fetch_of(j->panel + bytes, end, bytes, tiles);
 }
 
 static void sweep(work *w)
 {
-    int64_t jobs = ith_div_up(w->t.r->keys, PANEL) * ith_div_up(w->t.r->q_rows, QUERIES);
+    int64_t jobs = ith_div_up(w->t.call->keys, PANEL) * ith_div_up(w->t.call->q_rows, QUERIES);
     job job_of[2];
-    for (int64_t n = 0; n <= jobs && !ith_attn_halted(w->t.r); n++) {
+    for (int64_t n = 0; n <= jobs && !ith_attn_halted(w->t.call); n++) {
         job *now = &job_of[n % 2], *before = n > 0 ? &job_of[(n - 1) % 2] : NULL;
         if (n < jobs) {
             *now = job_at(w, n);
@@ -641,9 +641,9 @@ static void sweep(work *w)
     add_square(w);
 }
 
-static void run(const ith_attn_run *r)
+static void attend(const ith_attn_call *call)
 {
-    work w = work_of(r);
+    work w = work_of(call);
     load_queries(&w);
     lanes_load(&w.t);
     tiles_claim();

@@ -18,4 +18,4 @@ const ith_attn_kernel ith_k_attn_f32_avx2_6x16 = {.name = "f32_avx2",
                                                   .packed_bytes = packed_bytes,
                                                   .scratch_bytes = scratch_bytes,
                                                   .pack = pack,
-                                                  .run = run};
+                                                  .attend = attend};

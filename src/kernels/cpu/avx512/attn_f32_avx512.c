@@ -20,4 +20,4 @@ const ith_attn_kernel ith_k_attn_f32_avx512_6x64 = {.name = "f32_avx512",
                                                     .packed_bytes = packed_bytes,
                                                     .scratch_bytes = scratch_bytes,
                                                     .pack = pack,
-                                                    .run = run};
+                                                    .attend = attend};

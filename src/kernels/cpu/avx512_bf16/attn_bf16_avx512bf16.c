@@ -147,7 +147,7 @@ static void pack(const ith_attn_pack *p)
 
 typedef struct work {
     pass t;
-    const ith_attn_run *r;
+    const ith_attn_call *call;
     int64_t D, pairs, padded, block; /* block: keys, block_kv_compute */
     uint32_t *q;                     /* [rows / ROWS][pairs][ROWS] */
     float *rounded;                  /* [rows][LANES]: l', lane by lane */
@@ -162,13 +162,13 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return words * (int64_t)sizeof(float);
 }
 
-static work work_of(const ith_attn_run *r)
+static work work_of(const ith_attn_call *call)
 {
-    int64_t D = r->head_dim, rows = ith_round_up(r->q_rows, ROWS), block = r->tiles.block_kv_compute;
-    work w = {.r = r, .D = D, .pairs = pairs_of(D), .padded = padded_dim(D), .block = block};
-    w.c = r->scale * (float)M_LOG2E;
-    w.q = r->scratch;
-    w.rounded = (float *)r->scratch + ith_round_up(rows * w.pairs, ALIGN_FLOATS);
+    int64_t D = call->head_dim, rows = ith_round_up(call->q_rows, ROWS), block = call->tiles.block_kv_compute;
+    work w = {.call = call, .D = D, .pairs = pairs_of(D), .padded = padded_dim(D), .block = block};
+    w.c = call->scale * (float)M_LOG2E;
+    w.q = call->scratch;
+    w.rounded = (float *)call->scratch + ith_round_up(rows * w.pairs, ALIGN_FLOATS);
     w.t = pass_in(w.rounded + rows * LANES, rows, w.padded, block);
     return w;
 }
@@ -177,7 +177,7 @@ static work work_of(const ith_attn_run *r)
 static void load_queries(work *w)
 {
     for (int64_t i = 0; i < w->t.rows; i++) {
-        const uint16_t *row = i < w->r->q_rows ? w->r->q[i] : NULL;
+        const uint16_t *row = i < w->call->q_rows ? w->call->q[i] : NULL;
         uint32_t *q = w->q + i / ROWS * ROWS * w->pairs + i % ROWS;
         for (int64_t d = 0; d < w->D; d += 2 * LANES) {
             uint32_t x[LANES];
@@ -289,7 +289,7 @@ static void block_scores(work *w, const float *panel, int64_t panels, bool at_on
 {
     pass *t = &w->t;
     score_tile tile = {.s_stride = t->s_stride, .panel = panel, .pairs = w->pairs, .c = w->c};
-    for (int64_t n = 0; n < panels && !ith_attn_halted(w->r); n++, tile.panel += panel_words(w->D))
+    for (int64_t n = 0; n < panels && !ith_attn_halted(w->call); n++, tile.panel += panel_words(w->D))
         for (int64_t i = 0; i < t->rows; i += ROWS) {
             tile.s = t->s + i * t->s_stride + n * (at_once ? PANEL / 2 : PANEL);
             tile.top = t->top + i * LANES;
@@ -400,7 +400,7 @@ static void block_values(work *w, const float *panel, int64_t panels)
     value_tile tile = {.padded = w->padded, .p_stride = t->s_stride, .panels = panels};
     tile.panel_stride = panel_words(w->D);
     tile.v = panel_values(panel, w->D);
-    for (int64_t d = 0; d < w->padded && !ith_attn_halted(w->r); d += PANEL, tile.v += PANEL / 2 * PANEL) {
+    for (int64_t d = 0; d < w->padded && !ith_attn_halted(w->call); d += PANEL, tile.v += PANEL / 2 * PANEL) {
         int64_t vecs = ith_min64(TILE_VECS, (w->padded - d) / LANES);
         for (int64_t i = 0; i < t->rows; i += ROWS) {
             tile.o = t->o + i * t->o_stride + d;
@@ -414,38 +414,38 @@ static void block_values(work *w, const float *panel, int64_t panels)
 /* Before the first block: older sums count as rounded. */
 static void load_state(work *w)
 {
-    pass_load_state(&w->t, w->r);
+    pass_load_state(&w->t, w->call);
     memcpy(w->rounded, w->t.l, (size_t)(w->t.rows * LANES) * sizeof *w->rounded);
 }
 
 /* After the last: o l / l'. */
 static void store_state(work *w)
 {
-    for (int64_t i = 0; i < w->r->q_rows; i++) {
+    for (int64_t i = 0; i < w->call->q_rows; i++) {
         float l = vec_hsum(vec_load(w->t.l + i * LANES)), rounded = vec_hsum(vec_load(w->rounded + i * LANES));
         vec ratio = vec_set(rounded > 0.0f ? l / rounded : 1.0f);
         for (float *o = w->t.o + i * w->padded, *end = o + w->padded; o < end; o += LANES)
             vec_store(o, vec_mul(ratio, vec_load(o)));
     }
-    pass_store(&w->t, w->r);
+    pass_store(&w->t, w->call);
 }
 
-static void run(const ith_attn_run *r)
+static void attend(const ith_attn_call *call)
 {
-    work w = work_of(r);
+    work w = work_of(call);
     load_queries(&w);
     load_state(&w);
-    bool online = r->softmax == ITH_SOFTMAX_ONLINE, masked = r->mask_kind != ITH_MASK_NONE;
-    const float *panel = r->packed, *end = panel + ith_div_up(r->keys, PANEL) * panel_words(w.D);
-    for (int64_t j = 0; j < r->keys && !ith_attn_halted(r); j += w.block) {
-        int64_t keys = ith_min64(w.block, r->keys - j), panels = ith_div_up(keys, PANEL);
+    bool online = call->softmax == ITH_SOFTMAX_ONLINE, masked = call->mask_kind != ITH_MASK_NONE;
+    const float *panel = call->packed, *end = panel + ith_div_up(call->keys, PANEL) * panel_words(w.D);
+    for (int64_t j = 0; j < call->keys && !ith_attn_halted(call); j += w.block) {
+        int64_t keys = ith_min64(w.block, call->keys - j), panels = ith_div_up(keys, PANEL);
         const float *next = panel + panels * panel_words(w.D);
         w.ahead = fetch_of(next, end, (next - panel) * (int64_t)sizeof *next, panels * w.t.rows / ROWS);
         if (online)
             pass_clear_tops(&w.t);
         block_scores(&w, panel, panels, !online && !masked);
         if (masked)
-            pass_mask(&w.t, r, j, keys, panels * PANEL);
+            pass_mask(&w.t, call, j, keys, panels * PANEL);
         if (online)
             pass_maxima(&w.t);
         for (int64_t i = 0; i < w.t.rows && (online || masked); i++)
@@ -464,14 +464,14 @@ static bool pays(int64_t head_dim)
     return __builtin_cpu_is("amd");
 }
 
-const ith_attn_kernel ith_k_attn_bf16_avx512_6x64 = {.name = "bf16_avx512",
-                                                     .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16,
-                                                     .logits = {"bf16_avx512", 1},
-                                                     .outputs = {"bf16_avx512", 1},
-                                                     .pays = pays,
-                                                     .supports = supports,
-                                                     .tiles = tiles,
-                                                     .packed_bytes = packed_bytes,
-                                                     .scratch_bytes = scratch_bytes,
-                                                     .pack = pack,
-                                                     .run = run};
+const ith_attn_kernel ith_k_attn_bf16_avx512bf16_6x64 = {.name = "bf16_avx512bf16",
+                                                         .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16,
+                                                         .logits = {"bf16_avx512bf16", 1},
+                                                         .outputs = {"bf16_avx512bf16", 1},
+                                                         .pays = pays,
+                                                         .supports = supports,
+                                                         .tiles = tiles,
+                                                         .packed_bytes = packed_bytes,
+                                                         .scratch_bytes = scratch_bytes,
+                                                         .pack = pack,
+                                                         .attend = attend};

@@ -24,5 +24,5 @@ static double work(int64_t rounds)
     return total < 0.0f ? 0.0 : 2.0 * 32 * CHAINS * STEPS * (double)rounds;
 }
 
-const ith_peak_row ith_k_peak_fp16_avx512 = {
-    .name = "fp16_avx512", .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_FP16, .work = work};
+const ith_peak_row ith_k_peak_f16_avx512fp16 = {
+    .name = "f16_avx512fp16", .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_FP16, .work = work};

@@ -191,7 +191,7 @@ static panel_head head_of(const float *panel)
 
 typedef struct work {
     pass t;
-    const ith_attn_run *r;
+    const ith_attn_call *call;
     int64_t D, padded, block; /* block: keys, block_kv_compute */
     float *q;                 /* [rows / ROWS][D][ROWS], times c */
     float *top;               /* [rows]: t, or 0 where that is not finite */
@@ -208,11 +208,12 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return words * (int64_t)sizeof(float);
 }
 
-static work work_of(const ith_attn_run *r)
+static work work_of(const ith_attn_call *call)
 {
-    work w = {.r = r, .D = r->head_dim, .padded = padded_dim(r->head_dim), .block = r->tiles.block_kv_compute};
-    int64_t rows = ith_round_up(r->q_rows, 2 * ROWS);
-    w.q = r->scratch;
+    work w = {
+        .call = call, .D = call->head_dim, .padded = padded_dim(call->head_dim), .block = call->tiles.block_kv_compute};
+    int64_t rows = ith_round_up(call->q_rows, 2 * ROWS);
+    w.q = call->scratch;
     w.top = w.q + ith_round_up(rows * w.D, ALIGN_FLOATS);
     w.share = w.top + ith_round_up(rows, ALIGN_FLOATS);
     w.v = w.share + ith_round_up(rows, ALIGN_FLOATS);
@@ -223,13 +224,13 @@ static work work_of(const ith_attn_run *r)
 /* The queries transposed by tiles and multiplied by c; zeros behind them. */
 static void load_queries(work *w)
 {
-    const ith_attn_run *r = w->r;
-    vec c = vec_set(r->scale * (float)M_LOG2E);
+    const ith_attn_call *call = w->call;
+    vec c = vec_set(call->scale * (float)M_LOG2E);
     for (int64_t i = 0; i < w->t.rows; i++) {
-        const char *row = i < r->q_rows ? r->q[i] : NULL;
+        const char *row = i < call->q_rows ? call->q[i] : NULL;
         float *q = w->q + i / ROWS * ROWS * w->D + i % ROWS;
-        for (int64_t d = 0; i + QUERY_AHEAD < r->q_rows && d < 2 * w->D; d += 64)
-            __builtin_prefetch((const char *)r->q[i + QUERY_AHEAD] + d);
+        for (int64_t d = 0; i + QUERY_AHEAD < call->q_rows && d < 2 * w->D; d += 64)
+            __builtin_prefetch((const char *)call->q[i + QUERY_AHEAD] + d);
         for (int64_t d = 0; d < w->D; d += LANES) {
             float x[LANES];
             vec_store(x, vec_mul(c, load_part(row, ITH_BF16, d, w->D)));
@@ -302,7 +303,7 @@ static void block_scores(work *w, float *panel, int64_t panels)
 static void block_maxima(work *w)
 {
     pass *t = &w->t;
-    if (w->r->softmax == ITH_SOFTMAX_ONLINE)
+    if (w->call->softmax == ITH_SOFTMAX_ONLINE)
         pass_maxima(t);
     for (int64_t i = 0; i < t->rows; i += LANES) {
         float top[LANES], rise[LANES] = {0};
@@ -537,20 +538,20 @@ static void block_values_f32(work *w, float *panel, int64_t panels)
         }
 }
 
-static void run(const ith_attn_run *r)
+static void attend(const ith_attn_call *call)
 {
-    work w = work_of(r);
+    work w = work_of(call);
     load_queries(&w);
-    pass_load_state(&w.t, r);
-    float *panel = (float *)r->packed, *end = panel + ith_div_up(r->keys, PANEL) * panel_words(w.D);
-    for (int64_t j = 0; j < r->keys && !ith_attn_halted(r); j += w.block) {
-        int64_t keys = ith_min64(w.block, r->keys - j), panels = ith_div_up(keys, PANEL);
+    pass_load_state(&w.t, call);
+    float *panel = (float *)call->packed, *end = panel + ith_div_up(call->keys, PANEL) * panel_words(w.D);
+    for (int64_t j = 0; j < call->keys && !ith_attn_halted(call); j += w.block) {
+        int64_t keys = ith_min64(w.block, call->keys - j), panels = ith_div_up(keys, PANEL);
         bool in_f32 = needs_f32(&w, panel, panels);
         float *next = panel + panels * panel_words(w.D);
         w.ahead = fetch_of(next, end, (next - panel) * (int64_t)sizeof *next, panels * w.t.rows / ROWS);
         block_scores(&w, panel, panels);
-        if (r->mask_kind != ITH_MASK_NONE)
-            pass_mask(&w.t, r, j, keys, panels * PANEL);
+        if (call->mask_kind != ITH_MASK_NONE)
+            pass_mask(&w.t, call, j, keys, panels * PANEL);
         block_maxima(&w);
         block_weights(&w, panels * PANEL, in_f32);
         if (in_f32)
@@ -559,7 +560,7 @@ static void run(const ith_attn_run *r)
             block_values(&w, panel, panels);
         panel = next;
     }
-    pass_store(&w.t, r);
+    pass_store(&w.t, call);
 }
 
 /* Smaller heads spend more time on weights than they save on outputs. */
@@ -568,14 +569,14 @@ static bool pays(int64_t head_dim)
     return head_dim >= 64;
 }
 
-const ith_attn_kernel ith_k_attn_fp16_avx512 = {.name = "fp16_avx512",
-                                                .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_FP16,
-                                                .logits = {"f32_avx512", 1},
-                                                .outputs = {"fp16_avx512", 1},
-                                                .pays = pays,
-                                                .supports = supports,
-                                                .tiles = tiles,
-                                                .packed_bytes = packed_bytes,
-                                                .scratch_bytes = scratch_bytes,
-                                                .pack = pack,
-                                                .run = run};
+const ith_attn_kernel ith_k_attn_bf16_avx512fp16_6x64 = {.name = "bf16_avx512fp16",
+                                                         .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_FP16,
+                                                         .logits = {"f32_avx512", 1},
+                                                         .outputs = {"f16_avx512fp16", 1},
+                                                         .pays = pays,
+                                                         .supports = supports,
+                                                         .tiles = tiles,
+                                                         .packed_bytes = packed_bytes,
+                                                         .scratch_bytes = scratch_bytes,
+                                                         .pack = pack,
+                                                         .attend = attend};

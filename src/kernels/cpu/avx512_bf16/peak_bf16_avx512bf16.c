@@ -26,5 +26,5 @@ static double work(int64_t rounds)
     return total < 0.0f ? 0.0 : 4.0 * 16 * CHAINS * STEPS * (double)rounds;
 }
 
-const ith_peak_row ith_k_peak_bf16_avx512 = {
-    .name = "bf16_avx512", .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16, .work = work};
+const ith_peak_row ith_k_peak_bf16_avx512bf16 = {
+    .name = "bf16_avx512bf16", .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16, .work = work};
