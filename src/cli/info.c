@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca info: the machine, the kernels and the transports; or the machine and a model. */
+/* ithaca info: the machine, the kernels, the modules and the transports; or the machine and a model. */
 #include "cli.h"
 #include "info_rates.h"
 #include "option.h"
@@ -28,14 +28,18 @@ static const ith_option table[] = {
 };
 
 static const char doc[] =
-    "Describe this machine, the kernels that were built and the ways ranks can talk to one another."
+    "Describe this machine, the kernels that were built, the modules that were found and the ways ranks can talk to "
+    "one "
+    "another."
     "\v"
     "Rates are measured now, in 10^9 operations a second: what each instruction set does at most, and what "
     "attention with each kernel does for tensors of a type at head size 128, beside the peak of the instructions "
     "that the kernel multiplies with and as a share of it. bf16_amx/6 is a sixth of AMX's peak: the kernel makes a "
     "product of f32 of six of bf16. f32_avx512+f16_avx512fp16: logits in f32, outputs in fp16. Which kernel is the "
     "fastest differs between machines with the same instruction sets. The environment variable ITHACA_CPU, a list "
-    "of the names under instruction_sets, hides all others.";
+    "of the names under instruction_sets, hides all others. Modules bring more kernels: files called "
+    "ithaca_kernel_NAME.so, in the folder that the environment variable ITHACA_PLUGIN_PATH names, otherwise in ithaca/ "
+    "beside the library or beside the library itself. A module that cannot be used is listed with the reason.";
 
 static json_t *describe_machine(ith_context *context)
 {
@@ -130,13 +134,22 @@ static void print_object(json_t *object, int indent)
     }
 }
 
+static json_t *describe_modules(void)
+{
+    json_t *modules = json_array();
+    const char *path, *refusal;
+    for (int i = 0; (path = ith_module_list(i, &refusal)); i++)
+        json_array_append_new(modules, json_pack("{s:s, s:s}", "name", path, "about", *refusal ? refusal : "used"));
+    return modules;
+}
+
 /* Measures every kernel. */
 static json_t *describe_kernels(ith_context *context, int threads)
 {
     json_t *peaks = ith_info_peaks(context, threads);
-    return json_pack("{s:i, s:o, s:o, s:[{s:s, s:s}]}", "measured_threads", threads, "peaks", peaks, "kernels",
-                     ith_info_kernels(context, threads), "transports", "name", "local", "about",
-                     "ranks as threads of one process");
+    return json_pack("{s:i, s:o, s:o, s:o, s:[{s:s, s:s}]}", "measured_threads", threads, "peaks", peaks, "kernels",
+                     ith_info_kernels(context, threads), "modules", describe_modules(), "transports", "name", "local",
+                     "about", "ranks as threads of one process");
 }
 
 static int print_all(ith_context *context, const ith_pipeline *pipeline, int threads, bool as_json)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of attention kernels: those of this library, then those of its plugins. */
+/* The table of attention kernels: those of this library, then those of modules. */
 #include "kernel.h"
 
-#include "plugin.h"
+#include "kernel_module.h"
 
 #include <string.h>
 
@@ -15,9 +15,26 @@ static const ith_attn_kernel *const kernels[] = {
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 
+ith_module_kind ith_kernel_modules = {
+    .name = "kernel", .symbol = "ith_kernel_module_table", .abi = ITH_KERNEL_MODULE_ABI};
+
+static const ith_attn_kernel *module_kernel_at(int index)
+{
+    const ith_module *module;
+    for (int i = 0; (module = ith_module_at(&ith_kernel_modules, i)) != NULL; i++) {
+        const ith_kernel_module *table = (const ith_kernel_module *)module->table;
+        for (int j = 0; table && table->kernels[j]; j++)
+            if (index-- == 0)
+                return table->kernels[j];
+    }
+    return NULL;
+}
+
 const ith_attn_kernel *ith_attn_kernel_at(int index)
 {
-    return index >= 0 && index < KERNELS ? kernels[index] : ith_kernel_plugin_at(index - KERNELS);
+    if (index < 0)
+        return NULL;
+    return index < KERNELS ? kernels[index] : module_kernel_at(index - KERNELS);
 }
 
 const ith_attn_kernel *ith_attn_kernel_named(const char *name)

@@ -181,7 +181,7 @@ static ith_status refuse_all(const ith_attn_setting *s)
                     (long long)s->problem.head_dim, ith_dtype_name(s->problem.dtype), ith_softmax_name(s->softmax));
 }
 
-/* Kernels by rank 0's table: another rank's may have other plugins. */
+/* Kernels by rank 0's table: another rank's may have other modules. */
 typedef struct roster {
     char names[ITH_WISDOM_KERNELS][48];
 } roster;

@@ -414,6 +414,11 @@ static void kernels_and_peaks(void **state)
     assert_non_null(ith_kernel_list(context, 0, NULL));
     for (int i = 0; i < NONSENSE; i++)
         assert_null(ith_kernel_list(context, nonsense[i], &usable));
+    const char *refusal = "untouched";
+    for (int i = 0; i < NONSENSE; i++)
+        assert_null(ith_module_list(nonsense[i], &refusal));
+    assert_string_equal(refusal, "untouched");
+    assert_null(ith_module_list(nonsense[0], NULL));
     ith_peak peak = ITH_PEAK_INIT;
     REFUSED(NULL, "context is NULL", ith_peak_rate(NULL, 0, 1, 0, &peak));
     REFUSED(context, "ith_peak is NULL", ith_peak_rate(context, 0, 1, 0, NULL));

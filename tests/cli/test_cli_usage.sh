@@ -188,6 +188,14 @@ done
     all(.kernels[] | select(.f32_gflops); (.f32_share * .peak_gflops / .f32_gflops - 1 | fabs) < 1e-9)' >/dev/null ||
     fail "info --json lacks something"
 
+# Modules: used or refused with the reason.
+echo text >"$work/ithaca_kernel_text.so"
+ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$work "$ithaca" info --json | jq -e '(.modules | length) == 1 and
+    (.modules[0].name | endswith("/ithaca_kernel_text.so")) and .modules[0].about != "used"' >/dev/null ||
+    fail "info lists no module that was refused"
+ITHACA_CPU=baseline ITHACA_PLUGIN_PATH=$build/tests/modules/plain "$ithaca" info --json | jq -e '.modules[0].about == "used" and
+    any(.kernels[]; .name == "f32_module" and .usable)' >/dev/null || fail "info lists no module that is used"
+
 # A model is described from its configurations: no weights are looked at, and no kernel is measured.
 cp -r "$model" "$work/described"
 rm "$work"/described/*/*.safetensors "$work/described/tokenizer/spiece.model"

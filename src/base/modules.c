@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds, checks and loads the modules of modules.h. */
+#include "modules.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_BYTES = 4096 };
+
+/* The length of NAME in ithaca_KIND_NAME.so, which begins at *name; 0 if the file is not called so. */
+static int module_name(const ith_module_kind *kind, const char *file, const char **name)
+{
+    static const char first[] = "ithaca_", last[] = ".so";
+    size_t kind_length = strlen(kind->name), length = strlen(file);
+    size_t before = sizeof first - 1 + kind_length + 1, after = sizeof last - 1;
+    if (length <= before + after || strncmp(file, first, sizeof first - 1) || file[before - 1] != '_' ||
+        strncmp(file + sizeof first - 1, kind->name, kind_length) || strcmp(file + length - after, last))
+        return 0;
+    *name = file + before;
+    return (int)(length - before - after);
+}
+
+/* The table of a module that may be used; otherwise NULL, and module->refusal says why. */
+static const ith_module_head *open_table(const ith_module_kind *kind, ith_module *module, const char *name, int length)
+{
+    void *handle = dlopen(module->path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        snprintf(module->refusal, sizeof module->refusal, "%s", dlerror());
+        return NULL;
+    }
+    const ith_module_head *table = dlsym(handle, kind->symbol);
+    if (!table)
+        snprintf(module->refusal, sizeof module->refusal, "it exports no %s", kind->symbol);
+    else if (table->abi != kind->abi)
+        snprintf(module->refusal, sizeof module->refusal, "it was built for ABI %u; this library takes ABI %u",
+                 table->abi, kind->abi);
+    else if (!table->name || strlen(table->name) != (size_t)length || strncmp(table->name, name, (size_t)length))
+        snprintf(module->refusal, sizeof module->refusal, "its file says %.*s, its table %s", length, name,
+                 table->name ? table->name : "nothing");
+    else
+        return table;
+    dlclose(handle);
+    return NULL;
+}
+
+/* Whether a folder that comes first has a file of that name. */
+static bool is_hidden(const ith_module_kind *kind, const char *file)
+{
+    for (int i = 0; i < kind->count; i++)
+        if (!strcmp(strrchr(kind->modules[i].path, '/') + 1, file))
+            return true;
+    return false;
+}
+
+static void add_module(ith_module_kind *kind, const char *folder, const char *file)
+{
+    char path[PATH_BYTES];
+    const char *name = NULL;
+    int name_length = module_name(kind, file, &name), length = snprintf(path, sizeof path, "%s/%s", folder, file);
+    if (!name_length || length < 0 || length >= PATH_BYTES || is_hidden(kind, file))
+        return;
+    ith_module *grown = realloc(kind->modules, (size_t)(kind->count + 1) * sizeof *grown);
+    if (grown)
+        kind->modules = grown;
+    char *copy = grown ? strdup(path) : NULL;
+    if (!copy)
+        return;
+    ith_module *module = &grown[kind->count++];
+    *module = (ith_module){.path = copy};
+    module->table = open_table(kind, module, name, name_length);
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static void add_folder(ith_module_kind *kind, const char *folder)
+{
+    struct dirent **files = NULL;
+    int count = scandir(folder, &files, NULL, by_name);
+    for (int i = 0; i < count; i++) {
+        add_module(kind, folder, files[i]->d_name);
+        free(files[i]);
+    }
+    free(files);
+}
+
+/* The folder of the library, or of the program that it is part of; false if it is not known. */
+static bool find_own_folder(char *folder)
+{
+    static const char here = 0;
+    Dl_info own;
+    if (!dladdr(&here, &own) || !own.dli_fname)
+        return false;
+    const char *end = strrchr(own.dli_fname, '/');
+    int length = end ? (int)(end - own.dli_fname) : PATH_BYTES;
+    return length < PATH_BYTES && snprintf(folder, PATH_BYTES, "%.*s", length, own.dli_fname) == length;
+}
+
+static void search(ith_module_kind *kind)
+{
+    char own[PATH_BYTES], beside[PATH_BYTES + sizeof "/ithaca"];
+    const char *named = secure_getenv("ITHACA_PLUGIN_PATH");
+    if (named && named[0])
+        add_folder(kind, named);
+    if (named || !find_own_folder(own))
+        return;
+    snprintf(beside, sizeof beside, "%s/ithaca", own);
+    add_folder(kind, beside);
+    add_folder(kind, own);
+}
+
+const ith_module *ith_module_at(ith_module_kind *kind, int index)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (!kind->searched)
+        search(kind);
+    kind->searched = true;
+    pthread_mutex_unlock(&lock);
+    return index >= 0 && index < kind->count ? &kind->modules[index] : NULL;
+}
