@@ -86,7 +86,7 @@ static void list_blocks(const ith_attn_setting *s, ith_transfer *list, int *list
         int64_t next = ith_min64((n / r->per_entry + 1) * r->per_entry, end);
         list[(*listed)++] = (ith_transfer){
             .peer = peer,
-            .block = {.data = ith_rows_at(s, &r->rows, n, r->row),
+            .region = {.data = ith_rows_at(s, &r->rows, n, r->row),
                       .count = {r->row_count, 1},
                       .stride = {r->rows.row_stride * s->element_bytes, 0},
                       .bytes = (next - n) * s->problem.head_dim * s->element_bytes},
@@ -125,14 +125,14 @@ static void list_lse(const ith_exchange *e, ith_exchanged *chunk, int peer, floa
     int64_t size = sizeof *lse;
     chunk->sends[chunk->send_count++] = (ith_transfer){
         .peer = peer,
-        .block = {.data = chunk->q_segment.lse + other->q_begin,
+        .region = {.data = chunk->q_segment.lse + other->q_begin,
                   .count = {chunk->heads.count, 1},
                   .stride = {e->q_rows * size, 0},
                   .bytes = other->q_rows * size},
     };
     chunk->receives[chunk->receive_count++] = (ith_transfer){
         .peer = peer,
-        .block = {.data = lse + theirs.first * own->q_rows,
+        .region = {.data = lse + theirs.first * own->q_rows,
                   .count = {1, 1},
                   .bytes = theirs.count * own->q_rows * size},
     };

@@ -77,9 +77,9 @@ void ith_hops_init(ith_hops *h)
 
 /* ---- Hops ------------------------------------------------------------------------------------------------------ */
 
-static ith_block shard_block(const ith_attn_setting *s, const ith_hops_job *job, const ith_rows *rows, int64_t count)
+static ith_region shard_region(const ith_attn_setting *s, const ith_hops_job *job, const ith_rows *rows, int64_t count)
 {
-    return (ith_block){.data = rows->data,
+    return (ith_region){.data = rows->data,
                        .count = {job->heads.keys_count / job->row_heads, count},
                        .stride = {rows->batch_stride * s->element_bytes, rows->row_stride * s->element_bytes},
                        .bytes = job->row_heads * s->problem.head_dim * s->element_bytes};
@@ -103,8 +103,8 @@ static void place_shard(const ith_hops *h, const ith_hops_job *job, int side, in
 static void list_shard(const ith_attn_setting *s, const ith_hops_job *job, const ith_kv_segment *shard, int peer,
                        ith_transfer *list, int *count)
 {
-    list[(*count)++] = (ith_transfer){peer, shard_block(s, job, &shard->k, shard->rows)};
-    list[(*count)++] = (ith_transfer){peer, shard_block(s, job, &shard->v, shard->rows)};
+    list[(*count)++] = (ith_transfer){peer, shard_region(s, job, &shard->k, shard->rows)};
+    list[(*count)++] = (ith_transfer){peer, shard_region(s, job, &shard->v, shard->rows)};
 }
 
 /* Posts what leaves this rank at a hop and what comes for the next. Every rank posts at every hop, so that they keep in

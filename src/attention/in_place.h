@@ -35,7 +35,7 @@ ith_sweep_shape ith_in_place_shape(const ith_attn_setting *setting);
 /* What this rank is to show. */
 ith_in_place_card ith_in_place_show(const ith_in_place *in_place, const ith_sweep *sweep,
                                     const ith_attn_tensors *tensors);
-/* Collective over comm, between ith_comm_meet and ith_comm_part, with the cards of all ranks in in_place->cards. Adds
+/* Collective over comm, between ith_comm_begin_call and ith_comm_end_call, with the cards of all ranks in in_place->cards. Adds
  * to the counters. */
 ith_status ith_in_place_run(ith_in_place *in_place, ith_sweep *sweep, const ith_attn_tensors *tensors,
                             ith_plan_counters *counters);

@@ -4,13 +4,13 @@
 
 #include "../base/clock.h"
 #include "../base/trace.h"
-#include "../comm/block.h"
+#include "../comm/region.h"
 
 static void count_bytes(ith_transit *t, const ith_comm *comm, const ith_transfer *sends, int counted)
 {
     for (int i = 0; i < counted; i++)
         if (sends[i].peer != comm->rank)
-            t->counters->sent_bytes += ith_block_bytes(&sends[i].block);
+            t->counters->sent_bytes += ith_region_bytes(&sends[i].region);
 }
 
 static void one_done(ith_transit *t, const ith_context *context)
@@ -31,7 +31,7 @@ ith_status ith_transit_post(ith_transit *t, ith_comm *comm, const ith_transfer *
 {
     if (t->status)
         return t->status;
-    t->status = comm->ops->exchange(comm, sends, send_count, receives, receive_count, request);
+    t->status = ith_comm_post(comm, sends, send_count, receives, receive_count, request);
     if (t->status)
         return t->status;
     count_bytes(t, comm, sends, counted);
@@ -47,7 +47,7 @@ void ith_transit_test(ith_transit *t, ith_comm *comm, ith_request **request)
     bool done = false;
     if (!*request || t->status)
         return;
-    t->status = comm->ops->test(comm, request, &done);
+    t->status = ith_comm_test(comm, request, &done);
     if (done)
         one_done(t, comm->context);
 }
@@ -57,7 +57,7 @@ ith_status ith_transit_wait(ith_transit *t, ith_comm *comm, ith_request **reques
     if (!*request)
         return t->status;
     double start = ith_clock_seconds(), traced = ith_trace_begin(comm->context);
-    ith_status status = comm->ops->wait(comm, request);
+    ith_status status = ith_comm_wait(comm, request);
     one_done(t, comm->context);
     t->counters->waiting_seconds += ith_clock_seconds() - start;
     ith_trace_end(comm->context, traced, "wait", "wait");

@@ -3,7 +3,7 @@
  * A communicator may be NULL: a group of one rank, whose operations are copies. */
 #include "comm.h"
 
-#include "block.h"
+#include "region.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -101,6 +101,27 @@ void ith_comm_alive(ith_comm *comm)
         comm->ops->alive(comm);
 }
 
+bool ith_comm_shares_memory(const ith_comm *comm)
+{
+    return comm && comm->ops->share;
+}
+
+ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int send_count, const ith_transfer *receives,
+                         int receive_count, ith_request **out)
+{
+    return comm->ops->exchange(comm, sends, send_count, receives, receive_count, out);
+}
+
+ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done)
+{
+    return comm->ops->test(comm, request, done);
+}
+
+ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
+{
+    return comm->ops->wait(comm, request);
+}
+
 /* What a lone rank sends to itself. */
 static ith_status exchange_alone(const ith_transfer *sends, int send_count, const ith_transfer *receives,
                                  int receive_count)
@@ -108,12 +129,12 @@ static ith_status exchange_alone(const ith_transfer *sends, int send_count, cons
     if (send_count != receive_count)
         return ITH_ERR_ARGUMENT;
     for (int i = 0; i < send_count; i++) {
-        int64_t bytes = ith_block_bytes(&sends[i].block);
-        if (sends[i].peer || receives[i].peer || bytes < 0 || bytes != ith_block_bytes(&receives[i].block))
+        int64_t bytes = ith_region_bytes(&sends[i].region);
+        if (sends[i].peer || receives[i].peer || bytes < 0 || bytes != ith_region_bytes(&receives[i].region))
             return ITH_ERR_ARGUMENT;
     }
     for (int i = 0; i < send_count; i++)
-        ith_block_copy(&receives[i].block, &sends[i].block);
+        ith_region_copy(&receives[i].region, &sends[i].region);
     return ITH_OK;
 }
 
@@ -172,16 +193,16 @@ ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
     return comm ? comm->ops->split(comm, colour, key, out) : ITH_OK;
 }
 
-ith_status ith_comm_meet(ith_comm *comm, const void *card, int64_t bytes)
+ith_status ith_comm_begin_call(ith_comm *comm, const void *card, int64_t bytes)
 {
-    char mine[ITH_COMM_CARD_BYTES] = {0};
+    char mine[ITH_COMM_RECORD_BYTES] = {0};
     memcpy(mine, card, (size_t)bytes);
     if (comm->ops->share)
-        return comm->ops->share(comm, mine, sizeof mine, comm->board);
-    return ith_comm_allgather(comm, mine, sizeof mine, comm->board);
+        return comm->ops->share(comm, mine, sizeof mine, comm->records);
+    return ith_comm_allgather(comm, mine, sizeof mine, comm->records);
 }
 
-ith_status ith_comm_part(ith_comm *comm, float *claim)
+ith_status ith_comm_end_call(ith_comm *comm, float *claim)
 {
     if (comm->ops->unshare)
         return comm->ops->unshare(comm, claim, 1);

@@ -21,19 +21,19 @@
 #include <stdatomic.h>
 
 #define ITH_COMM_REQUESTS 16
-#define ITH_COMM_CARD_BYTES 1024 /* the most that ith_comm_meet brings */
+#define ITH_COMM_RECORD_BYTES 1024 /* the most that ith_comm_begin_call brings */
 
 /* count[0] x count[1] runs of `bytes` bytes; run (i, j) starts at data + i * stride[0] + j * stride[1] (in bytes). */
-typedef struct ith_block {
+typedef struct ith_region {
     void *data;
     int64_t count[2], stride[2], bytes;
-} ith_block;
+} ith_region;
 
 /* One block on its way to or from a peer (itself included). Within an exchange the i-th block that a sends to b is the
  * i-th that b receives from a; the two must hold equally many bytes in all, but may be laid out differently. */
 typedef struct ith_transfer {
     int peer;
-    ith_block block;
+    ith_region region;
 } ith_transfer;
 
 typedef enum ith_reduce { ITH_REDUCE_SUM, ITH_REDUCE_MAX } ith_reduce;
@@ -49,7 +49,7 @@ struct ith_comm {
     int64_t exchanged_bytes;   /* posted so far by `exchange` from this rank to others */
     atomic_int holders, state; /* see ith_comm_hold, ith_comm_enter */
     int64_t plans, executions; /* that all ranks have begun together: the same on every rank */
-    void *board;               /* [size][ITH_COMM_CARD_BYTES]: what ith_comm_meet brings */
+    void *records;             /* [size][ITH_COMM_RECORD_BYTES]: what ith_comm_begin_call brings */
     const atomic_bool *over;   /* the group has ended */
     /* What a rank wants to end, for the other ranks to see while they compute; one for all ranks that share memory. Its
      * meaning is the plan's. */
@@ -109,15 +109,24 @@ void ith_comm_release(ith_comm *comm);
 ith_status ith_comm_enter(ith_comm *comm, ith_context *context);
 void ith_comm_exit(ith_comm *comm);
 
-/* Every rank shows a card (at most ITH_COMM_CARD_BYTES), and all see them: card r at ith_comm_card(comm, r). Where
- * ranks share memory they may look at what the cards point at until they part. ith_comm_part is called once after each
+/* Every rank shows a card (at most ITH_COMM_RECORD_BYTES), and all see them: card r at ith_comm_record(comm, r). Where
+ * ranks share memory they may look at what the cards point at until they part. ith_comm_end_call is called once after each
  * meeting that succeeded, whatever has failed since; *claim becomes the largest of all ranks. */
-ith_status ith_comm_meet(ith_comm *comm, const void *card, int64_t bytes);
-ith_status ith_comm_part(ith_comm *comm, float *claim);
-static inline void *ith_comm_card(const ith_comm *comm, int rank)
+ith_status ith_comm_begin_call(ith_comm *comm, const void *card, int64_t bytes);
+ith_status ith_comm_end_call(ith_comm *comm, float *claim);
+static inline void *ith_comm_record(const ith_comm *comm, int rank)
 {
-    return (char *)comm->board + (int64_t)rank * ITH_COMM_CARD_BYTES;
+    return (char *)comm->records + (int64_t)rank * ITH_COMM_RECORD_BYTES;
 }
+
+/* See ith_comm_ops. */
+ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int send_count, const ith_transfer *receives,
+                         int receive_count, ith_request **out);
+ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done);
+ith_status ith_comm_wait(ith_comm *comm, ith_request **request);
+
+/* Whether ranks may look at one another's memory between ith_comm_begin_call and ith_comm_end_call. */
+bool ith_comm_shares_memory(const ith_comm *comm);
 
 /* Posted and waited for in one call; comm may be NULL (one rank) in all of these. */
 ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int send_count,

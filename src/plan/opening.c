@@ -12,7 +12,7 @@
 
 typedef enum call_kind { CALL_CREATE = 1, CALL_EXECUTE } call_kind;
 
-/* No more than ITH_COMM_CARD_BYTES. */
+/* No more than ITH_COMM_RECORD_BYTES. */
 typedef struct call_card {
     call_kind call;
     int64_t plan, execution; /* numbers of the next plan, or of this one and of its execution */
@@ -24,11 +24,11 @@ typedef struct call_card {
     char sentence[512];
 } call_card;
 
-_Static_assert(sizeof(call_card) <= ITH_COMM_CARD_BYTES, "a card is larger than what ith_comm_meet takes");
+_Static_assert(sizeof(call_card) <= ITH_COMM_RECORD_BYTES, "a card is larger than what ith_comm_begin_call takes");
 
 static const call_card *card_of(const ith_comm *comm, int rank)
 {
-    return ith_comm_card(comm, rank);
+    return ith_comm_record(comm, rank);
 }
 
 /* ---- What all make of the cards -------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mi
     call_card card = {.call = CALL_CREATE, .plan = comm->plans + 1};
     float claim = 0;
     put_verdict(&card, context, mine);
-    ith_status status = ith_comm_meet(comm, &card, sizeof card);
+    ith_status status = ith_comm_begin_call(comm, &card, sizeof card);
     if (status)
         return group_ended(context, comm, status);
     status = compare_calls(context, comm);
@@ -135,7 +135,7 @@ ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mi
         *number = ++comm->plans;
     if (!status)
         status = compare_verdicts(context, comm);
-    ith_status end = ith_comm_part(comm, &claim);
+    ith_status end = ith_comm_end_call(comm, &claim);
     return status ? status : group_ended(context, comm, end);
 }
 
@@ -184,12 +184,12 @@ static mask_card hash_mask(ith_plan *plan, const char *mask)
 static ith_status compare_masks(ith_plan *plan, const ith_attn_tensors *tensors)
 {
     ith_comm *comm = plan->setting.comm;
-    bool same = comm->ops->share != NULL;
+    bool same = ith_comm_shares_memory(comm);
     for (int rank = 1; rank < comm->size; rank++)
         same &= card_of(comm, rank)->mask == card_of(comm, 0)->mask;
     if (plan->setting.problem.mask == ITH_MASK_NONE || same)
         return ITH_OK;
-    mask_card mine = hash_mask(plan, tensors->mask), *all = comm->board;
+    mask_card mine = hash_mask(plan, tensors->mask), *all = comm->records;
     ith_status status = ith_comm_allgather(comm, &mine, sizeof mine, all);
     for (int rank = 0; !status && rank < comm->size; rank++)
         if (all[rank].stopped)
@@ -209,7 +209,7 @@ static ith_status meet(ith_plan *plan, const ith_attn_tensors *tensors, ith_stat
     put_verdict(&card, context, mine);
     if (!mine)
         describe_execution(plan, tensors, &card);
-    ith_status status = ith_comm_meet(comm, &card, sizeof card);
+    ith_status status = ith_comm_begin_call(comm, &card, sizeof card);
     if (status)
         return group_ended(context, comm, status);
     status = compare_calls(context, comm);
@@ -230,7 +230,7 @@ static ith_status meet(ith_plan *plan, const ith_attn_tensors *tensors, ith_stat
 part:;
     float claim = 0;
     ith_halt_end(&plan->halt);
-    ith_comm_part(comm, &claim);
+    ith_comm_end_call(comm, &claim);
     return status;
 }
 
@@ -257,7 +257,7 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
     float claim = atomic_load(&plan->halt.stopped) ? (float)(ranks - atomic_load(&plan->halt.rank)) : 0.0f;
     ith_status status = mine;
     if (ranks > 1) {
-        status = ith_comm_part(comm, &claim);
+        status = ith_comm_end_call(comm, &claim);
         status = group_ended(context, comm, mine ? mine : status);
     }
     ith_halt_end(&plan->halt);

@@ -59,7 +59,7 @@ static uint8_t byte_at(int a, int b, int round, int i, int64_t position)
 }
 
 /* n bytes as runs with gaps between them, laid out as the seed has it. The memory begins and ends with a gap. */
-static ith_block make_block(int64_t n, uint32_t seed)
+static ith_region make_block(int64_t n, uint32_t seed)
 {
     static const int64_t factors[] = {1, 2, 3, 4, 5, 7, 64};
     int64_t run = factors[seed % 7], rows = factors[(seed >> 4) % 7];
@@ -67,13 +67,13 @@ static ith_block make_block(int64_t n, uint32_t seed)
         run--;
     while (n / run % rows)
         rows--;
-    ith_block block = {.count = {n / run / rows, rows}, .bytes = run};
+    ith_region block = {.count = {n / run / rows, rows}, .bytes = run};
     block.stride[1] = run + (int64_t)(seed >> 8) % 3;
     block.stride[0] = rows * block.stride[1] + (int64_t)(seed >> 12) % 5;
     return block;
 }
 
-static int64_t span(const ith_block *block)
+static int64_t span(const ith_region *block)
 {
     return (block->count[0] + 1) * block->stride[0] + 16;
 }
@@ -92,7 +92,7 @@ static ith_status write_mail(ith_context *context, const traffic *t, int rank, i
     for (int peer = 0; peer < ranks; peer++) {
         int a = sending ? rank : peer, b = sending ? peer : rank;
         for (int i = 0; i < block_count(t, a, b, round); i++) {
-            ith_block block = make_block(block_bytes(t, a, b, round, i), mix(t->seed, (uint32_t)(a + 8 * b + sending)));
+            ith_region block = make_block(block_bytes(t, a, b, round, i), mix(t->seed, (uint32_t)(a + 8 * b + sending)));
             char *memory = ith_alloc(context, 1, span(&block), "a block");
             RANK_CHECK(context, memory);
             memset(memory, 0xee, (size_t)span(&block));
@@ -114,7 +114,7 @@ static ith_status read_mail(ith_context *context, int rank, int round, const mai
 {
     int last_peer = -1, i = 0;
     for (int k = 0; k < in->count; k++) {
-        const ith_block *block = &in->list[k].block;
+        const ith_region *block = &in->list[k].region;
         uint8_t *memory = in->memory[k];
         i = in->list[k].peer == last_peer ? i + 1 : 0;
         last_peer = in->list[k].peer;
@@ -148,15 +148,15 @@ static ith_status exchange_in_rank(ith_context *context, ith_comm *comm, void *u
     for (int round = 0; round < ROUNDS; round++) {
         RANK_TRY(write_mail(context, t, rank, ranks, round, true, &sent[round]));
         RANK_TRY(write_mail(context, t, rank, ranks, round, false, &received[round]));
-        RANK_TRY(comm->ops->exchange(comm, sent[round].list, sent[round].count, received[round].list,
+        RANK_TRY(ith_comm_post(comm, sent[round].list, sent[round].count, received[round].list,
                                      received[round].count, &requests[round]));
     }
     for (int k = 0; k < ROUNDS; k++) {
         int round = (k + rank) % ROUNDS;
         bool done = false;
         for (int asked = 0; asked < 3 && !done && rank % 2; asked++)
-            RANK_TRY(comm->ops->test(comm, &requests[round], &done));
-        RANK_TRY(comm->ops->wait(comm, &requests[round]));
+            RANK_TRY(ith_comm_test(comm, &requests[round], &done));
+        RANK_TRY(ith_comm_wait(comm, &requests[round]));
         RANK_CHECK(context, requests[round] == NULL);
         RANK_TRY(read_mail(context, rank, round, &received[round]));
     }
@@ -305,7 +305,7 @@ static ith_status split_in_rank(ith_context *context, ith_comm *comm, void *user
     RANK_TRY(row->ops->allreduce(row, &rows, 1, ITH_REDUCE_SUM, &request));
     RANK_TRY(ith_comm_allreduce(column, &all, 1, ITH_REDUCE_SUM));
     RANK_CHECK(context, all == (float)ith_comm_size(column));
-    RANK_TRY(row->ops->wait(row, &request));
+    RANK_TRY(ith_comm_wait(row, &request));
     RANK_CHECK(context, rows == (float)(size * begin + size * (size - 1) / 2));
     RANK_TRY(ith_comm_split(row, ith_comm_rank(row) / 2, 0, &pair));
     RANK_CHECK(context, ith_comm_size(pair) <= 2);
@@ -335,12 +335,12 @@ static ith_status crossed_in_rank(ith_context *context, ith_comm *comm, void *us
     ith_transfer send = {peer, {.data = &mine, .count = {1, 1}, .bytes = sizeof mine}};
     ith_transfer receive = {peer, {.data = &theirs, .count = {1, 1}, .bytes = sizeof theirs}};
     ith_request *request = NULL;
-    RANK_TRY(comm->ops->exchange(comm, &send, 1, &receive, 1, &request));
+    RANK_TRY(ith_comm_post(comm, &send, 1, &receive, 1, &request));
     if (ith_comm_rank(comm) == 0) {
         RANK_TRY(ith_comm_barrier(other));
-        RANK_TRY(comm->ops->wait(comm, &request));
+        RANK_TRY(ith_comm_wait(comm, &request));
     } else {
-        RANK_TRY(comm->ops->wait(comm, &request));
+        RANK_TRY(ith_comm_wait(comm, &request));
         RANK_TRY(ith_comm_barrier(other));
     }
     RANK_CHECK(context, theirs == (float)peer);
@@ -390,7 +390,7 @@ static void one_rank_needs_no_communicator(void **state)
     assert_int_equal(ith_comm_exchange(NULL, &send, 1, &receive, 1), ITH_OK);
     assert_string_equal(to, "a-b--c-d---");
     assert_int_equal(ith_comm_exchange(NULL, &send, 1, &receive, 0), ITH_ERR_ARGUMENT);
-    receive.block.bytes = 2;
+    receive.region.bytes = 2;
     assert_int_equal(ith_comm_exchange(NULL, &send, 1, &receive, 1), ITH_ERR_ARGUMENT);
     float value = 3;
     assert_int_equal(ith_comm_allreduce(NULL, &value, 1, ITH_REDUCE_SUM), ITH_OK);

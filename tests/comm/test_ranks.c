@@ -187,7 +187,7 @@ static ith_status flood(ith_context *context, ith_comm *comm, void *user)
     if (ith_comm_rank(comm) == 0)
         return comm->ops->barrier(comm, &requests[ITH_COMM_REQUESTS]);
     for (int i = 0; i < ITH_COMM_REQUESTS; i++)
-        RANK_TRY(comm->ops->wait(comm, &requests[i]));
+        RANK_TRY(ith_comm_wait(comm, &requests[i]));
     return ith_comm_barrier(comm);
 }
 
@@ -199,11 +199,11 @@ static ith_status flee(ith_context *context, ith_comm *comm, void *user)
     RANK_CHECK(context, memory);
     ith_transfer all = {1 - ith_comm_rank(comm), {.data = memory, .count = {1, 1}, .bytes = 1 << 19}};
     ith_transfer in = all;
-    in.block.data = memory + (1 << 19);
+    in.region.data = memory + (1 << 19);
     ith_status status = ITH_OK;
     if (ith_comm_rank(comm) == 0) {
         ith_request *request = NULL;
-        status = comm->ops->exchange(comm, &all, 1, &in, 1, &request);
+        status = ith_comm_post(comm, &all, 1, &in, 1, &request);
         ith_comm_abort(comm, ITH_ERR_INTERRUPTED);
         status = status ? status : ITH_ERR_INTERRUPTED;
     } else {

@@ -110,7 +110,7 @@ static ith_status share_in_rank(ith_context *context, ith_comm *comm, void *user
         ith_request *request = NULL;
         RANK_TRY(comm->ops->allreduce(comm, &sum, 1, ITH_REDUCE_SUM, &request));
         if (early)
-            RANK_TRY(comm->ops->wait(comm, &request));
+            RANK_TRY(ith_comm_wait(comm, &request));
         if (whole)
             RANK_TRY(share_block(context, comm, round, &mine[0], all[0]));
         if (inside || !whole)
@@ -123,7 +123,7 @@ static ith_status share_in_rank(ith_context *context, ith_comm *comm, void *user
             RANK_TRY(look_round(context, part, all[1], 100 + round));
             RANK_TRY(unshare_block(context, part, 100 + round, &mine[1]));
         }
-        RANK_TRY(comm->ops->wait(comm, &request));
+        RANK_TRY(ith_comm_wait(comm, &request));
         RANK_CHECK(context, sum == (float)comm->size);
         if (whole)
             RANK_TRY(unshare_block(context, comm, round, &mine[0]));
@@ -428,9 +428,9 @@ static ith_status count_in_rank(ith_context *context, ith_comm *comm, void *user
                 expected += peer == comm->rank ? 0 : 2 * out;
             }
         ith_request *request = NULL;
-        RANK_TRY(comm->ops->exchange(comm, sends, count, receives, count, &request));
+        RANK_TRY(ith_comm_post(comm, sends, count, receives, count, &request));
         RANK_CHECK(context, comm->exchanged_bytes == expected);
-        RANK_TRY(comm->ops->wait(comm, &request));
+        RANK_TRY(ith_comm_wait(comm, &request));
         float one = 1;
         RANK_TRY(ith_comm_allreduce(comm, &one, 1, ITH_REDUCE_SUM));
         RANK_CHECK(context, comm->exchanged_bytes == expected);

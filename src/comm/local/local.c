@@ -13,7 +13,7 @@
 #include "local.h"
 
 #include "../../base/clock.h"
-#include "../block.h"
+#include "../region.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -85,7 +85,7 @@ ith_status ith_local_ended(local_comm *self)
 /* ---- Carrying -------------------------------------------------------------------------------------------------- */
 
 /* The next block, from transfer *cursor on, that the request sends to (or receives from) peer. False: no more. */
-static bool next_block(const ith_request *request, bool sending, int peer, int *cursor, ith_block *out)
+static bool next_block(const ith_request *request, bool sending, int peer, int *cursor, ith_region *out)
 {
     if (request->kind == LOCAL_EXCHANGE) {
         const ith_transfer *list = sending ? request->sends : request->receives;
@@ -93,7 +93,7 @@ static bool next_block(const ith_request *request, bool sending, int peer, int *
         while (*cursor < count) {
             const ith_transfer *transfer = &list[(*cursor)++];
             if (transfer->peer == peer) {
-                *out = transfer->block;
+                *out = transfer->region;
                 return true;
             }
         }
@@ -101,7 +101,7 @@ static bool next_block(const ith_request *request, bool sending, int peer, int *
     }
     if ((*cursor)++)
         return false;
-    *out = (ith_block){.data = request->data, .count = {1, 1}, .bytes = request->size};
+    *out = (ith_region){.data = request->data, .count = {1, 1}, .bytes = request->size};
     if (is_gather(request->kind))
         out->data = sending ? (void *)request->mine : (char *)request->data + peer * request->size;
     return true;
@@ -113,15 +113,15 @@ static bool blocks_match(const ith_request *from, int source, const ith_request 
 {
     int from_cursor = 0, to_cursor = 0;
     for (int block = 0;; block++) {
-        ith_block out, in;
+        ith_region out, in;
         bool sent = next_block(from, true, target, &from_cursor, &out);
         bool expected = next_block(to, false, source, &to_cursor, &in);
         if (!sent && !expected)
             return true;
-        if (sent && expected && ith_block_bytes(&out) == ith_block_bytes(&in))
+        if (sent && expected && ith_region_bytes(&out) == ith_region_bytes(&in))
             continue;
         snprintf(why, why_bytes, "block %d is of %lld bytes where it is sent and of %lld where it is expected", block,
-                 sent ? (long long)ith_block_bytes(&out) : 0, expected ? (long long)ith_block_bytes(&in) : 0);
+                 sent ? (long long)ith_region_bytes(&out) : 0, expected ? (long long)ith_region_bytes(&in) : 0);
         return false;
     }
 }
@@ -129,9 +129,9 @@ static bool blocks_match(const ith_request *from, int source, const ith_request 
 static void copy_blocks(const ith_request *from, int source, const ith_request *to, int target)
 {
     int from_cursor = 0, to_cursor = 0;
-    ith_block out, in;
+    ith_region out, in;
     while (next_block(from, true, target, &from_cursor, &out) && next_block(to, false, source, &to_cursor, &in))
-        ith_block_copy(&in, &out);
+        ith_region_copy(&in, &out);
 }
 
 /* Carries what rank `source` sends to rank `target`, both posted. Lets go of the lock meanwhile. */
@@ -369,8 +369,8 @@ static const char *wrong_transfer(const ith_transfer *list, int count, int ranks
     for (int i = 0; i < count; i++) {
         if (list[i].peer < 0 || list[i].peer >= ranks)
             return "a transfer's peer is not a rank of the group";
-        int64_t bytes = ith_block_bytes(&list[i].block);
-        if (bytes < 0 || (bytes > 0 && !list[i].block.data))
+        int64_t bytes = ith_region_bytes(&list[i].region);
+        if (bytes < 0 || (bytes > 0 && !list[i].region.data))
             return "a block has negative or overflowing sizes, or is NULL";
     }
     return NULL;
@@ -393,7 +393,7 @@ static ith_status local_exchange(ith_comm *comm, const ith_transfer *sends, int 
     ith_status status = ith_local_post(comm, &wanted, out);
     for (int i = 0; !status && i < send_count; i++)
         if (sends[i].peer != comm->rank)
-            comm->exchanged_bytes += ith_block_bytes(&sends[i].block);
+            comm->exchanged_bytes += ith_region_bytes(&sends[i].region);
     return status;
 }
 

@@ -149,8 +149,8 @@ static local_comm *comm_new(ith_context *context)
 
 static ith_status comm_make_board(local_comm *comm, int ranks)
 {
-    comm->base.board = ith_alloc(comm->base.context, ranks, ITH_COMM_CARD_BYTES, "a communicator");
-    return comm->base.board ? ITH_OK : ITH_ERR_MEMORY;
+    comm->base.records = ith_alloc(comm->base.context, ranks, ITH_COMM_RECORD_BYTES, "a communicator");
+    return comm->base.records ? ITH_OK : ITH_ERR_MEMORY;
 }
 
 static void comm_free(local_comm *comm)
@@ -158,7 +158,7 @@ static void comm_free(local_comm *comm)
     if (!comm)
         return;
     ith_context *context = comm->base.context;
-    ith_free(context, comm->base.board);
+    ith_free(context, comm->base.records);
     ith_free(context, comm);
     ith_context_release(context);
 }

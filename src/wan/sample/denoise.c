@@ -118,9 +118,9 @@ static ith_status forward_in_turn(worker *w, int64_t step, float t, int branches
     return status;
 }
 
-static ith_block whole_block(float *numbers, int64_t count)
+static ith_region whole_region(float *numbers, int64_t count)
 {
-    return (ith_block){.data = numbers, .count = {1, 1}, .bytes = count * (int64_t)sizeof(float)};
+    return (ith_region){.data = numbers, .count = {1, 1}, .bytes = count * (int64_t)sizeof(float)};
 }
 
 /* Each half of the ranks computes one branch; rank i of one half and of the other hold the same tokens and swap. */
@@ -133,7 +133,7 @@ static ith_status forward_side_by_side(worker *w, float t)
     if (status)
         return status;
     int partner = (w->comm->rank + half_size) % w->comm->size;
-    ith_transfer send = {partner, whole_block(mine, count)}, receive = {partner, whole_block(theirs, count)};
+    ith_transfer send = {partner, whole_region(mine, count)}, receive = {partner, whole_region(theirs, count)};
     return ith_comm_exchange(w->comm, &send, 1, &receive, 1);
 }
 
@@ -183,9 +183,9 @@ static ith_status gather(worker *w)
     for (int rank = 0; rank < receive_count; rank++) {
         const rank_share *share = &p->shares[rank];
         w->receives[rank] =
-            (ith_transfer){rank, whole_block(w->whole + share->begin * p->width, share->count * p->width)};
+            (ith_transfer){rank, whole_region(w->whole + share->begin * p->width, share->count * p->width)};
     }
-    ith_transfer send = {0, whole_block(w->share->x, share_numbers(w))};
+    ith_transfer send = {0, whole_region(w->share->x, share_numbers(w))};
     ith_status status = ith_comm_exchange(w->sequence, &send, 1, w->receives, receive_count);
     if (!status && receive_count)
         ith_dit_unpatchify(w->whole, p->job->size.channels, &p->shape, 0, token_count(&p->shape), p->job->latents);
