@@ -26,7 +26,7 @@ static ith_heads most_heads(const ith_attn_setting *s, int buffer)
     for (int chunk = buffer; chunk < ith_chunk_count(s); chunk += buffer_count(s)) {
         ith_heads heads = ith_chunk_heads(s, chunk, s->ulysses_index);
         most.count = ith_max64(most.count, heads.count);
-        most.keys_count = ith_max64(most.keys_count, heads.keys_count);
+        most.kv_heads = ith_max64(most.kv_heads, heads.kv_heads);
     }
     return most;
 }
@@ -46,10 +46,10 @@ void ith_exchange_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_excha
         ith_exchanged *b = &out->buffers[i];
         ith_heads most = most_heads(s, i);
         out->problems = ith_max64(out->problems, most.count);
-        out->keys_count = ith_max64(out->keys_count, most.keys_count);
+        out->kv_heads = ith_max64(out->kv_heads, most.kv_heads);
         b->q_segment.q.data = ith_arena_take(arena, out->q_rows * most.count, head_bytes);
-        b->kv_segment.k.data = ith_arena_take(arena, kv_rows * most.keys_count, head_bytes);
-        b->kv_segment.v.data = ith_arena_take(arena, kv_rows * most.keys_count, head_bytes);
+        b->kv_segment.k.data = ith_arena_take(arena, kv_rows * most.kv_heads, head_bytes);
+        b->kv_segment.v.data = ith_arena_take(arena, kv_rows * most.kv_heads, head_bytes);
         b->q_segment.o.data = ith_arena_take(arena, out->q_rows * most.count, head_bytes);
         out->lse[i] = ith_arena_take(arena, out->q_rows * most.count, sizeof(float));
         b->sends = ith_arena_take(arena, blocks, sizeof *b->sends);
@@ -101,7 +101,7 @@ static range buffered(const ith_exchange *e, const ith_exchanged *chunk, int pee
     const ith_attn_problem *p = &e->setting->problem;
     const ith_member *m = &e->members[peer];
     if (keys)
-        return (range){buffer, m->kv_begin, m->kv_rows, chunk->heads.first_keys, chunk->heads.keys_count, p->kv_heads};
+        return (range){buffer, m->kv_begin, m->kv_rows, chunk->heads.kv_first, chunk->heads.kv_heads, p->kv_heads};
     return (range){buffer, m->q_begin, m->q_rows, chunk->heads.first, chunk->heads.count, p->heads};
 }
 
@@ -112,7 +112,7 @@ static range callers(const ith_exchange *e, const ith_exchanged *chunk, int peer
     const ith_member *own = &e->members[e->setting->ulysses_index];
     ith_heads theirs = ith_chunk_heads(e->setting, chunk->chunk, peer);
     if (keys)
-        return (range){tensor, 0, own->kv_rows, theirs.first_keys, theirs.keys_count, p->kv_heads};
+        return (range){tensor, 0, own->kv_rows, theirs.kv_first, theirs.kv_heads, p->kv_heads};
     return (range){tensor, 0, own->q_rows, theirs.first, theirs.count, p->heads};
 }
 
@@ -155,8 +155,8 @@ static void describe_chunk(const ith_exchange *e, int index, bool wants_lse, flo
     q->lse_first = heads.first;
     q->begin = e->q_first;
     q->rows = e->q_rows;
-    kv->k = ith_rows_in_buffer(s, kv->k.data, heads.first_keys, heads.keys_count);
-    kv->v = ith_rows_in_buffer(s, kv->v.data, heads.first_keys, heads.keys_count);
+    kv->k = ith_rows_in_buffer(s, kv->k.data, heads.kv_first, heads.kv_heads);
+    kv->v = ith_rows_in_buffer(s, kv->v.data, heads.kv_first, heads.kv_heads);
     kv->begin = e->kv_first;
     kv->rows = e->kv_rows;
     chunk->queries = (ith_queries){q, 1, q->rows};

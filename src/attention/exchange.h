@@ -9,9 +9,9 @@
 #define ITH_ATTENTION_EXCHANGE_H
 
 #include "../base/arena.h"
-#include "chunk.h"
-#include "source.h"
-#include "transit.h"
+#include "schedule/chunk.h"
+#include "run/cpu/source.h"
+#include "run/transit.h"
 
 /* A rank of the ulysses axis: its rows within what the axis holds together. */
 typedef struct ith_member {
@@ -37,7 +37,7 @@ typedef struct ith_exchange {
     const ith_attn_setting *setting;
     ith_member *members;                        /* [ulysses] */
     int64_t q_rows, kv_rows, q_first, kv_first; /* what the axis holds together */
-    int64_t problems, keys_count;               /* the most that a chunk gives this rank */
+    int64_t problems, kv_heads;               /* the most that a chunk gives this rank */
     ith_exchanged buffers[ITH_EXCHANGE_BUFFERS];
     float *lse[ITH_EXCHANGE_BUFFERS]; /* of each buffer, whether wanted or not */
     ith_transit *transit;             /* of the run under way */

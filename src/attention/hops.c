@@ -46,12 +46,12 @@ int ith_hops_order(const ith_attn_setting *s, int *order)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-void ith_hops_lay_out(const ith_attn_setting *s, int64_t keys_count, bool spares, ith_arena *arena, ith_hops *out)
+void ith_hops_lay_out(const ith_attn_setting *s, int64_t kv_heads, bool spares, ith_arena *arena, ith_hops *out)
 {
     *out = (ith_hops){.setting = s};
     out->shards = ith_arena_take(arena, s->ring, sizeof *out->shards);
     out->order = ith_arena_take(arena, s->ring, sizeof *out->order);
-    int64_t elements = ith_hops_most_rows(s) * keys_count, head_bytes = s->problem.head_dim * s->element_bytes;
+    int64_t elements = ith_hops_most_rows(s) * kv_heads, head_bytes = s->problem.head_dim * s->element_bytes;
     for (int side = FROM_LEFT; side <= FROM_RIGHT; side++) {
         /* A shard is received while the one before it is computed and sent on: two buffers, if there are two hops. */
         int hops = 0;
@@ -80,7 +80,7 @@ void ith_hops_init(ith_hops *h)
 static ith_region shard_region(const ith_attn_setting *s, const ith_hops_job *job, const ith_rows *rows, int64_t count)
 {
     return (ith_region){.data = rows->data,
-                       .count = {job->heads.keys_count / job->row_heads, count},
+                       .count = {job->heads.kv_heads / job->row_heads, count},
                        .stride = {rows->batch_stride * s->element_bytes, rows->row_stride * s->element_bytes},
                        .bytes = job->row_heads * s->problem.head_dim * s->element_bytes};
 }
@@ -92,7 +92,7 @@ static void place_shard(const ith_hops *h, const ith_hops_job *job, int side, in
     int64_t width = job->row_heads * h->setting->problem.head_dim;
     bool spare = side == FROM_LEFT && hop % 2 == 0 && job->own_is_spare;
     shard->k = (ith_rows){.data = spare ? job->own->k.data : buffer[0],
-                          .first = job->heads.first_keys,
+                          .first = job->heads.kv_first,
                           .heads = job->row_heads,
                           .row_stride = width,
                           .batch_stride = shard->rows * width};

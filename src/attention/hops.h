@@ -11,8 +11,8 @@
 #ifndef ITH_ATTENTION_HOPS_H
 #define ITH_ATTENTION_HOPS_H
 
-#include "sweep.h"
-#include "transit.h"
+#include "run/cpu/sweep.h"
+#include "run/transit.h"
 
 typedef struct ith_hops {
     const ith_attn_setting *setting;
@@ -31,8 +31,8 @@ int64_t ith_hops_most_rows(const ith_attn_setting *setting);
 /* Ring indices in the order in which rank ring_index computes on their shards, into order [ring]; returns how many. */
 int ith_hops_order(const ith_attn_setting *setting, int *order);
 
-/* keys_count: the most key problems of a run. spares: whether ith_hops_run will be given a spare buffer. */
-void ith_hops_lay_out(const ith_attn_setting *setting, int64_t keys_count, bool spares, ith_arena *arena,
+/* kv_heads: the most key problems of a run. spares: whether ith_hops_run will be given a spare buffer. */
+void ith_hops_lay_out(const ith_attn_setting *setting, int64_t kv_heads, bool spares, ith_arena *arena,
                       ith_hops *out);
 void ith_hops_init(ith_hops *hops);
 

@@ -4,7 +4,7 @@
 
 #include "../base/size.h"
 #include "../base/trace.h"
-#include "chunk.h"
+#include "schedule/chunk.h"
 #include "hops.h"
 #include "volume.h"
 
@@ -57,8 +57,8 @@ ith_sweep_shape ith_in_place_shape(const ith_attn_setting *s)
     ith_stretch(s->problem.q_len, s->ulysses * s->ring, s->ring_index * s->ulysses, s->ulysses, &begin, &shape.q_rows);
     for (int chunk = 0; chunk < ith_chunk_count(s); chunk++) {
         ith_heads heads = ith_chunk_heads(s, chunk, s->ulysses_index);
-        shape.problems = ith_max64(shape.problems, heads.count);
-        shape.keys_count = ith_max64(shape.keys_count, heads.keys_count);
+        shape.heads = ith_max64(shape.heads, heads.count);
+        shape.kv_heads = ith_max64(shape.kv_heads, heads.kv_heads);
     }
     return shape;
 }

@@ -6,7 +6,7 @@
 #ifndef ITH_ATTENTION_IN_PLACE_H
 #define ITH_ATTENTION_IN_PLACE_H
 
-#include "sweep.h"
+#include "run/cpu/sweep.h"
 
 /* What a rank shows the others. */
 typedef struct ith_in_place_card {

@@ -15,8 +15,8 @@ static ith_status applicable(const ith_attn_setting *s)
 static void lay_out(const ith_attn_setting *s, ith_arena *arena, ith_strategy_state *state)
 {
     const ith_attn_problem *p = &s->problem;
-    ith_sweep_shape shape = {.problems = p->batch * p->heads,
-                             .keys_count = p->batch * p->kv_heads,
+    ith_sweep_shape shape = {.heads = p->batch * p->heads,
+                             .kv_heads = p->batch * p->kv_heads,
                              .q_rows = s->q_rows,
                              .shard_rows = ith_hops_most_rows(s),
                              .keeps_state = s->ring > 1};
@@ -24,7 +24,7 @@ static void lay_out(const ith_attn_setting *s, ith_arena *arena, ith_strategy_st
         ith_in_place_lay_out(s, arena, &state->in_place);
         shape = ith_in_place_shape(s);
     } else {
-        ith_hops_lay_out(s, shape.keys_count, false, arena, &state->hops);
+        ith_hops_lay_out(s, shape.kv_heads, false, arena, &state->hops);
     }
     ith_sweep_lay_out(s, &shape, arena, &state->sweep);
 }

@@ -63,9 +63,9 @@ ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t
 
 ith_heads ith_heads_of(const ith_attn_problem *problem, int64_t first, int64_t count)
 {
-    int64_t per_key = problem->heads / problem->kv_heads, first_keys = first / per_key;
-    int64_t keys_count = count ? (first + count - 1) / per_key + 1 - first_keys : 0;
-    return (ith_heads){first, count, first_keys, keys_count};
+    int64_t per_key = problem->heads / problem->kv_heads, kv_first = first / per_key;
+    int64_t kv_heads = count ? (first + count - 1) / per_key + 1 - kv_first : 0;
+    return (ith_heads){first, count, kv_first, kv_heads};
 }
 
 /* ---- The problem ----------------------------------------------------------------------------------------------- */

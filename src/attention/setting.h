@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An attention problem as one rank meets it: every choice made, every default filled in. The plan makes it, strategies
- * read it.
+/* An attention problem with every choice made and every default filled in, as one rank has it. The planner makes it;
+ * the schedule and its executor read it.
  *
- * Queries are a list of batch * heads independent problems, number n = b * heads + h; keys and values one of
- * batch * kv_heads. Query problem n attends to key problem n / (heads / kv_heads). Exchanges share out this list, so
- * that a batch of two spreads over ranks like twice as many heads. */
+ * Heads are numbered over the whole batch: query head n = b * heads + h, of batch * heads; kv heads likewise, of
+ * batch * kv_heads. Query head n attends to kv head n / (heads / kv_heads). Exchanges share out these lists, so a batch
+ * of two spreads over ranks like twice as many heads. */
 #ifndef ITH_ATTENTION_SETTING_H
 #define ITH_ATTENTION_SETTING_H
 
@@ -33,16 +33,16 @@ typedef struct ith_attn_setting {
     ith_comm *comm, *ulysses_comm, *ring_comm; /* all ranks and the two axes; NULL: of length 1 */
 } ith_attn_setting;
 
-/* Some rows of head problems in memory: row s of problem n is, in elements, at
+/* Rows of some heads in memory. Row s of head n lies, in elements, at
  * data + (n - first) / heads * batch_stride + s * row_stride + (n - first) % heads * head_dim. */
 typedef struct ith_rows {
     void *data;
     int64_t first, heads, row_stride, batch_stride;
 } ith_rows;
 
-static inline void *ith_rows_at(const ith_attn_setting *setting, const ith_rows *rows, int64_t problem, int64_t row)
+static inline void *ith_rows_at(const ith_attn_setting *setting, const ith_rows *rows, int64_t head, int64_t row)
 {
-    int64_t n = problem - rows->first;
+    int64_t n = head - rows->first;
     int64_t element =
         n / rows->heads * rows->batch_stride + row * rows->row_stride + n % rows->heads * setting->problem.head_dim;
     return (char *)rows->data + element * setting->element_bytes;
@@ -50,26 +50,26 @@ static inline void *ith_rows_at(const ith_attn_setting *setting, const ith_rows 
 
 typedef enum ith_attn_tensor { ITH_TENSOR_Q, ITH_TENSOR_K, ITH_TENSOR_V, ITH_TENSOR_O } ith_attn_tensor;
 
-/* A tensor of the caller's. */
+/* A tensor of the caller. */
 ith_rows ith_rows_of(const ith_attn_setting *setting, ith_attn_tensor which, const ith_attn_tensors *tensors);
-/* Problems [first, first + count) in a buffer, [rows, count, head_dim]. */
+/* Heads [first, first + count) in a buffer [rows, count, head_dim]. */
 ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t first, int64_t count);
 
-/* Some query problems and the key problems that they attend to. */
+/* Some query heads and the kv heads that they attend to. */
 typedef struct ith_heads {
-    int64_t first, count;           /* of the list of query problems */
-    int64_t first_keys, keys_count; /* of the list of key problems */
+    int64_t first, count;       /* of the list of query heads */
+    int64_t kv_first, kv_heads; /* of the list of kv heads */
 } ith_heads;
 
 ith_heads ith_heads_of(const ith_attn_problem *problem, int64_t first, int64_t count);
 
-/* What ranks [first, first + count) of `ranks` hold together of a sequence. */
+/* The part of a sequence that ranks [first, first + count) of `ranks` hold together. */
 void ith_stretch(int64_t length, int ranks, int first, int count, int64_t *begin, int64_t *rows);
 
 /* Checks a problem and puts it, with all defaults, into *out, together with this rank's shares. */
 ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *problem, int ranks, int rank,
                                  ith_attn_setting *out);
-/* Checks what execution was given: nothing missing, misaligned or overlapping. */
+/* Checks the tensors of an execution: none is missing, misaligned or overlaps another. */
 ith_status ith_attn_tensors_check(const ith_attn_setting *setting, const ith_attn_tensors *tensors);
 
 #endif

@@ -15,8 +15,8 @@ static ith_status applicable(const ith_attn_setting *s)
 static void lay_out(const ith_attn_setting *s, ith_arena *arena, ith_strategy_state *state)
 {
     const ith_attn_problem *p = &s->problem;
-    ith_sweep_shape shape = {.problems = p->batch * p->heads,
-                             .keys_count = p->batch * p->kv_heads,
+    ith_sweep_shape shape = {.heads = p->batch * p->heads,
+                             .kv_heads = p->batch * p->kv_heads,
                              .q_rows = s->q_rows,
                              .shard_rows = s->kv_rows};
     ith_sweep_lay_out(s, &shape, arena, &state->sweep);

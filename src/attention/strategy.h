@@ -11,7 +11,7 @@
 #include "fixed_m.h"
 #include "hops.h"
 #include "in_place.h"
-#include "sweep.h"
+#include "run/cpu/sweep.h"
 
 typedef struct ith_strategy_state {
     const ith_attn_setting *setting;

@@ -19,9 +19,9 @@ static void lay_out(const ith_attn_setting *s, ith_arena *arena, ith_strategy_st
         return;
     }
     ith_exchange_lay_out(s, arena, &state->exchange);
-    ith_hops_lay_out(s, state->exchange.keys_count, true, arena, &state->hops);
-    ith_sweep_shape shape = {.problems = state->exchange.problems,
-                             .keys_count = state->exchange.keys_count,
+    ith_hops_lay_out(s, state->exchange.kv_heads, true, arena, &state->hops);
+    ith_sweep_shape shape = {.heads = state->exchange.problems,
+                             .kv_heads = state->exchange.kv_heads,
                              .q_rows = state->exchange.q_rows,
                              .shard_rows = ith_hops_most_rows(s),
                              .keeps_state = s->ring > 1};

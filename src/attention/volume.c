@@ -3,7 +3,7 @@
 #include "volume.h"
 
 #include "../base/size.h"
-#include "chunk.h"
+#include "schedule/chunk.h"
 
 /* A rank's share of queries and keys. */
 typedef struct rank_rows {
@@ -32,7 +32,7 @@ static int64_t all_to_all(const ith_attn_setting *s, int chunk)
             continue;
         ith_heads theirs = ith_chunk_heads(s, chunk, u);
         sent +=
-            own.q * theirs.count + 2 * own.kv * theirs.keys_count + rows_of_rank(s, s->ring_index, u).q * mine.count;
+            own.q * theirs.count + 2 * own.kv * theirs.kv_heads + rows_of_rank(s, s->ring_index, u).q * mine.count;
     }
     return sent;
 }
@@ -52,7 +52,7 @@ static int64_t passed_on(const ith_attn_setting *s, int chunk)
         rows[0] += index <= s->ring_index && s->ring_index + 1 < s->ring ? shard : 0;
         rows[1] += index >= s->ring_index && s->ring_index > 0 ? shard : 0;
     }
-    return 2 * (rows[0] + rows[1]) * ith_chunk_heads(s, chunk, s->ulysses_index).keys_count;
+    return 2 * (rows[0] + rows[1]) * ith_chunk_heads(s, chunk, s->ulysses_index).kv_heads;
 }
 
 /* Row-heads of this rank's keys and values that ranks of other rings read where they lie. */
@@ -60,7 +60,7 @@ static int64_t read_by_others(const ith_attn_setting *s, int chunk)
 {
     int64_t heads = 0;
     for (int u = 0; u < s->ulysses; u++)
-        heads += ith_chunk_heads(s, chunk, u).keys_count;
+        heads += ith_chunk_heads(s, chunk, u).kv_heads;
     return 2 * rows_of_rank(s, s->ring_index, s->ulysses_index).kv * heads * (s->ring - 1);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a plan is: for programs, for people, and before it is made. */
-#include "../attention/chunk.h"
+#include "../attention/schedule/chunk.h"
 #include "../attention/volume.h"
 #include "../base/sized.h"
 #include "kernel_choice.h"

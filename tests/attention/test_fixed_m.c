@@ -211,7 +211,7 @@ static ith_status prepare_in_rank(ith_context *rank_context, ith_comm *comm, voi
     ith_q_segment q_segment = {.q = own_q, .begin = q_begin, .rows = q_rows};
     ith_queries queries = {&q_segment, 1, q_rows};
     ith_heads heads = ith_heads_of(&s.problem, c->first, c->count);
-    ith_fixed_m_shape shape = {heads.count, heads.keys_count, q_rows + 5, parts.shard.rows + 700};
+    ith_fixed_m_shape shape = {heads.count, heads.kv_heads, q_rows + 5, parts.shard.rows + 700};
     ith_arena arena = {0};
     ith_fixed_m fixed;
     ith_fixed_m_lay_out(&s, &shape, &arena, &fixed);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks send: predicted, counted by plans and by the transport, against the formulas for even shares and, for any,
  * against a count of who needs which row of which head. */
-#include "attention/chunk.h"
+#include "attention/schedule/chunk.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -116,7 +116,7 @@ static void count_all_to_all(census *s, int chunk)
                 s->sent[owner] += rows_of(s, p->q_len, owner); /* q */
                 s->sent[other] += rows_of(s, p->q_len, owner); /* o */
             }
-            for (int64_t n = 0; n < heads.keys_count; n++)
+            for (int64_t n = 0; n < heads.kv_heads; n++)
                 s->sent[owner] += 2 * rows_of(s, p->kv_len, owner); /* k and v */
         }
 }
@@ -136,7 +136,7 @@ static void count_hops(census *s, int chunk)
     bool both_ways = s->c->options.direction == ITH_DIRECTION_BIDIR;
     for (int index = 0; index < s->ring; index++)
         for (int u = 0; u < s->ulysses; u++) {
-            int64_t rows = 2 * shard_rows(s, index) * ith_chunk_heads(&s->setting, chunk, u).keys_count;
+            int64_t rows = 2 * shard_rows(s, index) * ith_chunk_heads(&s->setting, chunk, u).kv_heads;
             for (int hop = 1; !both_ways && hop < s->ring; hop++)
                 s->sent[(index + hop - 1) % s->ring * s->ulysses + u] += rows;
             for (int at = index; both_ways && at + 1 < s->ring; at++)
@@ -153,7 +153,7 @@ static void count_reads(census *s, int chunk)
         for (int reader = 0; reader < s->ranks; reader++)
             if (reader / s->ulysses != owner / s->ulysses)
                 s->sent[owner] += 2 * rows_of(s, s->c->problem.kv_len, owner) *
-                                  ith_chunk_heads(&s->setting, chunk, reader % s->ulysses).keys_count;
+                                  ith_chunk_heads(&s->setting, chunk, reader % s->ulysses).kv_heads;
 }
 
 static void check_census(volume_case *c, int ulysses, int ring)

@@ -4,7 +4,7 @@
 #ifndef ITH_ATTENTION_TRANSIT_H
 #define ITH_ATTENTION_TRANSIT_H
 
-#include "../comm/comm.h"
+#include "../../comm/comm.h"
 
 typedef struct ith_transit {
     ith_plan_counters *counters;

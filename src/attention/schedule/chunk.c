@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranges of the list of head problems. */
+/* Ranges of the list of heads. */
 #include "chunk.h"
 
-#include "../base/size.h"
+#include "../../base/size.h"
 
-/* Chunks cut a list of `problems` (all, or a batch entry's) into groups of this many. */
-static int64_t group_of(const ith_attn_setting *s, int64_t problems)
+/* Chunks cut a list of `heads` (all, or a batch entry's) into groups of this many. */
+static int64_t group_of(const ith_attn_setting *s, int64_t heads)
 {
     int64_t per_key = s->problem.heads / s->problem.kv_heads;
-    return problems >= s->ulysses * per_key ? s->ulysses * per_key : s->ulysses;
+    return heads >= s->ulysses * per_key ? s->ulysses * per_key : s->ulysses;
 }
 
 /* Without an exchange of heads there is one list and one chunk. */
@@ -24,7 +24,7 @@ static int64_t list_length(const ith_attn_setting *s)
 
 static int64_t chunks_of_list(const ith_attn_setting *s)
 {
-    int64_t problems = list_length(s), groups = ith_max64(problems / group_of(s, problems), 1);
+    int64_t heads = list_length(s), groups = ith_max64(heads / group_of(s, heads), 1);
     int64_t wanted = s->ulysses > 1 ? ith_max64(s->chunks, 1) : 1;
     return ith_min64(wanted, groups);
 }
@@ -36,11 +36,11 @@ int ith_chunk_count(const ith_attn_setting *s)
 
 ith_heads ith_chunk_heads(const ith_attn_setting *s, int chunk, int ulysses_index)
 {
-    int64_t chunks = chunks_of_list(s), problems = list_length(s), group = group_of(s, problems);
+    int64_t chunks = chunks_of_list(s), heads = list_length(s), group = group_of(s, heads);
     int64_t first, groups, mine, count;
-    ith_share(ith_max64(problems / group, 1), (int)chunks, (int)(chunk % chunks), &first, &groups);
+    ith_share(ith_max64(heads / group, 1), (int)chunks, (int)(chunk % chunks), &first, &groups);
     first *= group;
-    count = chunk % chunks == chunks - 1 ? problems - first : groups * group;
+    count = chunk % chunks == chunks - 1 ? heads - first : groups * group;
     ith_share(count, s->ulysses, ulysses_index, &mine, &count);
-    return ith_heads_of(&s->problem, chunk / chunks * problems + first + mine, count);
+    return ith_heads_of(&s->problem, chunk / chunks * heads + first + mine, count);
 }

@@ -2,9 +2,9 @@
 /* Packs keys and attends to shards on all threads. */
 #include "sweep.h"
 
-#include "../base/parallel.h"
-#include "../base/size.h"
-#include "../base/trace.h"
+#include "../../../base/parallel.h"
+#include "../../../base/size.h"
+#include "../../../base/trace.h"
 
 #include <stdatomic.h>
 
@@ -37,16 +37,16 @@ static int64_t packed_shard_bytes(const ith_sweep *s, int64_t rows)
            ith_round_up(kernel->packed_bytes(rest, s->setting->problem.head_dim), ITH_ARENA_ALIGNMENT);
 }
 
-/* How many key problems are packed at a time: as few as keep the threads busy, or all where other ranks use them. */
+/* How many kv heads are packed at a time: as few as keep the threads busy, or all where other ranks use them. */
 static int64_t packed_together(const ith_sweep *s)
 {
     const ith_attn_problem *p = &s->setting->problem;
     if (s->shape.packs_for_all)
-        return s->shape.keys_count;
+        return s->shape.kv_heads;
     int64_t blocks = ith_div_up(s->shape.q_rows, s->setting->tiles.block_q);
     int64_t tasks = ith_max64(p->heads / p->kv_heads * blocks, 1);
     int64_t wanted = s->setting->threads > 1 ? ith_div_up((int64_t)s->setting->threads * TASKS_PER_THREAD, tasks) : 1;
-    return ith_max64(ith_min64(wanted, s->shape.keys_count), 1);
+    return ith_max64(ith_min64(wanted, s->shape.kv_heads), 1);
 }
 
 /* The parts of a thread's memory, from `memory` on (NULL: only their size). */
@@ -85,13 +85,13 @@ void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *s
     out->packed = ith_arena_take(arena, out->together, out->shard_bytes);
     out->threads = ith_arena_take(arena, setting->threads, out->thread_bytes);
     if (setting->softmax == ITH_SOFTMAX_FIXED_M) {
-        ith_fixed_m_shape fixed = {shape->problems, shape->keys_count, shape->q_rows, shape->shard_rows};
+        ith_fixed_m_shape fixed = {shape->heads, shape->kv_heads, shape->q_rows, shape->shard_rows};
         ith_fixed_m_lay_out(setting, &fixed, arena, &out->fixed);
     }
     if (shape->keeps_state) {
-        out->o_sum = ith_arena_take(arena, shape->problems * shape->q_rows, D * (int64_t)sizeof(float));
-        out->m = ith_arena_take(arena, shape->problems * shape->q_rows, sizeof(float));
-        out->l = ith_arena_take(arena, shape->problems * shape->q_rows, sizeof(float));
+        out->o_sum = ith_arena_take(arena, shape->heads * shape->q_rows, D * (int64_t)sizeof(float));
+        out->m = ith_arena_take(arena, shape->heads * shape->q_rows, sizeof(float));
+        out->l = ith_arena_take(arena, shape->heads * shape->q_rows, sizeof(float));
     }
 }
 
@@ -132,20 +132,19 @@ static int64_t block_offset(const ith_sweep *s, int64_t slot, int64_t kv_block)
 }
 
 /* The number of keys in a KV block: those of the shard before the end that kv_lengths sets. */
-static int64_t keys_of_block(const ith_sweep *s, const ith_sweep_job *job, int64_t key_problem, int shard,
-                             int64_t kv_block)
+static int64_t keys_of_block(const ith_sweep *s, const ith_sweep_job *job, int64_t kv_head, int shard, int64_t kv_block)
 {
     int64_t block = s->setting->tiles.block_kv;
-    int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, key_problem) - kv_block * block;
+    int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, kv_head) - kv_block * block;
     return ith_max64(ith_min64(keys, block), 0);
 }
 
 /* Packs piece number `piece` of a KV block. */
-static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t key_problem,
-                       int64_t kv_block, int64_t piece)
+static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t kv_head, int64_t kv_block,
+                       int64_t piece)
 {
     const void *k[PIECE_KEYS + ITH_ATTN_PANEL_MAX], *v[PIECE_KEYS + ITH_ATTN_PANEL_MAX];
-    int64_t first = piece * s->piece_keys, keys = keys_of_block(s, job, key_problem, 0, kv_block) - first;
+    int64_t first = piece * s->piece_keys, keys = keys_of_block(s, job, kv_head, 0, kv_block) - first;
     if (keys <= 0)
         return;
     ith_attn_pack pack = {.dtype = s->setting->problem.dtype,
@@ -155,17 +154,17 @@ static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slo
                           .k = k,
                           .v = v,
                           .packed = s->packed + block_offset(s, slot, kv_block)};
-    pack.key_bias = ith_key_rows(s->setting, job->shards, job->tensors, key_problem,
+    pack.key_bias = ith_key_rows(s->setting, job->shards, job->tensors, kv_head,
                                  kv_block * s->setting->tiles.block_kv + first, pack.keys, k, v);
     s->setting->kernel->pack(&pack);
 }
 
-/* Some of a job's key problems: packing them, or passing their queries over them. */
+/* Some of a job's kv heads: packing them, or passing their queries over them. */
 typedef struct group {
     const ith_sweep *sweep;
     const ith_sweep_job *job;
-    int64_t begin, end;       /* key problems, counted from the job's first */
-    int64_t first, problems;  /* of their queries */
+    int64_t begin, end;       /* kv heads, counted from the job's first */
+    int64_t first, heads;     /* of their queries */
     atomic_int_fast64_t next; /* block of queries that no thread has taken yet */
 } group;
 
@@ -184,25 +183,25 @@ static void pack_in_thread(void *user, int thread)
         int64_t slot = task / tasks, kv_block = task % tasks / pieces;
         if (halted(s))
             break;
-        pack_piece(s, job, slot, job->heads.first_keys + g->begin + slot, kv_block, task % pieces);
+        pack_piece(s, job, slot, job->heads.kv_first + g->begin + slot, kv_block, task % pieces);
     }
     trace_end(s, traced, "pack");
 }
 
 void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job)
 {
-    group all = {.sweep = sweep, .job = job, .end = job->heads.keys_count};
+    group all = {.sweep = sweep, .job = job, .end = job->heads.kv_heads};
     ith_parallel(sweep->setting->context, sweep->setting->threads, pack_in_thread, &all);
 }
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
 /* Pointers to the mask's rows of `rows` queries from number `number` on, at key `key`. */
-static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors, int64_t problem, int64_t number,
+static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors, int64_t n, int64_t number,
                       int64_t key, int64_t rows, const void **out)
 {
     const ith_attn_problem *p = &s->problem;
-    int64_t entry = p->mask_batch > 1 ? problem / p->heads : 0, head = p->mask_heads > 1 ? problem % p->heads : 0;
+    int64_t entry = p->mask_batch > 1 ? n / p->heads : 0, head = p->mask_heads > 1 ? n % p->heads : 0;
     int64_t element = ((entry * p->mask_heads + head) * p->q_len + number) * p->kv_len + key;
     int64_t bytes = p->mask == ITH_MASK_BOOL ? 1 : sizeof(float);
     for (int64_t i = 0; i < rows; i++)
@@ -212,7 +211,7 @@ static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors
 /* A block of queries about to pass over its keys. */
 typedef struct query_block {
     ith_attn_call call;
-    int64_t problem, key_problem, slot;
+    int64_t head, kv_head, slot;
     int64_t number; /* of the first query in the whole sequence */
 } query_block;
 
@@ -221,8 +220,8 @@ static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t
 {
     const ith_attn_setting *set = s->setting;
     int64_t begin = block * set->tiles.block_q, rows = ith_min64(set->tiles.block_q, job->queries->rows - begin);
-    int64_t kept = (b->problem - job->heads.first) * s->shape.q_rows + begin;
-    b->number = ith_query_rows(set, job->queries, b->problem, begin, rows, memory->q, memory->o);
+    int64_t kept = (b->head - job->heads.first) * s->shape.q_rows + begin;
+    b->number = ith_query_rows(set, job->queries, b->head, begin, rows, memory->q, memory->o);
     b->call = (ith_attn_call){.dtype = set->problem.dtype,
                               .q_rows = rows,
                               .head_dim = set->problem.head_dim,
@@ -240,10 +239,10 @@ static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t
                               .scratch = memory->scratch,
                               .halted = s->setting->halt ? ith_halt_heard : NULL,
                               .halt = s->setting->halt};
-    if (set->softmax == ITH_SOFTMAX_FIXED_M && ith_fixed_m_applies(&s->fixed, b->problem)) {
+    if (set->softmax == ITH_SOFTMAX_FIXED_M && ith_fixed_m_applies(&s->fixed, b->head)) {
         b->call.softmax = ITH_SOFTMAX_FIXED_M;
         b->call.m = memory->offsets;
-        ith_fixed_m_offsets(&s->fixed, b->problem, memory->q, rows, memory->offsets);
+        ith_fixed_m_offsets(&s->fixed, b->head, memory->q, rows, memory->offsets);
     }
 }
 
@@ -251,10 +250,10 @@ static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t
 static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int shard, int64_t kv_block, query_block *b,
                             block_memory *memory)
 {
-    b->call.keys = keys_of_block(s, job, b->key_problem, shard, kv_block);
+    b->call.keys = keys_of_block(s, job, b->kv_head, shard, kv_block);
     b->call.packed = (job->packed ? job->packed[shard] : s->packed) + block_offset(s, b->slot, kv_block);
     if (b->call.mask_kind != ITH_MASK_NONE)
-        mask_rows(s->setting, job->tensors, b->problem, b->number,
+        mask_rows(s->setting, job->tensors, b->head, b->number,
                   job->shards[shard].begin + kv_block * s->setting->tiles.block_kv, b->call.q_rows, memory->mask);
     s->setting->kernel->attend(&b->call);
     b->call.first = false;
@@ -269,10 +268,10 @@ static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t b
     b->call.first = job->first;
     int last_shard = 0;
     for (int shard = 0; shard < job->shard_count; shard++)
-        if (ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->key_problem) > 0)
+        if (ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->kv_head) > 0)
             last_shard = shard;
     for (int shard = 0; shard <= last_shard && shard < job->shard_count; shard++) {
-        int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->key_problem);
+        int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->kv_head);
         int64_t kv_blocks = kv_blocks_of(s, keys);
         for (int64_t kv_block = 0; kv_block < ith_max64(kv_blocks, shard == last_shard); kv_block++) {
             if (halted(s))
@@ -282,16 +281,16 @@ static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t b
         }
     }
     if (job->last)
-        ith_query_lse(job->queries, b->problem, block * s->setting->tiles.block_q, b->call.q_rows, b->call.lse);
+        ith_query_lse(job->queries, b->head, block * s->setting->tiles.block_q, b->call.q_rows, b->call.lse);
 }
 
-/* The query problems of a job that attend to its key problems [begin, end). */
-static void query_problems(const ith_sweep *s, const ith_heads *heads, int64_t begin, int64_t end, int64_t *first,
-                           int64_t *count)
+/* The query heads of a job that attend to its kv heads [begin, end). */
+static void query_heads(const ith_sweep *s, const ith_heads *heads, int64_t begin, int64_t end, int64_t *first,
+                        int64_t *count)
 {
     int64_t per_key = s->setting->problem.heads / s->setting->problem.kv_heads;
-    *first = ith_max64((heads->first_keys + begin) * per_key, heads->first);
-    *count = ith_min64((heads->first_keys + end) * per_key, heads->first + heads->count) - *first;
+    *first = ith_max64((heads->kv_first + begin) * per_key, heads->first);
+    *count = ith_min64((heads->kv_first + end) * per_key, heads->first + heads->count) - *first;
 }
 
 /* One thread's part in passing the queries of a group over their keys: the next block, as long as there is one. */
@@ -305,10 +304,10 @@ static void attend_in_thread(void *user, int thread)
     int64_t blocks = ith_div_up(job->queries->rows, s->setting->tiles.block_q), task;
     int64_t per_key = s->setting->problem.heads / s->setting->problem.kv_heads;
     double traced = trace_begin(s, thread);
-    while (!halted(s) && (task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->problems * blocks) {
-        query_block b = {.problem = g->first + task / blocks};
-        b.key_problem = b.problem / per_key;
-        b.slot = b.key_problem - job->heads.first_keys - g->begin;
+    while (!halted(s) && (task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->heads * blocks) {
+        query_block b = {.head = g->first + task / blocks};
+        b.kv_head = b.head / per_key;
+        b.slot = b.kv_head - job->heads.kv_first - g->begin;
         attend_block(s, job, task % blocks, &memory, &b);
         if (thread == 0 && job->progress)
             job->progress(job->progress_user);
@@ -319,10 +318,10 @@ static void attend_in_thread(void *user, int thread)
 void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job)
 {
     const ith_attn_setting *s = sweep->setting;
-    for (int64_t begin = 0; begin < job->heads.keys_count; begin += sweep->together) {
+    for (int64_t begin = 0; begin < job->heads.kv_heads; begin += sweep->together) {
         group g = {.sweep = sweep, .job = job, .begin = begin};
-        g.end = ith_min64(begin + sweep->together, job->heads.keys_count);
-        query_problems(sweep, &job->heads, begin, g.end, &g.first, &g.problems);
+        g.end = ith_min64(begin + sweep->together, job->heads.kv_heads);
+        query_heads(sweep, &job->heads, begin, g.end, &g.first, &g.heads);
         if (job->packed == NULL)
             ith_parallel(s->context, s->threads, pack_in_thread, &g);
         ith_parallel(s->context, s->threads, attend_in_thread, &g);

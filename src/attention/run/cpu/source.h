@@ -5,12 +5,12 @@
 #ifndef ITH_ATTENTION_SOURCE_H
 #define ITH_ATTENTION_SOURCE_H
 
-#include "setting.h"
+#include "../../setting.h"
 
 /* Queries and what becomes of them. */
 typedef struct ith_q_segment {
     ith_rows q, o;
-    float *lse; /* [problems, rows] from problem lse_first on; NULL: not wanted */
+    float *lse; /* [heads, rows] from head lse_first on; NULL: not wanted */
     int64_t lse_first;
     int64_t begin, rows; /* which rows of the whole sequence */
 } ith_q_segment;
@@ -33,19 +33,19 @@ typedef struct ith_shard {
     int64_t begin, rows;
 } ith_shard;
 
-/* Pointers to rows [row, row + count) of query problem `problem`; q, o or both may be NULL. Returns the number that the
+/* Pointers to rows [row, row + count) of query head `head`; q, o or both may be NULL. Returns the number that the
  * first of these rows has in the whole sequence. */
-int64_t ith_query_rows(const ith_attn_setting *setting, const ith_queries *queries, int64_t problem, int64_t row,
+int64_t ith_query_rows(const ith_attn_setting *setting, const ith_queries *queries, int64_t head, int64_t row,
                        int64_t count, const void **q, void **o);
 /* Puts lse [count] where it belongs, if it is wanted. */
-void ith_query_lse(const ith_queries *queries, int64_t problem, int64_t row, int64_t count, const float *lse);
+void ith_query_lse(const ith_queries *queries, int64_t head, int64_t row, int64_t count, const float *lse);
 
-/* Of a shard's rows how many come before the end that kv_lengths sets for a key problem's batch entry. */
+/* Of a shard's rows how many come before the end that kv_lengths sets for a kv head's batch entry. */
 int64_t ith_shard_keys(const ith_attn_setting *setting, const ith_shard *shard, const ith_attn_tensors *tensors,
-                       int64_t key_problem);
-/* Pointers to keys [row, row + count) of a key problem, NULL where key_bias is -inf; v may be NULL. Returns the
+                       int64_t kv_head);
+/* Pointers to keys [row, row + count) of a kv head, NULL where key_bias is -inf; v may be NULL. Returns the
  * key_bias of the first, NULL if the problem has none. */
 const float *ith_key_rows(const ith_attn_setting *setting, const ith_shard *shard, const ith_attn_tensors *tensors,
-                          int64_t key_problem, int64_t row, int64_t count, const void **k, const void **v);
+                          int64_t kv_head, int64_t row, int64_t count, const void **k, const void **v);
 
 #endif
