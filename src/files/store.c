@@ -315,12 +315,16 @@ static ith_status look_up(ith_context *context, ith_store *store, const char *na
 ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
                           const ith_tensor **out)
 {
-    *out = NULL;
+    if (out)
+        *out = NULL;
     store_entry *entry = NULL;
     ith_status status = look_up(context, store, name, dims, shape, &entry);
     if (status)
         return status;
     ith_tensor *tensor = &entry->tensor;
+    entry->taken = true;
+    if (!out)
+        return ITH_OK;
     if ((uintptr_t)tensor->data % (uintptr_t)ith_dtype_bytes(tensor->dtype) != 0) {
         entry->copy = ith_alloc(context, tensor->bytes, 1, name);
         if (!entry->copy)
@@ -329,30 +333,7 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
             return status;
         tensor->data = entry->copy;
     }
-    entry->taken = true;
     *out = tensor;
-    return ITH_OK;
-}
-
-ith_status ith_store_take_f32(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
-                              float **out)
-{
-    *out = NULL;
-    store_entry *entry = NULL;
-    ith_status status = look_up(context, store, name, dims, shape, &entry);
-    if (status)
-        return status;
-    float *values = ith_alloc(context, ith_tensor_elements(&entry->tensor), sizeof *values, name);
-    if (!values)
-        return ITH_ERR_MEMORY;
-    status = ith_tensor_to_f32(context, &entry->tensor, values);
-    if (status) {
-        ith_free(context, values);
-        return status;
-    }
-    entry->taken = true;
-    ith_store_release(store, &entry->tensor);
-    *out = values;
     return ITH_OK;
 }
 

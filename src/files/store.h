@@ -26,14 +26,11 @@ void ith_store_show(ith_store *store, int stage);
 
 /* Whether a tensor of that name is there; does not take it. */
 bool ith_store_has(const ith_store *store, const char *name);
-/* Takes a tensor of F32, F16 or BF16 that must have exactly this shape. *out stays the store's, and is valid until it
- * is released; its data is aligned to its type (copied to where it is, if the file has it elsewhere). May be taken
- * again. */
-ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims,
-                                      const int64_t *shape, const ith_tensor **out);
-/* Takes it as new f32 memory (ith_free). */
-ith_status ith_store_take_f32(ith_context *context, ith_store *store, const char *name, int dims,
-                                          const int64_t *shape, float **out);
+/* Takes a tensor of F32, F16 or BF16 that must have exactly this shape. *out belongs to the store and is valid until it
+ * is released; its data is aligned to its type (a copy, if the file has it elsewhere). out NULL: the tensor counts as
+ * taken, and nothing is copied. A tensor may be taken again. */
+ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
+                          const ith_tensor **out);
 /* Says that a taken tensor's data has been used: its pages of the file leave this process's memory. NULL is accepted.
  */
 void ith_store_release(ith_store *store, const ith_tensor *tensor);

@@ -39,7 +39,7 @@ static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_optio
     int64_t tokens = size->frames * (size->height / 2) * (size->width / 2), latent_bytes = ith_latent_count(size) * 4;
     for (int i = 0; i < model->info.experts; i++) {
         const ith_dit_config *config = &model->dit[i];
-        int64_t runs = 0;
+        int64_t runs = 0, weights = 0;
         for (int rank = 0; rank < ranks; rank++) {
             int64_t run = 0;
             ith_status status =
@@ -48,8 +48,11 @@ static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_optio
                 return status;
             runs += groups * run;
         }
+        ith_status status = ith_dit_weight_bytes(pipeline->context, config, types->products, &weights);
+        if (status)
+            return status;
         int64_t text = ith_dit_text_bytes(config, types->attention, branches, longest);
-        most = ith_max64(most, ith_dit_weight_bytes(config, types->products) + text + runs);
+        most = ith_max64(most, weights + text + runs);
     }
     /* x and the solver's history; tokens in (batch) and velocities of both branches; what rank 0 gathers. */
     int64_t states =

@@ -42,14 +42,12 @@ static ith_status take_all(ith_context *ctx, void *user)
 {
     (void)user;
     ith_store *store = NULL;
-    float *bias = NULL;
-    const ith_tensor *weight = NULL;
+    const ith_tensor *bias = NULL, *weight = NULL;
     ith_status status = ith_store_open(ctx, component, stem, ITH_STORE_INDEX_FIRST, &store);
     if (!status)
-        status = ith_store_take_f32(ctx, store, "proj_out.bias", 1, (int64_t[]){64}, &bias);
+        status = ith_store_take(ctx, store, "proj_out.bias", 1, (int64_t[]){64}, &bias);
     if (!status)
         status = ith_store_take(ctx, store, "proj_out.weight", 2, (int64_t[]){64, 192}, &weight);
-    ith_free(ctx, bias);
     ith_store_close(&store);
     return status;
 }

@@ -93,7 +93,8 @@ void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_sha
 
 /* Bytes that weights, a text of `batch` prompts of at most `longest` rows, and the run of one of `ranks` ranks of a
  * process will take; for the prediction before a run. */
-int64_t ith_dit_weight_bytes(const ith_dit_config *config, ith_operand_types types);
+ith_status ith_dit_weight_bytes(ith_context *context, const ith_dit_config *config, ith_operand_types types,
+                                int64_t *bytes);
 int64_t ith_dit_text_bytes(const ith_dit_config *config, ith_dtype attention, int64_t batch, int64_t longest);
 ith_status ith_dit_run_bytes(ith_context *context, const ith_dit_config *config, const ith_number_types *types,
                              const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,

@@ -12,27 +12,6 @@ static int64_t vector_bytes(int64_t numbers)
     return numbers * 4 + BLOCK_HEADER;
 }
 
-static int64_t block_bytes(const ith_dit_config *c, ith_operand_types types)
-{
-    int64_t linears = ith_linear_bytes(c->dim, 3 * c->dim, types) + 3 * ith_linear_bytes(c->dim, c->dim, types) +
-                      ith_linear_bytes(c->dim, 2 * c->dim, types) + ith_linear_bytes(c->dim, c->ffn_dim, types) +
-                      ith_linear_bytes(c->ffn_dim, c->dim, types);
-    return linears + vector_bytes(ITH_DIT_MODULATIONS * c->dim) + 6 * vector_bytes(c->dim) +
-           (int64_t)sizeof(ith_dit_block);
-}
-
-int64_t ith_dit_weight_bytes(const ith_dit_config *config, ith_operand_types types)
-{
-    const ith_dit_config *c = config;
-    const ith_operand_types f32 = ith_operands_f32();
-    int64_t outside = ith_linear_bytes(4 * c->in_channels, c->dim, f32) + ith_linear_bytes(c->freq_dim, c->dim, f32) +
-                      ith_linear_bytes(c->dim, c->dim, f32) +
-                      ith_linear_bytes(c->dim, ITH_DIT_MODULATIONS * c->dim, f32) +
-                      ith_linear_bytes(c->text_dim, c->dim, types) + ith_linear_bytes(c->dim, c->dim, types) +
-                      ith_linear_bytes(c->dim, 4 * c->out_channels, f32);
-    return c->layers * block_bytes(c, types) + outside + vector_bytes(2 * c->dim) + (int64_t)sizeof(ith_dit);
-}
-
 int64_t ith_dit_text_bytes(const ith_dit_config *config, ith_dtype attention, int64_t batch, int64_t longest)
 {
     int64_t rows = batch * ith_dit_text_keys(longest), element = ith_dtype_bytes(attention);

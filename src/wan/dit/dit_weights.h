@@ -32,7 +32,8 @@ struct ith_dit {
     ith_linear *text_1, *text_2; /* text_dim to dim to dim */
     ith_linear *head;            /* dim to 4 out_channels, in the order (channel, patch row, patch column) */
     float *head_modulation;      /* [2, dim]: shift, scale */
-    ith_dit_block *blocks;       /* [layers] */
+    void *vectors;               /* memory of the norms and tables */
+    ith_dit_block blocks[];      /* [layers] */
 };
 
 /* Keys that a prompt of `rows` rows has: its own, and one for all the padding. */

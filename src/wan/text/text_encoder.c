@@ -15,9 +15,8 @@
 
 #include "../../base/dtype.h"
 #include "../../base/size.h"
-#include "../../linear/linear.h"
-#include "../../files/store.h"
 #include "../../kernels/rowops.h"
+#include "../weights.h"
 #include "text_attention.h"
 
 #include <ithaca/wan.h>
@@ -40,130 +39,83 @@ typedef struct text_layer {
 
 struct ith_text_encoder {
     ith_text_config config;
+    ith_operand_types types;
     ith_store *store;
-    const ith_tensor *embedding; /* [vocab, dim], of the store */
-    text_layer *layers;
-    float *final_norm; /* [dim] */
+    const ith_tensor *embedding; /* [vocab, dim], in the store */
+    float *final_norm;           /* [dim] */
+    void *vectors;               /* memory of the norms and tables */
+    text_layer layers[];
 };
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
-typedef struct loader {
-    ith_context *context;
-    ith_text_encoder *encoder;
-    ith_operand_types types;
-    bool looks_only; /* names, types and shapes are checked, and nothing is packed */
-} loader;
-
-static void linear_shape(const ith_text_config *config, int which, int64_t *in, int64_t *out)
+static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_layer *layer)
 {
-    int64_t inner = config->heads * config->head_dim;
-    *in = which == O ? inner : which == WO ? config->ffn_dim : config->dim;
-    *out = which <= V ? inner : which == WI_0 || which == WI_1 ? config->ffn_dim : config->dim;
+    const ith_text_config *c = &encoder->config;
+    const int64_t inner = c->heads * c->head_dim, dim = c->dim, ffn = c->ffn_dim, table[] = {c->buckets, c->heads};
+    const int64_t shapes[LINEARS][2] = {{inner, dim}, {inner, dim}, {inner, dim}, {dim, inner},
+                                        {ffn, dim},   {ffn, dim},   {dim, ffn}};
+    layer->attention_norm = ith_weights_floats(w, "layer.0.layer_norm.weight", 1, &dim);
+    layer->ffn_norm = ith_weights_floats(w, "layer.1.layer_norm.weight", 1, &dim);
+    layer->bias_table = ith_weights_floats(w, "layer.0.SelfAttention.relative_attention_bias.weight", 2, table);
+    for (int i = 0; i < LINEARS; i++)
+        layer->linears[i] = ith_weights_linear(w, &linear_names[i], 1, false, 2, shapes[i], encoder->types);
 }
 
-static ith_status load_linear(const loader *l, int64_t layer, int which)
+/* Where the file has both embeddings and they differ, transformers 5 takes the encoder's own. */
+static void name_weights(ith_weights *w, void *model)
 {
-    ith_context *context = l->context;
-    ith_text_encoder *encoder = l->encoder;
-    int64_t in, out;
-    linear_shape(&encoder->config, which, &in, &out);
-    const ith_tensor *weight = NULL;
-    char *name = ith_format(context, "encoder.block.%lld.%s.weight", (long long)layer, linear_names[which]);
-    ith_status status = ITH_ERR_MEMORY;
-    if (name)
-        status = ith_store_take(context, encoder->store, name, 2, (int64_t[]){out, in}, &weight);
-    if (!status && !l->looks_only)
-        status = ith_linear_create(context, in, out, weight->data, weight->dtype, NULL, l->types,
-                                   &encoder->layers[layer].linears[which]);
-    ith_store_release(encoder->store, weight);
-    ith_free(context, name);
-    return status;
-}
-
-static ith_status load_floats(const loader *l, int64_t layer, const char *suffix, int dims, const int64_t *shape,
-                              float **out)
-{
-    char *name = ith_format(l->context, "encoder.block.%lld.%s.weight", (long long)layer, suffix);
-    if (!name)
-        return ITH_ERR_MEMORY;
-    ith_status status = ith_store_take_f32(l->context, l->encoder->store, name, dims, shape, out);
-    ith_free(l->context, name);
-    return status;
-}
-
-static ith_status load_layer(const loader *l, int64_t index)
-{
-    const ith_text_config *config = &l->encoder->config;
-    text_layer *layer = &l->encoder->layers[index];
-    ith_status status = load_floats(l, index, "layer.0.layer_norm", 1, &config->dim, &layer->attention_norm);
-    if (!status)
-        status = load_floats(l, index, "layer.1.layer_norm", 1, &config->dim, &layer->ffn_norm);
-    if (!status)
-        status = load_floats(l, index, "layer.0.SelfAttention.relative_attention_bias", 2,
-                             (int64_t[]){config->buckets, config->heads}, &layer->bias_table);
-    for (int which = 0; which < LINEARS && !status; which++)
-        status = load_linear(l, index, which);
-    return status;
-}
-
-static ith_status load_weights(const loader *l)
-{
-    ith_context *context = l->context;
-    ith_text_encoder *encoder = l->encoder;
-    const ith_text_config *config = &encoder->config;
-    /* shared.weight again, where it is there at all; where they differ, transformers 5 takes the encoder's own. */
-    const char *own = "encoder.embed_tokens.weight", *shared = "shared.weight";
-    bool has_own = ith_store_has(encoder->store, own);
-    ith_status status = ith_store_take(context, encoder->store, has_own ? own : shared, 2,
-                                       (int64_t[]){config->vocab, config->dim}, &encoder->embedding);
+    ith_text_encoder *encoder = model;
+    const int64_t embedding[] = {encoder->config.vocab, encoder->config.dim};
+    bool has_own = w->store && ith_store_has(w->store, "encoder.embed_tokens.weight");
+    encoder->embedding = ith_weights_tensor(w, has_own ? "encoder.embed_tokens" : "shared", 2, embedding);
     if (has_own)
-        ith_store_skip(encoder->store, shared);
-    if (!status)
-        status = ith_store_take_f32(context, encoder->store, "encoder.final_layer_norm.weight", 1, &config->dim,
-                                    &encoder->final_norm);
-    for (int64_t i = 0; i < config->layers && !status; i++)
-        status = load_layer(l, i);
-    return status ? status : ith_store_check_all_taken(context, encoder->store);
+        ith_store_skip(w->store, "shared.weight");
+    encoder->final_norm = ith_weights_floats(w, "encoder.final_layer_norm.weight", 1, &encoder->config.dim);
+    for (int64_t i = 0; i < encoder->config.layers; i++) {
+        ith_weights_prefix(w, "encoder.block.%lld.", (long long)i);
+        name_layer(w, encoder, &encoder->layers[i]);
+    }
 }
 
-static ith_status load_all(loader *l, const char *folder)
+static ith_text_encoder *new_encoder(ith_context *context, const ith_text_config *config, ith_operand_types types)
 {
-    ith_context *context = l->context;
-    ith_text_encoder *encoder = l->encoder;
-    ith_status status = ith_text_config_read(context, folder, &encoder->config);
-    if (!status)
-        status = ith_store_open(context, folder, "model", ITH_STORE_FILE_FIRST, &encoder->store);
-    if (!status && !l->looks_only)
-        ith_store_show(encoder->store, ITH_STAGE_LOAD);
-    if (status)
-        return status;
-    encoder->layers = ith_alloc_zero(context, encoder->config.layers, sizeof *encoder->layers, "a text encoder");
-    return encoder->layers ? load_weights(l) : ITH_ERR_MEMORY;
+    int64_t bytes = (int64_t)sizeof(ith_text_encoder) + config->layers * (int64_t)sizeof(text_layer);
+    ith_text_encoder *encoder = ith_alloc_zero(context, 1, bytes, "a text encoder");
+    if (encoder)
+        encoder->config = *config, encoder->types = types;
+    return encoder;
+}
+
+/* An encoder with its files open. */
+static ith_status open_encoder(ith_context *context, const char *folder, ith_operand_types types,
+                               ith_text_encoder **out)
+{
+    ith_text_config config;
+    *out = NULL;
+    ith_status status = ith_text_config_read(context, folder, &config);
+    if (!status && !(*out = new_encoder(context, &config, types)))
+        status = ITH_ERR_MEMORY;
+    return status ? status : ith_store_open(context, folder, "model", ITH_STORE_FILE_FIRST, &(*out)->store);
 }
 
 ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_operand_types types,
                                  ith_text_encoder **out)
 {
-    *out = NULL;
-    ith_text_encoder *encoder = ith_alloc_zero(context, 1, sizeof *encoder, "a text encoder");
-    if (!encoder)
-        return ITH_ERR_MEMORY;
-    loader l = {.context = context, .encoder = encoder, .types = types};
-    ith_status status = load_all(&l, folder);
+    ith_status status = open_encoder(context, folder, types, out);
+    if (!status)
+        status = ith_weights_take(context, (*out)->store, true, name_weights, *out, &(*out)->vectors);
     if (status)
-        ith_text_encoder_free(context, &encoder);
-    *out = encoder;
+        ith_text_encoder_free(context, out);
     return status;
 }
 
 ith_status ith_text_encoder_check(ith_context *context, const char *folder)
 {
-    ith_text_encoder *encoder = ith_alloc_zero(context, 1, sizeof *encoder, "a text encoder");
-    if (!encoder)
-        return ITH_ERR_MEMORY;
-    loader l = {.context = context, .encoder = encoder, .looks_only = true};
-    ith_status status = load_all(&l, folder);
+    ith_text_encoder *encoder = NULL;
+    ith_status status = open_encoder(context, folder, ith_operands_f32(), &encoder);
+    if (!status)
+        status = ith_weights_check(context, encoder->store, name_weights, encoder);
     ith_text_encoder_free(context, &encoder);
     return status;
 }
@@ -173,15 +125,10 @@ void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder)
     if (!encoder || !*encoder)
         return;
     ith_text_encoder *e = *encoder;
-    for (int64_t i = 0; e->layers && i < e->config.layers; i++) {
+    for (int64_t i = 0; i < e->config.layers; i++)
         for (int which = 0; which < LINEARS; which++)
             ith_linear_destroy(context, &e->layers[i].linears[which]);
-        ith_free(context, e->layers[i].attention_norm);
-        ith_free(context, e->layers[i].ffn_norm);
-        ith_free(context, e->layers[i].bias_table);
-    }
-    ith_free(context, e->layers);
-    ith_free(context, e->final_norm);
+    ith_free(context, e->vectors);
     ith_store_close(&e->store);
     ith_free(context, e);
     *encoder = NULL;
@@ -358,16 +305,18 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes)
 {
-    int threads = omp_get_max_threads();
-    int64_t layer = (2 * config->dim + config->buckets * config->heads) * 4 + (int64_t)sizeof(text_layer), product = 0;
-    for (int which = 0; which < LINEARS; which++) {
-        int64_t in, out;
-        linear_shape(config, which, &in, &out);
-        layer += ith_linear_bytes(in, out, types);
-        product = ith_max64(product, ith_linear_run_bytes(in, out, types, count, threads));
-    }
-    int64_t attention = 0;
+    const int64_t inner = config->heads * config->head_dim, dim = config->dim, ffn = config->ffn_dim;
+    const int64_t shapes[][2] = {{dim, inner}, {inner, dim}, {dim, ffn}, {ffn, dim}};
+    int64_t product = 0, attention = 0;
+    for (int i = 0; i < 4; i++)
+        product =
+            ith_max64(product, ith_linear_run_bytes(shapes[i][0], shapes[i][1], types, count, omp_get_max_threads()));
+    ith_text_encoder *encoder = new_encoder(context, config, types);
+    if (!encoder)
+        return ITH_ERR_MEMORY;
+    int64_t weights = ith_weights_count(context, name_weights, encoder);
+    ith_text_encoder_free(context, &encoder);
     ith_status status = ith_text_attention_bytes(context, config, count, &attention);
-    *bytes = config->layers * layer + config->dim * 4 + run_floats(config, count) * 4 + attention + product;
+    *bytes = weights + run_floats(config, count) * 4 + attention + product;
     return status;
 }

@@ -144,11 +144,11 @@ static ith_status create_level(decoder *d, int64_t index, int64_t height, int64_
     ith_vae_work *work = &d->work;
     level->weights = weights, level->height = height, level->width = width;
     level->residuals =
-        ith_alloc_zero(work->context, weights->residual_count, sizeof *level->residuals, "a decoder level");
+        ith_alloc_zero(work->context, d->vae->config.res_blocks + 1, sizeof *level->residuals, "a decoder level");
     if (!level->residuals)
         return ITH_ERR_MEMORY;
     ith_status status = ITH_OK;
-    for (int64_t i = 0; i < weights->residual_count && !status; i++)
+    for (int64_t i = 0; i <= d->vae->config.res_blocks && !status; i++)
         status = ith_vae_residual_create(work, &weights->residuals[i], height, width, &level->residuals[i]);
     level->resample_shape = ith_vae_conv_shape(work, &weights->resample, 2 * height, 2 * width, false);
     if (!status && weights->resample.weight)
@@ -201,7 +201,7 @@ static ith_status create_buffers(decoder *d, int64_t height, int64_t width)
 
 static void free_level(decoder *d, level_layer *level)
 {
-    for (int64_t i = 0; level->residuals && i < level->weights->residual_count; i++)
+    for (int64_t i = 0; level->residuals && i <= d->vae->config.res_blocks; i++)
         ith_vae_residual_free(&d->work, &level->residuals[i]);
     ith_free(d->work.context, level->residuals);
     ith_conv_destroy(d->work.context, &level->resample);
@@ -266,7 +266,7 @@ static ith_status run_level(decoder *d, int64_t index)
     ith_vae_work *work = &d->work;
     int64_t out = level->weights->out;
     ith_status status = ITH_OK;
-    for (int64_t i = 0; i < level->weights->residual_count && !status; i++)
+    for (int64_t i = 0; i < d->vae->config.res_blocks + 1 && !status; i++)
         status = ith_vae_residual_run(work, &level->residuals[i]);
     if (status)
         return status;
@@ -324,7 +324,7 @@ static double latent_operations(const decoder *d, bool first)
     double pictures = 1;
     for (int64_t i = 0; i < d->vae->config.levels; i++) {
         const level_layer *level = &d->levels[i];
-        for (int64_t j = 0; j < level->weights->residual_count; j++)
+        for (int64_t j = 0; j <= d->vae->config.res_blocks; j++)
             sum += pictures * residual_operations(&level->residuals[j]);
         if (level->doubled && !first) {
             sum += pictures * ith_conv_operations(&level->time.shape);

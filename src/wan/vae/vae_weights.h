@@ -24,8 +24,8 @@ typedef struct ith_vae_residual {
 
 /* Residual blocks, then twice the height and width, and twice the frames if `time` is there; not after the last. */
 typedef struct ith_vae_level {
-    int64_t in, out, residual_count;
-    ith_vae_residual *residuals;
+    int64_t in, out;
+    ith_vae_residual *residuals; /* [config.res_blocks + 1] */
     ith_vae_filter resample, time;
 } ith_vae_level;
 
@@ -33,13 +33,18 @@ struct ith_vae {
     ith_vae_config config;
     ith_operand_types types;
     ith_store *store;
-    int64_t weight_bytes; /* of all filters, in the file */
+    void *vectors; /* memory of all biases and norms */
+    int64_t vector_bytes, weight_bytes; /* of the vectors; of all filters, in the file */
     ith_vae_filter post_quant, in, out;
     ith_vae_residual before, after; /* the attention */
     ith_vae_filter qkv, proj;       /* the attention's */
     float *attention_norm, *norm_out;
     ith_vae_level levels[ITH_VAE_MOST_LEVELS];
+    ith_vae_residual residuals[]; /* of all levels */
 };
+
+/* An autoencoder whose filters have sizes but no weights. */
+ith_status ith_vae_create(ith_context *context, const ith_vae_config *config, ith_operand_types types, ith_vae **out);
 
 /* Channels of a level of the decoder, on its way in and after its residual blocks. */
 static inline int64_t ith_vae_level_out(const ith_vae_config *config, int64_t level)
