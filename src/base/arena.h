@@ -4,6 +4,8 @@
 #ifndef ITH_BASE_ARENA_H
 #define ITH_BASE_ARENA_H
 
+#include <ithaca/ithaca.h>
+
 #include "size.h"
 
 #include <stddef.h>
@@ -29,5 +31,9 @@ static inline void *ith_arena_take(ith_arena *arena, int64_t count, int64_t size
     arena->used_bytes = ith_round_up(end, ITH_ARENA_ALIGNMENT);
     return place;
 }
+
+/* Gives an arena that has counted the memory for all of it (base, to be freed with ith_free), and starts it anew.
+ * ITH_ERR_MEMORY, with a sentence that names `what`, if there is not so much. */
+ith_status ith_arena_allocate(ith_context *context, ith_arena *arena, const char *what);
 
 #endif

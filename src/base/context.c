@@ -407,7 +407,7 @@ static void count_add(memory_count *count, int64_t bytes)
 void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const char *what)
 {
     int64_t bytes = 0, total = 0;
-    if (!ith_size_mul(count, size_bytes, &bytes) || !ith_size_add(bytes, ALIGNMENT, &total)) {
+    if (!ith_size_mul(count, size_bytes, &bytes) || !ith_size_add(bytes, ITH_ALLOC_HEADER, &total)) {
         ith_fail(context, ITH_ERR_MEMORY, "%s: %lld times %lld bytes is more than a size can hold", what,
                  (long long)count, (long long)size_bytes);
         return NULL;
@@ -420,7 +420,7 @@ void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const c
     }
     memcpy(block, &total, sizeof total);
     count_add(&context->family->count, total);
-    return block + ALIGNMENT;
+    return block + ITH_ALLOC_HEADER;
 }
 
 void *ith_alloc_zero(ith_context *context, int64_t count, int64_t size_bytes, const char *what)
@@ -435,7 +435,7 @@ void ith_free(ith_context *context, void *pointer)
 {
     if (!pointer)
         return;
-    char *block = (char *)pointer - ALIGNMENT;
+    char *block = (char *)pointer - ITH_ALLOC_HEADER;
     int64_t total = 0;
     memcpy(&total, block, sizeof total);
     atomic_fetch_sub(&context->family->count.current_bytes, total);

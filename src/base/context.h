@@ -33,6 +33,8 @@ int64_t ith_context_peak_bytes(const ith_context *context);
 /* count * size bytes, aligned to 64. NULL with a recorded sentence (ITH_ERR_MEMORY) on failure or overflow; a pointer
  * that must be freed also for 0 bytes. `what` names the thing in the sentence. */
 void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const char *what);
+/* Bytes that every ith_alloc takes, and counts, besides those that were asked for. */
+#define ITH_ALLOC_HEADER 64
 /* The same, zeroed. */
 void *ith_alloc_zero(ith_context *context, int64_t count, int64_t size_bytes, const char *what);
 /* Frees and accepts NULL. */

@@ -235,8 +235,8 @@ ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, 
         if (ith_context_interrupted(context))
             return ith_fail_interrupted(context);
         const void *rows = take_band(conv, ring, first, (char *)scratch + band_offset(conv->op));
-        if (ith_onednn_run(&conv->lane, rows, conv->weights[newest], conv->bias, dst + first * s->width * s->out,
-                           scratch))
+        if (ith_onednn_execute(&conv->lane, rows, conv->weights[newest], conv->bias, dst + first * s->width * s->out,
+                               scratch))
             return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not compute a convolution of %lld to %lld channels",
                             (long long)s->in, (long long)s->out);
     }

@@ -1,407 +1,250 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* y[rows, out] = x[rows, in] w^T + b.
+/* y[rows, out] = x[rows, in] w^T + b, computed in units of a tile of rows by a panel of columns (linear_set.h).
  *
- * The product is cut into units of TILE_ROWS rows by one block of columns. Each unit is one run of a oneDNN primitive
- * that was made for exactly that shape and for one thread; rows that do not fill a tile are padded with zeros. So what
- * is computed for a row, and in which order, depends neither on its place among the rows, nor on their number, nor on
- * the threads: its bits are always the same.
+ * Every unit has the same shape: rows that do not fill a tile are padded with zeros. So neither the place of a row, nor
+ * the number of rows, nor the number of threads changes the order in which its sums are added up.
  *
- * Units are shared out over the team in the order (panel of rows, block of columns, tile): a block of weights stays in
- * the second-level cache while the tiles of a panel pass by, and all weights are read once per panel. Rows that are
- * rounded are rounded once, a panel before its units. Weights that are stored in bf16 and multiplied in f32 are widened
- * a block at a time, by each thread that works on the block, once per panel. */
+ * Units are shared out over the team in the order (slab of tiles, panel, tile): a panel of weights stays in the
+ * second-level cache while the tiles of a slab pass by, and all weights are read once per slab. Rows that have to be
+ * rounded are rounded once, a slab before its units. Weights that are stored in bf16 and multiplied in f32 are widened
+ * a panel at a time, by each thread that works on the panel, once per slab. */
 #include "linear.h"
 
 #include "../base/dtype.h"
 #include "../base/size.h"
 #include "../kernels/rowops.h"
-#include "onednn.h"
+#include "linear_set.h"
 
 #include <omp.h>
 #include <string.h>
 
-#define TILE_ROWS 64
-#define BLOCK_UNIT 64 /* columns that oneDNN packs together */
-#define BLOCK_COLUMNS 1024
-#define BLOCK_BYTES (768 * 1024) /* of packed weights: they stay in a second-level cache */
-#define PANEL_BYTES (8 << 20)
-#define LEAST_PANEL_TILES 8
-#define CACHE_LINE 64
+#define SLAB_BYTES (8 << 20)
+#define LEAST_SLAB_TILES 8
 
-struct ith_linear {
-    int64_t in, out;
-    ith_operand_types types;
-    int64_t block;                /* columns of a block */
-    int64_t blocks;               /* the last may have fewer */
-    int64_t block_bytes;          /* packed, as it is multiplied */
-    int64_t stored_bytes;         /* of a block in `packed`: block_bytes, or half of it */
-    int64_t scratch_bytes;        /* of either op */
-    ith_onednn_op *whole, *last;  /* last: NULL where out is a multiple of block */
-    char *packed;                 /* [blocks][stored_bytes] */
-    struct dnnl_memory **weights; /* [blocks]; NULL where blocks are widened before they are multiplied */
-    float *bias;                  /* [out], zero where there is none */
-};
+/* The objects of oneDNN with which one thread computes one size of layer. The second of each are for a last panel of
+ * fewer columns. */
+typedef struct ith_linear_lane {
+    ith_onednn_lane calls[2];
+    struct dnnl_memory *widened[2]; /* a panel of weights in the thread's memory */
+} ith_linear_lane;
 
-enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 }; /* what became of a thread's part; of a call, all bits that were set */
+/* ---- The workspace --------------------------------------------------------------------------------------------- */
 
-static bool widens(const ith_operand_types *types)
+static int64_t tile_bytes(const ith_product *p)
 {
-    return types->stored != types->multiplied;
+    return ITH_TILE_ROWS * p->in * ith_dtype_bytes(p->types.multiplied);
 }
 
-/* As wide as the cache allows, all of about the same width. */
-static int64_t block_columns(int64_t in, int64_t out, const ith_operand_types *types)
+/* Whether every tile is packed, rather than only one that the rows do not fill. */
+static bool packs(const ith_product *p)
 {
-    int64_t widest = ith_min64(BLOCK_BYTES / (in * ith_dtype_bytes(types->multiplied)), BLOCK_COLUMNS);
-    widest = ith_max64(widest / BLOCK_UNIT, 1) * BLOCK_UNIT;
-    return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), BLOCK_UNIT);
+    return p->types.rounded == ITH_BF16;
 }
 
-static const ith_onednn_op *op_of(const ith_linear *linear, int64_t block)
+static int64_t slab_tiles(const ith_product *p, int64_t rows)
 {
-    return linear->last && block == linear->blocks - 1 ? linear->last : linear->whole;
+    return ith_min64(ith_div_up(rows, ITH_TILE_ROWS), ith_max64(LEAST_SLAB_TILES, SLAB_BYTES / tile_bytes(p)));
 }
 
-/* ---- Packing --------------------------------------------------------------------------------------------------- */
-
-/* Columns [begin, begin + count) of the product are these rows of the weight, as they are multiplied: where they lie if
- * they need no conversion, otherwise converted into plain. */
-static const void *plain_block(const ith_linear *linear, const void *weight, ith_dtype type, int64_t begin,
-                               int64_t count, void *plain)
+/* A thread's memory: oneDNN's scratch, a widened panel of weights, a unit of y. */
+static int64_t widened_offset(const ith_product *p)
 {
-    const char *rows = (const char *)weight + begin * linear->in * ith_dtype_bytes(type);
-    if (type == linear->types.stored && !widens(&linear->types))
-        return rows;
-    ith_operand_weights(&linear->types, plain, rows, type, count * linear->in);
-    return plain;
+    return p->scratch_bytes;
 }
 
-/* wide: room for a packed block, used where blocks are stored narrower than oneDNN packs them. */
-static ith_status pack_block(const ith_linear *linear, int64_t block, const void *rows, void *wide)
+static int64_t unit_offset(const ith_product *p)
 {
-    char *stored = linear->packed + block * linear->stored_bytes;
-    if (!widens(&linear->types))
-        return ith_onednn_pack(op_of(linear, block), rows, stored, &linear->weights[block]);
-    struct dnnl_memory *weights = NULL;
-    memset(wide, 0, (size_t)linear->block_bytes);
-    ith_status status = ith_onednn_pack(op_of(linear, block), rows, wide, &weights);
-    ith_onednn_weights_free(&weights);
-    if (!status)
-        ith_from_f32(stored, linear->types.stored, wide, linear->block_bytes / (int64_t)sizeof(float));
-    return status;
+    return p->scratch_bytes + (ith_product_widens(p) ? p->panel_bytes : 0);
 }
 
-/* Every block by one thread of the team, which is what first touches its memory. */
-static ith_status pack_blocks(ith_context *context, ith_linear *linear, const void *weight, ith_dtype type)
+static int64_t thread_bytes(const ith_product *p)
 {
-    int64_t plain_bytes =
-        ith_round_up(linear->block * linear->in * ith_dtype_bytes(linear->types.multiplied), CACHE_LINE);
-    int64_t thread_bytes = plain_bytes + (widens(&linear->types) ? linear->block_bytes : 0);
-    int threads = omp_get_max_threads();
-    char *room = ith_alloc(context, threads, thread_bytes, "weights being packed");
-    if (!room)
-        return ITH_ERR_MEMORY;
-    int outcome = DONE;
-#pragma omp parallel for schedule(static) num_threads(threads) reduction(| : outcome)
-    for (int64_t i = 0; i < linear->blocks; i++) {
-        if (outcome || ith_context_interrupted(context)) {
-            outcome |= INTERRUPTED;
-            continue;
-        }
-        int64_t begin = i * linear->block, count = ith_min64(linear->block, linear->out - begin);
-        char *plain = room + omp_get_thread_num() * thread_bytes;
-        const void *rows = plain_block(linear, weight, type, begin, count, plain);
-        if (pack_block(linear, i, rows, plain + plain_bytes))
-            outcome |= FAILED;
+    return unit_offset(p) + ITH_TILE_ROWS * p->columns * (int64_t)sizeof(float);
+}
+
+void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
+                                  ith_linear_workspace *w)
+{
+    *w = (ith_linear_workspace){.set = set, .threads = threads};
+    for (const ith_product *p = set->products; p; p = p->next) {
+        w->slab_bytes = ith_max64(w->slab_bytes, (packs(p) ? slab_tiles(p, ith_max64(rows, 1)) : 1) * tile_bytes(p));
+        w->thread_bytes = ith_max64(w->thread_bytes, thread_bytes(p));
     }
-    ith_free(context, room);
-    if (outcome & FAILED)
-        return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not pack the weights of a %lld to %lld layer",
-                        (long long)linear->in, (long long)linear->out);
-    return outcome ? ith_fail_interrupted(context) : ITH_OK;
+    w->slab = ith_arena_take(arena, w->slab_bytes, 1);
+    w->memory = ith_arena_take(arena, threads, w->thread_bytes);
+    w->lanes = ith_arena_take(arena, threads * set->count, sizeof *w->lanes);
+    if (w->lanes)
+        memset(w->lanes, 0, (size_t)(threads * set->count) * sizeof *w->lanes);
 }
 
-static ith_status create_ops(ith_context *context, ith_linear *linear)
+static char *memory_of(const ith_linear_workspace *w, int thread)
 {
-    ith_onednn_matmul shape = {TILE_ROWS, linear->in, ith_min64(linear->block, linear->out), linear->types.multiplied};
-    ith_status status = ith_onednn_matmul_create(context, &shape, &linear->whole);
-    if (status)
-        return status;
-    linear->scratch_bytes = ith_onednn_scratch_bytes(linear->whole);
-    shape.out = linear->out % linear->block;
-    if (linear->blocks == 1 || !shape.out)
-        return ITH_OK;
-    status = ith_onednn_matmul_create(context, &shape, &linear->last);
-    if (!status)
-        linear->scratch_bytes = ith_max64(linear->scratch_bytes, ith_onednn_scratch_bytes(linear->last));
+    return w->memory + thread * w->thread_bytes;
+}
+
+static ith_linear_lane *lane_of(const ith_linear_workspace *w, int thread, const ith_product *p)
+{
+    return &w->lanes[thread * w->set->count + p->index];
+}
+
+static ith_status open_lane(const ith_linear_workspace *w, int thread, const ith_product *p)
+{
+    ith_linear_lane *lane = lane_of(w, thread, p);
+    ith_status status = ITH_OK;
+    for (int i = 0; i < 2 && p->ops[i] && !status; i++) {
+        status = ith_onednn_lane_open(p->ops[i], &lane->calls[i]);
+        if (!status && ith_product_widens(p))
+            status = ith_onednn_weights_at(p->ops[i], memory_of(w, thread) + widened_offset(p), &lane->widened[i]);
+    }
     return status;
 }
 
-static ith_status allocate(ith_context *context, ith_linear *linear)
+ith_status ith_linear_workspace_open(ith_context *context, ith_linear_workspace *w)
 {
-    linear->block_bytes = ith_onednn_weight_bytes(linear->whole);
-    if (linear->last)
-        linear->block_bytes = ith_max64(linear->block_bytes, ith_onednn_weight_bytes(linear->last));
-    linear->stored_bytes = widens(&linear->types) ? linear->block_bytes / 2 : linear->block_bytes;
-    linear->packed = ith_alloc(context, linear->blocks, linear->stored_bytes, "packed weights");
-    linear->weights = ith_alloc_zero(context, linear->blocks, sizeof *linear->weights, "packed weights");
-    linear->bias = ith_alloc_zero(context, linear->out, sizeof *linear->bias, "a bias");
-    return linear->packed && linear->weights && linear->bias ? ITH_OK : ITH_ERR_MEMORY;
+    ith_status status = ITH_OK;
+    for (int thread = 0; thread < w->threads; thread++)
+        for (const ith_product *p = w->set->products; p && !status; p = p->next)
+            status = open_lane(w, thread, p);
+    return status ? ith_fail(context, status, "oneDNN made no memory objects for %d threads", w->threads) : ITH_OK;
 }
 
-ith_status ith_linear_create(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype weight_type,
-                             const float *bias, ith_operand_types types, ith_linear **linear)
+void ith_linear_workspace_close(ith_linear_workspace *w)
 {
-    *linear = NULL;
-    if (in < 1 || out < 1 || in > INT32_MAX || out > INT32_MAX)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "a linear layer of %lld to %lld; both must be from 1 to 2^31 - 1",
-                        (long long)in, (long long)out);
-    ith_status status = ith_operand_types_check(context, &types, weight_type, "a linear layer");
-    if (status)
-        return status;
-    ith_linear *l = ith_alloc_zero(context, 1, sizeof *l, "a linear layer");
-    if (!l)
-        return ITH_ERR_MEMORY;
-    l->in = in, l->out = out, l->types = types;
-    l->block = block_columns(in, out, &types);
-    l->blocks = ith_div_up(out, l->block);
-    status = create_ops(context, l);
-    if (!status)
-        status = allocate(context, l);
-    if (!status)
-        status = pack_blocks(context, l, weight, weight_type);
-    if (!status && bias)
-        memcpy(l->bias, bias, (size_t)out * sizeof *bias);
-    *linear = l;
-    if (status)
-        ith_linear_destroy(context, linear);
-    return status;
+    for (int64_t i = 0; w->lanes && i < w->threads * w->set->count; i++)
+        for (int op = 0; op < 2; op++) {
+            ith_onednn_lane_close(&w->lanes[i].calls[op]);
+            ith_onednn_weights_free(&w->lanes[i].widened[op]);
+        }
+    *w = (ith_linear_workspace){0};
 }
 
-void ith_linear_destroy(ith_context *context, ith_linear **linear)
-{
-    if (!linear || !*linear)
-        return;
-    ith_linear *l = *linear;
-    for (int64_t i = 0; l->weights && i < l->blocks; i++)
-        ith_onednn_weights_free(&l->weights[i]);
-    ith_onednn_op_destroy(context, &l->whole);
-    ith_onednn_op_destroy(context, &l->last);
-    ith_free(context, l->packed);
-    ith_free(context, l->weights);
-    ith_free(context, l->bias);
-    ith_free(context, l);
-    *linear = NULL;
-}
+/* ---- Applying a layer ------------------------------------------------------------------------------------------ */
 
-int64_t ith_linear_in(const ith_linear *linear)
-{
-    return linear->in;
-}
-
-int64_t ith_linear_out(const ith_linear *linear)
-{
-    return linear->out;
-}
-
-int64_t ith_linear_bytes(int64_t in, int64_t out, ith_operand_types types)
-{
-    /* oneDNN pads the inputs to 16 or 32, the outputs to 64. */
-    int64_t packed = ith_round_up(in, 32) * ith_round_up(out, 64) * ith_dtype_bytes(types.stored);
-    return packed + out * 4 + ith_div_up(out, block_columns(in, out, &types)) * 8 + (int64_t)sizeof(ith_linear);
-}
-
-/* ---- Running --------------------------------------------------------------------------------------------------- */
-
-/* The memory that a run works in. */
-typedef struct work_space {
-    int64_t panel_tiles;   /* tiles of a panel */
-    bool packs;            /* every tile is packed, not only one that the rows do not fill */
-    int64_t tile_bytes;    /* of a packed tile */
-    int64_t panel_bytes;   /* of the packed tiles of a panel */
-    int64_t box_bytes;     /* of a tile of y */
-    int64_t widened_bytes; /* of a block of weights; 0 where none is widened */
-    int64_t thread_bytes;  /* oneDNN's scratch, a block of weights, a tile of y */
-} work_space;
-
-/* block_bytes, scratch_bytes: as in ith_linear. */
-static work_space plan_work(int64_t in, int64_t block, const ith_operand_types *types, int64_t block_bytes,
-                            int64_t scratch_bytes, int64_t rows, bool gaps)
-{
-    int64_t tiles = ith_div_up(rows, TILE_ROWS);
-    work_space work = {.tile_bytes = TILE_ROWS * in * ith_dtype_bytes(types->multiplied)};
-    work.panel_tiles = ith_min64(tiles, ith_max64(LEAST_PANEL_TILES, PANEL_BYTES / work.tile_bytes));
-    work.packs = types->rounded == ITH_BF16 || gaps;
-    work.panel_bytes = ith_round_up((work.packs ? work.panel_tiles : 1) * work.tile_bytes, CACHE_LINE);
-    work.box_bytes = TILE_ROWS * block * (int64_t)sizeof(float);
-    work.widened_bytes = widens(types) ? block_bytes : 0;
-    work.thread_bytes = scratch_bytes + work.widened_bytes + work.box_bytes;
-    return work;
-}
-
-int64_t ith_linear_run_bytes(int64_t in, int64_t out, ith_operand_types types, int64_t rows, int threads)
-{
-    int64_t block = block_columns(in, out, &types);
-    int64_t block_bytes = ith_round_up(in, 32) * block * ith_dtype_bytes(types.multiplied);
-    work_space work = plan_work(in, block, &types, block_bytes, 0, rows, false);
-    return work.panel_bytes + threads * work.thread_bytes;
-}
-
-/* One call: what all of its threads look at. */
-typedef struct run {
+/* One call of ith_linear_apply, read by all of its threads. */
+typedef struct product_call {
     const ith_context *context;
     const ith_linear *linear;
+    const ith_product *product;
+    const ith_linear_workspace *workspace;
     const ith_rowops *rowops;
-    int64_t rows, x_stride, y_stride;
+    int64_t rows, slab_tiles;
     const float *x;
     float *y;
-    work_space work;
-    char *panel;   /* [panel_tiles or 1][TILE_ROWS, in] */
-    char *threads; /* [threads][thread_bytes] */
-} run;
+} product_call;
 
-/* One thread at work. Of two ops and two handles, the second are those of the last block. */
+/* One thread of a call. */
 typedef struct worker {
-    const run *run;
-    ith_onednn_lane lanes[2];
-    struct dnnl_memory *widened[2]; /* handles of `block` */
-    int64_t block_here;             /* which block of weights `block` holds; -1: none */
-    char *scratch, *block;
-    float *box; /* a tile of y that cannot be written straight */
+    const product_call *call;
+    ith_linear_lane *lane;
+    char *memory;
+    int64_t widened_panel; /* in the thread's memory; -1: none */
 } worker;
 
-static int64_t tile_rows(const run *r, int64_t tile)
+enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 }; /* the end of a thread's part; of a call, all bits that were set */
+
+static int64_t tile_rows(const product_call *c, int64_t tile)
 {
-    return ith_min64(TILE_ROWS, r->rows - tile * TILE_ROWS);
+    return ith_min64(ITH_TILE_ROWS, c->rows - tile * ITH_TILE_ROWS);
 }
 
-static bool tile_is_packed(const run *r, int64_t tile)
+static bool tile_is_packed(const product_call *c, int64_t tile)
 {
-    return r->work.packs || tile_rows(r, tile) < TILE_ROWS;
+    return packs(c->product) || tile_rows(c, tile) < ITH_TILE_ROWS;
 }
 
-static char *tile_slot(const run *r, int64_t tile)
+static char *packed_tile(const product_call *c, int64_t tile)
 {
-    return r->panel + (r->work.packs ? tile % r->work.panel_tiles : 0) * r->work.tile_bytes;
+    return c->workspace->slab + (packs(c->product) ? tile % c->slab_tiles : 0) * tile_bytes(c->product);
 }
 
-static void pack_tile(const run *r, int64_t tile)
+static void pack_tile(const product_call *c, int64_t tile)
 {
-    const ith_linear *l = r->linear;
-    int64_t rows = tile_rows(r, tile), row_bytes = l->in * ith_dtype_bytes(l->types.multiplied);
-    char *slot = tile_slot(r, tile);
-    for (int64_t i = 0; i < rows; i++)
-        ith_operand_round(&l->types, r->rowops, slot + i * row_bytes, r->x + (tile * TILE_ROWS + i) * r->x_stride,
-                          l->in);
-    memset(slot + rows * row_bytes, 0, (size_t)((TILE_ROWS - rows) * row_bytes));
+    const ith_product *p = c->product;
+    int64_t rows = tile_rows(c, tile), row_bytes = p->in * ith_dtype_bytes(p->types.multiplied);
+    char *packed = packed_tile(c, tile);
+    ith_operand_round(&p->types, c->rowops, packed, c->x + tile * ITH_TILE_ROWS * p->in, rows * p->in);
+    memset(packed + rows * row_bytes, 0, (size_t)((ITH_TILE_ROWS - rows) * row_bytes));
 }
 
-static bool worker_open(worker *w, const run *r)
+/* A panel of weights as it is multiplied. */
+static struct dnnl_memory *weights_of(worker *w, int64_t panel)
 {
-    const ith_linear *l = r->linear;
-    const ith_onednn_op *ops[2] = {l->whole, l->last};
-    *w = (worker){.run = r, .block_here = -1};
-    w->scratch = r->threads + omp_get_thread_num() * r->work.thread_bytes;
-    w->block = w->scratch + l->scratch_bytes;
-    w->box = (float *)(void *)(w->block + r->work.widened_bytes);
-    bool opened = true;
-    for (int i = 0; i < 2 && ops[i]; i++) {
-        opened = opened && ith_onednn_lane_open(ops[i], &w->lanes[i]) == ITH_OK;
-        if (r->work.widened_bytes)
-            opened = opened && ith_onednn_weights_at(ops[i], w->block, &w->widened[i]) == ITH_OK;
-    }
-    return opened;
+    const ith_linear *linear = w->call->linear;
+    const ith_product *p = linear->product;
+    if (linear->weights)
+        return linear->weights[panel];
+    if (w->widened_panel != panel)
+        w->call->rowops->f32_from_bf16((float *)(void *)(w->memory + widened_offset(p)),
+                                       (const uint16_t *)(void *)(linear->packed + panel * p->stored_bytes),
+                                       p->panel_bytes / (int64_t)sizeof(float));
+    w->widened_panel = panel;
+    return w->lane->widened[ith_product_op(p, panel)];
 }
 
-static void worker_close(worker *w)
+/* Where a unit is narrower than y, or shorter than a tile, it is computed in the thread's memory and copied. */
+static bool compute_unit(worker *w, int64_t panel, int64_t tile)
 {
-    for (int i = 0; i < 2; i++) {
-        ith_onednn_lane_close(&w->lanes[i]);
-        ith_onednn_weights_free(&w->widened[i]);
-    }
-}
-
-/* The weights of a block as they are multiplied. */
-static struct dnnl_memory *weights_of(worker *w, int64_t block, bool last)
-{
-    const ith_linear *l = w->run->linear;
-    if (!widens(&l->types))
-        return l->weights[block];
-    if (w->block_here != block)
-        w->run->rowops->f32_from_bf16((float *)(void *)w->block,
-                                      (const uint16_t *)(void *)(l->packed + block * l->stored_bytes),
-                                      l->block_bytes / (int64_t)sizeof(float));
-    w->block_here = block;
-    return w->widened[last];
-}
-
-static bool run_unit(worker *w, int64_t block, int64_t tile)
-{
-    const run *r = w->run;
-    const ith_linear *l = r->linear;
-    int64_t begin = block * l->block, count = ith_min64(l->block, l->out - begin), rows = tile_rows(r, tile);
-    const void *x = tile_is_packed(r, tile) ? (const void *)tile_slot(r, tile)
-                                            : (const void *)(r->x + tile * TILE_ROWS * r->x_stride);
-    float *y = r->y + tile * TILE_ROWS * r->y_stride + begin;
-    bool straight = rows == TILE_ROWS && r->y_stride == count, last = op_of(l, block) == l->last;
-    if (ith_onednn_run(&w->lanes[last], x, weights_of(w, block, last), l->bias + begin, straight ? y : w->box,
-                       w->scratch))
+    const product_call *c = w->call;
+    const ith_product *p = c->product;
+    int64_t begin = panel * p->columns, count = ith_min64(p->columns, p->out - begin), rows = tile_rows(c, tile);
+    const void *x = c->x + tile * ITH_TILE_ROWS * p->in;
+    float *y = c->y + tile * ITH_TILE_ROWS * p->out + begin, *unit = (float *)(void *)(w->memory + unit_offset(p));
+    bool straight = rows == ITH_TILE_ROWS && p->out == count;
+    if (ith_onednn_execute(&w->lane->calls[ith_product_op(p, panel)],
+                           tile_is_packed(c, tile) ? packed_tile(c, tile) : x, weights_of(w, panel),
+                           c->linear->bias + begin, straight ? y : unit, w->memory))
         return false;
     for (int64_t i = 0; !straight && i < rows; i++)
-        memcpy(y + i * r->y_stride, w->box + i * count, (size_t)count * sizeof *y);
+        memcpy(y + i * p->out, unit + i * count, (size_t)count * sizeof *y);
     return true;
 }
 
-/* One thread's part. Every thread passes every work-sharing loop, whatever failed. */
-static int run_share(const run *r)
+/* One thread's part. Every thread passes every work-sharing loop, also after a failure. */
+static int compute_share(const product_call *c)
 {
-    const ith_linear *l = r->linear;
-    worker w;
-    int outcome = worker_open(&w, r) ? DONE : FAILED;
-    int64_t tiles = ith_div_up(r->rows, TILE_ROWS);
-    for (int64_t first = 0; first < tiles; first += r->work.panel_tiles) {
-        int64_t count = ith_min64(r->work.panel_tiles, tiles - first);
+    const ith_product *p = c->product;
+    int thread = omp_get_thread_num(), outcome = DONE;
+    worker w = {c, lane_of(c->workspace, thread, p), memory_of(c->workspace, thread), -1};
+    int64_t tiles = ith_div_up(c->rows, ITH_TILE_ROWS);
+    for (int64_t first = 0; first < tiles; first += c->slab_tiles) {
+        int64_t count = ith_min64(c->slab_tiles, tiles - first);
 #pragma omp for schedule(static)
         for (int64_t tile = first; tile < first + count; tile++)
-            if (tile_is_packed(r, tile))
-                pack_tile(r, tile);
+            if (tile_is_packed(c, tile))
+                pack_tile(c, tile);
 #pragma omp for schedule(static)
-        for (int64_t unit = 0; unit < count * l->blocks; unit++)
-            if (!outcome && ith_context_interrupted(r->context))
+        for (int64_t unit = 0; unit < count * p->panels; unit++)
+            if (!outcome && ith_context_interrupted(c->context))
                 outcome = INTERRUPTED;
-            else if (!outcome && !run_unit(&w, unit / count, first + unit % count))
+            else if (!outcome && !compute_unit(&w, unit / count, first + unit % count))
                 outcome = FAILED;
     }
-    worker_close(&w);
     return outcome;
 }
 
-ith_status ith_linear_run(ith_context *context, const ith_linear *linear, int64_t rows, const float *x,
-                          int64_t x_stride, float *y, int64_t y_stride)
+ith_status ith_linear_apply(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,
+                            int64_t rows, const float *x, float *y)
 {
     if (rows < 1)
         return ITH_OK;
-    run r = {.context = context,
-             .linear = linear,
-             .rowops = ith_rowops_choose(ith_context_cpu(context)),
-             .rows = rows,
-             .x = x,
-             .x_stride = x_stride,
-             .y = y,
-             .y_stride = y_stride};
-    int threads = omp_get_max_threads();
-    r.work = plan_work(linear->in, linear->block, &linear->types, linear->block_bytes, linear->scratch_bytes, rows,
-                       x_stride != linear->in);
-    r.panel = ith_alloc(context, r.work.panel_bytes + threads * r.work.thread_bytes, 1, "a product's work space");
-    if (!r.panel)
-        return ITH_ERR_MEMORY;
-    r.threads = r.panel + r.work.panel_bytes;
+    const ith_product *p = linear->product;
+    product_call call = {.context = context,
+                         .linear = linear,
+                         .product = p,
+                         .workspace = workspace,
+                         .rowops = ith_rowops_choose(ith_context_cpu(context)),
+                         .rows = rows,
+                         .slab_tiles = slab_tiles(p, rows),
+                         .x = x,
+                         .y = y};
+    if (packs(p))
+        call.slab_tiles = ith_min64(call.slab_tiles, workspace->slab_bytes / tile_bytes(p));
+    int threads = omp_get_max_threads() < workspace->threads ? omp_get_max_threads() : workspace->threads;
     int outcome = DONE;
 #pragma omp parallel num_threads(threads) reduction(| : outcome)
-    outcome = run_share(&r);
-    ith_free(context, r.panel);
+    outcome = compute_share(&call);
     if (outcome & FAILED)
         return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not compute %lld rows of a %lld to %lld layer",
-                        (long long)rows, (long long)linear->in, (long long)linear->out);
+                        (long long)rows, (long long)p->in, (long long)p->out);
     return outcome ? ith_fail_interrupted(context) : ITH_OK;
 }

@@ -1,30 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* y = x w^T + b, with weights packed once. A row of y has the same bits whatever the other rows are, however many there
- * are, and however many threads run: rows are cut into tiles of one fixed size. */
+/* y = x w^T + b: the linear layers of a model. A row of y has the same bits whatever the other rows are, however many
+ * there are, and however many threads compute them.
+ *
+ *   ith_linear_set         the layers of one model; it owns the objects of oneDNN that they use
+ *   ith_linear             one layer: its packed weights and its bias, in an arena
+ *   ith_linear_workspace   scratch memory in which one rank applies any layer of a set, in an arena
+ *
+ * A model is laid out twice by the same calls, first in an arena that counts. To apply a layer allocates nothing and
+ * makes no object of oneDNN. */
 #ifndef ITH_LINEAR_LINEAR_H
 #define ITH_LINEAR_LINEAR_H
 
+#include "../base/arena.h"
 #include "../base/context.h"
 #include "operand.h"
 
+typedef struct ith_linear_set ith_linear_set;
 typedef struct ith_linear ith_linear;
 
-/* weight [out, in] of F32, BF16 or F16; it and bias ([out], NULL: none) are copied. */
-ith_status ith_linear_create(ith_context *context, int64_t in, int64_t out, const void *weight,
-                                         ith_dtype weight_type, const float *bias, ith_operand_types types,
-                                         ith_linear **linear);
+/* The context must outlive the set. */
+ith_status ith_linear_set_create(ith_context *context, ith_linear_set **set);
+/* Before the memory of the layers is freed; NULL is accepted. */
+void ith_linear_set_destroy(ith_linear_set **set);
+
+/* The place of a layer from `in` to `out` features; NULL while the arena counts. Not for several threads at once. */
+ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena);
+/* The first failure of ith_linear_lay_out: sizes or types that no layer may have, too little memory, no product for
+ * this processor. To be asked after counting; with the same calls nothing fails the second time. */
+ith_status ith_linear_set_status(const ith_linear_set *set);
+/* Bytes that the set takes from the context besides the arena. */
+int64_t ith_linear_set_bytes(const ith_linear_set *set);
+
+/* Packs the weights, [out, in] of F32, BF16 or F16, and copies the bias, [out] or NULL for none. Works on all threads
+ * of the calling thread's team, and allocates meanwhile. linear NULL: checks the type only. */
+ith_status ith_linear_pack(ith_context *context, ith_linear *linear, const void *weight, ith_dtype weight_type,
+                           const float *bias);
+
+typedef struct ith_linear_workspace {
+    const ith_linear_set *set;
+    int threads;
+    int64_t slab_bytes, thread_bytes;
+    char *slab;                    /* rows of x, packed */
+    char *memory;                  /* [threads][thread_bytes] */
+    struct ith_linear_lane *lanes; /* [threads][sizes of layers in the set] */
+} ith_linear_workspace;
+
+/* For every layer that the set has by now, and for teams of up to `threads` threads. A layer may be applied to any
+ * number of rows; up to `rows` at full speed. */
+void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
+                                  ith_linear_workspace *workspace);
+/* Makes the objects of oneDNN, once the workspace has its memory. */
+ith_status ith_linear_workspace_open(ith_context *context, ith_linear_workspace *workspace);
+/* Frees them, also after a failure; before the memory is freed. A zeroed workspace is accepted. */
+void ith_linear_workspace_close(ith_linear_workspace *workspace);
+
+/* x [rows, in] -> y [rows, out], which may not overlap, by the calling thread's OpenMP team. Ranks may apply a layer at
+ * the same time, each in a workspace of its own. ITH_ERR_INTERRUPTED soon after the context is interrupted: y is then
+ * unfinished. */
+ith_status ith_linear_apply(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,
+                            int64_t rows, const float *x, float *y);
+
+/* For callers that have no set and no workspace yet; goes with the last of them. */
+ith_status ith_linear_create(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype weight_type,
+                             const float *bias, ith_operand_types types, ith_linear **linear);
 void ith_linear_destroy(ith_context *context, ith_linear **linear);
-
-/* rows x in -> rows x out, by the calling thread's OpenMP team. Strides in elements from one row to the next. Safe from
- * several threads (ranks) at once; any OpenMP team size. y may not overlap x. ITH_ERR_INTERRUPTED soon after the
- * context is interrupted: y is then unfinished. */
 ith_status ith_linear_run(ith_context *context, const ith_linear *linear, int64_t rows, const float *x,
-                                      int64_t x_stride, float *y, int64_t y_stride);
-
+                          int64_t x_stride, float *y, int64_t y_stride);
 int64_t ith_linear_in(const ith_linear *linear);
 int64_t ith_linear_out(const ith_linear *linear);
-/* Bytes that such a layer holds, and that a run of `rows` rows by a team of `threads` works in. The second leaves out
- * what oneDNN asks for besides. */
 int64_t ith_linear_bytes(int64_t in, int64_t out, ith_operand_types types);
 int64_t ith_linear_run_bytes(int64_t in, int64_t out, ith_operand_types types, int64_t rows, int threads);
 

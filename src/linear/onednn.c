@@ -8,8 +8,12 @@
 
 #include <omp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define SCRATCH_ALIGNMENT 64
+
+/* One engine serves the process and stays until its end. */
+static dnnl_engine_t engine;
 
 /* What a primitive is described by. */
 typedef struct layouts {
@@ -21,8 +25,8 @@ static dnnl_status_t layout_any(layout *out, int dims, const dnnl_dims_t size, d
     return layout_tagged(out, dims, size, type, dnnl_format_tag_any);
 }
 
-static dnnl_status_t conv_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layouts *l,
-                                     const dnnl_dims_t padding, dnnl_primitive_attr_t attributes)
+static dnnl_status_t conv_descriptor(dnnl_primitive_desc_t *out, const layouts *l, const dnnl_dims_t padding,
+                                     dnnl_primitive_attr_t attributes)
 {
 #if DNNL_VERSION_MAJOR >= 3
     const dnnl_dims_t strides = {1, 1, 1}, dilates = {0, 0, 0};
@@ -42,7 +46,6 @@ static dnnl_status_t conv_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t e
 /* ---- The primitive --------------------------------------------------------------------------------------------- */
 
 struct ith_onednn_op {
-    dnnl_engine_t engine;
     dnnl_primitive_desc_t descriptor;
     dnnl_primitive_t primitive;
     layout plain_weights; /* as ith_onednn_pack is given them */
@@ -60,16 +63,18 @@ static int64_t layout_bytes(layout_view view)
 
 static bool limit_is_kept;
 
-static void keep_limit(void)
+static void start(void)
 {
     limit_is_kept = onednn_keep_limit();
+    if (limit_is_kept && dnnl_engine_create(&engine, dnnl_cpu, 0))
+        engine = NULL;
 }
 
 /* To be asked before anything else of oneDNN. */
 static bool limited(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    return !pthread_once(&once, keep_limit) && limit_is_kept;
+    return !pthread_once(&once, start) && limit_is_kept;
 }
 
 static ith_status op_new(ith_context *context, ith_onednn_op **out)
@@ -78,14 +83,43 @@ static ith_status op_new(ith_context *context, ith_onednn_op **out)
     if (!limited())
         return ith_fail(context, ITH_ERR_UNSUPPORTED,
                         "oneDNN cannot be kept within ITHACA_CPU: this process used it before Ithaca did");
+    if (!engine)
+        return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN has no engine for this processor");
     *out = ith_alloc_zero(context, 1, sizeof **out, "a oneDNN primitive");
-    if (!*out)
-        return ITH_ERR_MEMORY;
-    if (!dnnl_engine_create(&(*out)->engine, dnnl_cpu, 0))
-        return ITH_OK;
-    ith_free(context, *out);
-    *out = NULL;
-    return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN has no engine for this processor");
+    return *out ? ITH_OK : ITH_ERR_MEMORY;
+}
+
+int64_t ith_onednn_op_bytes(void)
+{
+    return (int64_t)sizeof(ith_onednn_op) + ITH_ALLOC_HEADER;
+}
+
+/* ---- Objects of oneDNN, counted -------------------------------------------------------------------------------- */
+
+static atomic_int_fast64_t objects_made;
+
+int64_t ith_onednn_objects_made(void)
+{
+    return atomic_load(&objects_made);
+}
+
+static dnnl_status_t make_memory(dnnl_memory_t *out, layout_view view, void *data)
+{
+    atomic_fetch_add(&objects_made, 1);
+    return dnnl_memory_create(out, view, engine, data);
+}
+
+static dnnl_status_t make_stream(dnnl_stream_t *out)
+{
+    atomic_fetch_add(&objects_made, 1);
+    return dnnl_stream_create(out, engine, dnnl_stream_default_flags);
+}
+
+/* The descriptor that it is made from was made for it alone. */
+static dnnl_status_t make_primitive(dnnl_primitive_t *out, dnnl_primitive_desc_t descriptor)
+{
+    atomic_fetch_add(&objects_made, 2);
+    return dnnl_primitive_create(out, descriptor);
 }
 
 void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op)
@@ -97,7 +131,6 @@ void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op)
     if ((*op)->descriptor)
         dnnl_primitive_desc_destroy((*op)->descriptor);
     layout_free(&(*op)->plain_weights);
-    dnnl_engine_destroy((*op)->engine);
     ith_free(context, *op);
     *op = NULL;
 }
@@ -140,7 +173,7 @@ static dnnl_status_t matmul_describe(ith_onednn_op *op, const ith_onednn_matmul 
     if (!status)
         status = matmul_layouts(shape, &op->plain_weights, &l);
     if (!status)
-        status = matmul_descriptor(&op->descriptor, op->engine, &l.src, &l.weights, &l.bias, &l.dst, attributes);
+        status = matmul_descriptor(&op->descriptor, engine, &l.src, &l.weights, &l.bias, &l.dst, attributes);
     layouts_free(&l);
     if (attributes)
         dnnl_primitive_attr_destroy(attributes);
@@ -185,7 +218,7 @@ static dnnl_status_t conv_describe(ith_onednn_op *op, const ith_onednn_conv *sha
     if (!status)
         status = conv_layouts(shape, &op->plain_weights, &l);
     if (!status)
-        status = conv_descriptor(&op->descriptor, op->engine, &l, padding, attributes);
+        status = conv_descriptor(&op->descriptor, &l, padding, attributes);
     layouts_free(&l);
     if (attributes)
         dnnl_primitive_attr_destroy(attributes);
@@ -214,7 +247,7 @@ ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmu
     omp_set_num_threads(1);
     dnnl_status_t status = matmul_describe(*out, shape);
     if (!status)
-        status = dnnl_primitive_create(&(*out)->primitive, (*out)->descriptor);
+        status = make_primitive(&(*out)->primitive, (*out)->descriptor);
     omp_set_num_threads(team);
     if (!status)
         return ITH_OK;
@@ -229,7 +262,7 @@ ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *s
         return result;
     dnnl_status_t status = conv_describe(*out, shape);
     if (!status)
-        status = dnnl_primitive_create(&(*out)->primitive, (*out)->descriptor);
+        status = make_primitive(&(*out)->primitive, (*out)->descriptor);
     if (!status)
         return ITH_OK;
     ith_onednn_op_destroy(context, out);
@@ -266,13 +299,12 @@ static dnnl_status_t reorder(const ith_onednn_op *op, struct dnnl_memory *from, 
     dnnl_primitive_desc_t descriptor = NULL;
     dnnl_primitive_t primitive = NULL;
     dnnl_stream_t stream = NULL;
-    dnnl_status_t status =
-        dnnl_reorder_primitive_desc_create(&descriptor, layout_borrow(&op->plain_weights), op->engine,
-                                           op_layout(op, dnnl_query_weights_md), op->engine, NULL);
+    dnnl_status_t status = dnnl_reorder_primitive_desc_create(&descriptor, layout_borrow(&op->plain_weights), engine,
+                                                              op_layout(op, dnnl_query_weights_md), engine, NULL);
     if (!status)
-        status = dnnl_primitive_create(&primitive, descriptor);
+        status = make_primitive(&primitive, descriptor);
     if (!status)
-        status = dnnl_stream_create(&stream, op->engine, dnnl_stream_default_flags);
+        status = make_stream(&stream);
     dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
     if (!status)
         status = dnnl_primitive_execute(primitive, stream, 2, arguments);
@@ -287,24 +319,19 @@ static dnnl_status_t reorder(const ith_onednn_op *op, struct dnnl_memory *from, 
     return status;
 }
 
-static dnnl_status_t weights_create(const ith_onednn_op *op, void *packed, struct dnnl_memory **weights)
-{
-    *weights = NULL;
-    return dnnl_memory_create(weights, op_layout(op, dnnl_query_weights_md), op->engine, packed);
-}
-
 ith_status ith_onednn_weights_at(const ith_onednn_op *op, void *packed, struct dnnl_memory **weights)
 {
-    return weights_create(op, packed, weights) ? ITH_ERR_INTERNAL : ITH_OK;
+    *weights = NULL;
+    return make_memory(weights, op_layout(op, dnnl_query_weights_md), packed) ? ITH_ERR_INTERNAL : ITH_OK;
 }
 
 ith_status ith_onednn_pack(const ith_onednn_op *op, const void *plain, void *packed, struct dnnl_memory **weights)
 {
     dnnl_memory_t from = NULL;
     *weights = NULL;
-    dnnl_status_t status = dnnl_memory_create(&from, layout_borrow(&op->plain_weights), op->engine, (void *)plain);
+    dnnl_status_t status = make_memory(&from, layout_borrow(&op->plain_weights), (void *)plain);
     if (!status)
-        status = weights_create(op, packed, weights);
+        status = make_memory(weights, op_layout(op, dnnl_query_weights_md), packed);
     if (!status)
         status = reorder(op, from, *weights);
     if (from)
@@ -326,17 +353,16 @@ void ith_onednn_weights_free(struct dnnl_memory **weights)
 ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane)
 {
     lane->op = op;
-    dnnl_status_t status = dnnl_stream_create(&lane->stream, op->engine, dnnl_stream_default_flags);
+    dnnl_status_t status = make_stream(&lane->stream);
     if (!status)
-        status = dnnl_memory_create(&lane->src, op_layout(op, dnnl_query_src_md), op->engine, DNNL_MEMORY_NONE);
+        status = make_memory(&lane->src, op_layout(op, dnnl_query_src_md), DNNL_MEMORY_NONE);
     if (!status) /* the bias is the second of the weights */
-        status = dnnl_memory_create(&lane->bias, dnnl_primitive_desc_query_md(op->descriptor, dnnl_query_weights_md, 1),
-                                    op->engine, DNNL_MEMORY_NONE);
+        status = make_memory(&lane->bias, dnnl_primitive_desc_query_md(op->descriptor, dnnl_query_weights_md, 1),
+                             DNNL_MEMORY_NONE);
     if (!status)
-        status = dnnl_memory_create(&lane->dst, op_layout(op, dnnl_query_dst_md), op->engine, DNNL_MEMORY_NONE);
+        status = make_memory(&lane->dst, op_layout(op, dnnl_query_dst_md), DNNL_MEMORY_NONE);
     if (!status)
-        status =
-            dnnl_memory_create(&lane->scratch, op_layout(op, dnnl_query_scratchpad_md), op->engine, DNNL_MEMORY_NONE);
+        status = make_memory(&lane->scratch, op_layout(op, dnnl_query_scratchpad_md), DNNL_MEMORY_NONE);
     return status ? ITH_ERR_INTERNAL : ITH_OK;
 }
 
@@ -351,8 +377,8 @@ void ith_onednn_lane_close(ith_onednn_lane *lane)
     *lane = (ith_onednn_lane){0};
 }
 
-ith_status ith_onednn_run(ith_onednn_lane *lane, const void *src, struct dnnl_memory *weights, const float *bias,
-                          float *dst, void *scratch)
+ith_status ith_onednn_execute(ith_onednn_lane *lane, const void *src, struct dnnl_memory *weights, const float *bias,
+                              float *dst, void *scratch)
 {
     dnnl_status_t status = dnnl_memory_set_data_handle(lane->src, (void *)src);
     if (!status)

@@ -43,6 +43,10 @@ typedef struct ith_onednn_conv {
 } ith_onednn_conv;
 ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **out);
 void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op);
+/* Bytes that an op takes from the context. */
+int64_t ith_onednn_op_bytes(void);
+/* Objects of oneDNN that this process has made so far: primitives, their descriptions, streams, memory handles. */
+int64_t ith_onednn_objects_made(void);
 
 /* Of the packed weights, and of the scratch memory that an execution needs; multiples of 64. */
 int64_t ith_onednn_weight_bytes(const ith_onednn_op *op);
@@ -66,7 +70,7 @@ typedef struct ith_onednn_lane {
 ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane);
 void ith_onednn_lane_close(ith_onednn_lane *lane);
 /* scratch: ith_onednn_scratch_bytes, aligned to 64. */
-ith_status ith_onednn_run(ith_onednn_lane *lane, const void *src, struct dnnl_memory *weights,
+ith_status ith_onednn_execute(ith_onednn_lane *lane, const void *src, struct dnnl_memory *weights,
                                       const float *bias, float *dst, void *scratch);
 
 #endif

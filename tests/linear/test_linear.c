@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: against products in float64; the same bits for a row wherever it stands, whatever the team. */
-#include "linear/linear.h"
-
 #include "support/every_allocation.h"
 #include "support/held.h"
+#include "support/one_layer.h"
 #include "support/operand_kinds.h"
 
 #include <math.h>
@@ -39,49 +38,51 @@ static ith_context *new_context(void)
     return context;
 }
 
-static ith_linear *make(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype type,
-                        const float *bias, int kind)
+static one_layer make(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype type,
+                      const float *bias, int kind)
 {
-    ith_linear *linear = NULL;
-    assert_int_equal(ith_linear_create(context, in, out, weight, type, bias, operand_kinds[kind], &linear), ITH_OK);
-    assert_int_equal(ith_linear_in(linear), in);
-    assert_int_equal(ith_linear_out(linear), out);
-    return linear;
+    one_layer layer;
+    assert_int_equal(one_layer_make(context, in, out, weight, type, bias, operand_kinds[kind], &layer), ITH_OK);
+    return layer;
+}
+
+static void apply(ith_context *context, const one_layer *layer, int64_t rows, const float *x, float *y)
+{
+    assert_int_equal(one_layer_apply(context, layer, rows, x, y), ITH_OK);
 }
 
 /* The largest error of y, as a share of sum |x w| + |b|. */
-static double worst_error(int64_t rows, int64_t in, int64_t out, const float *x, int64_t x_stride, const float *w,
-                          const float *b, const float *y, int64_t y_stride, int kind)
+static double worst_error(int64_t rows, int64_t in, int64_t out, const float *x, const float *w, const float *b,
+                          const float *y, int kind)
 {
     double worst = 0;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < out; j++) {
             double sum = b ? (double)b[j] : 0, size = fabs(sum);
             for (int64_t k = 0; k < in; k++) {
-                double term = operand_value(x[i * x_stride + k], kind) * operand_value(w[j * in + k], kind);
+                double term = operand_value(x[i * in + k], kind) * operand_value(w[j * in + k], kind);
                 sum += term;
                 size += fabs(term);
             }
-            worst = fmax(worst, fabs(sum - (double)y[i * y_stride + j]) / size);
+            worst = fmax(worst, fabs(sum - (double)y[i * out + j]) / size);
         }
     return worst;
 }
 
-static void check_shape(ith_context *context, int64_t rows, int64_t in, int64_t out, int64_t x_more, int64_t y_more,
-                        bool has_bias, int kind)
+static void check_shape(ith_context *context, int64_t rows, int64_t in, int64_t out, bool has_bias, int kind)
 {
-    float *w = random_numbers(in * out), *b = random_numbers(out), *x = random_numbers(rows * (in + x_more));
-    float *y = malloc((size_t)(rows * (out + y_more)) * sizeof *y);
+    enum { GUARD = 70 }; /* numbers behind y, which stay */
+    float *w = random_numbers(in * out), *b = random_numbers(out), *x = random_numbers(rows * in);
+    float *y = malloc((size_t)(rows * out + GUARD) * sizeof *y);
     assert_non_null(y);
-    for (int64_t i = 0; i < rows * (out + y_more); i++)
+    for (int64_t i = 0; i < rows * out + GUARD; i++)
         y[i] = 12345;
-    ith_linear *linear = make(context, in, out, w, ITH_F32, has_bias ? b : NULL, kind);
-    assert_int_equal(ith_linear_run(context, linear, rows, x, in + x_more, y, out + y_more), ITH_OK);
-    assert_true(worst_error(rows, in, out, x, in + x_more, w, has_bias ? b : NULL, y, out + y_more, kind) < 1e-6);
-    for (int64_t i = 0; i < rows; i++) /* what lies between the rows stays */
-        for (int64_t j = out; j < out + y_more; j++)
-            assert_true(y[i * (out + y_more) + j] == 12345);
-    ith_linear_destroy(context, &linear);
+    one_layer layer = make(context, in, out, w, ITH_F32, has_bias ? b : NULL, kind);
+    apply(context, &layer, rows, x, y);
+    assert_true(worst_error(rows, in, out, x, w, has_bias ? b : NULL, y, kind) < 1e-6);
+    for (int64_t i = rows * out; i < rows * out + GUARD; i++)
+        assert_true(y[i] == 12345);
+    one_layer_free(context, &layer);
     free(w), free(b), free(x), free(y);
 }
 
@@ -93,32 +94,39 @@ static void test_against_float64(void **state)
                                         {3, 300, 129}, {200, 256, 768}, {2, 2500, 130}, {70, 9000, 66}};
     ith_context *context = new_context();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (int variant = 0; variant < 4 * operand_kinds_here(context); variant++)
-            check_shape(context, shapes[i][0], shapes[i][1], shapes[i][2], variant & 1 ? 5 : 0, variant & 2 ? 3 : 0,
-                        i % 2, variant / 4);
+        for (int kind = 0; kind < operand_kinds_here(context); kind++)
+            for (int has_bias = 0; has_bias < 2; has_bias++)
+                check_shape(context, shapes[i][0], shapes[i][1], shapes[i][2], has_bias, kind);
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 
-/* A row alone, and among others: the same bits. */
+/* A row alone, and among others, in workspaces for few rows and for many: the same bits. */
 static void check_bits(ith_context *context, int64_t in, int64_t out, int kind)
 {
     enum { MOST = 300 };
     float *w = random_numbers(in * out), *b = random_numbers(out), *x = random_numbers(MOST * in);
     float *one_by_one = random_numbers(MOST * out), *together = random_numbers(MOST * out);
-    ith_linear *linear = make(context, in, out, w, ITH_F32, b, kind);
+    one_layer layer = make(context, in, out, w, ITH_F32, b, kind);
     omp_set_num_threads(1);
     for (int64_t i = 0; i < MOST; i++)
-        assert_int_equal(ith_linear_run(context, linear, 1, x + i * in, in, one_by_one + i * out, out), ITH_OK);
-    for (int64_t rows = 1; rows <= MOST; rows += rows < 70 ? 1 : 23)
-        for (int threads = 1; threads <= 3; threads++) {
-            int64_t begin = (MOST - rows) / threads; /* other rows at other places */
+        apply(context, &layer, 1, x + i * in, one_by_one + i * out);
+    for (int threads = 1; threads <= 3; threads++)
+        for (int64_t made_for = 1; made_for <= MOST; made_for += MOST - 1) {
+            ith_linear_workspace workspace;
+            ith_arena arena;
             omp_set_num_threads(threads);
-            memset(together, 255, (size_t)(rows * out) * sizeof *together);
-            assert_int_equal(ith_linear_run(context, linear, rows, x + begin * in, in, together, out), ITH_OK);
-            assert_memory_equal(together, one_by_one + begin * out, (size_t)(rows * out) * sizeof *together);
+            assert_int_equal(one_workspace_make(context, layer.set, made_for, &workspace, &arena), ITH_OK);
+            for (int64_t rows = 1; rows <= MOST; rows += rows < 70 ? 1 : 23) {
+                int64_t begin = (MOST - rows) / threads; /* other rows at other places */
+                memset(together, 255, (size_t)(rows * out) * sizeof *together);
+                assert_int_equal(ith_linear_apply(context, layer.linear, &workspace, rows, x + begin * in, together),
+                                 ITH_OK);
+                assert_memory_equal(together, one_by_one + begin * out, (size_t)(rows * out) * sizeof *together);
+            }
+            one_workspace_free(context, &workspace, &arena);
         }
-    ith_linear_destroy(context, &linear);
+    one_layer_free(context, &layer);
     free(w), free(b), free(x), free(one_by_one), free(together);
 }
 
@@ -149,23 +157,17 @@ static void test_weight_types(void **state)
         int kind = i / 2;
         ith_from_f32(narrow, types[i % 2], w, IN * OUT);
         ith_to_f32(w, narrow, types[i % 2], IN * OUT);
-        ith_linear *wide = make(context, IN, OUT, w, ITH_F32, NULL, kind);
-        ith_linear *linear = make(context, IN, OUT, narrow, types[i % 2], NULL, kind);
-        assert_int_equal(ith_linear_run(context, wide, ROWS, x, IN, expected, OUT), ITH_OK);
-        assert_int_equal(ith_linear_run(context, linear, ROWS, x, IN, y, OUT), ITH_OK);
+        one_layer wide = make(context, IN, OUT, w, ITH_F32, NULL, kind);
+        one_layer layer = make(context, IN, OUT, narrow, types[i % 2], NULL, kind);
+        apply(context, &wide, ROWS, x, expected);
+        apply(context, &layer, ROWS, x, y);
         assert_memory_equal(y, expected, sizeof *y * ROWS * OUT);
-        ith_linear_destroy(context, &linear);
-        ith_linear_destroy(context, &wide);
+        one_layer_free(context, &layer);
+        one_layer_free(context, &wide);
     }
     free(w), free(x), free(expected), free(y), free(narrow);
     ith_context_destroy(&context);
 }
-
-typedef struct shared_case {
-    const ith_linear *linear;
-    const float *x, *expected;
-    int64_t rows;
-} shared_case;
 
 static void test_several_ranks_at_once(void **state)
 {
@@ -174,20 +176,20 @@ static void test_several_ranks_at_once(void **state)
     ith_context *context = new_context();
     float *w = random_numbers(IN * OUT), *x = random_numbers(ROWS * IN), *y = random_numbers(RANKS * ROWS * OUT);
     float *expected = random_numbers(ROWS * OUT);
-    ith_linear *linear = make(context, IN, OUT, w, ITH_F32, NULL, OPERANDS_F32);
-    assert_int_equal(ith_linear_run(context, linear, ROWS, x, IN, expected, OUT), ITH_OK);
+    one_layer layer = make(context, IN, OUT, w, ITH_F32, NULL, OPERANDS_F32);
+    apply(context, &layer, ROWS, x, expected);
 #pragma omp parallel num_threads(RANKS)
     {
         ith_context *mine = NULL;
         int rank = omp_get_thread_num();
         if (!ith_context_clone(context, &mine))
             for (int i = 0; i < 20; i++)
-                (void)ith_linear_run(mine, linear, ROWS, x, IN, y + rank * ROWS * OUT, OUT);
+                (void)one_layer_apply(mine, &layer, ROWS, x, y + rank * ROWS * OUT);
         ith_context_destroy(&mine);
     }
     for (int rank = 0; rank < RANKS; rank++)
         assert_memory_equal(y + rank * ROWS * OUT, expected, sizeof *y * ROWS * OUT);
-    ith_linear_destroy(context, &linear);
+    one_layer_free(context, &layer);
     free(w), free(x), free(y), free(expected);
     ith_context_destroy(&context);
 }
@@ -196,39 +198,39 @@ static void test_refusals(void **state)
 {
     (void)state;
     ith_context *context = new_context();
-    ith_linear *linear = NULL;
+    one_layer l;
     float w[4] = {1, 2, 3, 4};
     const ith_operand_types f32 = operand_kinds[OPERANDS_F32], undecided = {ITH_DTYPE_NONE, ITH_F32, ITH_F32};
     const ith_operand_types unrounded = {ITH_BF16, ITH_F32, ITH_BF16};
-    assert_int_equal(ith_linear_create(context, 0, 4, w, ITH_F32, NULL, f32, &linear), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_linear_create(context, 2, 2, w, ITH_F64, NULL, f32, &linear), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_linear_create(context, 2, 2, w, ITH_F32, NULL, undecided, &linear), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_linear_create(context, 2, 2, w, ITH_F32, NULL, unrounded, &linear), ITH_ERR_ARGUMENT);
-    assert_null(linear);
-    ith_linear_destroy(context, &linear);
-    linear = make(context, 2, 2, w, ITH_F32, NULL, OPERANDS_F32);
-    assert_int_equal(ith_linear_run(context, linear, 0, NULL, 2, NULL, 2), ITH_OK);
-    ith_linear_destroy(context, &linear);
+    assert_int_equal(one_layer_make(context, 0, 4, w, ITH_F32, NULL, f32, &l), ITH_ERR_ARGUMENT);
+    assert_int_equal(one_layer_make(context, 2, 2, w, ITH_F64, NULL, f32, &l), ITH_ERR_ARGUMENT);
+    assert_int_equal(one_layer_make(context, 2, 2, w, ITH_F32, NULL, undecided, &l), ITH_ERR_ARGUMENT);
+    assert_int_equal(one_layer_make(context, 2, 2, w, ITH_F32, NULL, unrounded, &l), ITH_ERR_ARGUMENT);
+    assert_int_equal(one_layer_make(context, INT32_MAX, INT32_MAX, w, ITH_F32, NULL, f32, &l), ITH_ERR_MEMORY);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    l = make(context, 2, 2, w, ITH_F32, NULL, OPERANDS_F32);
+    apply(context, &l, 0, NULL, NULL);
+    one_layer_free(context, &l);
     ith_context_destroy(&context);
 }
 
-/* ---- Allocations that fail ------------------------------------------------------------------------------------- */
+/* ---- Allocations ----------------------------------------------------------------------------------------------- */
 
 typedef struct allocation_case {
     const float *numbers;
     int kind;
 } allocation_case;
 
-static ith_status create_and_run(ith_context *context, void *user)
+static ith_status create_and_apply(ith_context *context, void *user)
 {
     const allocation_case *one = user;
     const float *w = one->numbers, *x = w + 64 * 9;
     float y[64];
-    ith_linear *linear = NULL;
-    ith_status status = ith_linear_create(context, 9, 64, w, ITH_F32, NULL, operand_kinds[one->kind], &linear);
+    one_layer layer;
+    ith_status status = one_layer_make(context, 9, 64, w, ITH_F32, NULL, operand_kinds[one->kind], &layer);
     if (!status)
-        status = ith_linear_run(context, linear, 1, x, 9, y, 64);
-    ith_linear_destroy(context, &linear);
+        status = one_layer_apply(context, &layer, 1, x, y);
+    one_layer_free(context, &layer);
     return status;
 }
 
@@ -238,49 +240,80 @@ static void test_failing_allocations(void **state)
     float *numbers = random_numbers(64 * 9 + 9);
     for (int kind = OPERANDS_F32; kind <= OPERANDS_BF16_IN_F32; kind++) {
         allocation_case one = {numbers, kind};
-        assert_true(refuse_every_allocation(create_and_run, &one, 1) > 1);
+        assert_int_equal(refuse_every_allocation(create_and_apply, &one, 1), 6);
     }
     free(numbers);
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* What is held, and what a run takes for a while besides, next to the predictions. */
-static void check_memory(int kind, int64_t rows)
+/* Two layers of one size and one of another: what was counted is what is taken. */
+static void check_memory(ith_context *context, int kind)
 {
-    enum { IN = 1536, OUT = 1536, THREADS = 2 };
-    ith_context *context = new_context();
-    float *w = random_numbers(IN * OUT), *x = random_numbers(rows * IN), *y = random_numbers(rows * OUT);
-    ith_linear *linear = make(context, IN, OUT, w, ITH_F32, NULL, kind);
-    double held = (double)memory_of(context).current_bytes;
-    assert_true(fabs(held - (double)ith_linear_bytes(IN, OUT, operand_kinds[kind])) < 0.02 * held);
-    double wide = IN * OUT * 4;
-    assert_true(kind == OPERANDS_F32 ? held > wide : held < 0.52 * wide);
-    ith_context *other = NULL; /* counts the run alone */
-    assert_int_equal(ith_context_create(NULL, &other), ITH_OK);
-    assert_int_equal(ith_linear_run(other, linear, rows, x, IN, y, OUT), ITH_OK);
-    double took = (double)memory_of(other).peak_bytes;
-    double predicted = (double)ith_linear_run_bytes(IN, OUT, operand_kinds[kind], rows, THREADS);
-    assert_true(predicted <= took && took <= 1.1 * predicted + 65536);
-    ith_context_destroy(&other);
-    ith_linear_destroy(context, &linear);
-    assert_int_equal(memory_of(context).current_bytes, 0);
-    ith_context_destroy(&context);
-    free(w), free(x), free(y);
+    enum { IN = 1536, OUT = 1536 };
+    float *w = random_numbers(IN * OUT);
+    ith_linear_set *set = NULL;
+    ith_linear *layers[3] = {NULL};
+    ith_arena arena = {0};
+    int64_t before = memory_of(context).current_bytes, counted = 0;
+    assert_int_equal(ith_linear_set_create(context, &set), ITH_OK);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < 3; i++)
+            layers[i] = ith_linear_lay_out(set, IN, i < 2 ? OUT : 80, operand_kinds[kind], &arena);
+        assert_int_equal(ith_linear_set_status(set), ITH_OK);
+        if (!pass) {
+            counted = arena.used_bytes;
+            assert_int_equal(ith_arena_allocate(context, &arena, "layers"), ITH_OK);
+        }
+    }
+    assert_int_equal(arena.used_bytes, counted);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(ith_linear_pack(context, layers[i], w, ITH_F32, NULL), ITH_OK);
+    int64_t held = memory_of(context).current_bytes - before;
+    assert_int_equal(held, counted + ITH_ALLOC_HEADER + ith_linear_set_bytes(set));
+    double wide = (double)(IN * (2 * OUT + 80) * 4), share = (double)held / wide;
+    assert_true(kind == OPERANDS_F32 ? share > 1 && share < 1.06 : share > 0.5 && share < 0.53);
+    ith_linear_set_destroy(&set);
+    ith_free(context, arena.base);
+    assert_int_equal(memory_of(context).current_bytes, before);
+    free(w);
 }
 
 static void test_memory(void **state)
 {
     (void)state;
-    int threads = omp_get_max_threads();
     ith_context *context = new_context();
-    int kinds = operand_kinds_here(context);
+    for (int kind = 0; kind < operand_kinds_here(context); kind++)
+        check_memory(context, kind);
     ith_context_destroy(&context);
-    omp_set_num_threads(2);
-    for (int kind = 0; kind < kinds; kind++)
-        for (int64_t rows = 1; rows <= 1000; rows *= 10)
-            check_memory(kind, rows);
-    omp_set_num_threads(threads);
+}
+
+/* However many rows a workspace was made for. */
+static void test_applying_allocates_nothing(void **state)
+{
+    (void)state;
+    enum { IN = 300, OUT = 700, MOST = 1000 };
+    failing_allocator allocator;
+    ith_context *context = failing_context(&allocator, -1);
+    float *w = random_numbers(IN * OUT), *x = random_numbers(MOST * IN), *y = random_numbers(MOST * OUT);
+    for (int kind = 0; kind < operand_kinds_here(context); kind++)
+        for (int64_t made_for = 1; made_for <= MOST; made_for *= 10) {
+            one_layer layer = make(context, IN, OUT, w, ITH_F32, NULL, kind);
+            ith_linear_workspace workspace;
+            ith_arena arena;
+            assert_int_equal(one_workspace_make(context, layer.set, made_for, &workspace, &arena), ITH_OK);
+            long allocations = atomic_load(&allocator.calls);
+            int64_t objects = ith_onednn_objects_made();
+            assert_true(objects > 0);
+            for (int64_t rows = 1; rows <= MOST; rows *= 10)
+                assert_int_equal(ith_linear_apply(context, layer.linear, &workspace, rows, x, y), ITH_OK);
+            assert_int_equal(atomic_load(&allocator.calls), allocations);
+            assert_int_equal(ith_onednn_objects_made(), objects);
+            one_workspace_free(context, &workspace, &arena);
+            one_layer_free(context, &layer);
+        }
+    free(w), free(x), free(y);
+    ith_context_destroy(&context);
 }
 
 /* ---- Two ways to multiply bf16 --------------------------------------------------------------------------------- */
@@ -298,9 +331,9 @@ static void test_both_ways_agree(void **state)
     float *w = random_numbers(IN * OUT), *x = random_numbers(ROWS * IN), *y[2];
     for (int i = 0; i < 2; i++) {
         y[i] = random_numbers(ROWS * OUT);
-        ith_linear *linear = make(context, IN, OUT, w, ITH_F32, NULL, i ? OPERANDS_BF16 : OPERANDS_BF16_IN_F32);
-        assert_int_equal(ith_linear_run(context, linear, ROWS, x, IN, y[i], OUT), ITH_OK);
-        ith_linear_destroy(context, &linear);
+        one_layer layer = make(context, IN, OUT, w, ITH_F32, NULL, i ? OPERANDS_BF16 : OPERANDS_BF16_IN_F32);
+        apply(context, &layer, ROWS, x, y[i]);
+        one_layer_free(context, &layer);
     }
     double squares = 0, all = 0;
     for (int64_t i = 0; i < ROWS * OUT; i++) {
@@ -322,10 +355,10 @@ static void test_rounds_to_nearest_even(void **state)
     for (int kind = OPERANDS_BF16_IN_F32; kind < operand_kinds_here(context); kind++)
         for (int i = 0; i < 4; i++) {
             float w = halves[i / 2], x = halves[i % 2], y = 0;
-            ith_linear *linear = make(context, 1, 1, &w, ITH_F32, NULL, kind);
-            assert_int_equal(ith_linear_run(context, linear, 1, &x, 1, &y, 1), ITH_OK);
+            one_layer layer = make(context, 1, 1, &w, ITH_F32, NULL, kind);
+            apply(context, &layer, 1, &x, &y);
             assert_true(y == even[i / 2] * even[i % 2]);
-            ith_linear_destroy(context, &linear);
+            one_layer_free(context, &layer);
         }
     ith_context_destroy(&context);
 }
@@ -333,15 +366,11 @@ static void test_rounds_to_nearest_even(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_float64),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_weight_types),
-        cmocka_unit_test(test_several_ranks_at_once),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_failing_allocations),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_both_ways_agree),
-        cmocka_unit_test(test_rounds_to_nearest_even),
+        cmocka_unit_test(test_against_float64), cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_weight_types),    cmocka_unit_test(test_several_ranks_at_once),
+        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_memory),          cmocka_unit_test(test_applying_allocates_nothing),
+        cmocka_unit_test(test_both_ways_agree), cmocka_unit_test(test_rounds_to_nearest_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "arena.h"
+
+#include "context.h"
+
+ith_status ith_arena_allocate(ith_context *context, ith_arena *arena, const char *what)
+{
+    if (arena->overflow)
+        return ith_fail(context, ITH_ERR_MEMORY, "%s: more memory than a size can hold", what);
+    arena->base = ith_alloc(context, arena->used_bytes, 1, what);
+    arena->used_bytes = 0;
+    return arena->base ? ITH_OK : ITH_ERR_MEMORY;
+}

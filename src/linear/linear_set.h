@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the products of linear layers are cut up, for the files that pack weights and multiply.
+ *
+ * A product is cut into units: a tile of ITH_TILE_ROWS rows of x by a panel of columns of w^T. One unit is one call of
+ * a oneDNN primitive that was made for its shape and for one thread. */
+#ifndef ITH_LINEAR_LINEAR_SET_H
+#define ITH_LINEAR_LINEAR_SET_H
+
+#include "linear.h"
+#include "onednn.h"
+
+#define ITH_TILE_ROWS 64
+
+/* One size of layer. All layers of this size and these types share it. */
+typedef struct ith_product {
+    struct ith_product *next;
+    int index; /* in the set */
+    int64_t in, out;
+    ith_operand_types types;
+    int64_t columns;       /* of a panel */
+    int64_t panels;        /* the last may have fewer columns */
+    int64_t panel_bytes;   /* packed, as it is multiplied */
+    int64_t stored_bytes;  /* packed, as a layer holds it: panel_bytes or half of them */
+    int64_t scratch_bytes; /* that oneDNN works in */
+    ith_onednn_op *ops[2]; /* of a panel; of the last, if it has fewer columns */
+} ith_product;
+
+struct ith_linear_set {
+    ith_context *context;
+    ith_status status;
+    int count;
+    ith_product *products;
+    ith_linear *layers;
+};
+
+struct ith_linear {
+    struct ith_linear *next;
+    const ith_product *product;
+    char *packed;                 /* [panels][stored_bytes] */
+    struct dnnl_memory **weights; /* [panels]; none where panels are widened before they are multiplied */
+    float *bias;                  /* [out], zero where there is none */
+    ith_linear_set *alone;        /* the set of a layer that ith_linear_create made */
+};
+
+/* Whether weights are held in bf16 and multiplied in f32. */
+static inline bool ith_product_widens(const ith_product *product)
+{
+    return product->types.stored != product->types.multiplied;
+}
+
+/* Which of the product's ops computes a panel. */
+static inline int ith_product_op(const ith_product *product, int64_t panel)
+{
+    return product->ops[1] && panel == product->panels - 1;
+}
+
+#endif
