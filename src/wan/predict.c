@@ -42,8 +42,8 @@ static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_optio
         int64_t runs = 0, weights = 0;
         for (int rank = 0; rank < ranks; rank++) {
             int64_t run = 0;
-            ith_status status =
-                ith_dit_run_bytes(pipeline->context, config, types, &shape, options->attention, ranks, rank, &run);
+            ith_status status = ith_dit_workspace_bytes(pipeline->context, config, types, &shape, options->attention,
+                                                        ranks, rank, &run);
             if (status)
                 return status;
             runs += groups * run;

@@ -146,12 +146,12 @@ static ith_status run_rank(ith_context *c, ith_comm *comm, void *user)
 {
     rank_job *job = user;
     call *k = job->call;
-    ith_dit_run *run = NULL;
-    ith_status status = ith_dit_run_create(c, k->dit, k->text, &k->shape, &k->options, comm, &run);
+    ith_dit_workspace *run = NULL;
+    ith_status status = ith_dit_workspace_create(c, k->dit, k->text, &k->shape, &k->options, comm, &run);
     if (status)
         return status;
     if (job->watcher)
-        ith_dit_run_watch(run, compare_stage, job->watcher);
+        ith_dit_workspace_watch(run, compare_stage, job->watcher);
     int64_t begin = 0, count = 0, in = k->in * 4, out = k->out * 4;
     ith_share(k->tokens, ith_comm_size(comm), ith_comm_rank(comm), &begin, &count);
     float *tokens = malloc((size_t)(2 * (count + 1) * in) * sizeof *tokens);
@@ -164,7 +164,7 @@ static ith_status run_rank(ith_context *c, ith_comm *comm, void *user)
         ith_dit_unpatchify(result + b * count * out, k->out, &k->shape, begin, count, job->out + b * k->tokens * out);
     free(tokens);
     free(result);
-    ith_dit_run_free(c, &run);
+    ith_dit_workspace_free(c, &run);
     return status;
 }
 
@@ -263,21 +263,21 @@ static void branches_in_turn_are_the_batch(void **state)
     }
     ith_dit_shape shape = c.shape;
     shape.batch = 1, shape.longest_text = 512;
-    ith_dit_run *run = NULL;
-    check(context, ith_dit_run_create(context, c.dit, texts[0], &shape, NULL, NULL, &run));
+    ith_dit_workspace *run = NULL;
+    check(context, ith_dit_workspace_create(context, c.dit, texts[0], &shape, NULL, NULL, &run));
     float *tokens = malloc((size_t)(c.tokens * c.in * 4) * sizeof *tokens);
     float *out = malloc((size_t)(c.tokens * c.out * 4) * sizeof *out);
     float *latent = malloc((size_t)(c.tokens * c.out * 4) * sizeof *latent);
     for (int turn = 0; turn < 3; turn++) {
         int64_t b = turn % 2, numbers = c.tokens * c.out * 4;
-        ith_dit_run_set_text(run, texts[b]);
+        ith_dit_workspace_set_text(run, texts[b]);
         ith_dit_patchify(c.latents + b * c.tokens * c.in * 4, c.in, &shape, 0, c.tokens, tokens);
         check(context, ith_dit_forward(context, run, tokens, &c.t[b], out));
         ith_dit_unpatchify(out, c.out, &shape, 0, c.tokens, latent);
         assert_memory_equal(latent, c.result + b * numbers, (size_t)numbers * sizeof *latent);
     }
     free(tokens), free(out), free(latent);
-    ith_dit_run_free(context, &run);
+    ith_dit_workspace_free(context, &run);
     ith_dit_text_free(context, &texts[0]);
     ith_dit_text_free(context, &texts[1]);
     close_call(&c);
@@ -390,21 +390,22 @@ static void nonsense_is_refused(void **state)
     const ith_dit_shape shapes[] = {
         {1, 1, 4, 4, 0}, {2, 0, 4, 4, 0}, {2, 1, 3, 4, 0}, {2, 1, 4, 0, 0}, {2, 1, 4, 4, 513}};
     for (int i = 0; i < 5; i++) {
-        ith_dit_run *run = NULL;
-        assert_int_equal(ith_dit_run_create(context, c.dit, c.text, &shapes[i], NULL, NULL, &run), ITH_ERR_ARGUMENT);
+        ith_dit_workspace *run = NULL;
+        assert_int_equal(ith_dit_workspace_create(context, c.dit, c.text, &shapes[i], NULL, NULL, &run),
+                         ITH_ERR_ARGUMENT);
         assert_null(run);
     }
     /* a text that the run was not made for */
     ith_dit_shape shape = {1, 1, 4, 4, 0};
-    ith_dit_run *run = NULL;
+    ith_dit_workspace *run = NULL;
     count = 2;
     check(context, ith_dit_text_create(context, c.dit, 1, &rows, &count, &text));
-    check(context, ith_dit_run_create(context, c.dit, text, &shape, NULL, NULL, &run));
-    ith_dit_run_set_text(run, c.text);
+    check(context, ith_dit_workspace_create(context, c.dit, text, &shape, NULL, NULL, &run));
+    ith_dit_workspace_set_text(run, c.text);
     assert_int_equal(ith_dit_forward(context, run, c.latents, c.t, c.result), ITH_ERR_ARGUMENT);
-    ith_dit_run_set_text(run, text);
+    ith_dit_workspace_set_text(run, text);
     check(context, ith_dit_forward(context, run, c.latents, c.t, c.result));
-    ith_dit_run_free(context, &run);
+    ith_dit_workspace_free(context, &run);
     ith_dit_text_free(context, &text);
     close_call(&c);
 }
@@ -437,19 +438,19 @@ static void memory_is_as_predicted(void **state)
         double text = (double)(memory_of(context).current_bytes - before);
         assert_true(fabs((double)ith_dit_text_bytes(config, types.attention, 2, 300) / text - 1) <= 0.03);
         ith_dit_shape shape = {2, 5, 32, 32, 300};
-        ith_dit_run *run = NULL;
+        ith_dit_workspace *run = NULL;
         before = memory_of(context).current_bytes;
-        check(context, ith_dit_run_create(context, c.dit, c.text, &shape, NULL, NULL, &run));
+        check(context, ith_dit_workspace_create(context, c.dit, c.text, &shape, NULL, NULL, &run));
         double held = (double)(memory_of(context).current_bytes - before);
         int64_t run_bytes = 0;
-        check(context, ith_dit_run_bytes(context, config, &types, &shape, NULL, 1, 0, &run_bytes));
+        check(context, ith_dit_workspace_bytes(context, config, &types, &shape, NULL, 1, 0, &run_bytes));
         const float t[2] = {3, 3};
         float *tokens = calloc((size_t)(2 * 5 * 16 * 16 * 64), sizeof *tokens), *out = malloc(655360);
         check(context, ith_dit_forward(context, run, tokens, t, out));
         double peak = (double)memory_of(context).peak_bytes - weights - text;
         print_message("run: %.0f held, %.0f at its peak, predicted %.0f\n", held, peak, (double)run_bytes);
         assert_true((double)run_bytes >= 0.97 * peak && (double)run_bytes <= 1.1 * peak);
-        ith_dit_run_free(context, &run);
+        ith_dit_workspace_free(context, &run);
         free(rows), free(tokens), free(out);
         close_call(&c);
         assert_int_equal(memory_of(context).current_bytes, 0);
@@ -463,7 +464,7 @@ static ith_status whole_call(ith_context *poor, void *user)
     (void)user;
     ith_dit *dit = NULL;
     ith_dit_text *text = NULL;
-    ith_dit_run *run = NULL;
+    ith_dit_workspace *run = NULL;
     const ith_dit_shape shape = {1, 1, 4, 4, 0};
     float rows[2 * 10] = {0}, tokens[4 * 12] = {0}, out[4 * 20], t = 5;
     const float *const prompt = rows;
@@ -472,10 +473,10 @@ static ith_status whole_call(ith_context *poor, void *user)
     if (!status)
         status = ith_dit_text_create(poor, dit, 1, &prompt, &count, &text);
     if (!status)
-        status = ith_dit_run_create(poor, dit, text, &shape, NULL, NULL, &run);
+        status = ith_dit_workspace_create(poor, dit, text, &shape, NULL, NULL, &run);
     if (!status)
         status = ith_dit_forward(poor, run, tokens, &t, out);
-    ith_dit_run_free(poor, &run);
+    ith_dit_workspace_free(poor, &run);
     ith_dit_text_free(poor, &text);
     ith_dit_free(poor, &dit);
     return status;

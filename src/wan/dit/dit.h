@@ -53,29 +53,30 @@ ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, int64_t 
                               float *out);
 
 /* One rank's buffers and plans for latents of one size: batch entries are the guidance branches. */
-typedef struct ith_dit_run ith_dit_run;
+typedef struct ith_dit_workspace ith_dit_workspace;
 typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* of the latent; height and width even */
     int64_t longest_text; /* rows of the longest prompt that the run will be given; 0: those of its first text */
 } ith_dit_shape;
 /* Collective over comm (NULL: one rank); all ranks succeed or all fail. dit, text and comm must outlive the run. */
-ith_status ith_dit_run_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
-                              const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
-                              ith_dit_run **out);
-void ith_dit_run_free(ith_context *context, ith_dit_run **run);
+ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
+                                    const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
+                                    ith_dit_workspace **out);
+void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **run);
 /* Another text of the same expert, for the calls that follow: as many entries as the shape's batch, none of more rows
  * than the shape's longest_text. */
-void ith_dit_run_set_text(ith_dit_run *run, const ith_dit_text *text);
+void ith_dit_workspace_set_text(ith_dit_workspace *run, const ith_dit_text *text);
 /* Where the next passes stand in the work as a whole, shown to the context's observer part by part of every layer;
  * nothing is shown until it is called, or with a span of zeros. */
-void ith_dit_run_show(ith_dit_run *run, const ith_span *span);
+void ith_dit_workspace_show(ith_dit_workspace *run, const ith_span *span);
 /* The self-attention's plan. */
-const ith_plan *ith_dit_run_plan(const ith_dit_run *run);
+const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *run);
 
 /* Collective. tokens [batch, S share, in_channels * 4] and out [batch, S share, out_channels * 4], a token's numbers in
  * the order (channel, patch row, patch column) on the way in AND out. t [batch]: the time step each entry is given.
  * ITH_ERR_INTERRUPTED names the layer. */
-ith_status ith_dit_forward(ith_context *context, ith_dit_run *run, const float *tokens, const float *t, float *out);
+ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *run, const float *tokens, const float *t,
+                           float *out);
 
 /* Shows stages' outputs as they are computed, for tests: rows [first, first + count) of [batch * S share, width], or of
  * [batch, width] for the two of the time embedding. Names are those of the modules of diffusers' WanTransformer3DModel,
@@ -83,7 +84,7 @@ ith_status ith_dit_forward(ith_context *context, ith_dit_run *run, const float *
  * blocks.N.attn1, blocks.N.attn2, blocks.N.ffn, blocks.N. */
 typedef void (*ith_dit_watch_fn)(void *user, const char *stage, const float *rows, int64_t first, int64_t count,
                                  int64_t width);
-void ith_dit_run_watch(ith_dit_run *run, ith_dit_watch_fn watch, void *user);
+void ith_dit_workspace_watch(ith_dit_workspace *run, ith_dit_watch_fn watch, void *user);
 
 /* [channels, frames, height, width] <-> tokens [begin, begin + count) of [S, channels * 4]. */
 void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
@@ -96,8 +97,8 @@ void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_sha
 ith_status ith_dit_weight_bytes(ith_context *context, const ith_dit_config *config, ith_operand_types types,
                                 int64_t *bytes);
 int64_t ith_dit_text_bytes(const ith_dit_config *config, ith_dtype attention, int64_t batch, int64_t longest);
-ith_status ith_dit_run_bytes(ith_context *context, const ith_dit_config *config, const ith_number_types *types,
-                             const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,
-                             int64_t *bytes);
+ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit_config *config, const ith_number_types *types,
+                                   const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,
+                                   int64_t *bytes);
 
 #endif

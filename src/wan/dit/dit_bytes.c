@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the transformer will hold, for the prediction before a run. */
 #include "../../base/size.h"
-#include "dit_run.h"
+#include "dit_workspace.h"
 
 #include <omp.h>
 
@@ -48,9 +48,9 @@ static ith_status plans_bytes(ith_context *context, const ith_dit_config *config
 }
 
 /* The run's own buffers, what a product works with, and the plans. */
-ith_status ith_dit_run_bytes(ith_context *context, const ith_dit_config *config, const ith_number_types *types,
-                             const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,
-                             int64_t *bytes)
+ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit_config *config, const ith_number_types *types,
+                                   const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,
+                                   int64_t *bytes)
 {
     const ith_dtype type = types->attention;
     const int64_t element = ith_dtype_bytes(type), dim = config->dim;

@@ -13,7 +13,7 @@
 #include "../../base/dtype.h"
 #include "../../base/size.h"
 #include "../../base/trace.h"
-#include "dit_run.h"
+#include "dit_workspace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 
 typedef struct pass {
     ith_context *context;
-    ith_dit_run *run;
+    ith_dit_workspace *run;
     const ith_dit_block *block;
     int64_t layer, dim;
     float eps;
@@ -54,7 +54,7 @@ static const float *modulation(const pass *p, int64_t row, int kinds, int kind)
 
 static ith_status embed_time(const pass *p, const float *t)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     const ith_dit *dit = run->dit;
     const int64_t batch = run->shape.batch, freq_dim = dit->config.freq_dim, half = freq_dim / 2, dim = p->dim;
     for (int64_t b = 0; b < batch; b++)
@@ -97,7 +97,7 @@ static void modulate(const pass *p, const float *table, int kinds, const float *
 /* narrow = LN(x) (1 + scale) + shift */
 static void norm_modulated(const pass *p, int64_t first, int64_t count, int kinds, int shift)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         const float *scale = modulation(p, first + i, kinds, shift + 1);
@@ -109,7 +109,7 @@ static void norm_modulated(const pass *p, int64_t first, int64_t count, int kind
 /* q and k of self-attention: RMSNorm over all heads, RoPE; in bf16 also the rounding, of v too. */
 static void finish_qkv(const pass *p, float *rows, int64_t first, int64_t count)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     const ith_dit_config *c = &run->dit->config;
     const int64_t dim = p->dim, half = c->head_dim / 2;
 #pragma omp parallel for schedule(static)
@@ -128,7 +128,7 @@ static void finish_qkv(const pass *p, float *rows, int64_t first, int64_t count)
 
 static void finish_cross_q(const pass *p, float *rows, int64_t first, int64_t count)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     const int64_t dim = p->dim;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
@@ -143,7 +143,7 @@ static void finish_cross_q(const pass *p, float *rows, int64_t first, int64_t co
  *   after self-attention    gate_sa, the affine norm       after cross attention    none, modulated for the FFN */
 static void add_and_norm(const pass *p, int64_t first, int64_t count, bool after_self)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         int64_t row = first + i;
@@ -161,7 +161,7 @@ static void add_and_norm(const pass *p, int64_t first, int64_t count, bool after
 
 static void add_ffn(const pass *p, int64_t first, int64_t count)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++)
         run->ops->add_gated(run->x + (first + i) * p->dim, run->narrow + i * p->dim,
@@ -170,7 +170,7 @@ static void add_ffn(const pass *p, int64_t first, int64_t count)
 
 static void gelu_rows(const pass *p, int64_t count, int64_t width)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++)
         run->ops->gelu_tanh(run->wide + i * width, run->wide + i * width, width);
@@ -181,7 +181,7 @@ static void gelu_rows(const pass *p, int64_t count, int64_t width)
 /* Attention's output through the layer behind it, into narrow. */
 static ith_status project_out(const pass *p, const ith_linear *linear, int64_t first, int64_t count)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     const float *o = (const float *)run->o + first * p->dim;
     if (run->type == ITH_BF16) {
         const uint16_t *rounded = (const uint16_t *)run->o + first * p->dim;
@@ -196,7 +196,7 @@ static ith_status project_out(const pass *p, const ith_linear *linear, int64_t f
 /* x -> q, k, v of self-attention. */
 static ith_status before_self(const pass *p, int64_t first, int64_t count)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     norm_modulated(p, first, count, ITH_DIT_MODULATIONS, ITH_DIT_SHIFT_SA);
     float *rows = run->type == ITH_F32 ? (float *)run->qkv + first * 3 * p->dim : run->wide;
     ith_status status = ith_linear_run(p->context, p->block->qkv, count, run->narrow, p->dim, rows, 3 * p->dim);
@@ -208,7 +208,7 @@ static ith_status before_self(const pass *p, int64_t first, int64_t count)
 /* Self-attention's output -> x, q of cross attention. */
 static ith_status after_self(const pass *p, int64_t first, int64_t count)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     ith_status status = project_out(p, p->block->self_out, first, count);
     if (status)
         return status;
@@ -224,7 +224,7 @@ static ith_status after_self(const pass *p, int64_t first, int64_t count)
 /* Cross attention's output -> x, through the feed-forward layer. */
 static ith_status after_cross(const pass *p, int64_t first, int64_t count)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     const int64_t width = run->dit->config.ffn_dim;
     ith_status status = project_out(p, p->block->cross_out, first, count);
     if (status)
@@ -269,7 +269,7 @@ static ith_status attend(const pass *p, const char *name, ith_plan *plan, const 
 
 static ith_status attend_self(const pass *p)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     const int64_t dim_bytes = p->dim * ith_dtype_bytes(run->type);
     ith_attn_tensors t = {.struct_size = sizeof(ith_attn_tensors), .q = run->qkv, .o = run->o};
     t.k = (const char *)run->qkv + dim_bytes;
@@ -280,7 +280,7 @@ static ith_status attend_self(const pass *p)
 /* The layer's keys and values, with as many keys as the plan has. */
 static const char *text_layer(const pass *p)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     const ith_dit_text *text = run->text;
     const int64_t key_bytes = 2 * p->dim * ith_dtype_bytes(run->type), entry = text->keys * key_bytes;
     const char *layer = (const char *)text->keys_values + p->layer * text->batch * entry;
@@ -293,7 +293,7 @@ static const char *text_layer(const pass *p)
 
 static ith_status attend_text(const pass *p)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     ith_attn_tensors t = {
         .struct_size = sizeof(ith_attn_tensors), .q = run->qkv, .o = run->o, .key_bias = run->padded_bias};
     t.k = text_layer(p);
@@ -351,7 +351,7 @@ static ith_status run_layers(pass *p)
 
 static ith_status run_head(const pass *p, float *out)
 {
-    ith_dit_run *run = p->run;
+    ith_dit_workspace *run = p->run;
     const int64_t width = run->dit->config.out_channels * PATCH;
     modulate(p, run->dit->head_modulation, 2, run->e, true);
     ith_status status = ITH_OK;
@@ -363,7 +363,8 @@ static ith_status run_head(const pass *p, float *out)
     return status;
 }
 
-ith_status ith_dit_forward(ith_context *context, ith_dit_run *run, const float *tokens, const float *t, float *out)
+ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *run, const float *tokens, const float *t,
+                           float *out)
 {
     const ith_dit *dit = run->dit;
     const int64_t width = dit->config.in_channels * PATCH;

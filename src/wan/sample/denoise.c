@@ -45,7 +45,7 @@ typedef struct worker {
     ith_comm *comm;     /* all ranks */
     ith_comm *sequence; /* those that share the tokens: comm, or this rank's half of it */
     ith_comm *half;     /* owned; NULL unless the branches run side by side */
-    ith_dit_run *run;
+    ith_dit_workspace *run;
     float *tokens, *velocity; /* [batch, count, width]; velocity has room for both branches */
     float *whole;             /* rank 0: [S, width] */
     ith_transfer *receives;   /* rank 0: one a rank */
@@ -93,7 +93,7 @@ static void show_pass(worker *w, int64_t step, int pass, int count)
                      .end = begin + ITH_PROGRESS_UNIT * (pass + 1) / count,
                      .total = steps * ITH_PROGRESS_UNIT};
     if (!w->comm->rank)
-        ith_dit_run_show(w->run, &span);
+        ith_dit_workspace_show(w->run, &span);
 }
 
 /* Both branches as one batch of two. */
@@ -112,7 +112,7 @@ static ith_status forward_in_turn(worker *w, int64_t step, float t, int branches
     ith_status status = ITH_OK;
     for (int branch = 0; branch < branches && !status; branch++) {
         show_pass(w, step, branch, branches);
-        ith_dit_run_set_text(w->run, w->phase->text[branch]);
+        ith_dit_workspace_set_text(w->run, w->phase->text[branch]);
         status = ith_dit_forward(w->context, w->run, w->share->x, &t, w->velocity + branch * share_numbers(w));
     }
     return status;
@@ -262,17 +262,18 @@ static ith_status worker_open(worker *w)
         return status;
     const ith_dit_text *text = p->text[w->half && p->guidance > 1 ? w->comm->rank / sequence_ranks : 0];
     double start = ith_clock_seconds();
-    status = ith_dit_run_create(w->context, p->dit, text, &p->shape, p->job->options->attention, w->sequence, &w->run);
+    status =
+        ith_dit_workspace_create(w->context, p->dit, text, &p->shape, p->job->options->attention, w->sequence, &w->run);
     if (status || w->comm->rank)
         return status;
     p->job->report->plan_seconds += ith_clock_seconds() - start;
-    ith_plan_print(ith_dit_run_plan(w->run), p->job->report->plan, sizeof p->job->report->plan);
+    ith_plan_print(ith_dit_workspace_plan(w->run), p->job->report->plan, sizeof p->job->report->plan);
     return ITH_OK;
 }
 
 static void worker_close(worker *w)
 {
-    ith_dit_run_free(w->context, &w->run);
+    ith_dit_workspace_free(w->context, &w->run);
     ith_comm_destroy(&w->half);
     ith_free(w->context, w->tokens);
     ith_free(w->context, w->velocity);

@@ -3,7 +3,7 @@
  *
  * RoPE: of head_dim d, h and w get 2 (d / 6) numbers each and t the rest, in this order t, h, w; the i-th pair of a
  * part of size n turns by position * 10000^(-2i/n). Angles are double, cosines and sines are kept as f32. */
-#include "dit_run.h"
+#include "dit_workspace.h"
 
 #include "../../base/context.h"
 #include "../../base/size.h"
@@ -33,7 +33,7 @@ static ith_status check_shape(ith_context *context, const ith_dit_shape *s, cons
     return ITH_OK;
 }
 
-static ith_status allocate(ith_context *context, ith_dit_run *run)
+static ith_status allocate(ith_context *context, ith_dit_workspace *run)
 {
     const ith_dit_config *c = &run->dit->config;
     const int64_t batch = run->shape.batch, element = ith_dtype_bytes(run->type), f32 = 4;
@@ -77,7 +77,7 @@ static void rope_part(float *cosines, float *sines, int64_t size, int64_t positi
     }
 }
 
-static void fill_rope(ith_dit_run *run)
+static void fill_rope(ith_dit_workspace *run)
 {
     const int64_t head_dim = run->dit->config.head_dim, half = head_dim / 2;
     const int64_t space = 2 * (head_dim / 6), time = head_dim - 2 * space;
@@ -125,7 +125,8 @@ ith_attn_options ith_dit_cross_options(const ith_attn_options *options)
     return own;
 }
 
-static ith_status make_plans(ith_context *context, ith_dit_run *run, const ith_attn_options *options, ith_comm *comm)
+static ith_status make_plans(ith_context *context, ith_dit_workspace *run, const ith_attn_options *options,
+                             ith_comm *comm)
 {
     const ith_dit_config *c = &run->dit->config;
     ith_attn_problem self = ith_dit_self_problem(c, run->type, &run->shape, run->share);
@@ -135,7 +136,7 @@ static ith_status make_plans(ith_context *context, ith_dit_run *run, const ith_a
     return status ? status : ith_plan_create(context, &cross, &own, comm, &run->cross_plan);
 }
 
-static ith_status fill_run(ith_context *context, ith_dit_run *run, ith_comm *comm)
+static ith_status fill_run(ith_context *context, ith_dit_workspace *run, ith_comm *comm)
 {
     const ith_dit_shape *shape = &run->shape;
     run->type = run->dit->types.attention;
@@ -151,12 +152,12 @@ static ith_status fill_run(ith_context *context, ith_dit_run *run, ith_comm *com
     return status;
 }
 
-ith_status ith_dit_run_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
-                              const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
-                              ith_dit_run **out)
+ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
+                                    const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
+                                    ith_dit_workspace **out)
 {
     *out = NULL;
-    ith_dit_run *run = NULL;
+    ith_dit_workspace *run = NULL;
     ith_status status = check_shape(context, shape, text);
     if (!status) {
         run = ith_alloc_zero(context, 1, sizeof *run, "a transformer's run");
@@ -166,22 +167,22 @@ ith_status ith_dit_run_create(ith_context *context, const ith_dit *dit, const it
         run->dit = dit, run->shape = *shape, run->text = text;
         status = fill_run(context, run, comm);
         if (!status)
-            ith_dit_run_set_text(run, text);
+            ith_dit_workspace_set_text(run, text);
     }
     status = ith_comm_agree(comm, status);
     if (!status)
         status = make_plans(context, run, options, comm);
     if (status)
-        ith_dit_run_free(context, &run);
+        ith_dit_workspace_free(context, &run);
     *out = run;
     return status;
 }
 
-void ith_dit_run_free(ith_context *context, ith_dit_run **run)
+void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **run)
 {
     if (!run || !*run)
         return;
-    ith_dit_run *r = *run;
+    ith_dit_workspace *r = *run;
     ith_plan_destroy(&r->self_plan);
     ith_plan_destroy(&r->cross_plan);
     void *buffers[] = {r->x,        r->qkv, r->o,      r->narrow, r->wide,       r->cosines, r->sines,
@@ -192,7 +193,7 @@ void ith_dit_run_free(ith_context *context, ith_dit_run **run)
     *run = NULL;
 }
 
-void ith_dit_run_set_text(ith_dit_run *run, const ith_dit_text *text)
+void ith_dit_workspace_set_text(ith_dit_workspace *run, const ith_dit_text *text)
 {
     run->text = text;
     for (int64_t b = 0; b < ith_min64(run->shape.batch, text->batch); b++)
@@ -200,17 +201,17 @@ void ith_dit_run_set_text(ith_dit_run *run, const ith_dit_text *text)
             run->padded_bias[b * run->keys + key] = key < text->keys ? text->key_bias[b * text->keys + key] : -INFINITY;
 }
 
-void ith_dit_run_show(ith_dit_run *run, const ith_span *span)
+void ith_dit_workspace_show(ith_dit_workspace *run, const ith_span *span)
 {
     run->shown = *span;
 }
 
-const ith_plan *ith_dit_run_plan(const ith_dit_run *run)
+const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *run)
 {
     return run->self_plan;
 }
 
-void ith_dit_run_watch(ith_dit_run *run, ith_dit_watch_fn watch, void *user)
+void ith_dit_workspace_watch(ith_dit_workspace *run, ith_dit_watch_fn watch, void *user)
 {
     run->watch = watch;
     run->watch_user = user;

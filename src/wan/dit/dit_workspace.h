@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ith_dit_run holds: one rank's buffers and plans. */
-#ifndef ITH_WAN_DIT_RUN_H
-#define ITH_WAN_DIT_RUN_H
+/* What ith_dit_workspace holds: one rank's buffers and plans. */
+#ifndef ITH_WAN_DIT_WORKSPACE_H
+#define ITH_WAN_DIT_WORKSPACE_H
 
 #include "../../kernels/rowops.h"
 #include "dit_weights.h"
@@ -10,7 +10,7 @@
  * (the feed-forward layer) stays small beside the rows' own state. */
 #define ITH_DIT_CHUNK 2048
 
-struct ith_dit_run {
+struct ith_dit_workspace {
     const ith_dit *dit;
     const ith_dit_text *text;
     const ith_rowops *ops;
