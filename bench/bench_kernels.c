@@ -1,32 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast the attention kernels are: every row of the table that this machine runs, as GFLOP/s and as a share of the
- * peak of the instructions that the kernel multiplies with, which is measured between the same runs on as many threads.
+/* How fast the attention kernels are: every kernel of the table that this machine runs, in GFLOP/s and as a share of
+ * the peak of its instructions, which is measured in turn with it on as many threads.
  *
  *     bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--softmax online|fixed_m|both] [--head-dim N] [--seq N]
  *                   [--threads N] [--repeat N]
  *
- * Each thread has a head of its own, [S, D] queries, keys and values, and does all that a plan would: it packs k and v
- * one KV block after the other, then takes its queries block by block, with the tiles that the kernel likes best. (The
- * offsets of fixed_m are given, 0: they are the plan's work.) 4 S^2 D operations a head. Every repeat runs online,
- * fixed_m and peak one after the other; medians of the repeats.
+ * Each thread has a head of its own, with S queries, keys and values of size D. It does the work of a plan: it packs k
+ * and v, then attends with one block of queries after the other, with the default tiles of the kernel. (The offsets of
+ * fixed_m are given as 0; finding them is the work of the plan.) One head takes 4 S^2 D operations. Every repeat
+ * measures online, fixed_m and the peak; the medians of the repeats are printed.
  *
- * peak      sustained for as long as a run takes, in registers alone
- * of peak   by the clock on the wall
- * cpu       the share by the time that the threads were given, of run and peak: where others use the machine too
- * at clock  share of the peak in the first two milliseconds after the run: a processor that lowers its clock while
- *           caches and multipliers are both busy has not yet raised it again */
+ * peak      the peak, sustained in registers for as long as the kernel ran
+ * of peak   share of the peak by the wall clock
+ * cpu       share of the peak by processor time: the one to read while other programs use the machine
+ * at clock  share of the peak in the first two milliseconds after the kernel: some processors lower their clock under
+ *           its load, and have not raised it again by then */
 #include "../src/base/clock.h"
 #include "../src/base/dtype.h"
-#include "../src/base/size.h"
-#include "../src/kernels/kernel.h"
 #include "../src/kernels/peak.h"
+#include "../src/plan/measure.h"
 
-#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { REPEATS_MAX = 100, SOFTMAXES = 2 };
 static const double PEAK_SECONDS = 0.06, BURST_SECONDS = 0.002;
@@ -47,130 +44,31 @@ typedef struct problem {
     ith_dtype dtype;
     int64_t D, S;
     int threads;
-    ith_attn_tiles tiles;
 } problem;
 
-/* One thread's head: tensors, pointers to their rows, offsets, and the memory of a call. */
-typedef struct head {
-    void *q, *k, *v, *o;
-    void **q_rows, **k_rows, **v_rows, **o_rows;
-    float *m, *l, *o_sum;
-    void *packed, *scratch;
-} head;
-
-/* What a repeat gave. */
+/* The figures of one repeat. */
 typedef struct sample {
     double rate, cpu_rate, burst, peak, cpu_peak;
 } sample;
 
-static void *random_rows(ith_context *ctx, ith_dtype dtype, int64_t count, uint32_t seed)
-{
-    void *x = ith_alloc(ctx, count, ith_dtype_bytes(dtype), "a tensor");
-    for (int64_t i = 0; x != NULL && i < count; i++) {
-        float sum = -2.0f; /* four uniform numbers: close enough to normal */
-        for (int n = 0; n < 4; n++) {
-            seed = seed * 1664525u + 1013904223u;
-            sum += (float)(seed >> 8) * 0x1p-24f;
-        }
-        sum *= 1.7320508f;
-        ith_from_f32((char *)x + i * ith_dtype_bytes(dtype), dtype, &sum, 1);
-    }
-    return x;
-}
-
-static void **pointers(ith_context *ctx, const problem *p, void *rows)
-{
-    void **row = ith_alloc(ctx, p->S, sizeof *row, "pointers to rows");
-    for (int64_t i = 0; row != NULL && i < p->S; i++)
-        row[i] = (char *)rows + i * p->D * ith_dtype_bytes(p->dtype);
-    return row;
-}
-
-static void head_free(ith_context *ctx, head *h)
-{
-    void *all[] = {h->q,      h->k,      h->v,      h->o, h->packed, h->scratch, h->q_rows,
-                   h->k_rows, h->v_rows, h->o_rows, h->m, h->l,      h->o_sum};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        ith_free(ctx, all[i]);
-}
-
-static bool head_create(ith_context *ctx, const problem *p, int index, head *h)
-{
-    int64_t count = p->S * p->D, block = p->tiles.block_q;
-    uint32_t seed = 1u + 3u * (uint32_t)index;
-    h->q = random_rows(ctx, p->dtype, count, seed);
-    h->k = random_rows(ctx, p->dtype, count, seed + 1);
-    h->v = random_rows(ctx, p->dtype, count, seed + 2);
-    h->o = ith_alloc_zero(ctx, count, ith_dtype_bytes(p->dtype), "the output");
-    h->q_rows = pointers(ctx, p, h->q);
-    h->k_rows = pointers(ctx, p, h->k);
-    h->v_rows = pointers(ctx, p, h->v);
-    h->o_rows = pointers(ctx, p, h->o);
-    h->m = ith_alloc_zero(ctx, block, sizeof *h->m, "offsets");
-    h->l = ith_alloc_zero(ctx, block, sizeof *h->l, "sums");
-    h->o_sum = ith_alloc_zero(ctx, block * p->D, sizeof *h->o_sum, "sums");
-    h->packed = ith_alloc_zero(ctx, p->kernel->packed_bytes(p->S, p->D), 1, "packed keys and values");
-    h->scratch = ith_alloc_zero(ctx, p->kernel->scratch_bytes(p->D, &p->tiles), 1, "scratch");
-    return h->q && h->k && h->v && h->o && h->q_rows && h->k_rows && h->v_rows && h->o_rows && h->m && h->l &&
-           h->o_sum && h->packed && h->scratch;
-}
-
-/* Packs the keys, one KV block after the other in memory. */
-static void pack(const problem *p, const head *h)
-{
-    for (int64_t j = 0; j < p->S; j += p->tiles.block_kv) {
-        ith_attn_pack pack = {.dtype = p->dtype, .head_dim = p->D, .keys = ith_min64(p->tiles.block_kv, p->S - j)};
-        pack.k = (const void *const *)h->k_rows + j, pack.v = (const void *const *)h->v_rows + j;
-        pack.packed = (char *)h->packed + p->kernel->packed_bytes(j, p->D);
-        p->kernel->pack(&pack);
-    }
-}
-
-static void attend(const problem *p, const head *h, ith_softmax softmax)
-{
-    pack(p, h);
-    for (int64_t i = 0; i < p->S; i += p->tiles.block_q) {
-        ith_attn_call call = {.dtype = p->dtype, .head_dim = p->D, .softmax = softmax, .tiles = p->tiles};
-        call.q_rows = ith_min64(p->tiles.block_q, p->S - i);
-        call.q = (const void *const *)h->q_rows + i;
-        call.o = h->o_rows + i;
-        call.m = h->m, call.l = h->l, call.o_sum = h->o_sum;
-        call.scratch = h->scratch;
-        call.scale = 1.0f / sqrtf((float)p->D);
-        for (int64_t j = 0; j < p->S; j += p->tiles.block_kv) {
-            call.keys = ith_min64(p->tiles.block_kv, p->S - j);
-            call.packed = (char *)h->packed + p->kernel->packed_bytes(j, p->D);
-            call.first = j == 0, call.last = j + call.keys == p->S;
-            p->kernel->attend(&call);
-        }
-    }
-}
-
-static double thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static sample measure(const problem *p, const head *heads, ith_softmax softmax)
+static sample measure(const problem *p, ith_trial *heads, ith_softmax softmax)
 {
     double work = 4e-9 * (double)p->S * (double)p->S * (double)p->D * p->threads, cpu_seconds = 0;
     double start = ith_clock_seconds();
 #pragma omp parallel num_threads(p->threads) reduction(max : cpu_seconds)
     {
-        double thread_start = thread_seconds();
-        const head *h = &heads[omp_get_thread_num()];
-        if (softmax == ITH_SOFTMAX_FIXED_M)
-            memset(h->m, 0, (size_t)p->tiles.block_q * sizeof *h->m);
-        attend(p, h, softmax);
-        cpu_seconds = thread_seconds() - thread_start;
+        double thread_start = ith_clock_thread_seconds();
+        ith_trial *head = &heads[omp_get_thread_num()];
+        head->softmax = softmax;
+        ith_trial_pack(head);
+        ith_trial_attend(head);
+        cpu_seconds = ith_clock_thread_seconds() - thread_start;
     }
     sample s = {.rate = work / (ith_clock_seconds() - start), .cpu_rate = work / cpu_seconds};
     s.burst = ith_peak_of_kernel(p->kernel, p->cpu, p->threads, BURST_SECONDS);
-    double peak_start = ith_clock_seconds(), peak_thread_start = thread_seconds();
+    double peak_start = ith_clock_seconds(), peak_thread_start = ith_clock_thread_seconds();
     s.peak = ith_peak_of_kernel(p->kernel, p->cpu, p->threads, PEAK_SECONDS);
-    s.cpu_peak = s.peak * (ith_clock_seconds() - peak_start) / (thread_seconds() - peak_thread_start);
+    s.cpu_peak = s.peak * (ith_clock_seconds() - peak_start) / (ith_clock_thread_seconds() - peak_thread_start);
     return s;
 }
 
@@ -204,7 +102,7 @@ static void print_medians(const problem *p, ith_softmax softmax, const sample *s
     fflush(stdout);
 }
 
-static void measure_all(const problem *p, const head *heads, const settings *set)
+static void measure_all(const problem *p, ith_trial *heads, const settings *set)
 {
     static sample samples[SOFTMAXES][REPEATS_MAX];
     bool taken[SOFTMAXES];
@@ -221,14 +119,20 @@ static void measure_all(const problem *p, const head *heads, const settings *set
 
 static bool bench(ith_context *ctx, const problem *p, const settings *set)
 {
-    head *heads = ith_alloc_zero(ctx, p->threads, sizeof *heads, "heads");
+    ith_trial head = {.kernel = p->kernel, .dtype = p->dtype, .head_dim = p->D, .q_len = p->S, .kv_len = p->S};
+    head.tiles = p->kernel->tiles(p->D).best;
+    head.packed_bytes = p->kernel->packed_bytes(p->S, p->D);
+    head.scratch_bytes = p->kernel->scratch_bytes(p->D, &head.tiles);
+    ith_trial *heads = ith_alloc_zero(ctx, p->threads, sizeof *heads, "heads");
     bool good = heads != NULL;
-    for (int t = 0; good && t < p->threads; t++)
-        good = head_create(ctx, p, t, &heads[t]);
+    for (int t = 0; good && t < p->threads; t++) {
+        heads[t] = head;
+        good = !ith_trial_create(ctx, 1u + (uint32_t)t, &heads[t]);
+    }
     if (good)
         measure_all(p, heads, set);
     for (int t = 0; heads != NULL && t < p->threads; t++)
-        head_free(ctx, &heads[t]);
+        ith_trial_free(ctx, &heads[t]);
     ith_free(ctx, heads);
     return good;
 }
@@ -246,7 +150,6 @@ static bool bench_all(ith_context *ctx, const settings *set)
             problem p = {.kernel = kernel, .cpu = ith_context_cpu(ctx), .dtype = set->dtype, .threads = set->threads};
             p.D = set->head_dim ? set->head_dim : dims[n];
             p.S = set->seq ? set->seq : kernel->cpu == ITH_CPU_BASELINE ? 1024 : 8192;
-            p.tiles = kernel->tiles(p.D).best;
             if (!bench(ctx, &p, set))
                 return false;
         }

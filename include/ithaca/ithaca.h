@@ -544,9 +544,10 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
  * function of the printed plan. A program that measures, and wants the same bits later, keeps its wisdom or names its
  * kernel. */
 
-/* Adds the wisdom of a file; it takes the place of what is known of the same type, head size and softmax. A file that
- * is not wisdom, or was written on another machine (processor or instruction sets) or by another version of the
- * library, changes nothing: ITH_ERR_FORMAT with the line, ITH_ERR_IO if it cannot be read. */
+/* Adds the wisdom of a file, which replaces earlier wisdom about the same type, head size and softmax. Kernels are known
+ * by name; a name that this library does not have is kept and not used. A file that is not wisdom, or was written on
+ * another machine (processor or instruction sets) or by another version of the library, changes nothing: ITH_ERR_FORMAT
+ * with the line, ITH_ERR_IO if it cannot be read. */
 ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
 /* Writes all wisdom, beside the file and then renamed. */
 ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);

@@ -6,5 +6,7 @@
 
 /* Seconds on a clock that never goes back. */
 double ith_clock_seconds(void);
+/* Seconds that the calling thread has spent on a processor: what others on the machine take does not count. */
+double ith_clock_thread_seconds(void);
 
 #endif

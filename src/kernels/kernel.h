@@ -35,6 +35,8 @@
 #define ITH_ATTN_HEAD_DIM_MAX (1 << 16)
 /* The most keys of a panel, which is the largest block_kv_compute_in. */
 #define ITH_ATTN_PANEL_MAX 512
+/* Of the name of a kernel, with its terminating zero. */
+#define ITH_ATTN_NAME_BYTES 48
 
 /* Sizes of the loops; see ith_attn_options. */
 typedef struct ith_attn_tiles {
@@ -92,8 +94,8 @@ typedef struct ith_attn_product {
 } ith_attn_product;
 
 typedef struct ith_attn_kernel {
-    const char *name;
-    uint32_t cpu; /* ith_cpu_feature bits that it needs */
+    const char *name; /* shorter than ITH_ATTN_NAME_BYTES, without spaces: wisdom knows kernels by name */
+    uint32_t cpu;     /* ith_cpu_feature bits that it needs */
     ith_attn_product logits, outputs;
     bool (*pays)(int64_t head_dim); /* whether it is usually faster than the kernels after it in the table, by which
                                      * ITH_EFFORT_ESTIMATE chooses (docs/attention.md has measurements). NULL: always */

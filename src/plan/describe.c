@@ -73,7 +73,7 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
     if (!status)
         status = ith_settle_choices(&options, &group, &setting);
     if (!status && !setting.kernel)
-        status = ith_kernel_foresee(&setting);
+        status = ith_kernel_choose(NULL, ITH_EFFORT_ESTIMATE, &setting);
     const ith_attn_tiles tiles = ith_tiles_asked(&options);
     if (!status)
         status = ith_tiles_resolve(&tiles, &setting);

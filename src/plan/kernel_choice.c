@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A kernel must be faster than those before it in the table by so much, so that near equals do not change places from
- * one measurement to the next. */
+/* A kernel is preferred to those before it in the table if it is faster by this margin: near equals keep their order
+ * from one measurement to the next. */
 #define MARGIN_PERCENT 3
 
 static bool runs_here(const ith_attn_setting *s, const ith_attn_kernel *kernel)
@@ -17,7 +17,7 @@ static bool runs_here(const ith_attn_setting *s, const ith_attn_kernel *kernel)
     return (kernel->cpu & ~ith_context_cpu(s->context)) == 0;
 }
 
-/* Head problems that fixed_m does not let through go online in the same call. */
+/* With fixed_m, heads whose logits are too large for it are computed online: the kernel must take both. */
 static bool takes(const ith_attn_setting *s, const ith_attn_kernel *kernel)
 {
     const ith_attn_problem *p = &s->problem;
@@ -33,7 +33,7 @@ static ith_status refuse_head_dim(const ith_attn_setting *s)
 
 /* ---- By name --------------------------------------------------------------------------------------------------- */
 
-/* The names of the kernels that would do, separated by commas. */
+/* The names of the kernels that fit here, separated by commas. */
 static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
 {
     const ith_attn_kernel *kernel;
@@ -72,143 +72,136 @@ ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
 
 /* ---- By wisdom, measurement or estimate ------------------------------------------------------------------------ */
 
-/* Kernels by place in the table. */
-typedef struct kernel_set {
-    bool has[ITH_WISDOM_KERNELS];
-} kernel_set;
-
-static kernel_set fit_here(const ith_attn_setting *s)
+static ith_candidates fit_here(const ith_attn_setting *s)
 {
-    kernel_set set = {{false}};
+    ith_candidates all = {.count = 0};
     const ith_attn_kernel *kernel;
-    for (int i = 0; i < ITH_WISDOM_KERNELS && (kernel = ith_attn_kernel_at(i)); i++)
-        set.has[i] = runs_here(s, kernel) && takes(s, kernel);
-    return set;
+    for (int i = 0; all.count < ITH_WISDOM_KERNELS && (kernel = ith_attn_kernel_at(i)); i++)
+        if (runs_here(s, kernel) && takes(s, kernel))
+            all.kernels[all.count++] = kernel;
+    return all;
 }
 
-/* Plain C is no candidate beside anything else. Returns how many are left. */
-static int drop_plain(kernel_set *set)
+/* Plain C is a candidate only where there is nothing else. */
+static void drop_plain(ith_candidates *all)
 {
-    int count = 0, plain = 0;
-    for (int i = 0; i < ITH_WISDOM_KERNELS; i++) {
-        count += set->has[i];
-        plain += set->has[i] && ith_attn_kernel_at(i)->cpu == ITH_CPU_BASELINE;
+    int count = 0;
+    for (int i = 0; i < all->count; i++)
+        if (all->kernels[i]->cpu != ITH_CPU_BASELINE)
+            all->kernels[count++] = all->kernels[i];
+    all->count = count ? count : all->count;
+}
+
+/* The rule of ITH_EFFORT_ESTIMATE: the first in the table that pays at this head size, otherwise the first. */
+static const ith_attn_kernel *estimate(const ith_attn_setting *s, const ith_candidates *all)
+{
+    for (int i = 0; i < all->count; i++)
+        if (!all->kernels[i]->pays || all->kernels[i]->pays(s->problem.head_dim))
+            return all->kernels[i];
+    return all->count ? all->kernels[0] : NULL;
+}
+
+/* The subject of wisdom about a setting's kernel. */
+static void subject_of(const ith_attn_setting *s, char subject[ITH_WISDOM_SUBJECT_BYTES])
+{
+    snprintf(subject, ITH_WISDOM_SUBJECT_BYTES, "attention %s head_dim=%lld softmax=%s",
+             ith_dtype_name(s->problem.dtype), (long long)s->problem.head_dim, ith_softmax_name(s->softmax));
+}
+
+/* The candidate that wisdom prefers; NULL if it knows none of them. */
+static const ith_attn_kernel *recall(const ith_attn_setting *s, const ith_wisdom *wisdom, const ith_candidates *all)
+{
+    char subject[ITH_WISDOM_SUBJECT_BYTES];
+    subject_of(s, subject);
+    const ith_wisdom_entry *known = ith_wisdom_find(wisdom, subject);
+    for (int i = 0; known && i < known->count; i++)
+        for (int j = 0; j < all->count; j++)
+            if (!strcmp(known->kernels[i].kernel, all->kernels[j]->name))
+                return all->kernels[j];
+    return NULL;
+}
+
+/* Brings kernels in the order of the table into the order of preference, by their rates. */
+static void sort_by_preference(ith_wisdom_entry *entry)
+{
+    for (int i = 0; i < entry->count; i++) {
+        int best = i;
+        for (int j = i + 1; j < entry->count; j++)
+            if ((int64_t)entry->kernels[j].rate * 100 > (int64_t)entry->kernels[best].rate * (100 + MARGIN_PERCENT))
+                best = j;
+        ith_wisdom_rate preferred = entry->kernels[best];
+        memmove(&entry->kernels[i + 1], &entry->kernels[i], (size_t)(best - i) * sizeof preferred);
+        entry->kernels[i] = preferred;
     }
-    for (int i = 0; i < ITH_WISDOM_KERNELS && plain < count; i++)
-        set->has[i] = set->has[i] && ith_attn_kernel_at(i)->cpu != ITH_CPU_BASELINE;
-    return plain < count ? count - plain : count;
 }
 
-/* The rule of ITH_EFFORT_ESTIMATE: of a set the first in the table that pays at this head size, or else the first; -1
- * of none. */
-static int estimate(const ith_attn_setting *s, const kernel_set *set)
+/* Times all kernels that fit here, and keeps the result. */
+static ith_status measure(const ith_attn_setting *s, ith_wisdom *wisdom)
 {
-    int first = -1;
-    for (int i = 0; i < ITH_WISDOM_KERNELS; i++) {
-        if (!set->has[i])
-            continue;
-        const ith_attn_kernel *kernel = ith_attn_kernel_at(i);
-        if (!kernel->pays || kernel->pays(s->problem.head_dim))
-            return i;
-        first = first < 0 ? i : first;
-    }
-    return first;
-}
-
-/* The place of the fastest of a set; -1 if none of it was measured. */
-static int fastest(const ith_wisdom_entry *known, const kernel_set *set)
-{
-    int best = -1;
-    for (int i = 0; i < ITH_WISDOM_KERNELS; i++)
-        if (set->has[i] && known->rates[i] > 0 &&
-            (best < 0 || (int64_t)known->rates[i] * 100 > (int64_t)known->rates[best] * (100 + MARGIN_PERCENT)))
-            best = i;
-    return best;
-}
-
-/* What wisdom says of a set; -1 if nothing. */
-static int recall(const ith_attn_setting *s, const ith_wisdom *wisdom, const kernel_set *set)
-{
-    const ith_wisdom_entry *known = ith_wisdom_find(wisdom, s->problem.dtype, s->problem.head_dim, s->softmax);
-    for (int i = 0; known && i < ITH_WISDOM_KERNELS; i++)
-        if (set->has[i] && ith_attn_kernel_at(i) == known->kernel)
-            return i;
-    return known ? fastest(known, set) : -1;
-}
-
-typedef struct choice {
-    int place; /* in the table; -1: none */
-    ith_kernel_origin origin;
-} choice;
-
-/* Times all kernels that fit here, and keeps the answer. */
-static ith_status measure(const ith_attn_setting *s, ith_wisdom *wisdom, const kernel_set *set, choice *out)
-{
-    kernel_set all = fit_here(s);
+    ith_candidates all = fit_here(s);
     drop_plain(&all);
-    ith_wisdom_entry entry = {.dtype = s->problem.dtype, .softmax = s->softmax, .head_dim = s->problem.head_dim};
-    ith_status status = ith_measure_kernels(s->context, all.has, &entry);
+    ith_wisdom_entry entry = {.count = 0};
+    subject_of(s, entry.subject);
+    ith_status status =
+        ith_measure_kernels(s->context, s->problem.dtype, s->problem.head_dim, s->softmax, &all, &entry);
     if (status)
         return status;
-    *out = (choice){fastest(&entry, set), ITH_KERNEL_MEASURED};
-    entry.kernel = ith_attn_kernel_at(fastest(&entry, &all));
+    sort_by_preference(&entry);
     ith_wisdom_put(wisdom, &entry);
     return ITH_OK;
 }
 
-/* One of a set. Other contexts of the family wait, so that what one of them measures is wisdom for all. */
-static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, kernel_set set, choice *out)
+/* The choice of rank 0, as it is sent to the others. */
+typedef struct choice {
+    char kernel[ITH_ATTN_NAME_BYTES]; /* empty: no kernel fits */
+    ith_kernel_origin origin;
+} choice;
+
+/* One of the candidates. Other contexts of the family wait, so that all share one measurement. */
+static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, ith_candidates all, choice *out)
 {
-    int count = drop_plain(&set);
-    *out = (choice){estimate(s, &set), ITH_KERNEL_ESTIMATED};
+    drop_plain(&all);
+    const ith_attn_kernel *kernel = estimate(s, &all), *known;
     ith_wisdom *wisdom = NULL;
     ith_status status = ith_wisdom_open(s->context, &wisdom);
     if (status)
         return status;
-    int known = recall(s, wisdom, &set);
-    if (known >= 0)
-        *out = (choice){known, ITH_KERNEL_RECALLED};
-    else if (effort == ITH_EFFORT_MEASURE && count > 1)
-        status = measure(s, wisdom, &set, out);
+    out->origin = ITH_KERNEL_ESTIMATED;
+    known = recall(s, wisdom, &all);
+    if (known) {
+        out->origin = ITH_KERNEL_RECALLED;
+    } else if (effort == ITH_EFFORT_MEASURE && all.count > 1) {
+        out->origin = ITH_KERNEL_MEASURED;
+        status = measure(s, wisdom);
+        known = recall(s, wisdom, &all);
+    }
     ith_wisdom_close(s->context);
+    kernel = known ? known : kernel;
+    if (kernel)
+        snprintf(out->kernel, sizeof out->kernel, "%s", kernel->name);
     return status;
 }
 
-static ith_status refuse_all(const ith_attn_setting *s)
+/* Collective. Leaves those of rank 0's candidates that every rank has: modules and machines may differ. */
+static ith_status keep_common(ith_comm *comm, const ith_attn_setting *s, ith_candidates *all)
 {
-    return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
-                    "no kernel that every rank's machine runs takes head_dim %lld in %s with softmax %s",
-                    (long long)s->problem.head_dim, ith_dtype_name(s->problem.dtype), ith_softmax_name(s->softmax));
-}
-
-/* Kernels by rank 0's table: another rank's may have other modules. */
-typedef struct roster {
-    char names[ITH_WISDOM_KERNELS][48];
-} roster;
-
-static roster own_roster(void)
-{
-    roster r = {{{0}}};
-    const ith_attn_kernel *kernel;
-    for (int i = 0; i < ITH_WISDOM_KERNELS && (kernel = ith_attn_kernel_at(i)); i++)
-        snprintf(r.names[i], sizeof r.names[i], "%s", kernel->name);
-    return r;
-}
-
-/* Which of the roster's kernels serve on every rank. Collective. */
-static ith_status find_common(ith_comm *comm, const ith_attn_setting *s, roster *names, kernel_set *common)
-{
+    char names[ITH_WISDOM_KERNELS][ITH_ATTN_NAME_BYTES] = {{0}};
     float lacks[ITH_WISDOM_KERNELS];
-    ith_status status = ith_comm_broadcast(comm, names, sizeof *names, 0);
+    for (int i = 0; i < all->count; i++)
+        snprintf(names[i], sizeof names[i], "%s", all->kernels[i]->name);
+    ith_status status = ith_comm_broadcast(comm, names, sizeof names, 0);
     if (status)
         return status;
     for (int i = 0; i < ITH_WISDOM_KERNELS; i++) {
-        const ith_attn_kernel *kernel = ith_attn_kernel_named(names->names[i]);
+        const ith_attn_kernel *kernel = ith_attn_kernel_named(names[i]);
         lacks[i] = !kernel || !runs_here(s, kernel) || !takes(s, kernel);
     }
     status = ith_comm_allreduce(comm, lacks, ITH_WISDOM_KERNELS, ITH_REDUCE_MAX);
-    for (int i = 0; i < ITH_WISDOM_KERNELS; i++)
-        common->has[i] = lacks[i] == 0;
+    int kept = 0;
+    for (int i = 0; i < all->count; i++)
+        if (lacks[i] == 0)
+            all->kernels[kept++] = all->kernels[i];
+    all->count = kept;
     return status;
 }
 
@@ -216,10 +209,9 @@ ith_status ith_kernel_choose(ith_comm *comm, ith_effort effort, ith_attn_setting
 {
     if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)
         return refuse_head_dim(s);
-    roster names = own_roster();
-    kernel_set common = {{false}};
-    choice chosen = {-1, ITH_KERNEL_ESTIMATED};
-    ith_status status = ith_pass_on(s->context, comm, find_common(comm, s, &names, &common));
+    ith_candidates common = fit_here(s);
+    choice chosen = {.kernel = ""};
+    ith_status status = ith_pass_on(s->context, comm, keep_common(comm, s, &common));
     if (status)
         return status;
     if (ith_comm_rank(comm) == 0)
@@ -229,24 +221,11 @@ ith_status ith_kernel_choose(ith_comm *comm, ith_effort effort, ith_attn_setting
         status = ith_pass_on(s->context, comm, ith_comm_broadcast(comm, &chosen, sizeof chosen, 0));
     if (status)
         return status;
-    if (chosen.place < 0)
-        return refuse_all(s);
-    s->kernel = ith_attn_kernel_named(names.names[chosen.place]);
+    s->kernel = ith_attn_kernel_named(chosen.kernel);
     s->kernel_origin = chosen.origin;
-    return ITH_OK;
-}
-
-ith_status ith_kernel_foresee(ith_attn_setting *s)
-{
-    if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)
-        return refuse_head_dim(s);
-    choice chosen;
-    ith_status status = choose_of(s, ITH_EFFORT_ESTIMATE, fit_here(s), &chosen);
-    if (status)
-        return status;
-    if (chosen.place < 0)
-        return refuse_all(s);
-    s->kernel = ith_attn_kernel_at(chosen.place);
-    s->kernel_origin = chosen.origin;
-    return ITH_OK;
+    if (s->kernel)
+        return ITH_OK;
+    return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
+                    "no kernel that every rank's machine runs takes head_dim %lld in %s with softmax %s",
+                    (long long)s->problem.head_dim, ith_dtype_name(s->problem.dtype), ith_softmax_name(s->softmax));
 }

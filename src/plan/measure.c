@@ -1,214 +1,200 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One head, ROWS queries of pseudo-random numbers over KEYS keys; fewer of both for very large heads. The rate is that
- * of 4 * queries * keys * head_dim operations in the fastest of a few passes over packed keys. */
+/* Rates of kernels: 4 q_len kv_len head_dim operations over the time of the fastest of a few passes over packed keys.
+ */
 #include "measure.h"
 
 #include "../base/arena.h"
+#include "../base/clock.h"
 #include "../base/dtype.h"
-#include "tiles.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     ROWS = 384,
     KEYS = 512,
-    WHOLE_HEAD_DIM = 256, /* up to this, all of them */
-    FEWEST_ROWS = 16,
+    WHOLE_HEAD_DIM = 256, /* larger heads take fewer rows and keys, */
+    FEWEST_ROWS = 16,     /* but at least these */
     FEWEST_KEYS = 64,
-    TURNS = 4,    /* after a first one that does not count: some kernels are made when they are first run */
-    HOPELESS = 4, /* times slower than the fastest so far: no more turns */
+    TURNS = 4,    /* after a first one that does not count: it touches memory and code for the first time */
+    HOPELESS = 4, /* a kernel that is so many times slower than the fastest so far gets no more turns */
     HOPELESS_AT_FIRST = 8
 };
 
-typedef struct bench {
-    ith_attn_setting setting; /* of the problem that is timed: tiles and kernel are those of the candidate's turn */
-    char *q, *k, *v, *o;
-    const void **q_rows, **k_rows, **v_rows;
-    void **o_rows;
-    float *m, *values;
-    char *packed, *scratch;
-} bench;
+/* ---- A trial --------------------------------------------------------------------------------------------------- */
 
-/* Time that this thread was given, so that others on the machine count less. */
-static double thread_seconds(void)
+static void lay_out(ith_arena *arena, ith_trial *t)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    int64_t row_bytes = t->head_dim * ith_dtype_bytes(t->dtype);
+    t->q = ith_arena_take(arena, t->q_len, row_bytes);
+    t->o = ith_arena_take(arena, t->q_len, row_bytes);
+    t->k = ith_arena_take(arena, t->kv_len, row_bytes);
+    t->v = ith_arena_take(arena, t->kv_len, row_bytes);
+    t->q_rows = ith_arena_take(arena, t->q_len, sizeof *t->q_rows);
+    t->o_rows = ith_arena_take(arena, t->q_len, sizeof *t->o_rows);
+    t->k_rows = ith_arena_take(arena, t->kv_len, sizeof *t->k_rows);
+    t->v_rows = ith_arena_take(arena, t->kv_len, sizeof *t->v_rows);
+    t->m = ith_arena_take(arena, t->q_len, sizeof *t->m);
+    t->l = ith_arena_take(arena, t->q_len, sizeof *t->l);
+    t->o_sum = ith_arena_take(arena, t->q_len, t->head_dim * (int64_t)sizeof *t->o_sum);
+    t->packed = ith_arena_take(arena, t->packed_bytes, 1);
+    t->scratch = ith_arena_take(arena, t->scratch_bytes, 1);
 }
 
-static ith_status take_turn(bench *b, const ith_attn_kernel *kernel)
+/* Rows of nearly normal numbers, each the sum of four uniform ones, and pointers to the rows. */
+static void fill(const ith_trial *t, char *data, const void **rows, int64_t count, uint32_t *seed)
 {
-    b->setting.kernel = kernel;
-    const ith_attn_tiles best = {0};
-    return ith_tiles_resolve(&best, &b->setting);
-}
-
-static int64_t rows_of_turn(const bench *b)
-{
-    return ith_min64(b->setting.problem.q_len, b->setting.tiles.block_q);
-}
-
-static int64_t keys_of_turn(const bench *b)
-{
-    return ith_min64(b->setting.problem.kv_len, b->setting.tiles.block_kv);
-}
-
-static void lay_out(ith_arena *arena, bench *b, int64_t packed_bytes, int64_t scratch_bytes)
-{
-    const ith_attn_problem *p = &b->setting.problem;
-    int64_t size = b->setting.element_bytes * p->head_dim;
-    b->q = ith_arena_take(arena, p->q_len, size);
-    b->o = ith_arena_take(arena, p->q_len, size);
-    b->k = ith_arena_take(arena, p->kv_len, size);
-    b->v = ith_arena_take(arena, p->kv_len, size);
-    b->q_rows = ith_arena_take(arena, p->q_len, sizeof *b->q_rows);
-    b->o_rows = ith_arena_take(arena, p->q_len, sizeof *b->o_rows);
-    b->k_rows = ith_arena_take(arena, p->kv_len, sizeof *b->k_rows);
-    b->v_rows = ith_arena_take(arena, p->kv_len, sizeof *b->v_rows);
-    b->m = ith_arena_take(arena, p->q_len, sizeof *b->m);
-    b->values = ith_arena_take(arena, p->head_dim, sizeof *b->values);
-    b->packed = ith_arena_take(arena, packed_bytes, 1);
-    b->scratch = ith_arena_take(arena, scratch_bytes, 1);
-}
-
-/* Rows of numbers from -1 to 1, and pointers to them. */
-static void fill(const bench *b, char *data, const void **rows, int64_t count, uint32_t seed)
-{
-    int64_t D = b->setting.problem.head_dim;
-    for (int64_t i = 0; i < count; i++) {
-        char *row = data + i * D * b->setting.element_bytes;
-        for (int64_t d = 0; d < D; d++) {
-            seed = seed * 1664525u + 1013904223u;
-            b->values[d] = (float)(seed >> 8) * 0x1p-23f - 1;
+    int64_t bytes = ith_dtype_bytes(t->dtype);
+    for (int64_t i = 0; i < count * t->head_dim; i++) {
+        float sum = -2.0f;
+        for (int n = 0; n < 4; n++) {
+            *seed = *seed * 1664525u + 1013904223u;
+            sum += (float)(*seed >> 8) * 0x1p-24f;
         }
-        ith_from_f32(row, b->setting.problem.dtype, b->values, D);
-        rows[i] = row;
+        sum *= 1.7320508f;
+        ith_from_f32(data + i * bytes, t->dtype, &sum, 1);
+    }
+    for (int64_t i = 0; i < count; i++)
+        rows[i] = data + i * t->head_dim * bytes;
+}
+
+ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *t)
+{
+    ith_arena arena = {0};
+    lay_out(&arena, t);
+    if (arena.overflow)
+        return ith_fail(context, ITH_ERR_MEMORY, "timing kernels takes more memory than a size can hold");
+    t->memory = arena.base = ith_alloc(context, arena.used_bytes, 1, "timing kernels");
+    if (!t->memory)
+        return ITH_ERR_MEMORY;
+    memset(t->memory, 0, (size_t)arena.used_bytes); /* no pass meets memory that was never touched */
+    arena.used_bytes = 0;
+    lay_out(&arena, t);
+    fill(t, t->q, t->q_rows, t->q_len, &seed);
+    fill(t, t->k, t->k_rows, t->kv_len, &seed);
+    fill(t, t->v, t->v_rows, t->kv_len, &seed);
+    for (int64_t i = 0; i < t->q_len; i++)
+        t->o_rows[i] = t->o + i * t->head_dim * ith_dtype_bytes(t->dtype);
+    return ITH_OK;
+}
+
+void ith_trial_free(ith_context *context, ith_trial *t)
+{
+    ith_free(context, t->memory);
+    t->memory = NULL;
+}
+
+/* The packed memory of the KV block that begins at key j: KV blocks lie one after the other. */
+static char *packed_at(const ith_trial *t, int64_t j)
+{
+    return t->packed + t->kernel->packed_bytes(j, t->head_dim);
+}
+
+void ith_trial_pack(const ith_trial *t)
+{
+    for (int64_t j = 0; j < t->kv_len; j += t->tiles.block_kv)
+        t->kernel->pack(&(ith_attn_pack){.dtype = t->dtype,
+                                         .head_dim = t->head_dim,
+                                         .keys = ith_min64(t->tiles.block_kv, t->kv_len - j),
+                                         .k = t->k_rows + j,
+                                         .v = t->v_rows + j,
+                                         .packed = packed_at(t, j)});
+}
+
+void ith_trial_attend(const ith_trial *t)
+{
+    ith_attn_call call = {.dtype = t->dtype,
+                          .head_dim = t->head_dim,
+                          .tiles = t->tiles,
+                          .scale = 1 / sqrtf((float)t->head_dim),
+                          .softmax = t->softmax,
+                          .scratch = t->scratch};
+    if (t->softmax == ITH_SOFTMAX_FIXED_M)
+        memset(t->m, 0, (size_t)t->q_len * sizeof *t->m); /* as good as any offset for logits as small as these */
+    for (int64_t i = 0; i < t->q_len; i += t->tiles.block_q) {
+        call.q_rows = ith_min64(t->tiles.block_q, t->q_len - i);
+        call.q = t->q_rows + i;
+        call.o = t->o_rows + i;
+        call.m = t->m + i, call.l = t->l + i, call.o_sum = t->o_sum + i * t->head_dim;
+        for (int64_t j = 0; j < t->kv_len; j += t->tiles.block_kv) {
+            call.keys = ith_min64(t->tiles.block_kv, t->kv_len - j);
+            call.packed = packed_at(t, j);
+            call.first = j == 0, call.last = j + call.keys == t->kv_len;
+            t->kernel->attend(&call);
+        }
     }
 }
 
-static void init(bench *b)
-{
-    const ith_attn_problem *p = &b->setting.problem;
-    fill(b, b->q, b->q_rows, p->q_len, 1);
-    fill(b, b->k, b->k_rows, p->kv_len, 2);
-    fill(b, b->v, b->v_rows, p->kv_len, 3);
-    for (int64_t i = 0; i < p->q_len; i++)
-        b->o_rows[i] = b->o + i * p->head_dim * b->setting.element_bytes;
-    memset(b->m, 0, (size_t)p->q_len * sizeof *b->m); /* as good as any offset for logits as small as these */
-}
+/* ---- Measuring ------------------------------------------------------------------------------------------------- */
 
-/* Seconds of one pass of all queries, with the keys packed for it. */
-static double time_pass(const bench *b)
+/* The turn of a kernel, with its best tiles. A block of queries longer than the trial would only take memory. */
+static void take_turn(ith_trial *t, const ith_attn_kernel *kernel)
 {
-    const ith_attn_problem *p = &b->setting.problem;
-    const ith_attn_kernel *kernel = b->setting.kernel;
-    int64_t rows = rows_of_turn(b), keys = keys_of_turn(b);
-    ith_attn_pack pack = {
-        .dtype = p->dtype, .head_dim = p->head_dim, .keys = keys, .k = b->k_rows, .v = b->v_rows, .packed = b->packed};
-    kernel->pack(&pack);
-    ith_attn_call call = {.dtype = p->dtype,
-                          .keys = keys,
-                          .head_dim = p->head_dim,
-                          .tiles = b->setting.tiles,
-                          .packed = b->packed,
-                          .scale = p->scale,
-                          .softmax = b->setting.softmax,
-                          .first = true,
-                          .last = true,
-                          .scratch = b->scratch};
-    double start = thread_seconds();
-    for (int64_t i = 0; i < p->q_len; i += rows) {
-        call.q_rows = ith_min64(rows, p->q_len - i);
-        call.q = b->q_rows + i;
-        call.o = b->o_rows + i;
-        call.m = b->setting.softmax == ITH_SOFTMAX_FIXED_M ? b->m + i : NULL;
-        kernel->attend(&call);
-    }
-    return thread_seconds() - start;
+    ith_attn_tile_limits limits = kernel->tiles(t->head_dim);
+    t->kernel = kernel;
+    t->tiles = limits.best;
+    t->tiles.block_q = ith_min64(limits.best.block_q, ith_round_up(t->q_len, limits.step.block_q));
 }
 
 /* The most that a candidate needs. */
-static ith_status find_sizes(bench *b, const bool *candidates, int64_t *packed_bytes, int64_t *scratch_bytes)
+static ith_status find_sizes(ith_context *context, ith_trial *t, const ith_candidates *candidates)
 {
-    const ith_attn_kernel *kernel;
-    *packed_bytes = *scratch_bytes = 0;
-    for (int i = 0; i < ITH_WISDOM_KERNELS && (kernel = ith_attn_kernel_at(i)); i++) {
-        if (!candidates[i])
-            continue;
-        ith_status status = take_turn(b, kernel);
-        if (status)
-            return status;
-        int64_t packed = kernel->packed_bytes(keys_of_turn(b), b->setting.problem.head_dim);
-        int64_t scratch = kernel->scratch_bytes(b->setting.problem.head_dim, &b->setting.tiles);
+    for (int i = 0; i < candidates->count; i++) {
+        take_turn(t, candidates->kernels[i]);
+        int64_t packed = t->kernel->packed_bytes(t->kv_len, t->head_dim);
+        int64_t scratch = t->kernel->scratch_bytes(t->head_dim, &t->tiles);
         if (packed < 0 || scratch < 0)
-            return ith_fail(b->setting.context, ITH_ERR_MEMORY, "timing kernel %s takes more than a size can hold",
-                            kernel->name);
-        *packed_bytes = ith_max64(*packed_bytes, packed);
-        *scratch_bytes = ith_max64(*scratch_bytes, scratch);
+            return ith_fail(context, ITH_ERR_MEMORY, "timing kernel %s takes more than a size can hold",
+                            t->kernel->name);
+        t->packed_bytes = ith_max64(t->packed_bytes, packed);
+        t->scratch_bytes = ith_max64(t->scratch_bytes, scratch);
     }
     return ITH_OK;
 }
 
 /* 10^6 operations a second in one pass. */
-static int32_t rate_of_pass(const bench *b)
+static int32_t rate_of_pass(const ith_trial *t)
 {
-    const ith_attn_problem *p = &b->setting.problem;
-    double operations = 4.0 * (double)p->q_len * (double)keys_of_turn(b) * (double)p->head_dim;
-    double rate = 1e-6 * operations / fmax(time_pass(b), 1e-9);
+    double operations = 4.0 * (double)t->q_len * (double)t->kv_len * (double)t->head_dim;
+    ith_trial_pack(t);
+    double start = ith_clock_thread_seconds();
+    ith_trial_attend(t);
+    double rate = 1e-6 * operations / fmax(ith_clock_thread_seconds() - start, 1e-9);
     return (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST_RATE);
 }
 
-static ith_status take_turns(bench *b, const bool *candidates, ith_wisdom_entry *entry)
+static void take_turns(ith_trial *t, const ith_candidates *candidates, ith_wisdom_entry *entry)
 {
     int32_t most = 0;
-    const ith_attn_kernel *kernel;
     for (int turn = 0; turn <= TURNS; turn++)
-        for (int i = 0; i < ITH_WISDOM_KERNELS && (kernel = ith_attn_kernel_at(i)); i++) {
-            int32_t *rate = &entry->rates[i];
-            if (!candidates[i] || (turn && *rate < most / (turn == 1 ? HOPELESS_AT_FIRST : HOPELESS)))
+        for (int i = 0; i < candidates->count; i++) {
+            int32_t *rate = &entry->kernels[i].rate;
+            if (turn && *rate < most / (turn == 1 ? HOPELESS_AT_FIRST : HOPELESS))
                 continue;
-            ith_status status = take_turn(b, kernel);
-            if (status)
-                return status;
-            int32_t now = rate_of_pass(b);
+            take_turn(t, candidates->kernels[i]);
+            int32_t now = rate_of_pass(t);
             *rate = turn > 1 && *rate > now ? *rate : now;
             most = most > now ? most : now;
         }
-    return ITH_OK;
 }
 
-ith_status ith_measure_kernels(ith_context *context, const bool candidates[ITH_WISDOM_KERNELS], ith_wisdom_entry *entry)
+ith_status ith_measure_kernels(ith_context *context, ith_dtype dtype, int64_t head_dim, ith_softmax softmax,
+                               const ith_candidates *candidates, ith_wisdom_entry *entry)
 {
-    int64_t D = entry->head_dim, large = ith_max64(D, WHOLE_HEAD_DIM), packed_bytes, scratch_bytes;
-    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
-    problem.heads = 1;
-    problem.head_dim = D;
-    problem.dtype = entry->dtype;
-    problem.q_len = ith_max64(ROWS * WHOLE_HEAD_DIM / large, FEWEST_ROWS);
-    problem.kv_len = ith_max64(KEYS * WHOLE_HEAD_DIM / large, FEWEST_KEYS);
-    bench b = {0};
-    ith_status status = ith_attn_setting_init(context, &problem, 1, 0, &b.setting);
-    b.setting.softmax = entry->softmax;
+    int64_t large = ith_max64(head_dim, WHOLE_HEAD_DIM);
+    ith_trial trial = {.dtype = dtype, .head_dim = head_dim, .softmax = softmax};
+    trial.q_len = ith_max64(ROWS * WHOLE_HEAD_DIM / large, FEWEST_ROWS);
+    trial.kv_len = ith_max64(KEYS * WHOLE_HEAD_DIM / large, FEWEST_KEYS);
+    ith_status status = find_sizes(context, &trial, candidates);
     if (!status)
-        status = find_sizes(&b, candidates, &packed_bytes, &scratch_bytes);
+        status = ith_trial_create(context, 1, &trial);
     if (status)
         return status;
-    ith_arena arena = {0};
-    lay_out(&arena, &b, packed_bytes, scratch_bytes);
-    if (arena.overflow)
-        return ith_fail(context, ITH_ERR_MEMORY, "timing kernels takes more memory than a size can hold");
-    arena.base = ith_alloc(context, arena.used_bytes, 1, "timing kernels");
-    if (!arena.base)
-        return ITH_ERR_MEMORY;
-    memset(arena.base, 0, (size_t)arena.used_bytes); /* so that no pass meets memory that was never touched */
-    char *memory = arena.base;
-    arena.used_bytes = 0;
-    lay_out(&arena, &b, packed_bytes, scratch_bytes);
-    init(&b);
-    status = take_turns(&b, candidates, entry);
-    ith_free(context, memory);
-    return status;
+    entry->count = candidates->count;
+    for (int i = 0; i < candidates->count; i++)
+        snprintf(entry->kernels[i].kernel, sizeof entry->kernels[i].kernel, "%s", candidates->kernels[i]->name);
+    take_turns(&trial, candidates, entry);
+    ith_trial_free(context, &trial);
+    return ITH_OK;
 }

@@ -1,14 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast kernels are on this machine: a small attention, timed. */
+/* How fast attention kernels are: one head of pseudo-random numbers, timed. */
 #ifndef ITH_PLAN_MEASURE_H
 #define ITH_PLAN_MEASURE_H
 
 #include "wisdom.h"
 
-/* Times every kernel i of the table with candidates[i], at the entry's type, head size and softmax, and fills in its
- * rates. The kernels take turns, so that what disturbs one disturbs all; those far behind drop out. Takes milliseconds,
+/* One head, and the memory that kernels need for it. The caller sets the sizes before ith_trial_create, and kernel,
+ * tiles and softmax before every pass. */
+typedef struct ith_trial {
+    ith_dtype dtype;
+    int64_t head_dim, q_len, kv_len;
+    int64_t packed_bytes, scratch_bytes; /* enough for every kernel that is tried */
+    const ith_attn_kernel *kernel;
+    ith_attn_tiles tiles;
+    ith_softmax softmax;
+    void *memory; /* one allocation, which holds all that follows */
+    char *q, *k, *v, *o, *packed, *scratch;
+    const void **q_rows, **k_rows, **v_rows;
+    void **o_rows;
+    float *m, *l, *o_sum;
+} ith_trial;
+
+/* Different seeds give different numbers, normally distributed. */
+ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *trial);
+void ith_trial_free(ith_context *context, ith_trial *trial);
+/* Packs all keys, then attends to them with all queries, as a plan does on one thread. */
+void ith_trial_pack(const ith_trial *trial);
+void ith_trial_attend(const ith_trial *trial);
+
+/* Kernels in the order of the table. */
+typedef struct ith_candidates {
+    int count;
+    const ith_attn_kernel *kernels[ITH_WISDOM_KERNELS];
+} ith_candidates;
+
+/* Times the candidates on one head of this type and size, and fills in the kernels of the entry, in the order of the
+ * candidates. Kernels take turns, so that a disturbance affects all; those far behind drop out. It takes milliseconds,
  * on one thread. */
-ith_status ith_measure_kernels(ith_context *context, const bool candidates[ITH_WISDOM_KERNELS],
-                               ith_wisdom_entry *entry);
+ith_status ith_measure_kernels(ith_context *context, ith_dtype dtype, int64_t head_dim, ith_softmax softmax,
+                               const ith_candidates *candidates, ith_wisdom_entry *entry);
 
 #endif
