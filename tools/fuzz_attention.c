@@ -3,14 +3,15 @@
  *
  *     cmake -S . -B build-fuzz -G Ninja -DITHACA_ENGINE=OFF -DITHACA_SANITIZE=address,undefined \
  *         -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link
- *     ninja -C build-fuzz ith_attention
+ *     ninja -C build-fuzz ith_attention ith_support
  *     clang -g -O1 -D_GNU_SOURCE -fopenmp -fsanitize=fuzzer,address,undefined -Iinclude -Isrc -Itests \
- *         tools/fuzz_attention.c build-fuzz/src/libith_{attention,kernels,comm,base}.a -ldl -lm -o fuzz
+ *         tools/fuzz_attention.c build-fuzz/tests/libith_support.a \
+ *         build-fuzz/src/libith_{oracle,attention,kernels,comm,base}.a -ldl -lm -o fuzz
  *     mkdir -p found && ./fuzz -max_len=128 found tests/attention/corpus
  *
  * What it finds goes to that corpus, under a name that says what it is: tests/attention/test_fuzz.c replays all of it,
  * and random bytes besides. */
-#include "support/held.h"
+#include "base/context.h"
 #include "support/probe_attention.h"
 
 #include <stdio.h>
@@ -22,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static ith_context *context; /* one for all: what a plan leaves behind would add up */
     if (!context && ith_context_create(NULL, &context))
         return 0;
-    if (!probe_attention(context, data, size) || memory_of(context).current_bytes) {
+    if (!probe_attention(context, data, size) || ith_context_bytes(context)) {
         fprintf(stderr, "%s\n", ith_context_error(context));
         __builtin_trap();
     }

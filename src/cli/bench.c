@@ -158,8 +158,8 @@ static int make_tensors(ith_bench *bench)
         int code = ith_attend_make_random(bench->context, (uint64_t)i, 1, &x->whole);
         if (code)
             return code;
-        if (!ith_attend_rows_create(p, sample_rows, &x->exact) || !ith_attend_rows_create(p, sample_rows, &x->found) ||
-            !ith_attend_exact(&x->whole, &x->exact))
+        if (!ith_oracle_rows_create(p, sample_rows, &x->exact) || !ith_oracle_rows_create(p, sample_rows, &x->found) ||
+            !ith_oracle_exact(&x->whole.problem, &x->whole.tensors, &x->exact))
             return ith_cli_error("there is no memory for the results in float64");
     }
     return ITH_EXIT_DONE;
@@ -171,8 +171,8 @@ static void bench_free(ith_bench *bench)
         free(bench->rows[i].seconds), free(bench->rows[i].peaks);
     for (int i = 0; i < bench->problem_count; i++) {
         ith_attend_free(&bench->problems[i].whole);
-        ith_attend_rows_free(&bench->problems[i].exact);
-        ith_attend_rows_free(&bench->problems[i].found);
+        ith_oracle_rows_free(&bench->problems[i].exact);
+        ith_oracle_rows_free(&bench->problems[i].found);
     }
     free(bench->rows);
     free(bench->problems);

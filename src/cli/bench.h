@@ -3,14 +3,14 @@
 #ifndef ITH_CLI_BENCH_H
 #define ITH_CLI_BENCH_H
 
-#include "attend_reference.h"
+#include "../oracle/oracle.h"
 #include "attend_whole.h"
 #include "progress.h"
 
 /* Tensors that several rows share, and what a sample of the output's rows should come to. */
 typedef struct ith_bench_problem {
     ith_attend_whole whole;
-    ith_attend_rows exact, found;
+    ith_oracle_rows exact, found;
 } ith_bench_problem;
 
 /* One plan, and what was measured of it. */

@@ -150,8 +150,8 @@ static void compare(ith_bench_row *row)
 {
     ith_bench_problem *x = row->problem;
     ith_attend_gather_lse(&x->whole, row->ranks);
-    ith_attend_found(&x->whole, &x->found);
-    row->rel_l2 = ith_attend_error_of_all(&x->whole.problem, &x->found, &x->exact, INFINITY);
+    ith_oracle_found(&x->whole.problem, &x->whole.tensors, &x->found);
+    row->rel_l2 = ith_oracle_error(&x->whole.problem, &x->found, &x->exact, INFINITY);
 }
 
 /* Repeat -1 warms up. */

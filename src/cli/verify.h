@@ -3,7 +3,7 @@
 #ifndef ITH_CLI_VERIFY_H
 #define ITH_CLI_VERIFY_H
 
-#include "attend_reference.h"
+#include "../oracle/oracle.h"
 #include "attend_whole.h"
 
 #include <jansson.h>
@@ -27,7 +27,7 @@ typedef struct ith_verify {
     uint64_t seed;
     double deviation;                      /* of the logits in the last head */
     ith_attend_whole first, again, single; /* results of two executions and of the single rank; inputs are first's */
-    ith_attend_rows exact, found;
+    ith_oracle_rows exact, found;
     double *bounds, lse_bound; /* of the error in each head problem, and of lse */
     ith_verify_plan *plans;
     int count, room;

@@ -25,14 +25,15 @@ static bool find_bounds(ith_verify *v)
     static const double least_lse_bound = 1e-5;
     const ith_attn_problem *p = &v->first.problem;
     double rounding = p->dtype == ITH_BF16 ? 0x1p-9 : p->dtype == ITH_F16 ? 0x1p-12 : 0x1p-22;
-    ith_attend_rows plain;
+    ith_oracle_rows plain;
     v->bounds = malloc((size_t)(p->batch * p->heads) * sizeof *v->bounds);
-    bool good = ith_attend_rows_create(p, p->q_len, &plain) && ith_attend_plain(&v->first, &plain) && v->bounds;
+    bool good = ith_oracle_rows_create(p, p->q_len, &plain) &&
+                ith_oracle_plain(&v->first.problem, &v->first.tensors, &plain) && v->bounds;
     for (int64_t n = 0; good && n < p->batch * p->heads; n++)
-        v->bounds[n] = fmax(2 * ith_attend_error(p, &plain, &v->exact, n), rounding);
+        v->bounds[n] = fmax(2 * ith_oracle_head_error(p, &plain, &v->exact, n), rounding);
     if (good)
-        v->lse_bound = fmax(2 * ith_attend_lse_error(p, &plain, &v->exact), least_lse_bound);
-    ith_attend_rows_free(&plain);
+        v->lse_bound = fmax(2 * ith_oracle_lse_error(p, &plain, &v->exact), least_lse_bound);
+    ith_oracle_rows_free(&plain);
     return good;
 }
 
@@ -46,15 +47,15 @@ int ith_verify_prepare(ith_verify *v)
     if (code)
         return code;
     bool good = make_results(&v->first, &v->again) && make_results(&v->first, &v->single) &&
-                ith_attend_rows_create(p, p->q_len, &v->exact) && ith_attend_rows_create(p, p->q_len, &v->found) &&
-                ith_attend_exact(&v->first, &v->exact) && find_bounds(v);
+                ith_oracle_rows_create(p, p->q_len, &v->exact) && ith_oracle_rows_create(p, p->q_len, &v->found) &&
+                ith_oracle_exact(&v->first.problem, &v->first.tensors, &v->exact) && find_bounds(v);
     return good ? ITH_EXIT_DONE : ith_cli_error("there is no memory for the results in float64");
 }
 
 void ith_verify_free(ith_verify *v)
 {
     ith_attend_free(&v->first), ith_attend_free(&v->again), ith_attend_free(&v->single);
-    ith_attend_rows_free(&v->exact), ith_attend_rows_free(&v->found);
+    ith_oracle_rows_free(&v->exact), ith_oracle_rows_free(&v->found);
     free(v->bounds);
     free(v->plans);
     *v = (ith_verify){.count = 0};
@@ -121,11 +122,11 @@ static void judge_errors(ith_verify *v, ith_verify_plan *plan)
     static const double moderate = 30;
     const ith_attn_problem *p = &v->first.problem;
     double limit = p->dtype == ITH_BF16 ? 0x1p-8 : p->dtype == ITH_F16 ? 0x1p-10 : 5e-6;
-    ith_attend_found(&v->first, &v->found);
-    note_error(plan, ith_attend_error_of_all(p, &v->found, &v->exact, moderate), limit);
+    ith_oracle_found(&v->first.problem, &v->first.tensors, &v->found);
+    note_error(plan, ith_oracle_error(p, &v->found, &v->exact, moderate), limit);
     for (int64_t n = 0; n < p->batch * p->heads; n++)
-        note_error(plan, ith_attend_error(p, &v->found, &v->exact, n), v->bounds[n]);
-    plan->lse_error = ith_attend_lse_error(p, &v->found, &v->exact);
+        note_error(plan, ith_oracle_head_error(p, &v->found, &v->exact, n), v->bounds[n]);
+    plan->lse_error = ith_oracle_lse_error(p, &v->found, &v->exact);
 }
 
 static void judge(ith_verify *v, ith_verify_plan *plan)

@@ -3,8 +3,12 @@
  * 1200, up to 4096 long); with 300 or more, every pair of option values has met by the end. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
+#include "support/compare.h"
+#include "support/fixture.h"
 #include "support/random_case.h"
-#include "support/shared_context.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 enum { PLANS_PER_PROBLEM = 3, FEW_PROBLEMS = 90, ENOUGH_FOR_PAIRS = 300 };
 static const int64_t MOST_PRODUCTS =
@@ -52,7 +56,8 @@ static void random_problems_under_random_plans(void **state)
 {
     (void)state;
     const char *wanted = getenv("ITHACA_PROBLEMS");
-    uint32_t problems = wanted ? (uint32_t)atoi(wanted) : FEW_PROBLEMS, r = 20;
+    uint32_t problems = wanted ? (uint32_t)atoi(wanted) : FEW_PROBLEMS;
+    uint64_t r = 20;
     draw_table *table = malloc(sizeof *table);
     draw_init(context, table);
     for (uint32_t seed = 1; seed <= problems; seed++) {
@@ -199,5 +204,5 @@ int main(void)
         cmocka_unit_test(every_legal_plan),
         cmocka_unit_test(hops_add_no_error),
     };
-    return cmocka_run_group_tests(tests, begin_context, end_context);
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

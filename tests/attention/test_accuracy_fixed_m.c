@@ -4,7 +4,12 @@
  * Against the definition in double and against online. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
-#include "support/shared_context.h"
+#include "support/compare.h"
+#include "support/fixture.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { HEADS = 8 };
 
@@ -20,7 +25,7 @@ static double gate_of(ith_dtype type)
 }
 
 /* A key of length 4 along random axes of the first half, or what mirrors the key before it; then 3 along the first. */
-static void fill_key(float *k, int64_t D, const float *mirrored, uint32_t *seed)
+static void fill_key(float *k, int64_t D, const float *mirrored, uint64_t *seed)
 {
     double square = 0;
     for (int64_t d = 0; d < D / 2; d++) {
@@ -37,7 +42,7 @@ static void fill_rows(const attention_case *c, const double *bounds, float *q, f
 {
     const ith_attn_problem *p = &c->problem;
     int64_t D = p->head_dim;
-    uint32_t seed = 7;
+    uint64_t seed = 7;
     for (int64_t i = 0; i < p->batch * p->kv_len * HEADS; i++) {
         fill_key(k + i * D, D, i / HEADS % 2 ? k + (i - HEADS) * D : NULL, &seed);
         for (int64_t d = 0; d < D; d++)
@@ -95,7 +100,7 @@ static attention_case opposites(ith_dtype type, int64_t D, int64_t kv_len, const
 {
     attention_case c = empty_case(type, D, kv_len, masked ? ITH_MASK_BOOL : ITH_MASK_NONE);
     float *q = numbers(c.problem.q_len, D), *k = numbers(kv_len, D), *v = numbers(kv_len, D);
-    uint32_t seed = 11;
+    uint64_t seed = 11;
     c.options.smooth = !masked ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
     for (int64_t i = 0; i < c.problem.q_len * HEADS; i++)
         q[i * D] = (float)(bounds[i % HEADS] / 2 / M_LOG2E * sqrt((double)D) / 4);
@@ -294,5 +299,5 @@ int main(void)
         cmocka_unit_test(heads_on_both_sides_of_the_gate),
         cmocka_unit_test(rows_at_the_lower_end),
     };
-    return cmocka_run_group_tests(tests, begin_context, end_context);
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

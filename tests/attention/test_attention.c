@@ -2,8 +2,11 @@
 /* Every strategy on every mesh against the definition in double; ulysses against single, bit for bit. */
 #include "kernels/kernel.h"
 #include "support/attention_check.h"
+#include "support/fixture.h"
 #include "support/random_case.h"
-#include "support/shared_context.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* All strategies and meshes of `fewest` to `most` ranks on one problem, by messages and in place. */
 static void check_all_meshes(attention_case *c, int fewest, int most, uint32_t seed)
@@ -74,5 +77,5 @@ int main(void)
         cmocka_unit_test(random_problems_on_every_mesh),
         cmocka_unit_test(long_problems_on_every_mesh),
     };
-    return cmocka_run_group_tests(tests, begin_context, end_context);
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Execution that goes wrong is an error on every rank, and the next right one works. */
 #include <math.h>
+#include <omp.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/context.h"
-#include "support/failing.h"
+#include "support/memory.h"
 #include "support/rank_group.h"
 
 #define SENTENCE 1024

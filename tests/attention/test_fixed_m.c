@@ -3,8 +3,9 @@
  */
 #include "attention/fixed_m.h"
 #include "base/dtype.h"
+#include "support/fixture.h"
 #include "support/in_rank.h"
-#include "support/shared_context.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -17,17 +18,11 @@
 #define MOST_RANKS 5
 #define MOST_SEGMENTS 4
 
-static uint32_t random_state = 1;
+static uint64_t random_state = 1;
 
 static uint32_t draw(uint32_t below)
 {
-    random_state = random_state * 1664525u + 1013904223u;
-    return (random_state >> 8) % below;
-}
-
-static float uniform(void) /* in (-1, 1) */
-{
-    return (float)draw(1u << 23) * 0x1p-22f - 1;
+    return random_below(&random_state, below);
 }
 
 /* ---- A problem, whole ------------------------------------------------------------------------------------------ */
@@ -354,13 +349,13 @@ static void fill(fixed_case *c, data_kind kind)
     if (c->problem.dtype == ITH_F16)
         size = kind == DATA_HUGE ? 1e3 : kind == DATA_TINY ? 1e-6 : 1;
     for (int64_t i = 0; i < q_count(c); i++)
-        c->qf[i] = kind == DATA_ORTHOGONAL && i % D < D / 2 ? 0 : uniform() * (float)size;
+        c->qf[i] = kind == DATA_ORTHOGONAL && i % D < D / 2 ? 0 : random_signed(&random_state) * (float)size;
     for (int64_t i = 0; i < k_count(c); i++) {
         float common = kind == DATA_OFFSET ? 8 * sinf((float)(i % D)) : 0;
-        c->kf[i] = (kind == DATA_CONSTANT ? cosf((float)(i % D)) : common + uniform()) * (float)size;
+        c->kf[i] = (kind == DATA_CONSTANT ? cosf((float)(i % D)) : common + random_signed(&random_state)) * (float)size;
         if (kind == DATA_ORTHOGONAL && i % D >= D / 2)
             c->kf[i] = 0;
-        c->vf[i] = uniform();
+        c->vf[i] = random_signed(&random_state);
     }
     case_round(c);
 }
@@ -394,7 +389,7 @@ static fixed_case random_case(uint32_t seed)
 {
     static const int64_t dims[] = {1, 2, 3, 16, 17, 40, 64, 128, 200};
     static const ith_dtype types[] = {ITH_F32, ITH_BF16, ITH_F16};
-    random_state = seed * 2654435761u;
+    random_state = seed;
     fixed_case c = {.problem = ITH_ATTN_PROBLEM_INIT};
     c.problem.batch = 1 + draw(2);
     c.problem.kv_heads = 1 + draw(2);
@@ -578,14 +573,16 @@ static fixed_case plane_case(ith_dtype dtype, float magnitude)
     c.problem.dtype = dtype;
     case_alloc(&c);
     for (int64_t i = 0; i < c.problem.q_len; i++) {
-        float angle = 3.2f * uniform(), tilt = i == 0 ? 0 : exp2f(6 * uniform() - 6);
+        float angle = 3.2f * random_signed(&random_state),
+              tilt = i == 0 ? 0 : exp2f(6 * random_signed(&random_state) - 6);
         c.qf[3 * i] = tilt * cosf(angle), c.qf[3 * i + 1] = tilt * sinf(angle);
         c.qf[3 * i + 2] = sqrtf(1 - tilt * tilt);
     }
     for (int64_t j = 0; j < c.problem.kv_len; j++) {
-        float angle = 3.2f * uniform();
+        float angle = 3.2f * random_signed(&random_state);
         c.kf[3 * j] = cosf(angle), c.kf[3 * j + 1] = sinf(angle);
-        c.vf[3 * j] = magnitude * uniform() * exp2f(j % 2 ? 0 : 14 * uniform() - 14);
+        c.vf[3 * j] =
+            magnitude * random_signed(&random_state) * exp2f(j % 2 ? 0 : 14 * random_signed(&random_state) - 14);
     }
     c.vf[0] = magnitude;
     case_round(&c);
@@ -768,5 +765,5 @@ int main(void)
         cmocka_unit_test(what_is_not_finite_fails_its_heads_everywhere),
         cmocka_unit_test(replicated_keys_are_counted_once),
     };
-    return cmocka_run_group_tests(tests, begin_context, end_context);
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

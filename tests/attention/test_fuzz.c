@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fuzzer's probe on random bytes and on its corpus. ITHACA_PROBES sets how many. */
-#include "support/held.h"
+#include "support/memory.h"
 #include "support/probe_attention.h"
+#include "support/random.h"
 
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -25,12 +27,12 @@ static void random_bytes(void **state)
     const char *wanted = getenv("ITHACA_PROBES");
     ith_context *context = NULL;
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    uint32_t r = 7;
+    uint64_t r = 7;
     for (int i = 0; i < (wanted ? atoi(wanted) : FEW_PROBES); i++) {
         uint8_t data[BYTES];
         char what[32];
         for (int n = 0; n < BYTES; n++)
-            data[n] = (uint8_t)(case_random(&r) >> 8);
+            data[n] = (uint8_t)random_bits(&r);
         snprintf(what, sizeof what, "random bytes %d", i);
         probe(context, data, BYTES, what);
     }

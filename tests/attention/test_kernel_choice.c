@@ -2,7 +2,8 @@
 /* Which kernel a plan takes: by name, by measurement, by the rule of ITH_EFFORT_ESTIMATE, and on ranks whose machines
  * differ. */
 #include "kernels/kernel.h"
-#include "support/failing.h"
+#include "support/in_rank.h"
+#include "support/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,14 @@
 #include "support/plan_trial.h"
 
 #include "support/machine.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 static ith_context *new_context(void)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where tensors may lie: all four in one buffer, and heads before rows. */
+#include "support/random.h"
+
 #include <ithaca/ithaca.h>
 
 #include <setjmp.h>
@@ -31,9 +33,9 @@ static ith_status attend(const ith_attn_problem *problem, const ith_attn_tensors
 static float *plain(void)
 {
     float *all = malloc(4 * COUNT * sizeof *all);
-    uint32_t seed = 7;
+    uint64_t seed = 7;
     for (int i = 0; i < 3 * COUNT; i++)
-        all[i] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f;
+        all[i] = random_signed(&seed);
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
     problem.batch = BATCH, problem.heads = HEADS, problem.head_dim = DIM, problem.q_len = problem.kv_len = LENGTH;
     ith_attn_tensors t = ITH_ATTN_TENSORS_INIT;

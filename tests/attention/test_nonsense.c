@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every function of ithaca.h with NULL and with nonsense: a status and a sentence, or the neutral answer of functions
  * that return no status. Nothing crashes, and what must be NULL after a failure is. */
-#include "support/context_fixture.h"
-#include "support/failing.h"
+#include "support/fixture.h"
+#include "support/memory.h"
 #include "support/refused.h"
 #include "support/temporary.h"
 
 #include <limits.h>
 #include <math.h>
+#include <string.h>
 
 static const int nonsense[] = {-1, INT_MIN, INT_MAX, 99};
 enum { NONSENSE = sizeof nonsense / sizeof *nonsense };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loops on a pool of the caller's: whatever it does, the bits are those of OpenMP's threads. */
 #include "base/parallel.h"
+#include "support/random.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -131,10 +132,9 @@ static ith_status attend(ith_context *context, ith_comm *comm, void *user)
 static void the_bits_do_not_depend_on_the_pool(void **state)
 {
     (void)state;
-    float *in = malloc(3 * COUNT * sizeof *in), *expected = malloc(COUNT * sizeof *in), *o = malloc(COUNT * sizeof *in);
-    uint32_t seed = 1;
-    for (int i = 0; i < 3 * COUNT; i++)
-        in[i] = (float)((seed = seed * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f;
+    uint64_t seed = 1;
+    float *in = random_floats(&seed, 3 * COUNT), *expected = malloc(COUNT * sizeof *in),
+          *o = malloc(COUNT * sizeof *in);
     for (int kind = 0; kind < 6; kind++) {
         run r = {ITH_ATTN_OPTIONS_INIT, in, expected};
         r.options.kernel = "f32_ref", r.options.softmax = kind % 2 ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;

@@ -6,8 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "support/held.h"
+#include "support/memory.h"
 #include "support/plan_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 /* ---- Choices --------------------------------------------------------------------------------------------------- */
 

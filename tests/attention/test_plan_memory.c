@@ -2,7 +2,8 @@
 /* The memory of plans: predicted, refused to one rank at a time, and none in execution. */
 #include "comm/comm.h"
 #include "kernels/kernel.h"
-#include "support/failing.h"
+#include "support/in_rank.h"
+#include "support/memory.h"
 
 #include <omp.h>
 #include <setjmp.h>
@@ -10,8 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "support/held.h"
+#include "support/memory.h"
 #include "support/plan_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
 
 /* ---- Plans of every kind --------------------------------------------------------------------------------------- */
 

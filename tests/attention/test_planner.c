@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The planner: every option refused or resolved, tiles, names, what is told of a plan. */
 #include "kernels/kernel.h"
-#include "support/failing.h"
+#include "support/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +9,14 @@
 #include <stdint.h>
 
 #include "support/plan_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 static ith_context *new_context(void)
 {

@@ -11,7 +11,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "support/in_rank.h"
 #include "support/plan_trial.h"
+#include "support/random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include <cmocka.h>
 
 typedef struct volume_case {
     ith_attn_problem problem;
@@ -216,33 +224,27 @@ static void even_shares_meet_the_formulas(void **state)
         }
 }
 
-static uint32_t random_number(uint32_t *seed, uint32_t below)
-{
-    *seed = *seed * 1664525u + 1013904223u;
-    return (*seed >> 8) % below;
-}
-
 /* Odd everything: shares that differ, heads that no axis divides, groups of queries, both directions, chunks. */
 static void any_shares_meet_the_count(void **state)
 {
     (void)state;
-    uint32_t seed = 5;
+    uint64_t seed = 5;
     for (int n = 0; n < 300; n++) {
         int mesh = n % MESHES;
         volume_case c = {.problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT};
-        c.problem.batch = 1 + random_number(&seed, 3);
-        c.problem.kv_heads = 1 + random_number(&seed, 5);
-        c.problem.heads = c.problem.kv_heads * (1 + random_number(&seed, 4));
-        c.problem.head_dim = 1 + random_number(&seed, 9);
-        c.problem.q_len = random_number(&seed, 40);
-        c.problem.kv_len = random_number(&seed, 40);
-        c.problem.dtype = random_number(&seed, 2) ? ITH_F16 : ITH_F32;
+        c.problem.batch = 1 + random_below(&seed, 3);
+        c.problem.kv_heads = 1 + random_below(&seed, 5);
+        c.problem.heads = c.problem.kv_heads * (1 + random_below(&seed, 4));
+        c.problem.head_dim = 1 + random_below(&seed, 9);
+        c.problem.q_len = random_below(&seed, 40);
+        c.problem.kv_len = random_below(&seed, 40);
+        c.problem.dtype = random_below(&seed, 2) ? ITH_F16 : ITH_F32;
         c.options.strategy = meshes[mesh].strategy;
         c.options.ulysses = meshes[mesh].ulysses;
-        c.options.chunks = 1 + (int)random_number(&seed, 4);
-        c.options.fold = random_number(&seed, 2) ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
-        c.options.direction = random_number(&seed, 2) ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
-        c.options.exchange = random_number(&seed, 2) ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_IN_PLACE;
+        c.options.chunks = 1 + (int)random_below(&seed, 4);
+        c.options.fold = random_below(&seed, 2) ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
+        c.options.direction = random_below(&seed, 2) ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
+        c.options.exchange = random_below(&seed, 2) ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_IN_PLACE;
         run_volume(&c, meshes[mesh].ulysses * meshes[mesh].ring);
         check_census(&c, meshes[mesh].ulysses, meshes[mesh].ring);
     }

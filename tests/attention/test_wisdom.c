@@ -2,8 +2,7 @@
 /* Wisdom: kept, written, read back; and files that are not what they claim to be. */
 #include "kernels/kernel.h"
 #include "plan/wisdom.h"
-#include "support/failing.h"
-#include "support/held.h"
+#include "support/memory.h"
 #include "support/temporary.h"
 
 #include <setjmp.h>
@@ -12,6 +11,14 @@
 #include <stdint.h>
 
 #include "support/plan_trial.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 static ith_context *new_context(uint32_t cpu_mask)
 {

@@ -6,7 +6,7 @@
 #include "base/dtype.h"
 #include "base/size.h"
 
-#include "support/held.h"
+#include "support/memory.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 /* Observers: when they are asked and told, and by whom. */
 #include "base/clock.h"
 #include "base/observer.h"
-#include "support/context_fixture.h"
+#include "support/fixture.h"
 
 #include <omp.h>
 #include <pthread.h>

@@ -2,8 +2,7 @@
 /* The trace: what is recorded is in the file, once, on a row where it overlaps nothing; recording from many threads. */
 #include "base/clock.h"
 #include "base/trace.h"
-#include "support/failing.h"
-#include "support/held.h"
+#include "support/memory.h"
 #include "support/temporary.h"
 #include "support/trace_file.h"
 
@@ -13,6 +12,8 @@
 #include <stdio.h>
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations of a communicator: what arrives is what was sent, whatever the sizes, layouts, order and group. */
 #include "comm/comm.h"
-#include "support/held.h"
 #include "support/in_rank.h"
+#include "support/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,7 +92,8 @@ static ith_status write_mail(ith_context *context, const traffic *t, int rank, i
     for (int peer = 0; peer < ranks; peer++) {
         int a = sending ? rank : peer, b = sending ? peer : rank;
         for (int i = 0; i < block_count(t, a, b, round); i++) {
-            ith_region block = make_block(block_bytes(t, a, b, round, i), mix(t->seed, (uint32_t)(a + 8 * b + sending)));
+            ith_region block =
+                make_block(block_bytes(t, a, b, round, i), mix(t->seed, (uint32_t)(a + 8 * b + sending)));
             char *memory = ith_alloc(context, 1, span(&block), "a block");
             RANK_CHECK(context, memory);
             memset(memory, 0xee, (size_t)span(&block));
@@ -148,8 +149,8 @@ static ith_status exchange_in_rank(ith_context *context, ith_comm *comm, void *u
     for (int round = 0; round < ROUNDS; round++) {
         RANK_TRY(write_mail(context, t, rank, ranks, round, true, &sent[round]));
         RANK_TRY(write_mail(context, t, rank, ranks, round, false, &received[round]));
-        RANK_TRY(ith_comm_post(comm, sent[round].list, sent[round].count, received[round].list,
-                                     received[round].count, &requests[round]));
+        RANK_TRY(ith_comm_post(comm, sent[round].list, sent[round].count, received[round].list, received[round].count,
+                               &requests[round]));
     }
     for (int k = 0; k < ROUNDS; k++) {
         int round = (k + rank) % ROUNDS;

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "comm/comm.h"
-#include "support/failing.h"
 #include "support/in_rank.h"
+#include "support/memory.h"
 #include "support/rank_group.h"
 
 static void nap(double seconds)

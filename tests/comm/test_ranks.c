@@ -2,9 +2,8 @@
 /* What goes wrong among ranks: every rank returns, with one status and one sentence, and nothing is left behind. */
 #include "base/clock.h"
 #include "comm/comm.h"
-#include "support/failing.h"
-#include "support/held.h"
 #include "support/in_rank.h"
+#include "support/memory.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
  * whatever happens to the others. */
 #include "base/clock.h"
 #include "comm/comm.h"
-#include "support/held.h"
 #include "support/in_rank.h"
+#include "support/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replays the fuzzers' corpus: files whose names begin with "valid" are read, all others are refused. */
 #include "base/context.h"
-#include "support/held.h"
-#include "support/probe.h"
-#include "support/probe_json.h"
+#include "support/engine/probe_files.h"
+#include "support/memory.h"
 
 #include <dirent.h>
 #include <setjmp.h>

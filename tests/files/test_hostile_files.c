@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Safetensors files that lie: each is refused with the right status and a sentence that names file, tensor and lie. */
 #include "base/context.h"
+#include "support/engine/probe_files.h"
 #include "support/folder_fixture.h"
-#include "support/probe.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* A file of a claimed header length, a header, and data of so many bytes. */
 static void write_raw(const char *path, uint64_t claimed, const char *header, size_t header_bytes, size_t data_bytes)

@@ -4,8 +4,11 @@
 #include "support/folder_fixture.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static ith_status read_text(const char *text, size_t bytes, ith_json **out)
 {

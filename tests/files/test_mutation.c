@@ -3,14 +3,15 @@
  * same numbers every time; run under AddressSanitizer this is a small fuzzer. */
 #include "base/context.h"
 #include "files/store.h"
-#include "support/context_fixture.h"
+#include "support/engine/probe_files.h"
+#include "support/fixture.h"
 #include "support/memory_file.h"
-#include "support/probe.h"
-#include "support/probe_json.h"
+#include "support/random.h"
 #include "support/temporary.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST_BYTES 4096
 #define ROUNDS 20000
@@ -23,13 +24,9 @@ static int set_up(void **state)
     return context_set_up(state);
 }
 
-/* 0 <= number < limit, by xorshift64*. */
 static size_t chance(size_t limit)
 {
-    seed ^= seed >> 12;
-    seed ^= seed << 25;
-    seed ^= seed >> 27;
-    return (size_t)((seed * UINT64_C(2685821657736338717)) >> 33) % limit;
+    return random_below(&seed, (uint32_t)limit);
 }
 
 /* Words that stand in such files, and some that should not. */

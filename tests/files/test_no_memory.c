@@ -3,8 +3,8 @@
 #include "base/context.h"
 #include "files/json.h"
 #include "files/store.h"
-#include "support/every_allocation.h"
 #include "support/folder_fixture.h"
+#include "support/memory.h"
 
 static const char component[] = "../models/shapes/transformer", stem[] = "diffusion_pytorch_model";
 

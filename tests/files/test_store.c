@@ -4,10 +4,13 @@
 #include "base/dtype.h"
 #include "files/store.h"
 #include "support/folder_fixture.h"
-#include "support/held.h"
+#include "support/memory.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* A shard of the f32 tensors named, separated by spaces, each [2] and holding (first, first + 1). */
 static void write_shard(const char *name, const char *tensors, float first)

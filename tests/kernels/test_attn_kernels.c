@@ -2,9 +2,21 @@
 /* Every attention kernel of the table that this machine runs, with every softmax that it supports, held against float64
  * and against the plain way of computing the same in the same type: sizes at and around the tiles, hostile logits,
  * masks, packing in pieces, several KV blocks. */
-#include "attn_problem.h"
+#include "base/dtype.h"
+#include "base/size.h"
+#include "support/kernel_problem.h"
+#include "support/machine.h"
+#include "support/random.h"
 
-#include "../support/machine.h"
+#include <float.h>
+#include <math.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
 
 /* What is tested. */
 typedef struct subject {
@@ -45,8 +57,8 @@ static void sizes_around_tiles(const subject *s)
         63, 64, 65, tile - 1, tile, tile + 1, 3 * tile, compute - 1, compute, compute + 1, 2 * compute + 3};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t j = 0; j < sizeof keys / sizeof *keys; j++) {
-            problem p =
-                make_problem(s->kernel, dtypes[(i + j) % DTYPES], rows[i], keys[j], random_between(1, 12), 2.0f);
+            problem p = make_problem(s->kernel, dtypes[(i + j) % DTYPES], rows[i], keys[j],
+                                     random_between(&random_state, 1, 12), 2.0f);
             check(s, &p, bound_of(p.dtype));
             free_problem(&p);
         }
@@ -58,8 +70,8 @@ static void head_sizes(const subject *s)
                                    64, 65, 72, 80, 96, 100, 127, 128, 129, 160, 192, 255, 256, 300};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
         for (int t = 0; t < DTYPES; t++) {
-            problem p =
-                make_problem(s->kernel, dtypes[t], random_between(1, 40), random_between(1, 300), dims[i], 3.0f);
+            problem p = make_problem(s->kernel, dtypes[t], random_between(&random_state, 1, 40),
+                                     random_between(&random_state, 1, 300), dims[i], 3.0f);
             check(s, &p, bound_of(p.dtype));
             cut_somewhere(&p);
             p.piecemeal = true;
@@ -71,14 +83,14 @@ static void head_sizes(const subject *s)
 /* A random multiple of `step`, near `step` as a rule. */
 static int64_t random_tile(int64_t step, int64_t most)
 {
-    return ith_min64(step * random_between(1, 6), most);
+    return ith_min64(step * random_between(&random_state, 1, 6), most);
 }
 
 static void tiles_within_limits(const subject *s)
 {
     for (int n = 0; n < 30; n++) {
-        problem p = make_problem(s->kernel, dtypes[n % DTYPES], random_between(1, 90), random_between(1, 400),
-                                 random_between(1, 140), 3.0f);
+        problem p = make_problem(s->kernel, dtypes[n % DTYPES], random_between(&random_state, 1, 90),
+                                 random_between(&random_state, 1, 400), random_between(&random_state, 1, 140), 3.0f);
         ith_attn_tile_limits limits = s->kernel->tiles(p.D);
         p.tiles.block_q = random_tile(limits.step.block_q, limits.most.block_q);
         p.tiles.block_kv_compute = random_tile(limits.step.block_kv_compute, limits.most.block_kv_compute);
@@ -108,9 +120,10 @@ static void limits_are_sane(const subject *s)
 static void random_problems(const subject *s)
 {
     for (int n = 0; n < 72; n++) {
-        problem p = make_problem(s->kernel, dtypes[n % DTYPES], random_between(1, 70), random_between(1, 700),
-                                 random_between(1, 140), 6.0f * uniform());
-        p.piecemeal = random_bits() % 2;
+        problem p = make_problem(s->kernel, dtypes[n % DTYPES], random_between(&random_state, 1, 70),
+                                 random_between(&random_state, 1, 700), random_between(&random_state, 1, 140),
+                                 6.0f * random_uniform(&random_state));
+        p.piecemeal = random_below(&random_state, 2);
         if (n % 2)
             cut_somewhere(&p);
         if (n / 6 % 2)
@@ -217,10 +230,10 @@ static void absent_keys(const subject *s)
         p.absent = allocate(p.keys, sizeof *p.absent);
         int64_t from = n % 2 ? p.cut[1] : p.keys / 3;
         for (int64_t j = 0; j < p.keys; j++) {
-            if (j >= from && (n % 3 != 0 || random_bits() % 2))
+            if (j >= from && (n % 3 != 0 || random_below(&random_state, 2)))
                 continue;
-            p.absent[j] = random_bits() % 2;
-            p.bias[j] = p.absent[j] && random_bits() % 2 ? 0.0f : -INFINITY;
+            p.absent[j] = random_below(&random_state, 2);
+            p.bias[j] = p.absent[j] && random_below(&random_state, 2) ? 0.0f : -INFINITY;
         }
         if (takes(s, p.dtype, p.D)) {
             set_softmax(&p, s->softmax);
@@ -324,8 +337,8 @@ static void nan_stays_in_its_row(const subject *s)
         if (takes(s, p.dtype, p.D)) {
             set_softmax(&p, s->softmax);
             answer clean = attend(s->kernel, &p);
-            int64_t row = random_between(0, p.rows - 1);
-            p.q[row * p.D + random_between(0, p.D - 1)] = NAN;
+            int64_t row = random_between(&random_state, 0, p.rows - 1);
+            p.q[row * p.D + random_between(&random_state, 0, p.D - 1)] = NAN;
             if (p.m && n % 3)
                 p.m[row] = NAN;
             answer mine = attend(s->kernel, &p);
@@ -356,8 +369,8 @@ static void rows_alone(const subject *s)
             set_softmax(&p, s->softmax);
             answer whole = attend(s->kernel, &p);
             for (int i = 0; i < 12; i++) {
-                int64_t begin = random_between(0, p.rows - 1);
-                int64_t count = i < 6 ? 1 : random_between(1, p.rows - begin);
+                int64_t begin = random_between(&random_state, 0, p.rows - 1);
+                int64_t count = i < 6 ? 1 : random_between(&random_state, 1, p.rows - begin);
                 ith_attn_tile_limits limits = s->kernel->tiles(D);
                 p.tiles.block_q = i % 2 ? limits.best.block_q : random_tile(limits.step.block_q, limits.most.block_q);
                 answer part = attend_rows(s->kernel, &p, begin, count);
@@ -375,7 +388,8 @@ static void rows_alone(const subject *s)
 static void packed_in_pieces(const subject *s)
 {
     for (int n = 0; n < 12; n++) {
-        problem p = make_problem(s->kernel, dtypes[n % DTYPES], 21, random_between(1, 600), n % 2 ? 64 : 37, 3.0f);
+        problem p = make_problem(s->kernel, dtypes[n % DTYPES], 21, random_between(&random_state, 1, 600),
+                                 n % 2 ? 64 : 37, 3.0f);
         if (n % 4 >= 2)
             p.bias = random_array(ITH_F32, p.keys, 1.0f);
         if (takes(s, p.dtype, p.D)) {

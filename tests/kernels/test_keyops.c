@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "support/machine.h"
+#include "support/random.h"
 
 #define MOST_ROWS 200
 #define MOST_N 700
@@ -35,12 +36,6 @@ static struct {
 
 static uint64_t random_state = 1;
 
-static float uniform(void) /* in (-1, 1) */
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (float)((double)(int32_t)(random_state >> 32) / 2147483648.0);
-}
-
 /* The tables that this machine can run. */
 static int tables(const ith_keyops *out[TABLES])
 {
@@ -61,13 +56,13 @@ static void fill(ith_dtype dtype, int64_t rows, int64_t n, float centre, float w
     for (int64_t i = 0; i < rows; i++) {
         float row[MOST_N], rounded[MOST_N];
         for (int64_t d = 0; d < n; d++)
-            row[d] = centre + width * uniform();
+            row[d] = centre + width * random_signed(&random_state);
         set.blocks[i] = malloc((size_t)n * size);
         ith_from_f32(set.blocks[i], dtype, row, n);
         ith_to_f32(rounded, set.blocks[i], dtype, n);
         for (int64_t d = 0; d < n; d++)
             set.values[i][d] = (double)rounded[d];
-        set.x[i] = (int)((uniform() + 1) * 4) < absent_of_8 ? NULL : set.blocks[i];
+        set.x[i] = (int)((random_signed(&random_state) + 1) * 4) < absent_of_8 ? NULL : set.blocks[i];
     }
 }
 
@@ -194,7 +189,7 @@ static void rows_of_every_size(void **state)
                 float y[MOST_N];
                 fill(types[type], counts[rows], lengths[length], centres[kind % 4], widths[kind % 4], kind % 3);
                 for (int64_t d = 0; d < set.n; d++)
-                    y[d] = centres[kind % 4] + uniform();
+                    y[d] = centres[kind % 4] + random_signed(&random_state);
                 for (int table = 0; table < count; table++) {
                     check_sums(ops[table], ops[0]);
                     check_distances(ops[table], ops[0], kind % 2 ? y : NULL);

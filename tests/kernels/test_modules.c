@@ -11,6 +11,10 @@
 #include "support/temporary.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 enum { THREADS = 8 };

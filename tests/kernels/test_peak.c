@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "../../src/kernels/peak.h"
-#include "../support/machine.h"
+#include "support/machine.h"
 
 #include <math.h>
 #include <string.h>

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "support/machine.h"
+#include "support/random.h"
 
 #define GUARD 8
 #define MOST 5153
@@ -25,16 +26,10 @@ static float x[MOST + GUARD], y[MOST + GUARD], a[MOST + GUARD], b[MOST + GUARD];
 static double want[MOST];
 static uint64_t random_state = 1;
 
-static float uniform(void) /* in (-1, 1) */
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (float)((double)(int32_t)(random_state >> 32) / 2147483648.0);
-}
-
 static void fill(float *values, float centre, float width)
 {
     for (int i = 0; i < MOST + GUARD; i++)
-        values[i] = centre + width * uniform();
+        values[i] = centre + width * random_signed(&random_state);
 }
 
 static void poison(float *values)

@@ -2,9 +2,10 @@
 /* Convolutions on a ring of frames against sums in float64, whichever slot holds the newest frame. */
 #include "linear/conv.h"
 
-#include "support/operand_kinds.h"
+#include "support/engine/kinds.h"
 
-#include "support/held.h"
+#include "support/memory.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <omp.h>
@@ -16,17 +17,6 @@
 #include <cmocka.h>
 
 static uint64_t seed = 7;
-
-static float *random_numbers(int64_t count)
-{
-    float *x = malloc((size_t)count * sizeof *x);
-    assert_non_null(x);
-    for (int64_t i = 0; i < count; i++) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        x[i] = (float)((double)(seed >> 40) / (double)(1 << 24) * 2 - 1);
-    }
-    return x;
-}
 
 /* One number of the output, and the sum of what it is made of without signs. */
 static double expected(const ith_conv_shape *s, int kind, const float *ring, int64_t newest, const float *w, int64_t y,
@@ -68,8 +58,9 @@ static void check_shape(ith_context *context, ith_conv_shape s, int kind)
 {
     s.types = operand_kinds[kind];
     int64_t ring_count = s.frames * s.height * s.width * s.in, dst_count = s.height * s.width * s.out;
-    float *ring = random_numbers(ring_count), *before = random_numbers(dst_count), *dst = random_numbers(dst_count);
-    float *w = random_numbers(s.out * s.in * s.frames * s.kernel * s.kernel), *b = random_numbers(s.out);
+    float *ring = random_floats(&seed, ring_count), *before = random_floats(&seed, dst_count),
+          *dst = random_floats(&seed, dst_count);
+    float *w = random_floats(&seed, s.out * s.in * s.frames * s.kernel * s.kernel), *b = random_floats(&seed, s.out);
     void *operand = malloc((size_t)ring_count * sizeof *ring);
     ith_operand_round(&s.types, &ith_rowops_ref, operand, ring, ring_count);
     ith_conv *conv = NULL;
@@ -108,8 +99,8 @@ static void check_weight_types(ith_context *context, int kind)
 {
     ith_conv_shape s = {16, 16, 3, 3, 6, 6, false, operand_kinds[kind]};
     enum { WEIGHTS = 16 * 16 * 27, FRAME = 36 * 16 };
-    float *w = random_numbers(WEIGHTS), *b = random_numbers(16), *ring = random_numbers(3 * FRAME);
-    float *y = random_numbers(FRAME), *z = random_numbers(FRAME);
+    float *w = random_floats(&seed, WEIGHTS), *b = random_floats(&seed, 16), *ring = random_floats(&seed, 3 * FRAME);
+    float *y = random_floats(&seed, FRAME), *z = random_floats(&seed, FRAME);
     ith_operand_round(&s.types, &ith_rowops_ref, ring, ring, 3 * FRAME);
     uint16_t *narrow = malloc(WEIGHTS * sizeof *narrow);
     static const ith_dtype types[] = {ITH_BF16, ITH_F16};
@@ -148,9 +139,11 @@ static void check_bands(ith_context *context, ith_conv_shape s)
     top.height = 8;
     int64_t frame = s.height * s.width * s.in, count = s.height * s.width * s.out,
             top_frame = top.height * s.width * s.in;
-    float *ring = random_numbers(s.frames * frame), *before = random_numbers(count), *dst = random_numbers(count);
-    float *w = random_numbers(s.out * s.in * s.frames * s.kernel * s.kernel), *b = random_numbers(s.out);
-    float *top_ring = random_numbers(s.frames * top_frame), *top_dst = random_numbers(top.height * s.width * s.out);
+    float *ring = random_floats(&seed, s.frames * frame), *before = random_floats(&seed, count),
+          *dst = random_floats(&seed, count);
+    float *w = random_floats(&seed, s.out * s.in * s.frames * s.kernel * s.kernel), *b = random_floats(&seed, s.out);
+    float *top_ring = random_floats(&seed, s.frames * top_frame),
+          *top_dst = random_floats(&seed, top.height * s.width * s.out);
     for (int64_t t = 0; t < s.frames; t++)
         memcpy(top_ring + t * top_frame, ring + t * frame, (size_t)top_frame * sizeof *ring);
     memcpy(dst, before, (size_t)count * sizeof *dst);

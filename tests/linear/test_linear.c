@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers: against products in float64; the same bits for a row wherever it stands, whatever the team. */
-#include "support/every_allocation.h"
-#include "support/held.h"
-#include "support/one_layer.h"
-#include "support/operand_kinds.h"
+#include "linear/onednn.h"
+#include "support/engine/kinds.h"
+#include "support/engine/one_layer.h"
+#include "support/memory.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <omp.h>
@@ -15,21 +16,6 @@
 #include <cmocka.h>
 
 static uint64_t seed = 1;
-
-static float uniform(void)
-{
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (float)((double)(seed >> 40) / (double)(1 << 24) * 2 - 1);
-}
-
-static float *random_numbers(int64_t count)
-{
-    float *x = malloc((size_t)count * sizeof *x);
-    assert_non_null(x);
-    for (int64_t i = 0; i < count; i++)
-        x[i] = uniform();
-    return x;
-}
 
 static ith_context *new_context(void)
 {
@@ -72,7 +58,7 @@ static double worst_error(int64_t rows, int64_t in, int64_t out, const float *x,
 static void check_shape(ith_context *context, int64_t rows, int64_t in, int64_t out, bool has_bias, int kind)
 {
     enum { GUARD = 70 }; /* numbers behind y, which stay */
-    float *w = random_numbers(in * out), *b = random_numbers(out), *x = random_numbers(rows * in);
+    float *w = random_floats(&seed, in * out), *b = random_floats(&seed, out), *x = random_floats(&seed, rows * in);
     float *y = malloc((size_t)(rows * out + GUARD) * sizeof *y);
     assert_non_null(y);
     for (int64_t i = 0; i < rows * out + GUARD; i++)
@@ -105,8 +91,8 @@ static void test_against_float64(void **state)
 static void check_bits(ith_context *context, int64_t in, int64_t out, int kind)
 {
     enum { MOST = 300 };
-    float *w = random_numbers(in * out), *b = random_numbers(out), *x = random_numbers(MOST * in);
-    float *one_by_one = random_numbers(MOST * out), *together = random_numbers(MOST * out);
+    float *w = random_floats(&seed, in * out), *b = random_floats(&seed, out), *x = random_floats(&seed, MOST * in);
+    float *one_by_one = random_floats(&seed, MOST * out), *together = random_floats(&seed, MOST * out);
     one_layer layer = make(context, in, out, w, ITH_F32, b, kind);
     omp_set_num_threads(1);
     for (int64_t i = 0; i < MOST; i++)
@@ -149,8 +135,9 @@ static void test_weight_types(void **state)
     (void)state;
     enum { ROWS = 70, IN = 96, OUT = 150 };
     ith_context *context = new_context();
-    float *w = random_numbers(IN * OUT), *x = random_numbers(ROWS * IN), *expected = random_numbers(ROWS * OUT);
-    float *y = random_numbers(ROWS * OUT);
+    float *w = random_floats(&seed, IN * OUT), *x = random_floats(&seed, ROWS * IN),
+          *expected = random_floats(&seed, ROWS * OUT);
+    float *y = random_floats(&seed, ROWS * OUT);
     uint16_t *narrow = malloc(sizeof *narrow * IN * OUT);
     static const ith_dtype types[] = {ITH_BF16, ITH_F16};
     for (int i = 0; i < 2 * operand_kinds_here(context); i++) {
@@ -174,8 +161,9 @@ static void test_several_ranks_at_once(void **state)
     (void)state;
     enum { ROWS = 130, IN = 64, OUT = 200, RANKS = 4 };
     ith_context *context = new_context();
-    float *w = random_numbers(IN * OUT), *x = random_numbers(ROWS * IN), *y = random_numbers(RANKS * ROWS * OUT);
-    float *expected = random_numbers(ROWS * OUT);
+    float *w = random_floats(&seed, IN * OUT), *x = random_floats(&seed, ROWS * IN),
+          *y = random_floats(&seed, RANKS * ROWS * OUT);
+    float *expected = random_floats(&seed, ROWS * OUT);
     one_layer layer = make(context, IN, OUT, w, ITH_F32, NULL, OPERANDS_F32);
     apply(context, &layer, ROWS, x, expected);
 #pragma omp parallel num_threads(RANKS)
@@ -237,7 +225,7 @@ static ith_status create_and_apply(ith_context *context, void *user)
 static void test_failing_allocations(void **state)
 {
     (void)state;
-    float *numbers = random_numbers(64 * 9 + 9);
+    float *numbers = random_floats(&seed, 64 * 9 + 9);
     for (int kind = OPERANDS_F32; kind <= OPERANDS_BF16_IN_F32; kind++) {
         allocation_case one = {numbers, kind};
         assert_int_equal(refuse_every_allocation(create_and_apply, &one, 1), 6);
@@ -251,7 +239,7 @@ static void test_failing_allocations(void **state)
 static void check_memory(ith_context *context, int kind)
 {
     enum { IN = 1536, OUT = 1536 };
-    float *w = random_numbers(IN * OUT);
+    float *w = random_floats(&seed, IN * OUT);
     ith_linear_set *set = NULL;
     ith_linear *layers[3] = {NULL};
     ith_arena arena = {0};
@@ -295,7 +283,8 @@ static void test_applying_allocates_nothing(void **state)
     enum { IN = 300, OUT = 700, MOST = 1000 };
     failing_allocator allocator;
     ith_context *context = failing_context(&allocator, -1);
-    float *w = random_numbers(IN * OUT), *x = random_numbers(MOST * IN), *y = random_numbers(MOST * OUT);
+    float *w = random_floats(&seed, IN * OUT), *x = random_floats(&seed, MOST * IN),
+          *y = random_floats(&seed, MOST * OUT);
     for (int kind = 0; kind < operand_kinds_here(context); kind++)
         for (int64_t made_for = 1; made_for <= MOST; made_for *= 10) {
             one_layer layer = make(context, IN, OUT, w, ITH_F32, NULL, kind);
@@ -328,9 +317,9 @@ static void test_both_ways_agree(void **state)
         ith_context_destroy(&context);
         skip();
     }
-    float *w = random_numbers(IN * OUT), *x = random_numbers(ROWS * IN), *y[2];
+    float *w = random_floats(&seed, IN * OUT), *x = random_floats(&seed, ROWS * IN), *y[2];
     for (int i = 0; i < 2; i++) {
-        y[i] = random_numbers(ROWS * OUT);
+        y[i] = random_floats(&seed, ROWS * OUT);
         one_layer layer = make(context, IN, OUT, w, ITH_F32, NULL, i ? OPERANDS_BF16 : OPERANDS_BF16_IN_F32);
         apply(context, &layer, ROWS, x, y[i]);
         one_layer_free(context, &layer);

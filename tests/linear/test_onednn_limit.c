@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ITHACA_CPU keeps oneDNN to its sets too. A program of its own: what oneDNN may use is settled once for a process. */
-#include "support/one_layer.h"
+#include "support/engine/one_layer.h"
 
 #include <oneapi/dnnl/dnnl.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the writers make is read back with libav's decoders and held against the frames that went in; the colours
  * against BT.709 as ITU-R writes it, computed here. */
-#include "decode.h"
 #include "media/media.h"
-#include "support/every_allocation.h"
+#include "support/engine/decode.h"
+#include "support/memory.h"
 #include "support/temporary.h"
 
 #include <errno.h>

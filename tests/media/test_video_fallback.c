@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where FFmpeg has no H.264 encoder an mp4 holds MPEG-4 part 2, with a warning; where it has neither, a sentence says
  * so. The writer finds this program's versions of libavcodec's searches before the library's. */
-#include "decode.h"
 #include "media/media.h"
+#include "support/engine/decode.h"
 #include "support/temporary.h"
 
 #include <dlfcn.h>
@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 

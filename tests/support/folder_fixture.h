@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A context and an empty folder, for cmocka's set-up and tear-down. */
+/* The fixture's context and an empty folder. */
 #ifndef ITH_TESTS_FOLDER_FIXTURE_H
 #define ITH_TESTS_FOLDER_FIXTURE_H
 
-#include "support/context_fixture.h"
+#include "support/fixture.h"
 #include "support/temporary.h"
 
-static char *folder;
+extern char *folder;
 
-static inline int folder_set_up(void **state)
-{
-    folder = temporary_folder();
-    return context_set_up(state);
-}
-
-static inline int folder_tear_down(void **state)
-{
-    temporary_remove(folder);
-    return context_tear_down(state);
-}
+int folder_set_up(void **state);
+int folder_tear_down(void **state);
 
 #endif

@@ -5,7 +5,6 @@
 
 #include <ithaca/ithaca.h>
 
-#include <omp.h>
 #include <pthread.h>
 
 #define GROUP_RANKS 6
@@ -17,22 +16,9 @@ typedef struct rank_group {
 } rank_group;
 
 /* The first context is the caller's, who destroys it; the others are clones. */
-static inline ith_status group_create(rank_group *g, ith_context *root, int ranks)
-{
-    ith_status status = ITH_OK;
-    *g = (rank_group){.ranks = ranks, .contexts = {root}};
-    for (int i = 1; i < ranks && !status; i++)
-        status = ith_context_clone(root, &g->contexts[i]);
-    return status ? status : ith_comm_create_local(g->contexts, ranks, g->comms);
-}
+ith_status group_create(rank_group *g, ith_context *root, int ranks);
 
-static inline void group_destroy(rank_group *g)
-{
-    for (int i = 0; i < g->ranks; i++)
-        ith_comm_destroy(&g->comms[i]);
-    for (int i = 1; i < g->ranks; i++)
-        ith_context_destroy(&g->contexts[i]);
-}
+void group_destroy(rank_group *g);
 
 typedef void (*group_fn)(rank_group *g, int rank, void *user);
 
@@ -44,24 +30,7 @@ typedef struct group_thread {
     void *user;
 } group_thread;
 
-static inline void *group_thread_main(void *argument)
-{
-    group_thread *self = argument;
-    omp_set_num_threads(1);
-    self->fn(self->group, self->rank, self->user);
-    return NULL;
-}
-
 /* fn for every rank, each in a thread of its own with one thread of OpenMP; returns when all have. */
-static inline void group_run(rank_group *g, group_fn fn, void *user)
-{
-    group_thread threads[GROUP_RANKS];
-    for (int i = 0; i < g->ranks; i++) {
-        threads[i] = (group_thread){.group = g, .rank = i, .fn = fn, .user = user};
-        pthread_create(&threads[i].thread, NULL, group_thread_main, &threads[i]);
-    }
-    for (int i = 0; i < g->ranks; i++)
-        pthread_join(threads[i].thread, NULL);
-}
+void group_run(rank_group *g, group_fn fn, void *user);
 
 #endif

@@ -3,92 +3,25 @@
 #ifndef ITH_TESTS_TEMPORARY_H
 #define ITH_TESTS_TEMPORARY_H
 
-#include <dirent.h>
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <stddef.h>
 
-static inline void temporary_require(int holds, const char *what)
-{
-    if (!holds) {
-        perror(what);
-        exit(1);
-    }
-}
+void temporary_require(int holds, const char *what);
 
 /* A new empty folder; freed by temporary_remove. */
-static inline char *temporary_folder(void)
-{
-    const char *parent = getenv("TMPDIR");
-    char path[256];
-    snprintf(path, sizeof path, "%s/ithaca-test-XXXXXX", parent ? parent : "/tmp");
-    temporary_require(mkdtemp(path) != NULL, path);
-    char *copy = strdup(path);
-    temporary_require(copy != NULL, "strdup");
-    return copy;
-}
-
-static inline int temporary_remove_one(const char *path, const struct stat *info, int kind, struct FTW *place)
-{
-    (void)info, (void)kind, (void)place;
-    return remove(path);
-}
+char *temporary_folder(void);
 
 /* Removes the folder and all in it. */
-static inline void temporary_remove(char *folder)
-{
-    nftw(folder, temporary_remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    free(folder);
-}
+void temporary_remove(char *folder);
 
 /* folder/name, in one of a few places that are used in turn: valid for the next seven calls. */
-static inline const char *temporary_path(const char *folder, const char *name)
-{
-    static char paths[8][512];
-    static unsigned next;
-    char *path = paths[next++ % 8];
-    temporary_require(snprintf(path, sizeof paths[0], "%s/%s", folder, name) < (int)sizeof paths[0], name);
-    return path;
-}
+const char *temporary_path(const char *folder, const char *name);
 
-static inline void temporary_write(const char *path, const void *data, size_t bytes)
-{
-    FILE *file = fopen(path, "wb");
-    temporary_require(file != NULL, path);
-    temporary_require(fwrite(data, 1, bytes, file) == bytes, path);
-    temporary_require(fclose(file) == 0, path);
-}
+void temporary_write(const char *path, const void *data, size_t bytes);
 
 /* The whole of a file, with a NUL behind it, to be freed with free(); *bytes may be NULL. */
-static inline char *temporary_read(const char *path, size_t *bytes)
-{
-    FILE *file = fopen(path, "rb");
-    temporary_require(file != NULL, path);
-    struct stat info;
-    temporary_require(fstat(fileno(file), &info) == 0, path);
-    size_t size = (size_t)info.st_size;
-    char *data = malloc(size + 1);
-    temporary_require(data && fread(data, 1, size, file) == size, path);
-    fclose(file);
-    data[size] = '\0';
-    if (bytes)
-        *bytes = size;
-    return data;
-}
+char *temporary_read(const char *path, size_t *bytes);
 
 /* The number of entries of a folder. */
-static inline int temporary_count(const char *folder)
-{
-    DIR *entries = opendir(folder);
-    temporary_require(entries != NULL, folder);
-    int count = -2; /* "." and ".." */
-    while (readdir(entries))
-        count++;
-    closedir(entries);
-    return count;
-}
+int temporary_count(const char *folder);
 
 #endif

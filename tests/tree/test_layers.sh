@@ -18,7 +18,8 @@ declare -A may=(
     [linear]="linear kernels base|ithaca.h"
     [wan]="wan linear files comm kernels base|ithaca.h files.h wan.h"
     [media]="media base|ithaca.h"
-    [cli]="cli media|ithaca.h files.h wan.h"
+    [oracle]="oracle|ithaca.h"
+    [cli]="cli media oracle|ithaca.h files.h wan.h"
 )
 
 for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc'); do

@@ -2,11 +2,12 @@
 /* Attention on the golden files, which hold a float64 softmax of the same bf16 inputs: every strategy over 1 to 4
  * ranks, as the program's `attend` reads them. o within 2^-8 relative L2, lse within 1e-5; ulysses gives the bits of
  * one rank. */
-#include "support/golden.h"
+#include "support/compare.h"
 
 #include <ithaca/files.h>
 
 #include <dirent.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

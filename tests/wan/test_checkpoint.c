@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a checkpoint's configuration files say: honoured as diffusers and transformers honour it, or refused by name. */
-#include "support/altered_model.h"
+#include "support/engine/altered_model.h"
 #include "wan/model.h"
 
 #include <math.h>
+#include <string.h>
 
 #define INDEX_JSON "model_index.json"
 #define SCHEDULER "scheduler/scheduler_config.json"
@@ -228,7 +229,7 @@ static void positions_end_where_the_transformer_says(void **state)
     ith_pipeline_close(&pipeline);
 }
 
-#define test(name) cmocka_unit_test_setup_teardown(name, altered_model_set_up, altered_model_tear_down)
+#define test(name) cmocka_unit_test_setup_teardown(name, altered_model_set_up, folder_tear_down)
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transformer against diffusers, on the checkpoint of the demo and on a small one of odd sizes; ranks against one
  * rank; what is refused; memory. */
-#include "support/context_fixture.h"
-#include "support/every_allocation.h"
-#include "support/golden.h"
-#include "support/held.h"
-#include "support/number_kinds.h"
+#include "support/compare.h"
+#include "support/engine/kinds.h"
+#include "support/fixture.h"
+#include "support/memory.h"
 #include "support/temporary.h"
 #include "wan/dit/dit.h"
 

@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints with one thing wrong: each is refused when the folder is opened, by a sentence that names the file and
  * the tensor or key. */
-#include "support/altered_model.h"
-#include "support/held.h"
+#include "support/engine/altered_model.h"
+#include "support/memory.h"
+#include "support/random.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static void the_whole_model_is_taken(void **state)
 {
@@ -14,7 +21,7 @@ static void the_whole_model_is_taken(void **state)
 static void missing_files_are_named(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < PART_COUNT; i++) {
+    for (size_t i = 0; i < part_count; i++) {
         if (strstr(parts[i], "tokens_map") || strstr(parts[i], "tokenizer_config"))
             continue; /* nothing depends on them */
         unlink(temporary_path(folder, parts[i]));
@@ -74,7 +81,7 @@ static void malformed_json_is_named(void **state)
 {
     (void)state;
     static const char *const texts[] = {"", "{", "[]", "null", "{\"a\": 1, \"a\": 2}", "{\"_class_name\": \"\xff\"}"};
-    for (size_t i = 0; i < PART_COUNT; i++) {
+    for (size_t i = 0; i < part_count; i++) {
         if (strcmp(strrchr(parts[i], '.'), ".json") || strstr(parts[i], "tokenizer/"))
             continue;
         for (size_t j = 0; j < sizeof texts / sizeof texts[0]; j++) {
@@ -299,16 +306,15 @@ static void configurations_with_changed_bytes(void **state)
 {
     (void)state;
     static const char *const files[] = {"model_index.json", S, T, "text_encoder/config.json", V};
-    uint32_t seed = 1;
+    uint64_t seed = 1;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         size_t bytes = 0;
         char *whole = temporary_read(temporary_path(folder, files[i]), &bytes);
         for (int round = 0; round < 100; round++) {
-            seed = seed * 1664525u + 1013904223u;
-            size_t at = (seed >> 8) % bytes;
+            size_t at = random_below(&seed, (uint32_t)bytes);
             char kept = whole[at];
-            whole[at] =
-                (char)(round % 2 ? (char)('0' + (char)((seed >> 24) % 10)) : (char)(kept ^ (char)(1 << (seed >> 29))));
+            whole[at] = round % 2 ? (char)('0' + (char)random_below(&seed, 10))
+                                  : (char)(kept ^ (char)(1 << random_below(&seed, 8)));
             replace_part(files[i], whole, bytes);
             ith_pipeline *pipeline = NULL;
             if (ith_pipeline_open(context, folder, &pipeline))
@@ -338,21 +344,19 @@ static void what_is_no_model_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_whole_model_is_taken, altered_model_set_up, altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(missing_files_are_named, altered_model_set_up, altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(damaged_weight_files_are_named, altered_model_set_up, altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(damaged_tokenizers_are_named, altered_model_set_up, altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(malformed_json_is_named, altered_model_set_up, altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(tensors_that_do_not_fit_are_named, altered_model_set_up,
-                                        altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(indexes_that_lie_are_named, altered_model_set_up, altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(other_kinds_of_model_are_named, altered_model_set_up, altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(absurd_sizes_are_named, altered_model_set_up, altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(absurd_numbers_are_named, altered_model_set_up, altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(absurd_shifts_are_named, altered_model_set_up, altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(configurations_with_changed_bytes, altered_model_set_up,
-                                        altered_model_tear_down),
-        cmocka_unit_test_setup_teardown(what_is_no_model_is_named, altered_model_set_up, altered_model_tear_down),
+        cmocka_unit_test_setup_teardown(the_whole_model_is_taken, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(missing_files_are_named, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(damaged_weight_files_are_named, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(damaged_tokenizers_are_named, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(malformed_json_is_named, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(tensors_that_do_not_fit_are_named, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(indexes_that_lie_are_named, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(other_kinds_of_model_are_named, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(absurd_sizes_are_named, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(absurd_numbers_are_named, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(absurd_shifts_are_named, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(configurations_with_changed_bytes, altered_model_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(what_is_no_model_is_named, altered_model_set_up, folder_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,8 +2,9 @@
 /* Runs that are stopped: at any moment, from outside, within a second; and what the caller is told meanwhile. */
 #include "base/clock.h"
 #include "base/context.h"
-#include "support/held.h"
-#include "support/pipeline_fixture.h"
+#include "support/engine/pipeline_fixture.h"
+#include "support/memory.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -97,14 +98,13 @@ static ith_generate_options large_options(int ranks)
 static void any_moment_will_do(void **state)
 {
     (void)state;
-    uint32_t random = 12345;
+    uint64_t random = 12345;
     check(context, ith_pipeline_check(pipeline));
     int64_t before_bytes = memory_of(context).current_bytes;
     for (int i = 0; i < 12; i++) {
         ith_generate_options options = large_options(1 + i % 3);
-        random = random * 1664525 + 1013904223;
-        canceller c = {.stage = (ith_stage)(i % 4), .part = (double)(random >> 8) / (1 << 24)};
-        c.delay = 0.1 * (double)(random >> 4 & 0xff) / 0xff;
+        canceller c = {.stage = (ith_stage)(i % 4), .part = (double)random_uniform(&random)};
+        c.delay = 0.1 * (double)random_uniform(&random);
         assert_true(cancel_run(&options, &c) <= most_seconds());
     }
     assert_int_equal(memory_of(context).current_bytes, before_bytes);

@@ -3,11 +3,13 @@
  * functions that return no status. Nothing crashes, and what must be NULL after a failure is. */
 #include <ithaca/files.h>
 
-#include "support/pipeline_fixture.h"
+#include "support/engine/pipeline_fixture.h"
 #include "support/refused.h"
 #include "support/temporary.h"
 
 #include <limits.h>
+#include <string.h>
+#include <unistd.h>
 
 static const int nonsense[] = {-1, INT_MIN, INT_MAX, 99};
 enum { NONSENSE = sizeof nonsense / sizeof *nonsense };

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole runs against the golden ones: latents after every step, frames, bits from run to run, memory. */
-#include "support/golden.h"
-#include "support/golden_run.h"
-#include "support/held.h"
-#include "support/pipeline_fixture.h"
+#include "support/compare.h"
+#include "support/engine/golden_run.h"
+#include "support/engine/pipeline_fixture.h"
+#include "support/memory.h"
+#include "support/temporary.h"
 #include "wan/pipeline.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const float *floats(const ith_tensor_file *file, const char *name)
 {

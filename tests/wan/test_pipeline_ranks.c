@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The same video on any number of ranks: every strategy and mesh, every way to share the guidance branches. Ulysses
  * gives the bits of one rank; what involves a ring agrees to rounding. */
-#include "support/golden.h"
-#include "support/golden_run.h"
-#include "support/pipeline_fixture.h"
+#include "support/compare.h"
+#include "support/engine/golden_run.h"
+#include "support/engine/pipeline_fixture.h"
+
+#include <stdio.h>
+#include <string.h>
 
 /* 2 latent frames of 6 x 5 tokens: 60, which neither 4 nor 7 ranks share evenly with 6 heads. */
 static ith_generate_options small_run(void)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a precision means on a machine: the three choices, the rule of auto, and its sentence. */
-#include "support/context_fixture.h"
-#include "support/number_kinds.h"
+#include "linear/onednn.h"
+#include "support/engine/kinds.h"
+#include "support/fixture.h"
 
 #include "base/cpu.h"
 

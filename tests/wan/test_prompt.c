@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prompt cleaning against what ftfy and html.unescape of Python gave (golden/prompts.json). */
-#include "support/context_fixture.h"
-#include "support/every_allocation.h"
+#include "support/fixture.h"
+#include "support/memory.h"
 #include "wan/text/prompt.h"
 
 #include <jansson.h>

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Solvers against diffusers: the grids of its runs, and whole trajectories on an analytic velocity in float64. */
-#include "support/context_fixture.h"
-#include "support/every_allocation.h"
-#include "support/flow_velocity.h"
-#include "support/golden.h"
-#include "support/held.h"
-#include "wan/sample/sampler.h"
+/* Solvers against diffusers: the sigmas of its runs, and whole trajectories on an analytic velocity in float64. */
+#include "support/engine/sampler_golden.h"
+#include "support/fixture.h"
+#include "support/memory.h"
 
 #include <ithaca/files.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MOST 24
 
 static ith_status create_sampler(ith_context *c, ith_solver solver, ith_sigmas sigmas, int64_t steps, double shift,
                                  int64_t elements, ith_sampler **out)
@@ -31,43 +26,14 @@ static ith_tensor_file *open_file(const char *path)
     return file;
 }
 
-static const ith_tensor *find(const ith_tensor_file *file, const char *run, const char *what)
+static void replay(const ith_tensor_file *file, ith_solver solver, ith_sigmas sigmas, const char *run)
 {
-    char name[128];
-    snprintf(name, sizeof name, "%s.%s", run, what);
-    const ith_tensor *tensor = ith_tensor_file_find(file, name);
-    assert_non_null(tensor);
-    return tensor;
-}
-
-static void assert_grid(const ith_sampler *sampler, const float *sigmas, const double *timesteps, int64_t steps)
-{
-    for (int64_t i = 0; i <= steps; i++)
-        assert_true(ith_sampler_sigmas(sampler)[i] == (double)sigmas[i]);
-    for (int64_t i = 0; i < steps; i++)
-        assert_true(ith_sampler_timestep(sampler, i) == timesteps[i]);
-}
-
-static void replay(const ith_tensor_file *file, ith_solver solver, ith_sigmas grid, const char *run)
-{
-    const ith_tensor *noise = ith_tensor_file_find(file, "noise"), *trace = find(file, run, "x");
-    int64_t steps = trace->shape[0], count = trace->shape[1];
+    const ith_tensor *trace = golden_tensor(file, run, "x");
     double shift = strtod(strrchr(run, '_') + 1, NULL);
-    assert_true(count <= MOST);
     ith_sampler *sampler = NULL;
-    assert_int_equal(create_sampler(context, solver, grid, steps, shift, count, &sampler), ITH_OK);
-    assert_grid(sampler, find(file, run, "sigmas")->data, find(file, run, "timesteps")->data, steps);
-    for (int again = 0; again < 2; again++) { /* a sampler may be used again */
-        float x[MOST], v[MOST];
-        memcpy(x, noise->data, (size_t)count * sizeof *x);
-        for (int64_t step = 0; step < steps; step++) {
-            flow_velocity(v, x, ith_sampler_timestep(sampler, step), count);
-            ith_sampler_step(sampler, step, v, x);
-            double error = relative_l2(x, (const float *)trace->data + step * count, count);
-            if (!(error <= 1e-6))
-                fail_msg("%s, step %d: relative error %g", run, (int)step, error);
-        }
-    }
+    assert_int_equal(create_sampler(context, solver, sigmas, trace->shape[0], shift, trace->shape[1], &sampler),
+                     ITH_OK);
+    replay_trajectory(sampler, file, run);
     ith_sampler_destroy(context, &sampler);
 }
 
@@ -77,7 +43,7 @@ static void trajectories_are_those_of_diffusers(void **state)
     static const struct {
         const char *name;
         ith_solver solver;
-        ith_sigmas grid;
+        ith_sigmas sigmas;
     } kinds[] = {{"unipc_official", ITH_SOLVER_UNIPC, ITH_SIGMAS_OFFICIAL},
                  {"unipc_diffusers", ITH_SOLVER_UNIPC, ITH_SIGMAS_DIFFUSERS},
                  {"euler_official", ITH_SOLVER_EULER, ITH_SIGMAS_OFFICIAL},
@@ -92,19 +58,19 @@ static void trajectories_are_those_of_diffusers(void **state)
         snprintf(run, sizeof run, "%.*s", (int)(end - name), name);
         for (int k = 0; k < 4; k++)
             if (strncmp(run, kinds[k].name, strlen(kinds[k].name)) == 0)
-                replay(file, kinds[k].solver, kinds[k].grid, run), runs++;
+                replay(file, kinds[k].solver, kinds[k].sigmas, run), runs++;
     }
     assert_int_equal(runs, 32);
     ith_tensor_file_close(&file);
 }
 
-static void grids_are_those_of_the_golden_runs(void **state)
+static void sigmas_are_those_of_the_golden_runs(void **state)
 {
     (void)state;
     static const struct {
         const char *path;
         ith_solver solver;
-        ith_sigmas grid;
+        ith_sigmas sigmas;
         int64_t steps;
         double shift;
     } runs[] = {
@@ -116,12 +82,12 @@ static void grids_are_those_of_the_golden_runs(void **state)
         ith_tensor_file *file = open_file(runs[r].path);
         ith_sampler *sampler = NULL;
         assert_int_equal(
-            create_sampler(context, runs[r].solver, runs[r].grid, runs[r].steps, runs[r].shift, 1, &sampler), ITH_OK);
+            create_sampler(context, runs[r].solver, runs[r].sigmas, runs[r].steps, runs[r].shift, 1, &sampler), ITH_OK);
         const float *timesteps = ith_tensor_file_find(file, "timesteps")->data;
         double wanted[16];
         for (int64_t i = 0; i < runs[r].steps; i++)
             wanted[i] = (double)timesteps[i];
-        assert_grid(sampler, ith_tensor_file_find(file, "sigmas")->data, wanted, runs[r].steps);
+        assert_sigmas(sampler, runs[r].path, ith_tensor_file_find(file, "sigmas")->data, wanted, runs[r].steps);
         ith_sampler_destroy(context, &sampler);
         ith_tensor_file_close(&file);
     }
@@ -155,10 +121,10 @@ static void shares_are_stepped_alike(void **state)
     ith_sampler_destroy(context, &all);
 }
 
-static void assert_refused(ith_solver solver, ith_sigmas grid, int64_t steps, double shift, const char *word)
+static void assert_refused(ith_solver solver, ith_sigmas sigmas, int64_t steps, double shift, const char *word)
 {
     ith_sampler *sampler = (ith_sampler *)context;
-    assert_int_equal(create_sampler(context, solver, grid, steps, shift, 4, &sampler), ITH_ERR_ARGUMENT);
+    assert_int_equal(create_sampler(context, solver, sigmas, steps, shift, 4, &sampler), ITH_ERR_ARGUMENT);
     assert_null(sampler);
     assert_non_null(strstr(ith_context_error(context), word));
 }
@@ -196,7 +162,7 @@ int main(void)
 {
     const struct CMUnitTest all[] = {
         cmocka_unit_test(trajectories_are_those_of_diffusers),
-        cmocka_unit_test(grids_are_those_of_the_golden_runs),
+        cmocka_unit_test(sigmas_are_those_of_the_golden_runs),
         cmocka_unit_test(shares_are_stepped_alike),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(failed_allocations_are_survived),

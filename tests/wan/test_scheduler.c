@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every field of a scheduler's configuration: honoured as diffusers honours it, or refused by name and value. */
-#include "support/context_fixture.h"
-#include "support/flow_velocity.h"
-#include "support/golden.h"
+#include "support/engine/sampler_golden.h"
+#include "support/fixture.h"
 #include "support/temporary.h"
-#include "wan/sample/sampler.h"
-
-#include <ithaca/files.h>
 
 #include <stdio.h>
 #include <string.h>
-
-#define MOST 24
 
 static ith_status read_config(const char *text, ith_scheduler *out)
 {
@@ -22,55 +16,20 @@ static ith_status read_config(const char *text, ith_scheduler *out)
     return status;
 }
 
-static const ith_tensor *find(const ith_tensor_file *file, const char *name, const char *what)
-{
-    char whole[32];
-    snprintf(whole, sizeof whole, "%.3s.%s", name, what);
-    const ith_tensor *tensor = ith_tensor_file_find(file, whole);
-    assert_non_null(tensor);
-    return tensor;
-}
-
-static void assert_sigmas(const ith_sampler *sampler, const ith_tensor_file *file, const char *name, const char *text,
-                          int64_t steps)
-{
-    const float *sigmas = find(file, name, "sigmas")->data;
-    const double *timesteps = find(file, name, "timesteps")->data;
-    for (int64_t i = 0; i <= steps; i++)
-        if (ith_sampler_sigmas(sampler)[i] != (double)sigmas[i])
-            fail_msg("%s: sigma %d is %.9g, not %.9g", text, (int)i, ith_sampler_sigmas(sampler)[i], (double)sigmas[i]);
-    for (int64_t i = 0; i < steps; i++)
-        if (ith_sampler_timestep(sampler, i) != timesteps[i])
-            fail_msg("%s: time step %d is %.9g, not %.9g", text, (int)i, ith_sampler_timestep(sampler, i),
-                     timesteps[i]);
-}
-
+/* name: three digits and ".x" */
 static void replay(const ith_tensor_file *file, const char *name)
 {
-    char key[4] = {0};
-    memcpy(key, name, 3);
-    const char *text = ith_tensor_file_metadata(file, key);
+    char run[4] = {0};
+    memcpy(run, name, 3);
+    const char *text = ith_tensor_file_metadata(file, run);
     assert_non_null(text);
-    const ith_tensor *noise = ith_tensor_file_find(file, "noise"), *trace = find(file, name, "x");
-    int64_t steps = trace->shape[0], count = trace->shape[1];
-    assert_true(count <= MOST);
+    const ith_tensor *trace = golden_tensor(file, run, "x");
     ith_scheduler scheduler;
     ith_sampler *sampler = NULL;
     check(context, read_config(text, &scheduler));
-    const ith_sampling sampling = {scheduler.solver, ITH_SIGMAS_DIFFUSERS, steps, scheduler.shift};
-    check(context, ith_sampler_create(context, &scheduler, &sampling, count, &sampler));
-    assert_sigmas(sampler, file, name, text, steps);
-    for (int again = 0; again < 2; again++) { /* a sampler may be used again */
-        float x[MOST], v[MOST];
-        memcpy(x, noise->data, (size_t)count * sizeof *x);
-        for (int64_t step = 0; step < steps; step++) {
-            flow_velocity(v, x, ith_sampler_timestep(sampler, step), count);
-            ith_sampler_step(sampler, step, v, x);
-            double error = relative_l2(x, (const float *)trace->data + step * count, count);
-            if (!(error <= 1e-6))
-                fail_msg("%s, step %d of %d: relative error %g", text, (int)step, (int)steps, error);
-        }
-    }
+    const ith_sampling sampling = {scheduler.solver, ITH_SIGMAS_DIFFUSERS, trace->shape[0], scheduler.shift};
+    check(context, ith_sampler_create(context, &scheduler, &sampling, trace->shape[1], &sampler));
+    replay_trajectory(sampler, file, run);
     ith_sampler_destroy(context, &sampler);
 }
 

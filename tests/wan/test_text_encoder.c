@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The umT5 encoder against transformers: the shapes checkpoint (golden/shapes/text.safetensors) and one of odd sizes in
  * f16 (golden/umt5), with any number of threads. */
-#include "support/context_fixture.h"
-#include "support/every_allocation.h"
-#include "support/golden.h"
-#include "support/held.h"
-#include "support/number_kinds.h"
+#include "support/compare.h"
+#include "support/engine/kinds.h"
+#include "support/fixture.h"
+#include "support/memory.h"
 #include "support/temporary.h"
 #include "wan/text/text_encoder.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer against ids that SentencePiece itself gave (golden/shapes/tokenizer.json), and damaged model files. */
-#include "support/context_fixture.h"
-#include "support/every_allocation.h"
+#include "support/fixture.h"
+#include "support/memory.h"
 #include "support/temporary.h"
 #include "wan/text/tokenizer.h"
 

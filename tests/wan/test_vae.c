@@ -4,10 +4,9 @@
 
 #include <ithaca/files.h>
 
-#include "support/every_allocation.h"
-#include "support/golden.h"
-#include "support/held.h"
-#include "support/number_kinds.h"
+#include "support/compare.h"
+#include "support/engine/kinds.h"
+#include "support/memory.h"
 #include "support/temporary.h"
 
 #include <math.h>

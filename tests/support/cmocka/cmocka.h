@@ -13,12 +13,14 @@
 struct CMUnitTest {
     const char *name;
     void (*run)(void **state);
+    int (*set_up)(void **state), (*tear_down)(void **state);
 };
 
-#define cmocka_unit_test(function)                                                                                     \
+#define cmocka_unit_test_setup_teardown(function, setup, teardown)                                                     \
     {                                                                                                                  \
-#function, function                                                                                            \
+#function, function, setup, teardown                                                                           \
     }
+#define cmocka_unit_test(function) cmocka_unit_test_setup_teardown(function, NULL, NULL)
 
 enum { CMOCKA_PASSED, CMOCKA_FAILED, CMOCKA_SKIPPED };
 
@@ -98,8 +100,12 @@ static inline int cmocka_run_test(const struct CMUnitTest *test)
     static const char *const outcomes[] = {"ok", "FAILED", "skipped"};
     void *state = NULL;
     cmocka_outcome = CMOCKA_PASSED;
-    if (setjmp(cmocka_test_end) == 0)
+    if (test->set_up && test->set_up(&state))
+        cmocka_outcome = CMOCKA_FAILED;
+    else if (setjmp(cmocka_test_end) == 0)
         test->run(&state);
+    if (test->tear_down && test->tear_down(&state))
+        cmocka_outcome = CMOCKA_FAILED;
     fprintf(stderr, "[%s] %s\n", outcomes[cmocka_outcome], test->name);
     return cmocka_outcome;
 }

@@ -1,27 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model of one linear layer, and workspaces for it. */
-#ifndef ITH_TESTS_ONE_LAYER_H
-#define ITH_TESTS_ONE_LAYER_H
-
-#include "linear/linear.h"
+#include "support/engine/one_layer.h"
 
 #include <omp.h>
 
-typedef struct one_layer {
-    ith_linear_set *set;
-    ith_arena arena;
-    ith_linear *linear;
-} one_layer;
-
-static inline void one_layer_free(ith_context *context, one_layer *l)
+void one_layer_free(ith_context *context, one_layer *l)
 {
     ith_linear_set_destroy(&l->set);
     ith_free(context, l->arena.base);
     *l = (one_layer){0};
 }
 
-static inline ith_status one_layer_make(ith_context *context, int64_t in, int64_t out, const void *weight,
-                                        ith_dtype type, const float *bias, ith_operand_types types, one_layer *l)
+ith_status one_layer_make(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype type,
+                          const float *bias, ith_operand_types types, one_layer *l)
 {
     *l = (one_layer){0};
     ith_status status = ith_linear_set_create(context, &l->set);
@@ -40,9 +30,8 @@ static inline ith_status one_layer_make(ith_context *context, int64_t in, int64_
     return status;
 }
 
-/* For products of up to `rows` rows by the team of now. */
-static inline ith_status one_workspace_make(ith_context *context, const ith_linear_set *set, int64_t rows,
-                                            ith_linear_workspace *workspace, ith_arena *arena)
+ith_status one_workspace_make(ith_context *context, const ith_linear_set *set, int64_t rows,
+                              ith_linear_workspace *workspace, ith_arena *arena)
 {
     *arena = (ith_arena){0};
     ith_linear_workspace_lay_out(set, omp_get_max_threads(), rows, arena, workspace);
@@ -53,15 +42,13 @@ static inline ith_status one_workspace_make(ith_context *context, const ith_line
     return ith_linear_workspace_open(context, workspace);
 }
 
-static inline void one_workspace_free(ith_context *context, ith_linear_workspace *workspace, ith_arena *arena)
+void one_workspace_free(ith_context *context, ith_linear_workspace *workspace, ith_arena *arena)
 {
     ith_linear_workspace_close(workspace);
     ith_free(context, arena->base);
 }
 
-/* In a workspace of its own. */
-static inline ith_status one_layer_apply(ith_context *context, const one_layer *l, int64_t rows, const float *x,
-                                         float *y)
+ith_status one_layer_apply(ith_context *context, const one_layer *l, int64_t rows, const float *x, float *y)
 {
     ith_linear_workspace workspace;
     ith_arena arena;
@@ -71,5 +58,3 @@ static inline ith_status one_layer_apply(ith_context *context, const one_layer *
     one_workspace_free(context, &workspace, &arena);
     return status;
 }
-
-#endif

@@ -1,32 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The demo's checkpoint as a folder of links, of which one is replaced at a time; a sentence that refuses it. For
- * set-up and tear-down: altered_model_set_up, altered_model_tear_down. */
-#ifndef ITH_TESTS_ALTERED_MODEL_H
-#define ITH_TESTS_ALTERED_MODEL_H
-
-#include "base/context.h"
-#include "support/held.h"
-#include "support/temporary.h"
-
-#include <ithaca/wan.h>
+#include "support/engine/altered_model.h"
 
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#define MODEL "../models/shapes"
-#define TEXT "text_encoder/model.safetensors"
-#define SHARD_1 "diffusion_pytorch_model-00001-of-00002.safetensors"
-#define SHARD_2 "diffusion_pytorch_model-00002-of-00002.safetensors"
-#define INDEX "diffusion_pytorch_model.safetensors.index.json"
-#define VAE "vae/diffusion_pytorch_model.safetensors"
-
-static const char *const parts[] = {
+const char *const parts[] = {
     "model_index.json",
     "scheduler/scheduler_config.json",
     "tokenizer/spiece.model",
@@ -45,12 +32,9 @@ static const char *const parts[] = {
     "vae/config.json",
     VAE,
 };
-#define PART_COUNT (sizeof parts / sizeof parts[0])
+const size_t part_count = sizeof parts / sizeof parts[0];
 
-static ith_context *context;
-static char *folder; /* the model: links to the files of MODEL, of which one is replaced at a time */
-
-static inline void link_part(const char *part)
+void link_part(const char *part)
 {
     char target[PATH_MAX], source[512];
     snprintf(source, sizeof source, MODEL "/%s", part);
@@ -59,37 +43,26 @@ static inline void link_part(const char *part)
     temporary_require(symlink(target, temporary_path(folder, part)) == 0, part);
 }
 
-static inline int altered_model_set_up(void **state)
+int altered_model_set_up(void **state)
 {
-    (void)state;
     static const char *const folders[] = {"scheduler",   "tokenizer",     "text_encoder",
                                           "transformer", "transformer_2", "vae"};
-    folder = temporary_folder();
+    int failed = folder_set_up(state);
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
         temporary_require(mkdir(temporary_path(folder, folders[i]), 0700) == 0, folders[i]);
-    for (size_t i = 0; i < PART_COUNT; i++)
+    for (size_t i = 0; i < part_count; i++)
         link_part(parts[i]);
-    return ith_context_create(NULL, &context);
+    return failed;
 }
 
-static inline int altered_model_tear_down(void **state)
-{
-    (void)state;
-    temporary_remove(folder);
-    ith_context_destroy(&context);
-    return 0;
-}
-
-/* Puts a file of its own in the place of a part. */
-static inline void replace_part(const char *part, const void *data, size_t bytes)
+void replace_part(const char *part, const void *data, size_t bytes)
 {
     const char *path = temporary_path(folder, part);
     unlink(path);
     temporary_write(path, data, bytes);
 }
 
-/* Puts `to` for the first `from` of a part; in a weight file only in its header, whose length is made right. */
-static inline void edit_part(const char *part, const char *from, const char *to)
+void edit_part(const char *part, const char *from, const char *to)
 {
     size_t bytes = 0;
     char *old = temporary_read(temporary_path(folder, part), &bytes);
@@ -113,15 +86,14 @@ static inline void edit_part(const char *part, const char *from, const char *to)
     free(old);
 }
 
-static inline ith_status count_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+static ith_status count_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
 {
     (void)index, (void)rgb, (void)height, (void)width;
     ++*(int *)user;
     return ITH_OK;
 }
 
-/* One frame of 16 x 16 in two steps, one with each expert. */
-static inline ith_status generate(ith_pipeline *pipeline, int *frames)
+ith_status generate(ith_pipeline *pipeline, int *frames)
 {
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a circle";
@@ -135,9 +107,7 @@ static inline ith_status generate(ith_pipeline *pipeline, int *frames)
     return ith_pipeline_generate(pipeline, &options, NULL);
 }
 
-/* Opens and checks the model and, if that went well, makes a frame, which must go well too: what is wrong with a
- * checkpoint is found before anything is loaded. */
-static inline ith_status attempt(void)
+ith_status attempt(void)
 {
     ith_pipeline *pipeline = NULL;
     int frames = 0;
@@ -153,10 +123,7 @@ static inline ith_status attempt(void)
     return status;
 }
 
-/* FORMAT_OR_UNSUPPORTED: whether a value makes a file wrong or a model of another kind is a matter of taste. */
-enum { FORMAT_OR_UNSUPPORTED = 1 };
-
-static inline void assert_refused(int wanted, const char *file, const char *word)
+void assert_refused(int wanted, const char *file, const char *word)
 {
     int status = attempt();
     const char *sentence = ith_context_error(context);
@@ -168,13 +135,7 @@ static inline void assert_refused(int wanted, const char *file, const char *word
         assert_true((unsigned char)*p >= ' ');
 }
 
-typedef struct edit {
-    const char *part, *from, *to;
-    int status;
-    const char *file, *word; /* both in the sentence */
-} edit;
-
-static inline void refuse_edits(const edit *edits, size_t count)
+void refuse_edits(const edit *edits, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         edit_part(edits[i].part, edits[i].from, edits[i].to);
@@ -182,9 +143,3 @@ static inline void refuse_edits(const edit *edits, size_t count)
         link_part(edits[i].part);
     }
 }
-
-#define F ITH_ERR_FORMAT
-#define U ITH_ERR_UNSUPPORTED
-#define EITHER FORMAT_OR_UNSUPPORTED
-
-#endif

@@ -1,26 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a video or a picture back with libav, for tests. */
-#ifndef ITH_TESTS_DECODE_H
-#define ITH_TESTS_DECODE_H
+#include "support/engine/decode.h"
 
-#include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DECODE_MAX_FRAMES 64
-
-typedef struct decoded {
-    AVFormatContext *file;
-    AVCodecContext *decoder;
-    AVFrame *frames[DECODE_MAX_FRAMES];
-    int count;
-} decoded;
-
-static inline bool decode_frames(decoded *video, const AVPacket *packet)
+static bool decode_frames(decoded *video, const AVPacket *packet)
 {
     if (avcodec_send_packet(video->decoder, packet) < 0)
         return false;
@@ -36,8 +23,7 @@ static inline bool decode_frames(decoded *video, const AVPacket *packet)
     return false;
 }
 
-/* False if anything in the file does not decode. */
-static inline bool decode_open(decoded *video, const char *path)
+bool decode_open(decoded *video, const char *path)
 {
     *video = (decoded){0};
     if (avformat_open_input(&video->file, path, NULL, NULL) < 0 || avformat_find_stream_info(video->file, NULL) < 0 ||
@@ -58,12 +44,10 @@ static inline bool decode_open(decoded *video, const char *path)
     return good && decode_frames(video, NULL);
 }
 
-static inline void decode_close(decoded *video)
+void decode_close(decoded *video)
 {
     for (int i = 0; i < video->count; i++)
         av_frame_free(&video->frames[i]);
     avcodec_free_context(&video->decoder);
     avformat_close_input(&video->file);
 }
-
-#endif

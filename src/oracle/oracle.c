@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* o_i = sum_j p_ij v_j / sum_j p_ij, p_ij = exp(s_ij - max_j s_ij), s_ij = scale q_i . k_j + bias_ij,
- * lse_i = log sum_j exp(s_ij); a row with no key to attend to is 0 and has an lse of -inf. */
-#include "attend_reference.h"
+#include "oracle.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,7 +32,7 @@ static float element(const void *data, ith_dtype type, int64_t index)
     return type == ITH_BF16 ? from_bf16(bits) : from_f16(bits);
 }
 
-/* To nearest, halves to even, in a type with so many digits and so small a normal exponent. */
+/* Rounds to nearest, ties to even. A type has `digits` bits of significand and normal numbers from 2^(least - 1) on. */
 static float round_to(float value, ith_dtype type)
 {
     int digits = type == ITH_BF16 ? 8 : 11, least = type == ITH_BF16 ? -125 : -13, exponent;
@@ -45,14 +43,15 @@ static float round_to(float value, ith_dtype type)
     return ldexpf(nearbyintf(ldexpf(value, -unit)), unit);
 }
 
-/* ---- One head problem ------------------------------------------------------------------------------------------ */
+/* ---- One head -------------------------------------------------------------------------------------------------- */
 
 typedef struct head {
-    const ith_attend_whole *whole;
+    const ith_attn_problem *p;
+    const ith_attn_tensors *t;
     int64_t b, h;
     float *k, *v; /* [Skv, D] */
     float *q;     /* [D] */
-    float *bias;  /* [Skv], of the query at hand */
+    double *bias; /* [Skv], of query q; -inf: the key is hidden */
     double *s;    /* [Skv] */
 } head;
 
@@ -61,40 +60,40 @@ static void head_free(head *x)
     free(x->k), free(x->v), free(x->q), free(x->bias), free(x->s);
 }
 
-static bool head_create(const ith_attend_whole *whole, int64_t n, head *x)
+static bool head_create(const ith_attn_problem *p, const ith_attn_tensors *t, int64_t n, head *x)
 {
-    const ith_attn_problem *p = &whole->problem;
-    size_t D = (size_t)p->head_dim, keys = (size_t)p->kv_len;
-    *x = (head){.whole = whole, .b = n / p->heads, .h = n % p->heads};
-    x->k = malloc((keys * D + 1) * sizeof *x->k), x->v = malloc((keys * D + 1) * sizeof *x->v);
-    x->q = malloc(D * sizeof *x->q), x->bias = malloc((keys + 1) * sizeof *x->bias);
-    x->s = malloc((keys + 1) * sizeof *x->s);
+    size_t D = (size_t)p->head_dim, kv_len = (size_t)p->kv_len;
+    *x = (head){.p = p, .t = t, .b = n / p->heads, .h = n % p->heads};
+    x->k = malloc((kv_len * D + 1) * sizeof *x->k), x->v = malloc((kv_len * D + 1) * sizeof *x->v);
+    x->q = malloc(D * sizeof *x->q), x->bias = malloc((kv_len + 1) * sizeof *x->bias);
+    x->s = malloc((kv_len + 1) * sizeof *x->s);
     if (!x->k || !x->v || !x->q || !x->bias || !x->s)
         return false;
     int64_t kv_head = x->h / (p->heads / p->kv_heads);
     for (int64_t j = 0; j < p->kv_len; j++)
         for (int64_t d = 0; d < p->head_dim; d++) {
-            int64_t at = x->b * p->k_batch_stride + j * p->k_row_stride + kv_head * p->head_dim + d;
-            x->k[j * p->head_dim + d] = element(whole->tensors.k, p->dtype, at);
-            x->v[j * p->head_dim + d] = element(whole->tensors.v, p->dtype, at);
+            int64_t k_at = x->b * p->k_batch_stride + j * p->k_row_stride + kv_head * p->head_dim + d;
+            int64_t v_at = x->b * p->v_batch_stride + j * p->v_row_stride + kv_head * p->head_dim + d;
+            x->k[j * p->head_dim + d] = element(t->k, p->dtype, k_at);
+            x->v[j * p->head_dim + d] = element(t->v, p->dtype, v_at);
         }
     return true;
 }
 
-/* Query i and what is added to its logits. */
+/* Loads query i and the bias of each of its logits. */
 static void head_query(head *x, int64_t i)
 {
-    const ith_attn_problem *p = &x->whole->problem;
-    const ith_attn_tensors *t = &x->whole->tensors;
+    const ith_attn_problem *p = x->p;
+    const ith_attn_tensors *t = x->t;
     for (int64_t d = 0; d < p->head_dim; d++)
         x->q[d] = element(t->q, p->dtype, x->b * p->q_batch_stride + i * p->q_row_stride + x->h * p->head_dim + d);
     int64_t mask_row = ((p->mask_batch > 1 ? x->b : 0) * p->mask_heads + (p->mask_heads > 1 ? x->h : 0)) * p->q_len + i;
     for (int64_t j = 0; j < p->kv_len; j++) {
-        x->bias[j] = p->has_key_bias ? t->key_bias[x->b * p->kv_len + j] : 0;
+        x->bias[j] = p->has_key_bias ? (double)t->key_bias[x->b * p->kv_len + j] : 0;
         if (p->has_kv_lengths && j >= t->kv_lengths[x->b])
             x->bias[j] = -INFINITY;
         if (p->mask == ITH_MASK_ADDITIVE)
-            x->bias[j] += ((const float *)t->mask)[mask_row * p->kv_len + j];
+            x->bias[j] += (double)((const float *)t->mask)[mask_row * p->kv_len + j];
         if (p->mask == ITH_MASK_BOOL && !((const uint8_t *)t->mask)[mask_row * p->kv_len + j])
             x->bias[j] = -INFINITY;
     }
@@ -105,7 +104,7 @@ static double scale_of(const ith_attn_problem *p)
     return p->scale != 0 ? (double)p->scale : 1 / sqrt((double)p->head_dim);
 }
 
-/* Eight sums side by side, so that the compiler can keep them in vectors. */
+/* Eight independent sums, which the compiler keeps in vectors. */
 static double dot(const float *a, const float *b, int64_t count)
 {
     double sums[8] = {0};
@@ -118,69 +117,74 @@ static double dot(const float *a, const float *b, int64_t count)
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-static void exact_row(head *x, double *o, double *lse)
+static void exact_row(head *x, ith_oracle_rows *rows, int64_t row)
 {
-    const ith_attn_problem *p = &x->whole->problem;
-    double m = -INFINITY, l = 0, scale = scale_of(p);
+    const ith_attn_problem *p = x->p;
+    double m = -INFINITY, l = 0, scale = scale_of(p), reach = 0, *o = rows->o + row * p->head_dim;
     for (int64_t j = 0; j < p->kv_len; j++) {
-        x->s[j] = x->bias[j] == -INFINITY ? -INFINITY
-                                          : scale * dot(x->q, x->k + j * p->head_dim, p->head_dim) + (double)x->bias[j];
+        x->s[j] = -INFINITY;
+        if (x->bias[j] == -INFINITY)
+            continue;
+        double product = scale * dot(x->q, x->k + j * p->head_dim, p->head_dim);
+        x->s[j] = product + x->bias[j];
         m = x->s[j] > m || isnan(x->s[j]) ? x->s[j] : m;
+        if (x->bias[j] > -1e30)
+            reach = fmax(reach, fabs(product));
     }
     memset(o, 0, (size_t)p->head_dim * sizeof *o);
-    *lse = -INFINITY;
+    rows->lse[row] = -INFINITY, rows->peak[row] = m, rows->reach[row] = reach;
     if (m == -INFINITY)
         return;
     for (int64_t j = 0; j < p->kv_len; j++) {
-        double weight = exp(x->s[j] - m);
-        l += weight;
-        for (int64_t d = 0; d < p->head_dim && weight != 0; d++)
-            o[d] += weight * (double)x->v[j * p->head_dim + d];
+        double probability = exp(x->s[j] - m);
+        l += probability;
+        for (int64_t d = 0; d < p->head_dim && probability != 0; d++)
+            o[d] += probability * (double)x->v[j * p->head_dim + d];
     }
     for (int64_t d = 0; d < p->head_dim; d++)
         o[d] /= l;
-    *lse = m + log(l);
+    rows->lse[row] = m + log(l);
 }
 
-static void plain_row(head *x, double *o, double *lse)
+static void plain_row(head *x, ith_oracle_rows *rows, int64_t row)
 {
-    const ith_attn_problem *p = &x->whole->problem;
+    const ith_attn_problem *p = x->p;
     float m = -INFINITY, l = 0, scale = (float)scale_of(p);
     for (int64_t j = 0; j < p->kv_len; j++) {
         float s = 0;
         for (int64_t d = 0; d < p->head_dim; d++)
             s += x->q[d] * x->k[j * p->head_dim + d];
-        s = x->bias[j] == -INFINITY ? -INFINITY : s * scale + x->bias[j];
+        s = x->bias[j] == -INFINITY ? -INFINITY : s * scale + (float)x->bias[j];
         x->s[j] = (double)s;
         m = s > m ? s : m;
     }
     for (int64_t j = 0; j < p->kv_len; j++) {
-        x->bias[j] = m == -INFINITY ? 0 : expf((float)x->s[j] - m);
-        l += x->bias[j];
+        float probability = m == -INFINITY ? 0 : expf((float)x->s[j] - m);
+        l += probability;
+        x->s[j] = (double)round_to(probability, p->dtype);
     }
     for (int64_t d = 0; d < p->head_dim; d++) {
         float sum = 0;
         for (int64_t j = 0; j < p->kv_len; j++)
-            if (x->bias[j] != 0)
-                sum += round_to(x->bias[j], p->dtype) * x->v[j * p->head_dim + d];
-        o[d] = l > 0 ? (double)round_to(sum / l, p->dtype) : 0;
+            if (x->s[j] != 0)
+                sum += (float)x->s[j] * x->v[j * p->head_dim + d];
+        rows->o[row * p->head_dim + d] = l > 0 ? (double)round_to(sum / l, p->dtype) : 0;
     }
-    *lse = l > 0 ? (double)(m + logf(l)) : -INFINITY;
+    rows->lse[row] = l > 0 ? (double)(m + logf(l)) : -INFINITY;
 }
 
-typedef void row_fn(head *x, double *o, double *lse);
+typedef void row_fn(head *x, ith_oracle_rows *rows, int64_t row);
 
-static bool compute(const ith_attend_whole *whole, ith_attend_rows *rows, row_fn *row)
+static bool compute(const ith_attn_problem *p, const ith_attn_tensors *t, ith_oracle_rows *rows, row_fn *fn)
 {
-    const ith_attn_problem *p = &whole->problem;
     bool good = true;
 #pragma omp parallel for schedule(dynamic) reduction(&& : good)
     for (int64_t n = 0; n < p->batch * p->heads; n++) {
         head x;
-        bool made = head_create(whole, n, &x);
+        bool made = head_create(p, t, n, &x);
         for (int64_t r = 0; made && r < rows->count; r++) {
             head_query(&x, rows->index[r]);
-            row(&x, rows->o + (n * rows->count + r) * p->head_dim, rows->lse + n * rows->count + r);
+            fn(&x, rows, n * rows->count + r);
         }
         head_free(&x);
         good = good && made;
@@ -190,45 +194,45 @@ static bool compute(const ith_attend_whole *whole, ith_attend_rows *rows, row_fn
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
-bool ith_attend_rows_create(const ith_attn_problem *p, int64_t most, ith_attend_rows *rows)
+bool ith_oracle_rows_create(const ith_attn_problem *p, int64_t most, ith_oracle_rows *rows)
 {
-    int64_t count = p->q_len < most ? p->q_len : most, all = p->batch * p->heads * count;
-    *rows = (ith_attend_rows){.count = count};
+    int64_t count = p->q_len < most ? p->q_len : most;
+    size_t all = (size_t)(p->batch * p->heads * count) + 1;
+    *rows = (ith_oracle_rows){.count = count};
     rows->index = malloc((size_t)(count + 1) * sizeof *rows->index);
-    rows->o = calloc((size_t)(all * p->head_dim + 1), sizeof *rows->o);
-    rows->lse = calloc((size_t)(all + 1), sizeof *rows->lse);
+    rows->o = calloc(all * (size_t)p->head_dim, sizeof *rows->o);
+    rows->lse = calloc(all, sizeof *rows->lse);
+    rows->peak = calloc(all, sizeof *rows->peak), rows->reach = calloc(all, sizeof *rows->reach);
     for (int64_t r = 0; rows->index && r < count; r++)
         rows->index[r] = count > 1 ? r * (p->q_len - 1) / (count - 1) : 0;
-    return rows->index && rows->o && rows->lse;
+    return rows->index && rows->o && rows->lse && rows->peak && rows->reach;
 }
 
-void ith_attend_rows_free(ith_attend_rows *rows)
+void ith_oracle_rows_free(ith_oracle_rows *rows)
 {
-    free(rows->index), free(rows->o), free(rows->lse);
-    *rows = (ith_attend_rows){.count = 0};
+    free(rows->index), free(rows->o), free(rows->lse), free(rows->peak), free(rows->reach);
+    *rows = (ith_oracle_rows){.count = 0};
 }
 
-bool ith_attend_exact(const ith_attend_whole *whole, ith_attend_rows *rows)
+bool ith_oracle_exact(const ith_attn_problem *problem, const ith_attn_tensors *tensors, ith_oracle_rows *rows)
 {
-    return compute(whole, rows, exact_row);
+    return compute(problem, tensors, rows, exact_row);
 }
 
-bool ith_attend_plain(const ith_attend_whole *whole, ith_attend_rows *rows)
+bool ith_oracle_plain(const ith_attn_problem *problem, const ith_attn_tensors *tensors, ith_oracle_rows *rows)
 {
-    return compute(whole, rows, plain_row);
+    return compute(problem, tensors, rows, plain_row);
 }
 
-void ith_attend_found(const ith_attend_whole *whole, ith_attend_rows *rows)
+void ith_oracle_found(const ith_attn_problem *p, const ith_attn_tensors *tensors, ith_oracle_rows *rows)
 {
-    const ith_attn_problem *p = &whole->problem;
-    for (int64_t n = 0; n < p->batch * p->heads; n++)
-        for (int64_t r = 0; r < rows->count; r++) {
-            int64_t i = rows->index[r], b = n / p->heads, h = n % p->heads;
-            int64_t at = b * p->o_batch_stride + i * p->o_row_stride + h * p->head_dim;
-            for (int64_t d = 0; d < p->head_dim; d++)
-                rows->o[(n * rows->count + r) * p->head_dim + d] = (double)element(whole->tensors.o, p->dtype, at + d);
-            rows->lse[n * rows->count + r] = (double)whole->tensors.lse[n * p->q_len + i];
-        }
+    for (int64_t row = 0; row < p->batch * p->heads * rows->count; row++) {
+        int64_t i = rows->index[row % rows->count], n = row / rows->count;
+        int64_t at = n / p->heads * p->o_batch_stride + i * p->o_row_stride + n % p->heads * p->head_dim;
+        for (int64_t d = 0; d < p->head_dim; d++)
+            rows->o[row * p->head_dim + d] = (double)element(tensors->o, p->dtype, at + d);
+        rows->lse[row] = (double)tensors->lse[n * p->q_len + i];
+    }
 }
 
 /* ---- Differences ----------------------------------------------------------------------------------------------- */
@@ -237,8 +241,8 @@ typedef struct squares {
     double difference, size;
 } squares;
 
-/* Adds those of head problem n. */
-static void add_squares(const ith_attn_problem *problem, const ith_attend_rows *rows, const ith_attend_rows *exact,
+/* Adds the squares of head n. */
+static void add_squares(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact,
                         int64_t n, squares *sums)
 {
     int64_t D = problem->head_dim;
@@ -256,16 +260,16 @@ static double relative(const squares *sums)
     return isnan(error) ? INFINITY : error;
 }
 
-double ith_attend_error(const ith_attn_problem *problem, const ith_attend_rows *rows, const ith_attend_rows *exact,
-                        int64_t n)
+double ith_oracle_head_error(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact,
+                             int64_t n)
 {
     squares sums = {0};
     add_squares(problem, rows, exact, n, &sums);
     return relative(&sums);
 }
 
-double ith_attend_error_of_all(const ith_attn_problem *problem, const ith_attend_rows *rows,
-                               const ith_attend_rows *exact, double most_lse)
+double ith_oracle_error(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact,
+                        double most_lse)
 {
     squares sums = {0};
     for (int64_t n = 0; n < problem->batch * problem->heads; n++) {
@@ -278,7 +282,7 @@ double ith_attend_error_of_all(const ith_attn_problem *problem, const ith_attend
     return relative(&sums);
 }
 
-double ith_attend_lse_error(const ith_attn_problem *problem, const ith_attend_rows *rows, const ith_attend_rows *exact)
+double ith_oracle_lse_error(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact)
 {
     double worst = 0;
     for (int64_t i = 0; i < problem->batch * problem->heads * rows->count; i++) {

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A golden denoising run: what it was asked for (its file's metadata) as options of the engine, and a generate call
- * whose dump is read back. */
-#ifndef ITH_TESTS_GOLDEN_RUN_H
-#define ITH_TESTS_GOLDEN_RUN_H
+#include "support/engine/golden_run.h"
 
 #include "support/temporary.h"
-
-#include <ithaca/files.h>
-#include <ithaca/wan.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +11,7 @@
 
 #include <cmocka.h>
 
-static inline double golden_number(const ith_tensor_file *file, const char *key)
+static double golden_number(const ith_tensor_file *file, const char *key)
 {
     const char *text = ith_tensor_file_metadata(file, key);
     assert_non_null(text);
@@ -25,7 +19,7 @@ static inline double golden_number(const ith_tensor_file *file, const char *key)
 }
 
 /* A JSON string without escapes: its quotes are taken off. */
-static inline void golden_text(const ith_tensor_file *file, const char *key, char *out, size_t out_bytes)
+static void golden_text(const ith_tensor_file *file, const char *key, char *out, size_t out_bytes)
 {
     const char *text = ith_tensor_file_metadata(file, key);
     assert_non_null(text);
@@ -33,13 +27,7 @@ static inline void golden_text(const ith_tensor_file *file, const char *key, cha
     snprintf(out, out_bytes, "%.*s", (int)strlen(text) - 2, text + 1);
 }
 
-typedef struct golden_run {
-    ith_tensor_file *file;
-    char prompt[256], negative[256];
-    ith_generate_options options;
-} golden_run;
-
-static inline void golden_run_open(ith_context *ctx, const char *path, golden_run *run)
+void golden_run_open(ith_context *ctx, const char *path, golden_run *run)
 {
     char word[32];
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
@@ -65,9 +53,8 @@ static inline void golden_run_open(ith_context *ctx, const char *path, golden_ru
     run->options = options;
 }
 
-/* Runs it and opens the dump. */
-static inline ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline,
-                                               const ith_generate_options *asked, ith_generate_report *report)
+ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline, const ith_generate_options *asked,
+                                 ith_generate_report *report)
 {
     char *folder = temporary_folder();
     const char *path = temporary_path(folder, "dump.safetensors");
@@ -81,5 +68,3 @@ static inline ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *p
     temporary_remove(folder);
     return dump;
 }
-
-#endif

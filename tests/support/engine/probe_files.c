@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens a safetensors file of any content and uses all that it promises: for files that were damaged on purpose. */
-#ifndef ITH_TESTS_PROBE_H
-#define ITH_TESTS_PROBE_H
+#include "support/engine/probe_files.h"
 
-#include <ithaca/files.h>
-
+#include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Ends the program: a fuzzer and a test both notice. */
-static inline void probe_require(int holds)
+static void probe_require(int holds)
 {
     if (!holds)
         abort();
@@ -19,7 +18,7 @@ static inline void probe_require(int holds)
 
 /* Every byte of the data is read once, by whatever tensor holds it; names must be found again, and all data lie in one
  * piece that the file can hold. */
-static inline void probe_tensors(const ith_tensor_file *file, int64_t file_bytes)
+static void probe_tensors(const ith_tensor_file *file, int64_t file_bytes)
 {
     unsigned sum = 0;
     int64_t total = 0;
@@ -49,8 +48,7 @@ static inline void probe_tensors(const ith_tensor_file *file, int64_t file_bytes
     (void)sink;
 }
 
-/* The status of opening. A failure must have a sentence, success a file that keeps its promises. */
-static inline ith_status probe_file(ith_context *ctx, const char *path)
+ith_status probe_file(ith_context *ctx, const char *path)
 {
     ith_tensor_file *file = NULL;
     ith_status status = ith_tensor_file_open(ctx, path, &file);
@@ -66,4 +64,44 @@ static inline ith_status probe_file(ith_context *ctx, const char *path)
     return status;
 }
 
-#endif
+static void probe_json_key(ith_context *ctx, const ith_json *json, const char *key)
+{
+    int64_t integer = 0, length = 0, integers[4];
+    double number = 0, numbers[4];
+    bool truth = false, truths[4];
+    const char *text = NULL, *names[16], *values[16];
+    ith_json_int(ctx, json, key, 1, 100, 0, &integer);
+    ith_json_double(ctx, json, key, NAN, &number);
+    ith_json_bool(ctx, json, key, false, &truth);
+    ith_json_string(ctx, json, key, true, &text);
+    ith_json_doubles(ctx, json, key, 4, numbers, &length);
+    ith_json_ints(ctx, json, key, 0, 9, 4, integers, &length);
+    ith_json_bools(ctx, json, key, 4, truths, &length);
+    ith_json_string_at(json, key, 1);
+    if (!ith_json_map_count(ctx, json, key, &length) && length <= 16)
+        ith_json_map(json, key, names, values);
+}
+
+ith_status probe_json(ith_context *ctx, const char *path)
+{
+    static const char *const keys[] = {"layers", "eps", "name", "mean", "up", "weight_map", "class"};
+    ith_json *json = NULL;
+    ith_status status = ith_json_read(ctx, path, &json);
+    for (size_t i = 0; !status && i < sizeof keys / sizeof keys[0]; i++)
+        probe_json_key(ctx, json, keys[i]);
+    ith_json_close(&json);
+    return status;
+}
+
+int fuzz_file(const uint8_t *data, size_t size, ith_status (*probe)(ith_context *, const char *path))
+{
+    ith_context *context = NULL;
+    if (ith_context_create(NULL, &context))
+        return 0;
+    memory_file file = memory_file_create();
+    memory_file_fill(&file, data, size);
+    probe(context, file.path);
+    close(file.file);
+    ith_context_destroy(&context);
+    return 0;
+}

@@ -1,62 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Problems for attention kernels, and three answers to each: float64, the plain way of computing the same in the same
- * type, and the kernel's. Every array that a kernel reads or writes lies between guard bytes, what it writes starts as
- * NaNs, and rows stand in memory in reverse order, some elements apart and one off any alignment. */
-#ifndef ITH_TESTS_ATTN_PROBLEM_H
-#define ITH_TESTS_ATTN_PROBLEM_H
+#include "support/kernel_problem.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-#include "../../src/base/dtype.h"
-#include "../../src/base/size.h"
-#include "../../src/kernels/kernel.h"
+#include "base/dtype.h"
+#include "base/size.h"
+#include "oracle/oracle.h"
+#include "support/random.h"
 
 #include <float.h>
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Random numbers, guarded memory ---------------------------------------------------------------------------- */
+#include <cmocka.h>
 
-static uint64_t random_state = 1;
+uint64_t random_state = 1;
 
-static uint32_t random_bits(void)
-{
-    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(random_state >> 32);
-}
-
-static float uniform(void)
-{
-    return (float)(random_bits() >> 8) * 0x1p-24f;
-}
-
-static float normal(void)
-{
-    return sqrtf(-2.0f * logf(uniform() + 0x1p-25f)) * cosf(6.2831853f * uniform());
-}
-
-static int64_t random_between(int64_t low, int64_t high)
-{
-    return low + (int64_t)(random_bits() % (uint32_t)(high - low + 1));
-}
-
-static void *allocate(int64_t count, size_t size)
+void *allocate(int64_t count, size_t size)
 {
     void *array = calloc((size_t)count + 1, size);
     assert_non_null(array);
     return array;
 }
 
-enum { GUARD = 64, GUARD_BYTE = 0xa5 };
-
-/* `bytes` of NaNs between two guards; aligned to 64. */
-static void *guarded(int64_t bytes)
+void *guarded(int64_t bytes)
 {
     assert_true(bytes >= 0);
     size_t whole = (size_t)ith_round_up(bytes + 2 * GUARD, 64);
@@ -67,7 +37,7 @@ static void *guarded(int64_t bytes)
     return start + GUARD;
 }
 
-static void release(void *array, int64_t bytes)
+void release(void *array, int64_t bytes)
 {
     if (array == NULL)
         return;
@@ -79,34 +49,7 @@ static void release(void *array, int64_t bytes)
     free(start);
 }
 
-/* ---- A problem ------------------------------------------------------------------------------------------------- */
-
-enum { CUTS_MAX = 5 };
-
-typedef struct problem {
-    ith_dtype dtype;
-    ith_softmax softmax;
-    int64_t rows, keys, D;
-    float scale;
-    float *q, *k, *v; /* [rows or keys, D]: numbers that dtype holds */
-    float *bias;      /* [keys] or NULL */
-    bool *absent;     /* [keys] or NULL */
-    ith_mask mask_kind;
-    uint8_t *shown; /* [rows, keys], BOOL */
-    float *added;   /* [rows, keys], ADDITIVE */
-    float *m;       /* [rows], FIXED_M */
-    ith_attn_tiles tiles;
-    bool piecemeal; /* packed in several calls, in any order */
-    int cuts;       /* KV blocks are keys [cut[i], cut[i + 1]) */
-    int64_t cut[CUTS_MAX + 1];
-} problem;
-
-typedef struct answer {
-    float *o; /* [rows, D] */
-    float *lse;
-} answer;
-
-static float rounded(ith_dtype dtype, float x)
+float rounded(ith_dtype dtype, float x)
 {
     uint32_t storage = 0;
     ith_from_f32(&storage, dtype, &x, 1);
@@ -114,17 +57,16 @@ static float rounded(ith_dtype dtype, float x)
     return x;
 }
 
-static float *random_array(ith_dtype dtype, int64_t count, float size)
+float *random_array(ith_dtype dtype, int64_t count, float size)
 {
     float *x = allocate(count, sizeof *x);
     for (int64_t i = 0; i < count; i++)
-        x[i] = rounded(dtype, normal() * size);
+        x[i] = rounded(dtype, random_normal(&random_state) * size);
     return x;
 }
 
-/* Normal numbers, logits of about `spread`, one KV block, the tiles that the kernel likes best. */
-static problem make_problem(const ith_attn_kernel *kernel, ith_dtype dtype, int64_t rows, int64_t keys, int64_t D,
-                            float spread)
+problem make_problem(const ith_attn_kernel *kernel, ith_dtype dtype, int64_t rows, int64_t keys, int64_t D,
+                     float spread)
 {
     problem p = {.dtype = dtype, .rows = rows, .keys = keys, .D = D, .cuts = 1, .cut = {0, keys}};
     p.softmax = ITH_SOFTMAX_ONLINE;
@@ -136,44 +78,20 @@ static problem make_problem(const ith_attn_kernel *kernel, ith_dtype dtype, int6
     return p;
 }
 
-static void free_problem(problem *p)
+void free_problem(problem *p)
 {
     void *all[] = {p->q, p->k, p->v, p->bias, p->absent, p->shown, p->added, p->m};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
 
-static bool sees(const problem *p, int64_t i, int64_t j)
+bool sees(const problem *p, int64_t i, int64_t j)
 {
     return !(p->absent && p->absent[j]) && !(p->bias && p->bias[j] == -INFINITY) &&
            !(p->shown && p->shown[i * p->keys + j] == 0) && !(p->added && p->added[i * p->keys + j] == -INFINITY);
 }
 
-/* In natural units; -inf where the key is hidden. */
-static double exact_logit(const problem *p, int64_t i, int64_t j)
-{
-    if (!sees(p, i, j))
-        return -INFINITY;
-    double dot = 0;
-    for (int64_t d = 0; d < p->D; d++)
-        dot += (double)p->q[i * p->D + d] * (double)p->k[j * p->D + d];
-    double s = (double)p->scale * dot + (p->bias ? (double)p->bias[j] : 0.0);
-    return s + (p->added ? (double)p->added[i * p->keys + j] : 0.0);
-}
-
-static float plain_logit(const problem *p, int64_t i, int64_t j)
-{
-    if (!sees(p, i, j))
-        return -INFINITY;
-    float dot = 0;
-    for (int64_t d = 0; d < p->D; d++)
-        dot += p->q[i * p->D + d] * p->k[j * p->D + d];
-    float s = p->scale * dot + (p->bias ? p->bias[j] : 0.0f);
-    return s + (p->added ? p->added[i * p->keys + j] : 0.0f);
-}
-
-/* A random mask of that kind, with a few rows that see nothing. */
-static void add_mask(problem *p, ith_mask kind)
+void add_mask(problem *p, ith_mask kind)
 {
     p->mask_kind = kind;
     if (kind == ITH_MASK_BOOL)
@@ -181,16 +99,47 @@ static void add_mask(problem *p, ith_mask kind)
     if (kind == ITH_MASK_ADDITIVE)
         p->added = allocate(p->rows * p->keys, sizeof *p->added);
     for (int64_t n = 0; kind != ITH_MASK_NONE && n < p->rows * p->keys; n++) {
-        bool show = random_between(0, 3) != 0 && n / p->keys % 7 != 5;
+        bool show = random_between(&random_state, 0, 3) != 0 && n / p->keys % 7 != 5;
         if (kind == ITH_MASK_BOOL)
-            p->shown[n] = show ? (uint8_t)random_between(1, 255) : 0;
+            p->shown[n] = show ? (uint8_t)random_between(&random_state, 1, 255) : 0;
         else
-            p->added[n] = show ? 2.0f * normal() : -INFINITY;
+            p->added[n] = show ? 2.0f * random_normal(&random_state) : -INFINITY;
     }
 }
 
-/* Turns the problem into one of that softmax: offsets from which a row's largest logit is between 2^-40 and 2^80. */
-static void set_softmax(problem *p, ith_softmax softmax)
+typedef bool oracle_fn(const ith_attn_problem *, const ith_attn_tensors *, ith_oracle_rows *);
+
+static void *stored(const problem *p, const float *x, int64_t count)
+{
+    void *tensor = allocate(count, sizeof *x);
+    ith_from_f32(tensor, p->dtype, x, count);
+    return tensor;
+}
+
+/* The problem as the oracle takes it: one head, whose absent keys have a bias of -inf. */
+static ith_oracle_rows ask_oracle(const problem *p, oracle_fn *fn)
+{
+    ith_attn_problem whole = {.struct_size = sizeof whole, .batch = 1, .heads = 1, .kv_heads = 1, .head_dim = p->D};
+    whole.q_len = p->rows, whole.kv_len = p->keys, whole.dtype = p->dtype, whole.scale = p->scale;
+    whole.has_key_bias = true, whole.mask = p->mask_kind, whole.mask_batch = whole.mask_heads = 1;
+    whole.q_row_stride = whole.k_row_stride = whole.v_row_stride = p->D;
+    float *bias = allocate(p->keys, sizeof *bias);
+    for (int64_t j = 0; j < p->keys; j++)
+        bias[j] = p->absent && p->absent[j] ? -INFINITY : p->bias ? p->bias[j] : 0.0f;
+    const ith_attn_tensors t = {.q = stored(p, p->q, p->rows * p->D),
+                                .k = stored(p, p->k, p->keys * p->D),
+                                .v = stored(p, p->v, p->keys * p->D),
+                                .key_bias = bias,
+                                .mask = p->shown ? (const void *)p->shown : p->added};
+    if (p->scale == 0) /* to a kernel that is the number 0, to a plan and to the oracle the usual scale */
+        memset((void *)t.q, 0, (size_t)(p->rows * p->D * ith_dtype_bytes(p->dtype)));
+    ith_oracle_rows rows;
+    assert_true(ith_oracle_rows_create(&whole, p->rows, &rows) && fn(&whole, &t, &rows));
+    free((void *)t.q), free((void *)t.k), free((void *)t.v), free(bias);
+    return rows;
+}
+
+void set_softmax(problem *p, ith_softmax softmax)
 {
     p->softmax = softmax;
     free(p->m);
@@ -198,103 +147,56 @@ static void set_softmax(problem *p, ith_softmax softmax)
     if (softmax != ITH_SOFTMAX_FIXED_M)
         return;
     p->m = allocate(p->rows, sizeof *p->m);
+    ith_oracle_rows rows = ask_oracle(p, ith_oracle_exact);
     for (int64_t i = 0; i < p->rows; i++) {
-        double most = -INFINITY;
-        for (int64_t j = 0; j < p->keys; j++)
-            most = fmax(most, exact_logit(p, i, j));
-        p->m[i] = (most == -INFINITY ? 0.0f : (float)ceil(most * M_LOG2E)) - (float)random_between(-40, 80);
+        float most = rows.peak[i] == -INFINITY ? 0.0f : (float)ceil(rows.peak[i] * M_LOG2E);
+        p->m[i] = most - (float)random_between(&random_state, -40, 80);
     }
+    ith_oracle_rows_free(&rows);
 }
 
-/* Up to CUTS_MAX KV blocks, some of them empty. */
-static void cut_somewhere(problem *p)
+void cut_somewhere(problem *p)
 {
-    p->cuts = (int)random_between(2, CUTS_MAX);
+    p->cuts = (int)random_between(&random_state, 2, CUTS_MAX);
     for (int i = 1; i < p->cuts; i++)
-        p->cut[i] = random_between(p->cut[i - 1], p->keys);
+        p->cut[i] = random_between(&random_state, p->cut[i - 1], p->keys);
     p->cut[p->cuts] = p->keys;
 }
 
-/* ---- The exact and the plain answer ---------------------------------------------------------------------------- */
-
-static answer make_answer(const problem *p)
+answer make_answer(const problem *p)
 {
     return (answer){allocate(p->rows * p->D, sizeof(float)), allocate(p->rows, sizeof(float))};
 }
 
-static void free_answer(answer *a)
+void free_answer(answer *a)
 {
     free(a->o);
     free(a->lse);
 }
 
-/* In float64. */
-static answer exact(const problem *p)
+static answer answer_of(const problem *p, oracle_fn *fn)
 {
     answer a = make_answer(p);
-    double *s = allocate(p->keys, sizeof *s), *o = allocate(p->D, sizeof *o);
-    for (int64_t i = 0; i < p->rows; i++) {
-        double m = -INFINITY, l = 0;
-        for (int64_t j = 0; j < p->keys; j++) {
-            s[j] = exact_logit(p, i, j);
-            m = fmax(m, s[j]);
-        }
-        memset(o, 0, (size_t)p->D * sizeof *o);
-        for (int64_t j = 0; j < p->keys; j++) {
-            if (s[j] == -INFINITY)
-                continue;
-            double weight = exp(s[j] - m);
-            l += weight;
-            for (int64_t d = 0; d < p->D; d++)
-                o[d] += weight * (double)p->v[j * p->D + d];
-        }
-        for (int64_t d = 0; d < p->D; d++)
-            a.o[i * p->D + d] = l > 0 ? (float)(o[d] / l) : 0.0f;
-        a.lse[i] = l > 0 ? (float)(m + log(l)) : -INFINITY;
-    }
-    free(s);
-    free(o);
+    ith_oracle_rows rows = ask_oracle(p, fn);
+    for (int64_t i = 0; i < p->rows * p->D; i++)
+        a.o[i] = (float)rows.o[i];
+    for (int64_t i = 0; i < p->rows; i++)
+        a.lse[i] = (float)rows.lse[i];
+    ith_oracle_rows_free(&rows);
     return a;
 }
 
-/* f32 logits, weights rounded to the type of v, f32 sums, the output rounded to its type. */
-static answer plain(const problem *p)
+answer exact(const problem *p)
 {
-    answer a = make_answer(p);
-    float *s = allocate(p->keys, sizeof *s);
-    for (int64_t i = 0; i < p->rows; i++) {
-        float m = -INFINITY, l = 0, *o = a.o + i * p->D;
-        for (int64_t j = 0; j < p->keys; j++) {
-            s[j] = plain_logit(p, i, j);
-            m = fmaxf(m, s[j]);
-        }
-        for (int64_t j = 0; j < p->keys; j++) {
-            if (s[j] == -INFINITY)
-                continue;
-            float weight = expf(s[j] - m);
-            l += weight;
-            weight = rounded(p->dtype, weight);
-            for (int64_t d = 0; d < p->D; d++)
-                o[d] += weight * p->v[j * p->D + d];
-        }
-        for (int64_t d = 0; d < p->D; d++)
-            o[d] = l > 0 ? rounded(p->dtype, o[d] / l) : 0.0f;
-        a.lse[i] = l > 0 ? m + logf(l) : -INFINITY;
-    }
-    free(s);
-    return a;
+    return answer_of(p, ith_oracle_exact);
 }
 
-/* ---- The kernel's answer --------------------------------------------------------------------------------------- */
+answer plain(const problem *p)
+{
+    return answer_of(p, ith_oracle_plain);
+}
 
-/* Rows of D numbers somewhere in memory. */
-typedef struct scattered {
-    void **row;
-    char *memory;
-    int64_t bytes, count, stride;
-} scattered;
-
-static scattered make_rows(const problem *p, int64_t count, int64_t stride)
+scattered make_rows(const problem *p, int64_t count, int64_t stride)
 {
     int64_t size = ith_dtype_bytes(p->dtype);
     scattered r = {.row = allocate(count, sizeof *r.row), .count = count, .stride = stride};
@@ -305,7 +207,7 @@ static scattered make_rows(const problem *p, int64_t count, int64_t stride)
     return r;
 }
 
-static scattered make_rows_of(const problem *p, const float *x, int64_t count, int64_t stride)
+scattered make_rows_of(const problem *p, const float *x, int64_t count, int64_t stride)
 {
     scattered r = make_rows(p, count, stride);
     for (int64_t j = 0; j < count; j++)
@@ -313,7 +215,7 @@ static scattered make_rows_of(const problem *p, const float *x, int64_t count, i
     return r;
 }
 
-static void free_rows(scattered *r)
+void free_rows(scattered *r)
 {
     release(r->memory, r->bytes);
     free(r->row);
@@ -335,7 +237,7 @@ static void call_pack(const ith_attn_kernel *kernel, const problem *p, ith_attn_
 {
     int64_t step = p->tiles.block_kv_compute_in, end = whole.keys;
     while (p->piecemeal && end > step) {
-        int64_t from = random_between(1, (end - 1) / step) * step;
+        int64_t from = random_between(&random_state, 1, (end - 1) / step) * step;
         ith_attn_pack piece = whole;
         piece.first = from, piece.keys = end - from;
         piece.k += from, piece.v += from;
@@ -366,13 +268,7 @@ static void *pack_block(const ith_attn_kernel *kernel, const problem *p, int64_t
     return pack.packed;
 }
 
-/* State between calls, in guarded memory. */
-typedef struct saved_state {
-    int64_t bytes, o_bytes;
-    float *m, *l, *o_sum;
-} saved_state;
-
-static saved_state make_state(const problem *p, int64_t count)
+saved_state make_state(const problem *p, int64_t count)
 {
     saved_state s = {.bytes = count * (int64_t)sizeof(float), .o_bytes = count * p->D * (int64_t)sizeof(float)};
     s.m = guarded(s.bytes);
@@ -381,16 +277,14 @@ static saved_state make_state(const problem *p, int64_t count)
     return s;
 }
 
-static void free_state(saved_state *s)
+void free_state(saved_state *s)
 {
     release(s->m, s->bytes);
     release(s->l, s->bytes);
     release(s->o_sum, s->o_bytes);
 }
 
-/* One call: keys [first, first + keys), and queries from row `begin` on. */
-static void attend_keys(const ith_attn_kernel *kernel, const problem *p, ith_attn_call call, int64_t begin,
-                        int64_t first)
+void attend_keys(const ith_attn_kernel *kernel, const problem *p, ith_attn_call call, int64_t begin, int64_t first)
 {
     const void **mask = allocate(call.q_rows, sizeof *mask);
     for (int64_t i = 0; i < call.q_rows; i++) {
@@ -409,7 +303,7 @@ static void attend_keys(const ith_attn_kernel *kernel, const problem *p, ith_att
     free(mask);
 }
 
-static ith_attn_call call_of(const problem *p, int64_t count)
+ith_attn_call call_of(const problem *p, int64_t count)
 {
     return (ith_attn_call){.dtype = p->dtype,
                            .q_rows = count,
@@ -452,7 +346,7 @@ static void attend_block(const ith_attn_kernel *kernel, const problem *p, int64_
     free_rows(&out);
 }
 
-static answer attend_rows(const ith_attn_kernel *kernel, const problem *p, int64_t begin, int64_t count)
+answer attend_rows(const ith_attn_kernel *kernel, const problem *p, int64_t begin, int64_t count)
 {
     problem part = *p;
     part.rows = count;
@@ -462,14 +356,12 @@ static answer attend_rows(const ith_attn_kernel *kernel, const problem *p, int64
     return a;
 }
 
-static answer attend(const ith_attn_kernel *kernel, const problem *p)
+answer attend(const ith_attn_kernel *kernel, const problem *p)
 {
     return attend_rows(kernel, p, 0, p->rows);
 }
 
-/* ---- Comparing ------------------------------------------------------------------------------------------------- */
-
-static double relative_error(const problem *p, const answer *a, const answer *b)
+double relative_error(const problem *p, const answer *a, const answer *b)
 {
     double difference = 0, norm = 0;
     for (int64_t i = 0; i < p->rows * p->D; i++) {
@@ -480,18 +372,17 @@ static double relative_error(const problem *p, const answer *a, const answer *b)
     return difference == 0 ? 0 : sqrt(difference / norm);
 }
 
-/* Half a unit in the last place. */
-static double unit(ith_dtype dtype)
+double unit(ith_dtype dtype)
 {
     return dtype == ITH_F32 ? 0x1p-24 : dtype == ITH_BF16 ? 0x1p-9 : 0x1p-12;
 }
 
-static double bound_of(ith_dtype dtype)
+double bound_of(ith_dtype dtype)
 {
     return dtype == ITH_F32 ? 5e-6 : dtype == ITH_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
-static void check_lse(const problem *p, const float *mine, const float *truth)
+void check_lse(const problem *p, const float *mine, const float *truth)
 {
     float slack = p->dtype == ITH_F32 ? 0.0f : 0x1p-9f; /* sums of weights of 16 bits */
     for (int64_t i = 0; i < p->rows; i++) {
@@ -502,10 +393,7 @@ static void check_lse(const problem *p, const float *mine, const float *truth)
     }
 }
 
-/* o and lse of the kernel against float64: within the type's bound, and at most twice as far as the plain way, which
- * for a lone key may be right to the bit. On a few numbers that may be so by luck, and o so small a difference of large
- * v that no bound holds: only some units are asked for then. */
-static void check_accuracy(const ith_attn_kernel *kernel, const problem *p, double bound)
+void check_accuracy(const ith_attn_kernel *kernel, const problem *p, double bound)
 {
     answer truth = exact(p), simple = plain(p), mine = attend(kernel, p);
     double error = relative_error(p, &mine, &truth), allowed = 2 * relative_error(p, &simple, &truth);
@@ -525,9 +413,7 @@ static void check_accuracy(const ith_attn_kernel *kernel, const problem *p, doub
     free_answer(&mine);
 }
 
-static void assert_same_bits(const float *a, const float *b, int64_t count)
+void assert_same_bits(const float *a, const float *b, int64_t count)
 {
     assert_memory_equal(a, b, (size_t)count * sizeof *a);
 }
-
-#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Relative L2 and its like, for tests that hold a result against an oracle. */
+#ifndef ITH_TESTS_COMPARE_H
+#define ITH_TESTS_COMPARE_H
+
+#include <stdint.h>
+
+/* |x - y| / |y|, in double; 0 for two empty or two zero arrays; NaN anywhere gives NaN. */
+double relative_l2(const float *x, const float *y, int64_t count);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A model of one linear layer, and workspaces for it. */
+#ifndef ITH_TESTS_ONE_LAYER_H
+#define ITH_TESTS_ONE_LAYER_H
+
+#include "linear/linear.h"
+
+typedef struct one_layer {
+    ith_linear_set *set;
+    ith_arena arena;
+    ith_linear *linear;
+} one_layer;
+
+void one_layer_free(ith_context *context, one_layer *l);
+
+ith_status one_layer_make(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype type,
+                          const float *bias, ith_operand_types types, one_layer *l);
+
+/* For products of up to `rows` rows by the team of now. */
+ith_status one_workspace_make(ith_context *context, const ith_linear_set *set, int64_t rows,
+                              ith_linear_workspace *workspace, ith_arena *arena);
+
+void one_workspace_free(ith_context *context, ith_linear_workspace *workspace, ith_arena *arena);
+
+/* In a workspace of its own. */
+ith_status one_layer_apply(ith_context *context, const one_layer *l, int64_t rows, const float *x, float *y);
+
+#endif

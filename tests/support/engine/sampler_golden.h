@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trajectories of tools/make_sampler_golden.py and tools/make_scheduler_golden.py: diffusers' solvers on the
+ * velocity v(x, t) = 0.8 x - 0.0005 t + x / (1 + x^2). */
+#ifndef ITH_TESTS_SAMPLER_GOLDEN_H
+#define ITH_TESTS_SAMPLER_GOLDEN_H
+
+#include "wan/sample/sampler.h"
+
+#include <ithaca/files.h>
+
+void flow_velocity(float *v, const float *x, double t, int64_t count);
+
+/* The tensor RUN.WHAT of the file, which must be there. */
+const ith_tensor *golden_tensor(const ith_tensor_file *file, const char *run, const char *what);
+/* Sigmas and time steps must be equal. `run` names them where they are not. */
+void assert_sigmas(const ith_sampler *sampler, const char *run, const float *sigmas, const double *timesteps,
+                   int64_t steps);
+/* Steps the file's noise along the trajectory `run`, twice with the same sampler: every step to 1e-6. */
+void replay_trajectory(ith_sampler *sampler, const ith_tensor_file *file, const char *run);
+
+#endif
