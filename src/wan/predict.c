@@ -2,7 +2,7 @@
 /* The memory that a run will hold at its peak: the largest of its stages, each of which frees what it loaded.
  *
  *   text      the encoder's weights and work
- *   denoise   one expert's weights, the prompts' keys and values, and for every rank its run and its share of x
+ *   denoise   one expert's weights, the prompts' keys and values, and every rank's workspace and share of x
  *   decode    the autoencoder's weights, caches and layers
  *
  * on top of the latents, the encoded prompts and the dump, which stay. */
@@ -27,32 +27,63 @@ static ith_status count_ids(ith_pipeline *pipeline, const ith_generate_options *
     return status;
 }
 
+/* The workspaces of all ranks, each laid out for the threads that the rank has. */
+static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
+                                  const ith_generate_options *options, int sequence_ranks, int64_t *bytes)
+{
+    ith_status status = ITH_OK;
+    int64_t begin, threads, one = 0;
+    *bytes = 0;
+    for (int rank = 0; rank < options->ranks && !status; rank++) {
+        ith_share(options->threads, options->ranks, rank, &begin, &threads);
+        omp_set_num_threads(threads > 1 ? (int)threads : 1);
+        status = ith_dit_workspace_bytes(context, dit, shape, options->attention, sequence_ranks, rank % sequence_ranks,
+                                         &one);
+        *bytes += one;
+    }
+    omp_set_num_threads(options->threads);
+    return status;
+}
+
+/* An expert, its text, and either the making of the text or the ranks. */
+static ith_status expert_bytes(ith_pipeline *pipeline, const ith_generate_options *options, int expert,
+                               const ith_number_types *types, const ith_dit_shape *shape, const int64_t counts[2],
+                               int64_t *bytes)
+{
+    const ith_model *model = pipeline->model;
+    ith_dit *dit = NULL;
+    ith_status status = ith_dit_outline(pipeline->context, &model->dit[expert], *types, &dit);
+    if (status)
+        return status;
+    int64_t branches = counts[1] ? 2 : 1, texts = 0, making = 0, held = 0, ranks = 0;
+    for (int64_t first = 0; first < branches; first += shape->batch) {
+        int64_t most = 0;
+        ith_dit_text_bytes(dit, shape->batch, shape->batch == 2 ? shape->longest_text : counts[first], &held, &most);
+        texts += held;
+        making = ith_max64(making, most);
+    }
+    status =
+        workspace_bytes(pipeline->context, dit, shape, options, ith_denoise_sequence_ranks(model, options), &ranks);
+    *bytes = ith_dit_bytes(dit) + texts + ith_max64(making, ranks);
+    ith_dit_free(pipeline->context, &dit);
+    return status;
+}
+
 static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_options *options,
                                 const ith_number_types *types, const ith_latent_size *size, const int64_t counts[2],
                                 int64_t *bytes)
 {
     const ith_model *model = pipeline->model;
-    int ranks = ith_denoise_sequence_ranks(model, options);
-    int groups = options->ranks / ranks;
-    int64_t longest = ith_max64(counts[0], counts[1]), branches = counts[1] ? 2 : 1, most = 0;
-    ith_dit_shape shape = {ith_denoise_batch(model, options), size->frames, size->height, size->width, longest};
+    int groups = options->ranks / ith_denoise_sequence_ranks(model, options);
+    ith_dit_shape shape = {ith_denoise_batch(model, options), size->frames, size->height, size->width,
+                           ith_max64(counts[0], counts[1])};
     int64_t tokens = size->frames * (size->height / 2) * (size->width / 2), latent_bytes = ith_latent_count(size) * 4;
+    int64_t expert = 0, most = 0;
     for (int i = 0; i < model->info.experts; i++) {
-        const ith_dit_config *config = &model->dit[i];
-        int64_t runs = 0, weights = 0;
-        for (int rank = 0; rank < ranks; rank++) {
-            int64_t run = 0;
-            ith_status status = ith_dit_workspace_bytes(pipeline->context, config, types, &shape, options->attention,
-                                                        ranks, rank, &run);
-            if (status)
-                return status;
-            runs += groups * run;
-        }
-        ith_status status = ith_dit_weight_bytes(pipeline->context, config, types->products, &weights);
+        ith_status status = expert_bytes(pipeline, options, i, types, &shape, counts, &expert);
         if (status)
             return status;
-        int64_t text = ith_dit_text_bytes(config, types->attention, branches, longest);
-        most = ith_max64(most, weights + text + runs);
+        most = ith_max64(most, expert);
     }
     /* x and the solver's history; tokens in (batch) and velocities of both branches; what rank 0 gathers. */
     int64_t states =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of a model by name, type and shape: vectors into one piece of memory, matrices into linear layers. */
+/* Tensors of a model by name, type and shape, read into one arena. */
 #include "weights.h"
 
 #include "../base/dtype.h"
@@ -75,13 +75,12 @@ const ith_tensor *ith_weights_tensor(ith_weights *w, const char *module, int dim
 ith_linear *ith_weights_pack(ith_weights *w, int64_t in, int64_t out, const void *weight, ith_dtype type,
                              const float *bias, ith_operand_types types)
 {
-    ith_linear *linear = NULL;
-    if (!w->status)
-        w->status = ith_operand_types_check(w->context, &types, ITH_F32, "a linear layer");
-    if (!w->status)
-        w->linear_bytes += ith_linear_bytes(in, out, types);
+    if (w->status || !w->linears)
+        return NULL;
+    ith_linear *linear = ith_linear_lay_out(w->linears, in, out, types, &w->arena);
+    w->status = ith_linear_set_status(w->linears);
     if (!w->status && w->reads)
-        w->status = ith_linear_create(w->context, in, out, weight, type, bias, types, &linear);
+        w->status = ith_linear_pack(w->context, linear, weight, type, bias);
     return linear;
 }
 
@@ -163,25 +162,40 @@ ith_status ith_weights_check(ith_context *context, ith_store *store, ith_weights
     return check(&w, name_all, model);
 }
 
-ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, ith_weights_fn name_all, void *model,
-                            void **memory)
+ith_status ith_weights_outline(ith_context *context, ith_weights_fn name_all, void *model, ith_weights_memory *memory)
 {
-    ith_weights w = {.context = context, .store = store};
-    ith_status status = check(&w, name_all, model);
+    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, &memory->linears);
     if (status)
         return status;
-    *memory = ith_alloc(context, w.arena.used_bytes, 1, "a model's vectors");
-    if (!*memory)
-        return ITH_ERR_MEMORY;
-    w = (ith_weights){.context = context, .store = store, .reads = true, .arena = {.base = *memory}};
+    ith_weights w = {.context = context, .linears = memory->linears};
+    name_all(&w, model);
+    memory->bytes = w.arena.used_bytes + ITH_ALLOC_HEADER + ith_linear_set_bytes(memory->linears);
+    return w.status;
+}
+
+ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, ith_weights_fn name_all, void *model,
+                            ith_weights_memory *memory)
+{
+    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, &memory->linears);
+    if (status)
+        return status;
+    ith_weights w = {.context = context, .store = store, .linears = memory->linears};
+    status = check(&w, name_all, model);
+    memory->bytes = w.arena.used_bytes + ITH_ALLOC_HEADER + ith_linear_set_bytes(w.linears);
+    if (!status)
+        status = ith_arena_allocate(context, &w.arena, "a model's weights");
+    if (status)
+        return status;
+    memory->arena = w.arena.base;
+    w.reads = true, w.prefix[0] = '\0';
     if (shows)
         ith_store_show(store, ITH_STAGE_LOAD);
     return check(&w, name_all, model);
 }
 
-int64_t ith_weights_count(ith_context *context, ith_weights_fn name_all, void *model)
+void ith_weights_free(ith_context *context, ith_weights_memory *memory)
 {
-    ith_weights w = {.context = context};
-    name_all(&w, model);
-    return w.arena.used_bytes + w.linear_bytes;
+    ith_linear_set_destroy(&memory->linears);
+    ith_free(context, memory->arena);
+    *memory = (ith_weights_memory){0};
 }

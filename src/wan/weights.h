@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one place where a model takes its tensors. Each model has one function that names all of its weights.
- * ith_weights_take calls it twice: first to check every name, type and shape and to count bytes, then to read.
- * ith_weights_count calls it without files, and so predicts the same bytes from a configuration alone. */
+/* The one place where a model takes its tensors. Each model has one function that names all of its weights. It is
+ * called to check every name, type and shape; to count memory, without files, so that a prediction and a loaded model
+ * agree to the byte; and to read. */
 #ifndef ITH_WAN_WEIGHTS_H
 #define ITH_WAN_WEIGHTS_H
 
@@ -9,30 +9,39 @@
 #include "../files/store.h"
 #include "../linear/linear.h"
 
+/* The memory of a model's weights. Zero at first. */
+typedef struct ith_weights_memory {
+    ith_linear_set *linears;
+    void *arena;   /* linear layers, vectors and tables; NULL in an outline */
+    int64_t bytes; /* of all, as the context counts them */
+} ith_weights_memory;
+
 typedef struct ith_weights {
     ith_context *context;
-    ith_store *store;     /* NULL: there are no files */
-    bool reads;           /* false: check and count only; then all functions below return NULL */
-    ith_arena arena;      /* of the vectors */
-    int64_t linear_bytes; /* of all linear layers */
-    ith_status status;    /* the first failure; later calls do nothing */
-    char prefix[96];      /* of the names */
+    ith_store *store;        /* NULL: there are no files */
+    bool reads;              /* false: check and count only; then all functions below return NULL */
+    ith_arena arena;         /* of everything that is read */
+    ith_linear_set *linears; /* NULL: only check */
+    ith_status status;       /* the first failure; later calls do nothing */
+    char prefix[96];         /* of the names */
 } ith_weights;
 
 typedef void (*ith_weights_fn)(ith_weights *weights, void *model);
 
 /* Checks that the store has every tensor that the model names, and no other. */
 ith_status ith_weights_check(ith_context *context, ith_store *store, ith_weights_fn name_all, void *model);
-/* The same, then reads them; if `shows`, as progress of the stage of loading. *memory holds the vectors and is freed
- * with ith_free. */
+/* Counts without files: *memory has the bytes that ith_weights_take allocates, and the set of all linear layers, for
+ * which workspaces can be laid out. */
+ith_status ith_weights_outline(ith_context *context, ith_weights_fn name_all, void *model, ith_weights_memory *memory);
+/* Checks and reads; if `shows`, as progress of the stage of loading. */
 ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, ith_weights_fn name_all, void *model,
-                            void **memory);
-/* Bytes that ith_weights_take leaves allocated: vectors and linear layers. */
-int64_t ith_weights_count(ith_context *context, ith_weights_fn name_all, void *model);
+                            ith_weights_memory *memory);
+/* Also after a failure. */
+void ith_weights_free(ith_context *context, ith_weights_memory *memory);
 
 /* The rest is for name_all. A tensor's full name is prefix + name, or prefix + module + ".weight" and ".bias". */
 void ith_weights_prefix(ith_weights *weights, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A vector or table as f32, in the memory of ith_weights_take. */
+/* A vector or table as f32. */
 float *ith_weights_floats(ith_weights *weights, const char *name, int dims, const int64_t *shape);
 /* A module's weight where it lies in its file. ith_store_release gives its pages back. */
 const ith_tensor *ith_weights_tensor(ith_weights *weights, const char *module, int dims, const int64_t *shape);

@@ -46,36 +46,30 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
                                const int64_t *counts, ith_dit_text **out);
 void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 
-/* The text embedding alone: rows [count, text_dim] -> linear, GELU -> hidden [count, dim] -> linear -> out [count,
- * dim].
- */
-ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, int64_t count, const float *rows, float *hidden,
-                              float *out);
-
 /* One rank's buffers and plans for latents of one size: batch entries are the guidance branches. */
 typedef struct ith_dit_workspace ith_dit_workspace;
 typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* of the latent; height and width even */
-    int64_t longest_text; /* rows of the longest prompt that the run will be given; 0: those of its first text */
+    int64_t longest_text;                 /* rows of the longest prompt of the calls to come; 0: of the first text */
 } ith_dit_shape;
-/* Collective over comm (NULL: one rank); all ranks succeed or all fail. dit, text and comm must outlive the run. */
+/* Collective over comm (NULL: one rank); all ranks succeed or all fail. dit, text and comm must outlive it. */
 ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
                                     const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
                                     ith_dit_workspace **out);
-void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **run);
+void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace);
 /* Another text of the same expert, for the calls that follow: as many entries as the shape's batch, none of more rows
  * than the shape's longest_text. */
-void ith_dit_workspace_set_text(ith_dit_workspace *run, const ith_dit_text *text);
+void ith_dit_workspace_set_text(ith_dit_workspace *workspace, const ith_dit_text *text);
 /* Where the next passes stand in the work as a whole, shown to the context's observer part by part of every layer;
  * nothing is shown until it is called, or with a span of zeros. */
-void ith_dit_workspace_show(ith_dit_workspace *run, const ith_span *span);
+void ith_dit_workspace_show(ith_dit_workspace *workspace, const ith_span *span);
 /* The self-attention's plan. */
-const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *run);
+const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *workspace);
 
 /* Collective. tokens [batch, S share, in_channels * 4] and out [batch, S share, out_channels * 4], a token's numbers in
  * the order (channel, patch row, patch column) on the way in AND out. t [batch]: the time step each entry is given.
  * ITH_ERR_INTERRUPTED names the layer. */
-ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *run, const float *tokens, const float *t,
+ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *workspace, const float *tokens, const float *t,
                            float *out);
 
 /* Shows stages' outputs as they are computed, for tests: rows [first, first + count) of [batch * S share, width], or of
@@ -84,7 +78,7 @@ ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *run, const f
  * blocks.N.attn1, blocks.N.attn2, blocks.N.ffn, blocks.N. */
 typedef void (*ith_dit_watch_fn)(void *user, const char *stage, const float *rows, int64_t first, int64_t count,
                                  int64_t width);
-void ith_dit_workspace_watch(ith_dit_workspace *run, ith_dit_watch_fn watch, void *user);
+void ith_dit_workspace_watch(ith_dit_workspace *workspace, ith_dit_watch_fn watch, void *user);
 
 /* [channels, frames, height, width] <-> tokens [begin, begin + count) of [S, channels * 4]. */
 void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
@@ -92,13 +86,14 @@ void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape
 void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
                         float *latent);
 
-/* Bytes that weights, a text of `batch` prompts of at most `longest` rows, and the run of one of `ranks` ranks of a
- * process will take; for the prediction before a run. */
-ith_status ith_dit_weight_bytes(ith_context *context, const ith_dit_config *config, ith_operand_types types,
-                                int64_t *bytes);
-int64_t ith_dit_text_bytes(const ith_dit_config *config, ith_dtype attention, int64_t batch, int64_t longest);
-ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit_config *config, const ith_number_types *types,
-                                   const ith_dit_shape *shape, const ith_attn_options *options, int ranks, int rank,
-                                   int64_t *bytes);
+/* An expert without weights, laid out as a loaded one is, for predictions. */
+ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out);
+/* Bytes that an expert, loaded or in outline, takes from the context. They are exact. */
+int64_t ith_dit_bytes(const ith_dit *dit);
+/* Those of a text of `batch` prompts of at most `longest` rows, and those that its making takes besides. */
+void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
+/* Those of the workspace of one of `ranks` ranks of a process, whose longest prompt has shape->longest_text rows. */
+ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
+                                   const ith_attn_options *options, int ranks, int rank, int64_t *bytes);
 
 #endif

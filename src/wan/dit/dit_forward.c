@@ -8,7 +8,7 @@
  *     x += gate_ff FFN(LN(x) (1 + scale_ff) + shift_ff)
  *   out = head(LN(x) (1 + scale) + shift), with the head's table + e
  *
- * Between two attentions everything is done row by row, for a chunk of rows at a time. */
+ * Between two attentions everything is done row by row, for a strip of rows at a time. */
 #include "../../base/context.h"
 #include "../../base/dtype.h"
 #include "../../base/size.h"
@@ -23,68 +23,68 @@
 
 typedef struct pass {
     ith_context *context;
-    ith_dit_workspace *run;
-    const ith_dit_block *block;
-    int64_t layer, dim;
+    ith_dit_workspace *workspace;
+    const ith_dit_layer *layer;
+    int64_t index, dim; /* index: of the layer */
     float eps;
 } pass;
 
 static void show(const pass *p, const char *stage, const float *rows, int64_t first, int64_t count, int64_t width)
 {
-    if (p->run->watch)
-        p->run->watch(p->run->watch_user, stage, rows, first, count, width);
+    if (p->workspace->watch)
+        p->workspace->watch(p->workspace->watch_user, stage, rows, first, count, width);
 }
 
-static void show_block(const pass *p, const char *part, const float *rows, int64_t first, int64_t count)
+static void show_in_layer(const pass *p, const char *part, const float *rows, int64_t first, int64_t count)
 {
-    if (!p->run->watch)
+    if (!p->workspace->watch)
         return;
     char stage[64];
-    snprintf(stage, sizeof stage, "blocks.%lld%s", (long long)p->layer, part);
-    p->run->watch(p->run->watch_user, stage, rows, first, count, p->dim);
+    snprintf(stage, sizeof stage, "blocks.%lld%s", (long long)p->index, part);
+    p->workspace->watch(p->workspace->watch_user, stage, rows, first, count, p->dim);
 }
 
 /* The modulation vector of that kind for the batch entry of a row. */
 static const float *modulation(const pass *p, int64_t row, int kinds, int kind)
 {
-    return p->run->modulation + (row / p->run->share * kinds + kind) * p->dim;
+    return p->workspace->modulation + (row / p->workspace->share * kinds + kind) * p->dim;
 }
 
 /* ---- Time ------------------------------------------------------------------------------------------------------ */
 
 static ith_status embed_time(const pass *p, const float *t)
 {
-    ith_dit_workspace *run = p->run;
-    const ith_dit *dit = run->dit;
-    const int64_t batch = run->shape.batch, freq_dim = dit->config.freq_dim, half = freq_dim / 2, dim = p->dim;
+    const ith_dit_workspace *w = p->workspace;
+    const ith_dit *dit = w->dit;
+    const int64_t batch = w->shape.batch, freq_dim = dit->config.freq_dim, half = freq_dim / 2, dim = p->dim;
     for (int64_t b = 0; b < batch; b++)
         for (int64_t i = 0; i < half; i++) {
             double angle = (double)t[b] * pow(10000.0, -(double)i / (double)half);
-            run->sinusoid[b * freq_dim + i] = (float)cos(angle);
-            run->sinusoid[b * freq_dim + half + i] = (float)sin(angle);
+            w->sinusoid[b * freq_dim + i] = (float)cos(angle);
+            w->sinusoid[b * freq_dim + half + i] = (float)sin(angle);
         }
-    ith_status status = ith_linear_run(p->context, dit->time_1, batch, run->sinusoid, freq_dim, run->e_silu, dim);
+    ith_status status = ith_linear_apply(p->context, dit->time_1, &w->linears, batch, w->sinusoid, w->e_silu);
     if (status)
         return status;
-    run->ops->silu(run->e_silu, run->e_silu, batch * dim);
-    status = ith_linear_run(p->context, dit->time_2, batch, run->e_silu, dim, run->e, dim);
+    w->ops->silu(w->e_silu, w->e_silu, batch * dim);
+    status = ith_linear_apply(p->context, dit->time_2, &w->linears, batch, w->e_silu, w->e);
     if (status)
         return status;
-    show(p, "condition_embedder.time_embedder", run->e, 0, batch, dim);
-    run->ops->silu(run->e_silu, run->e, batch * dim);
+    show(p, "condition_embedder.time_embedder", w->e, 0, batch, dim);
+    w->ops->silu(w->e_silu, w->e, batch * dim);
     int64_t width = ITH_DIT_MODULATIONS * dim;
-    status = ith_linear_run(p->context, dit->time_proj, batch, run->e_silu, dim, run->e0, width);
+    status = ith_linear_apply(p->context, dit->time_proj, &w->linears, batch, w->e_silu, w->e0);
     if (!status)
-        show(p, "condition_embedder.time_proj", run->e0, 0, batch, width);
+        show(p, "condition_embedder.time_proj", w->e0, 0, batch, width);
     return status;
 }
 
 /* table [kinds, dim] + e [batch, kinds or 1, dim]; 1 is added to the scales. */
 static void modulate(const pass *p, const float *table, int kinds, const float *e, bool one_e)
 {
-    for (int64_t b = 0; b < p->run->shape.batch; b++)
+    for (int64_t b = 0; b < p->workspace->shape.batch; b++)
         for (int kind = 0; kind < kinds; kind++) {
-            float *out = p->run->modulation + (b * kinds + kind) * p->dim;
+            float *out = p->workspace->modulation + (b * kinds + kind) * p->dim;
             const float *time = e + (one_e ? b : b * kinds + kind) * p->dim;
             float one = kind % 3 == ITH_DIT_SCALE_SA ? 1.0f : 0.0f;
             for (int64_t i = 0; i < p->dim; i++)
@@ -97,45 +97,45 @@ static void modulate(const pass *p, const float *table, int kinds, const float *
 /* narrow = LN(x) (1 + scale) + shift */
 static void norm_modulated(const pass *p, int64_t first, int64_t count, int kinds, int shift)
 {
-    ith_dit_workspace *run = p->run;
+    const ith_dit_workspace *w = p->workspace;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         const float *scale = modulation(p, first + i, kinds, shift + 1);
-        run->ops->layer_norm(run->narrow + i * p->dim, run->x + (first + i) * p->dim, scale,
-                             modulation(p, first + i, kinds, shift), p->dim, p->eps);
+        w->ops->layer_norm(w->narrow + i * p->dim, w->x + (first + i) * p->dim, scale,
+                           modulation(p, first + i, kinds, shift), p->dim, p->eps);
     }
 }
 
 /* q and k of self-attention: RMSNorm over all heads, RoPE; in bf16 also the rounding, of v too. */
 static void finish_qkv(const pass *p, float *rows, int64_t first, int64_t count)
 {
-    ith_dit_workspace *run = p->run;
-    const ith_dit_config *c = &run->dit->config;
+    const ith_dit_workspace *w = p->workspace;
+    const ith_dit_config *c = &w->dit->config;
     const int64_t dim = p->dim, half = c->head_dim / 2;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         float *q = rows + i * 3 * dim, *k = q + dim;
-        int64_t token = (first + i) % run->share;
-        const float *cosines = run->cosines + token * half, *sines = run->sines + token * half;
-        run->ops->rms_norm(q, q, p->block->self_norm_q, dim, p->eps);
-        run->ops->rms_norm(k, k, p->block->self_norm_k, dim, p->eps);
-        run->ops->rope(q, cosines, sines, c->heads, c->head_dim);
-        run->ops->rope(k, cosines, sines, c->heads, c->head_dim);
-        if (run->type == ITH_BF16)
-            run->ops->bf16_from_f32((uint16_t *)run->qkv + (first + i) * 3 * dim, q, 3 * dim);
+        int64_t token = (first + i) % w->share;
+        const float *cosines = w->cosines + token * half, *sines = w->sines + token * half;
+        w->ops->rms_norm(q, q, p->layer->self_norm_q, dim, p->eps);
+        w->ops->rms_norm(k, k, p->layer->self_norm_k, dim, p->eps);
+        w->ops->rope(q, cosines, sines, c->heads, c->head_dim);
+        w->ops->rope(k, cosines, sines, c->heads, c->head_dim);
+        if (w->type == ITH_BF16)
+            w->ops->bf16_from_f32((uint16_t *)w->qkv + (first + i) * 3 * dim, q, 3 * dim);
     }
 }
 
 static void finish_cross_q(const pass *p, float *rows, int64_t first, int64_t count)
 {
-    ith_dit_workspace *run = p->run;
+    const ith_dit_workspace *w = p->workspace;
     const int64_t dim = p->dim;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         float *q = rows + i * dim;
-        run->ops->rms_norm(q, q, p->block->cross_norm_q, dim, p->eps);
-        if (run->type == ITH_BF16)
-            run->ops->bf16_from_f32((uint16_t *)run->qkv + (first + i) * dim, q, dim);
+        w->ops->rms_norm(q, q, p->layer->cross_norm_q, dim, p->eps);
+        if (w->type == ITH_BF16)
+            w->ops->bf16_from_f32((uint16_t *)w->qkv + (first + i) * dim, q, dim);
     }
 }
 
@@ -143,116 +143,116 @@ static void finish_cross_q(const pass *p, float *rows, int64_t first, int64_t co
  *   after self-attention    gate_sa, the affine norm       after cross attention    none, modulated for the FFN */
 static void add_and_norm(const pass *p, int64_t first, int64_t count, bool after_self)
 {
-    ith_dit_workspace *run = p->run;
+    const ith_dit_workspace *w = p->workspace;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         int64_t row = first + i;
-        float *x = run->x + row * p->dim, *y = run->narrow + i * p->dim;
-        const float *gate = NULL, *a = p->block->cross_weight, *b = p->block->cross_bias;
+        float *x = w->x + row * p->dim, *y = w->narrow + i * p->dim;
+        const float *gate = NULL, *a = p->layer->cross_weight, *b = p->layer->cross_bias;
         if (after_self)
             gate = modulation(p, row, ITH_DIT_MODULATIONS, ITH_DIT_GATE_SA);
         else
             a = modulation(p, row, ITH_DIT_MODULATIONS, ITH_DIT_SCALE_FF),
             b = modulation(p, row, ITH_DIT_MODULATIONS, ITH_DIT_SHIFT_FF);
-        run->ops->add_gated(x, y, gate, p->dim);
-        run->ops->layer_norm(y, x, a, b, p->dim, p->eps);
+        w->ops->add_gated(x, y, gate, p->dim);
+        w->ops->layer_norm(y, x, a, b, p->dim, p->eps);
     }
 }
 
 static void add_ffn(const pass *p, int64_t first, int64_t count)
 {
-    ith_dit_workspace *run = p->run;
+    const ith_dit_workspace *w = p->workspace;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++)
-        run->ops->add_gated(run->x + (first + i) * p->dim, run->narrow + i * p->dim,
-                            modulation(p, first + i, ITH_DIT_MODULATIONS, ITH_DIT_GATE_FF), p->dim);
+        w->ops->add_gated(w->x + (first + i) * p->dim, w->narrow + i * p->dim,
+                          modulation(p, first + i, ITH_DIT_MODULATIONS, ITH_DIT_GATE_FF), p->dim);
 }
 
 static void gelu_rows(const pass *p, int64_t count, int64_t width)
 {
-    ith_dit_workspace *run = p->run;
+    const ith_dit_workspace *w = p->workspace;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++)
-        run->ops->gelu_tanh(run->wide + i * width, run->wide + i * width, width);
+        w->ops->gelu_tanh(w->wide + i * width, w->wide + i * width, width);
 }
 
-/* ---- Layers, a chunk of rows at a time ------------------------------------------------------------------------- */
+/* ---- Layers, a strip of rows at a time ------------------------------------------------------------------------- */
 
 /* Attention's output through the layer behind it, into narrow. */
 static ith_status project_out(const pass *p, const ith_linear *linear, int64_t first, int64_t count)
 {
-    ith_dit_workspace *run = p->run;
-    const float *o = (const float *)run->o + first * p->dim;
-    if (run->type == ITH_BF16) {
-        const uint16_t *rounded = (const uint16_t *)run->o + first * p->dim;
+    const ith_dit_workspace *w = p->workspace;
+    const float *o = (const float *)w->o + first * p->dim;
+    if (w->type == ITH_BF16) {
+        const uint16_t *rounded = (const uint16_t *)w->o + first * p->dim;
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < count; i++)
-            run->ops->f32_from_bf16(run->wide + i * p->dim, rounded + i * p->dim, p->dim);
-        o = run->wide;
+            w->ops->f32_from_bf16(w->wide + i * p->dim, rounded + i * p->dim, p->dim);
+        o = w->wide;
     }
-    return ith_linear_run(p->context, linear, count, o, p->dim, run->narrow, p->dim);
+    return ith_linear_apply(p->context, linear, &w->linears, count, o, w->narrow);
 }
 
 /* x -> q, k, v of self-attention. */
-static ith_status before_self(const pass *p, int64_t first, int64_t count)
+static ith_status make_qkv(const pass *p, int64_t first, int64_t count)
 {
-    ith_dit_workspace *run = p->run;
+    const ith_dit_workspace *w = p->workspace;
     norm_modulated(p, first, count, ITH_DIT_MODULATIONS, ITH_DIT_SHIFT_SA);
-    float *rows = run->type == ITH_F32 ? (float *)run->qkv + first * 3 * p->dim : run->wide;
-    ith_status status = ith_linear_run(p->context, p->block->qkv, count, run->narrow, p->dim, rows, 3 * p->dim);
+    float *rows = w->type == ITH_F32 ? (float *)w->qkv + first * 3 * p->dim : w->wide;
+    ith_status status = ith_linear_apply(p->context, p->layer->qkv, &w->linears, count, w->narrow, rows);
     if (!status)
         finish_qkv(p, rows, first, count);
     return status;
 }
 
 /* Self-attention's output -> x, q of cross attention. */
-static ith_status after_self(const pass *p, int64_t first, int64_t count)
+static ith_status finish_self(const pass *p, int64_t first, int64_t count)
 {
-    ith_dit_workspace *run = p->run;
-    ith_status status = project_out(p, p->block->self_out, first, count);
+    const ith_dit_workspace *w = p->workspace;
+    ith_status status = project_out(p, p->layer->self_out, first, count);
     if (status)
         return status;
-    show_block(p, ".attn1", run->narrow, first, count);
+    show_in_layer(p, ".attn1", w->narrow, first, count);
     add_and_norm(p, first, count, true);
-    float *rows = run->type == ITH_F32 ? (float *)run->qkv + first * p->dim : run->wide;
-    status = ith_linear_run(p->context, p->block->cross_q, count, run->narrow, p->dim, rows, p->dim);
+    float *rows = w->type == ITH_F32 ? (float *)w->qkv + first * p->dim : w->wide;
+    status = ith_linear_apply(p->context, p->layer->cross_q, &w->linears, count, w->narrow, rows);
     if (!status)
         finish_cross_q(p, rows, first, count);
     return status;
 }
 
 /* Cross attention's output -> x, through the feed-forward layer. */
-static ith_status after_cross(const pass *p, int64_t first, int64_t count)
+static ith_status finish_text(const pass *p, int64_t first, int64_t count)
 {
-    ith_dit_workspace *run = p->run;
-    const int64_t width = run->dit->config.ffn_dim;
-    ith_status status = project_out(p, p->block->cross_out, first, count);
+    const ith_dit_workspace *w = p->workspace;
+    const int64_t width = w->dit->config.ffn_dim;
+    ith_status status = project_out(p, p->layer->cross_out, first, count);
     if (status)
         return status;
-    show_block(p, ".attn2", run->narrow, first, count);
+    show_in_layer(p, ".attn2", w->narrow, first, count);
     add_and_norm(p, first, count, false);
-    status = ith_linear_run(p->context, p->block->ffn_up, count, run->narrow, p->dim, run->wide, width);
+    status = ith_linear_apply(p->context, p->layer->ffn_up, &w->linears, count, w->narrow, w->wide);
     if (status)
         return status;
     gelu_rows(p, count, width);
-    status = ith_linear_run(p->context, p->block->ffn_down, count, run->wide, width, run->narrow, p->dim);
+    status = ith_linear_apply(p->context, p->layer->ffn_down, &w->linears, count, w->wide, w->narrow);
     if (status)
         return status;
-    show_block(p, ".ffn", run->narrow, first, count);
+    show_in_layer(p, ".ffn", w->narrow, first, count);
     add_ffn(p, first, count);
-    show_block(p, "", run->x + first * p->dim, first, count);
+    show_in_layer(p, "", w->x + first * p->dim, first, count);
     return ITH_OK;
 }
 
-typedef ith_status (*chunk_fn)(const pass *p, int64_t first, int64_t count);
+typedef ith_status (*strip_fn)(const pass *p, int64_t first, int64_t count);
 
 /* name: in the trace. */
-static ith_status for_chunks(const pass *p, const char *name, chunk_fn fn)
+static ith_status for_strips(const pass *p, const char *name, strip_fn fn)
 {
     double traced = ith_trace_begin(p->context);
     ith_status status = ITH_OK;
-    for (int64_t first = 0; first < p->run->rows && !status; first += p->run->chunk)
-        status = fn(p, first, ith_min64(p->run->chunk, p->run->rows - first));
+    for (int64_t first = 0; first < p->workspace->rows && !status; first += p->workspace->strip)
+        status = fn(p, first, ith_min64(p->workspace->strip, p->workspace->rows - first));
     ith_trace_end(p->context, traced, name, "compute");
     return status;
 }
@@ -269,36 +269,35 @@ static ith_status attend(const pass *p, const char *name, ith_plan *plan, const 
 
 static ith_status attend_self(const pass *p)
 {
-    ith_dit_workspace *run = p->run;
-    const int64_t dim_bytes = p->dim * ith_dtype_bytes(run->type);
-    ith_attn_tensors t = {.struct_size = sizeof(ith_attn_tensors), .q = run->qkv, .o = run->o};
-    t.k = (const char *)run->qkv + dim_bytes;
-    t.v = (const char *)run->qkv + 2 * dim_bytes;
-    return attend(p, "self attention", run->self_plan, &t);
+    const ith_dit_workspace *w = p->workspace;
+    const int64_t dim_bytes = p->dim * ith_dtype_bytes(w->type);
+    ith_attn_tensors t = {.struct_size = sizeof(ith_attn_tensors), .q = w->qkv, .o = w->o};
+    t.k = (const char *)w->qkv + dim_bytes;
+    t.v = (const char *)w->qkv + 2 * dim_bytes;
+    return attend(p, "self attention", w->self_plan, &t);
 }
 
 /* The layer's keys and values, with as many keys as the plan has. */
 static const char *text_layer(const pass *p)
 {
-    ith_dit_workspace *run = p->run;
-    const ith_dit_text *text = run->text;
-    const int64_t key_bytes = 2 * p->dim * ith_dtype_bytes(run->type), entry = text->keys * key_bytes;
-    const char *layer = (const char *)text->keys_values + p->layer * text->batch * entry;
-    if (text->keys == run->keys)
+    const ith_dit_workspace *w = p->workspace;
+    const ith_dit_text *text = w->text;
+    const int64_t key_bytes = 2 * p->dim * ith_dtype_bytes(w->type), entry = text->keys * key_bytes;
+    const char *layer = (const char *)text->keys_values + p->index * text->batch * entry;
+    if (text->keys == w->keys)
         return layer;
     for (int64_t b = 0; b < text->batch; b++)
-        memcpy((char *)run->padded + b * run->keys * key_bytes, layer + b * entry, (size_t)entry);
-    return run->padded;
+        memcpy((char *)w->padded + b * w->keys * key_bytes, layer + b * entry, (size_t)entry);
+    return w->padded;
 }
 
 static ith_status attend_text(const pass *p)
 {
-    ith_dit_workspace *run = p->run;
-    ith_attn_tensors t = {
-        .struct_size = sizeof(ith_attn_tensors), .q = run->qkv, .o = run->o, .key_bias = run->padded_bias};
+    const ith_dit_workspace *w = p->workspace;
+    ith_attn_tensors t = {.struct_size = sizeof(ith_attn_tensors), .q = w->qkv, .o = w->o, .key_bias = w->padded_bias};
     t.k = text_layer(p);
-    t.v = (const char *)t.k + p->dim * ith_dtype_bytes(run->type);
-    return attend(p, "cross attention", run->cross_plan, &t);
+    t.v = (const char *)t.k + p->dim * ith_dtype_bytes(w->type);
+    return attend(p, "cross attention", w->cross_plan, &t);
 }
 
 #define LAYER_PARTS 5
@@ -307,41 +306,41 @@ static ith_status attend_text(const pass *p)
 static void show_part(const pass *p, int part, ith_status status)
 {
     if (!status)
-        ith_span_show(p->context, &p->run->shown, p->layer * LAYER_PARTS + part,
-                      p->run->dit->config.layers * LAYER_PARTS + 1);
+        ith_span_show(p->context, &p->workspace->shown, p->index * LAYER_PARTS + part,
+                      p->workspace->dit->config.layers * LAYER_PARTS + 1);
 }
 
-static ith_status run_layer(const pass *p)
+static ith_status compute_layer(const pass *p)
 {
-    modulate(p, p->block->modulation, ITH_DIT_MODULATIONS, p->run->e0, false);
-    ith_status status = for_chunks(p, "qkv", before_self);
+    modulate(p, p->layer->modulation, ITH_DIT_MODULATIONS, p->workspace->e0, false);
+    ith_status status = for_strips(p, "qkv", make_qkv);
     show_part(p, 1, status);
     if (!status)
         status = attend_self(p);
     show_part(p, 2, status);
     if (!status)
-        status = for_chunks(p, "project", after_self);
+        status = for_strips(p, "project", finish_self);
     show_part(p, 3, status);
     if (!status)
         status = attend_text(p);
     show_part(p, 4, status);
     if (!status)
-        status = for_chunks(p, "ffn", after_cross);
+        status = for_strips(p, "ffn", finish_text);
     show_part(p, LAYER_PARTS, status);
     return status;
 }
 
-static ith_status run_layers(pass *p)
+static ith_status compute_layers(pass *p)
 {
-    const ith_dit *dit = p->run->dit;
+    const ith_dit *dit = p->workspace->dit;
     ith_status status = ITH_OK;
-    for (p->layer = 0; p->layer < dit->config.layers && !status; p->layer++) {
-        p->block = &dit->blocks[p->layer];
+    for (p->index = 0; p->index < dit->config.layers && !status; p->index++) {
+        p->layer = &dit->layers[p->index];
         double traced = ith_trace_begin(p->context);
-        status = run_layer(p);
+        status = compute_layer(p);
         ith_trace_end(p->context, traced, "block", "compute");
         if (status == ITH_ERR_INTERRUPTED)
-            ith_fail(p->context, status, "stopped in layer %lld of %lld", (long long)p->layer + 1,
+            ith_fail(p->context, status, "stopped in layer %lld of %lld", (long long)p->index + 1,
                      (long long)dit->config.layers);
     }
     return status;
@@ -349,37 +348,35 @@ static ith_status run_layers(pass *p)
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
-static ith_status run_head(const pass *p, float *out)
+static ith_status compute_head(const pass *p, float *out)
 {
-    ith_dit_workspace *run = p->run;
-    const int64_t width = run->dit->config.out_channels * PATCH;
-    modulate(p, run->dit->head_modulation, 2, run->e, true);
+    const ith_dit_workspace *w = p->workspace;
+    const int64_t width = w->dit->config.out_channels * PATCH;
+    modulate(p, w->dit->head_modulation, 2, w->e, true);
     ith_status status = ITH_OK;
-    for (int64_t first = 0; first < run->rows && !status; first += run->chunk) {
-        int64_t count = ith_min64(run->chunk, run->rows - first);
+    for (int64_t first = 0; first < w->rows && !status; first += w->strip) {
+        int64_t count = ith_min64(w->strip, w->rows - first);
         norm_modulated(p, first, count, 2, 0);
-        status = ith_linear_run(p->context, run->dit->head, count, run->narrow, p->dim, out + first * width, width);
+        status = ith_linear_apply(p->context, w->dit->head, &w->linears, count, w->narrow, out + first * width);
     }
     return status;
 }
 
-ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *run, const float *tokens, const float *t,
-                           float *out)
+ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *w, const float *tokens, const float *t, float *out)
 {
-    const ith_dit *dit = run->dit;
-    const int64_t width = dit->config.in_channels * PATCH;
-    if (run->text->keys > run->keys || run->text->batch != run->shape.batch)
+    const ith_dit *dit = w->dit;
+    if (w->text->keys > w->keys || w->text->batch != w->shape.batch)
         return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "a text of %lld prompts with %lld keys for a run made for %lld prompts with at most %lld",
-                        (long long)run->text->batch, (long long)run->text->keys, (long long)run->shape.batch,
-                        (long long)run->keys);
-    pass p = {.context = context, .run = run, .dim = dit->config.dim, .eps = (float)dit->config.eps};
+                        "a text of %lld prompts with %lld keys for a workspace of %lld prompts with at most %lld",
+                        (long long)w->text->batch, (long long)w->text->keys, (long long)w->shape.batch,
+                        (long long)w->keys);
+    pass p = {.context = context, .workspace = w, .dim = dit->config.dim, .eps = (float)dit->config.eps};
     ith_status status = embed_time(&p, t);
     if (!status)
-        status = ith_linear_run(context, dit->patch, run->rows, tokens, width, run->x, p.dim);
+        status = ith_linear_apply(context, dit->patch, &w->linears, w->rows, tokens, w->x);
     if (status)
         return status;
-    show(&p, "patch_embedding", run->x, 0, run->rows, p.dim);
-    status = run_layers(&p);
-    return status ? status : run_head(&p, out);
+    show(&p, "patch_embedding", w->x, 0, w->rows, p.dim);
+    status = compute_layers(&p);
+    return status ? status : compute_head(&p, out);
 }

@@ -26,26 +26,26 @@ static float *modulation(ith_weights *w, int64_t rows, int64_t dim)
     return ith_weights_floats(w, "scale_shift_table", 3, (int64_t[]){1, rows, dim});
 }
 
-static void name_block(ith_weights *w, const ith_dit *dit, ith_dit_block *block)
+static void name_layer(ith_weights *w, const ith_dit *dit, ith_dit_layer *layer)
 {
     static const char *const qkv[] = {"attn1.to_q", "attn1.to_k", "attn1.to_v"};
     static const char *const kv[] = {"attn2.to_k", "attn2.to_v"};
     const int64_t dim = dit->config.dim, ffn_dim = dit->config.ffn_dim;
     const ith_operand_types types = dit->types.products;
-    block->modulation = modulation(w, ITH_DIT_MODULATIONS, dim);
-    block->self_norm_q = ith_weights_floats(w, "attn1.norm_q.weight", 1, &dim);
-    block->self_norm_k = ith_weights_floats(w, "attn1.norm_k.weight", 1, &dim);
-    block->cross_norm_q = ith_weights_floats(w, "attn2.norm_q.weight", 1, &dim);
-    block->cross_norm_k = ith_weights_floats(w, "attn2.norm_k.weight", 1, &dim);
-    block->cross_weight = ith_weights_floats(w, "norm2.weight", 1, &dim);
-    block->cross_bias = ith_weights_floats(w, "norm2.bias", 1, &dim);
-    block->qkv = stacked(w, qkv, 3, dim, dim, types);
-    block->self_out = linear(w, "attn1.to_out.0", dim, dim, types);
-    block->cross_q = linear(w, "attn2.to_q", dim, dim, types);
-    block->cross_kv = stacked(w, kv, 2, dim, dim, types);
-    block->cross_out = linear(w, "attn2.to_out.0", dim, dim, types);
-    block->ffn_up = linear(w, "ffn.net.0.proj", dim, ffn_dim, types);
-    block->ffn_down = linear(w, "ffn.net.2", ffn_dim, dim, types);
+    layer->modulation = modulation(w, ITH_DIT_MODULATIONS, dim);
+    layer->self_norm_q = ith_weights_floats(w, "attn1.norm_q.weight", 1, &dim);
+    layer->self_norm_k = ith_weights_floats(w, "attn1.norm_k.weight", 1, &dim);
+    layer->cross_norm_q = ith_weights_floats(w, "attn2.norm_q.weight", 1, &dim);
+    layer->cross_norm_k = ith_weights_floats(w, "attn2.norm_k.weight", 1, &dim);
+    layer->cross_weight = ith_weights_floats(w, "norm2.weight", 1, &dim);
+    layer->cross_bias = ith_weights_floats(w, "norm2.bias", 1, &dim);
+    layer->qkv = stacked(w, qkv, 3, dim, dim, types);
+    layer->self_out = linear(w, "attn1.to_out.0", dim, dim, types);
+    layer->cross_q = linear(w, "attn2.to_q", dim, dim, types);
+    layer->cross_kv = stacked(w, kv, 2, dim, dim, types);
+    layer->cross_out = linear(w, "attn2.to_out.0", dim, dim, types);
+    layer->ffn_up = linear(w, "ffn.net.0.proj", dim, ffn_dim, types);
+    layer->ffn_down = linear(w, "ffn.net.2", ffn_dim, dim, types);
 }
 
 /* The patch embedding is a convolution whose kernel is its stride: a linear layer over (channel, 1, row, column). */
@@ -95,13 +95,13 @@ static void name_weights(ith_weights *w, void *model)
     dit->head = head(w, c);
     for (int64_t i = 0; i < c->layers; i++) {
         ith_weights_prefix(w, "blocks.%lld.", (long long)i);
-        name_block(w, dit, &dit->blocks[i]);
+        name_layer(w, dit, &dit->layers[i]);
     }
 }
 
 static ith_status new_dit(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out)
 {
-    *out = ith_alloc_zero(context, 1, (int64_t)sizeof **out + config->layers * (int64_t)sizeof *(*out)->blocks,
+    *out = ith_alloc_zero(context, 1, (int64_t)sizeof **out + config->layers * (int64_t)sizeof *(*out)->layers,
                           "a transformer");
     if (!*out)
         return ITH_ERR_MEMORY;
@@ -109,75 +109,67 @@ static ith_status new_dit(ith_context *context, const ith_dit_config *config, it
     return ITH_OK;
 }
 
-/* checks_only: the files are checked, and *out stays NULL. */
-static ith_status load(ith_context *context, const char *folder, ith_number_types types, bool checks_only,
-                       ith_dit **out)
+static ith_status open_files(ith_context *context, const char *folder, ith_number_types types, ith_store **store,
+                             ith_dit **out)
 {
     ith_dit_config config;
-    ith_store *store = NULL;
-    *out = NULL;
     ith_status status = ith_dit_config_read(context, folder, &config);
     if (!status)
         status = new_dit(context, &config, types, out);
-    if (!status)
-        status = ith_store_open(context, folder, STEM, ITH_STORE_INDEX_FIRST, &store);
-    if (!status)
-        status = checks_only ? ith_weights_check(context, store, name_weights, *out)
-                             : ith_weights_take(context, store, true, name_weights, *out, &(*out)->vectors);
-    ith_store_close(&store);
-    if (status || checks_only)
-        ith_dit_free(context, out);
-    return status;
+    return status ? status : ith_store_open(context, folder, STEM, ITH_STORE_INDEX_FIRST, store);
 }
 
 ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_types types, ith_dit **out)
 {
-    return load(context, folder, types, false, out);
+    ith_store *store = NULL;
+    *out = NULL;
+    ith_status status = open_files(context, folder, types, &store, out);
+    if (!status)
+        status = ith_weights_take(context, store, true, name_weights, *out, &(*out)->memory);
+    ith_store_close(&store);
+    if (status)
+        ith_dit_free(context, out);
+    return status;
 }
 
 ith_status ith_dit_check(ith_context *context, const char *folder)
 {
+    ith_store *store = NULL;
     ith_dit *dit = NULL;
-    return load(context, folder, (ith_number_types){ith_operands_f32(), ITH_F32}, true, &dit);
-}
-
-ith_status ith_dit_weight_bytes(ith_context *context, const ith_dit_config *config, ith_operand_types types,
-                                int64_t *bytes)
-{
-    ith_dit *dit = NULL;
-    ith_status status = new_dit(context, config, (ith_number_types){types, ITH_F32}, &dit);
+    ith_status status = open_files(context, folder, (ith_number_types){ith_operands_f32(), ITH_F32}, &store, &dit);
     if (!status)
-        *bytes = ith_weights_count(context, name_weights, dit) + (int64_t)sizeof *dit +
-                 config->layers * (int64_t)sizeof *dit->blocks;
+        status = ith_weights_check(context, store, name_weights, dit);
+    ith_store_close(&store);
     ith_dit_free(context, &dit);
     return status;
 }
 
-static void free_linears(ith_context *context, ith_linear **const *linears, size_t count)
+ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out)
 {
-    for (size_t i = 0; i < count; i++)
-        ith_linear_destroy(context, linears[i]);
+    ith_status status = new_dit(context, config, types, out);
+    if (!status)
+        status = ith_weights_outline(context, name_weights, *out, &(*out)->memory);
+    if (status)
+        ith_dit_free(context, out);
+    return status;
 }
 
 void ith_dit_free(ith_context *context, ith_dit **dit)
 {
     if (!dit || !*dit)
         return;
-    ith_dit *d = *dit;
-    ith_linear **linears[] = {&d->patch, &d->time_1, &d->time_2, &d->time_proj, &d->text_1, &d->text_2, &d->head};
-    free_linears(context, linears, sizeof linears / sizeof linears[0]);
-    for (int64_t i = 0; i < d->config.layers; i++) {
-        ith_dit_block *b = &d->blocks[i];
-        ith_linear **of_block[] = {&b->qkv,       &b->self_out, &b->cross_q, &b->cross_kv,
-                                   &b->cross_out, &b->ffn_up,   &b->ffn_down};
-        free_linears(context, of_block, sizeof of_block / sizeof of_block[0]);
-    }
-    ith_free(context, d->vectors);
-    ith_free(context, d);
+    ith_weights_free(context, &(*dit)->memory);
+    ith_free(context, *dit);
     *dit = NULL;
 }
 
 const ith_dit_config *ith_dit_config_of(const ith_dit *dit)
 {
     return &dit->config;
+}
+
+int64_t ith_dit_bytes(const ith_dit *dit)
+{
+    return dit->memory.bytes + (int64_t)sizeof *dit + dit->config.layers * (int64_t)sizeof *dit->layers +
+           ITH_ALLOC_HEADER;
 }

@@ -9,8 +9,10 @@
 #include "dit_weights.h"
 
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
+/* The making of a text. */
 typedef struct maker {
     ith_context *context;
     const ith_dit *dit;
@@ -18,7 +20,44 @@ typedef struct maker {
     ith_dit_text *text;
     int64_t rows;             /* batch * keys */
     float *in, *hidden, *out; /* [rows, text_dim], [rows, dim], [rows, 2 dim] */
+    ith_linear_workspace linears;
 } maker;
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+static ith_dit_text *lay_out_text(const ith_dit *dit, int64_t batch, int64_t keys, ith_arena *arena)
+{
+    const ith_dit_config *c = &dit->config;
+    ith_dit_text *place = ith_arena_take(arena, 1, sizeof *place), text = {.batch = batch, .keys = keys};
+    text.keys_values =
+        ith_arena_take(arena, c->layers * batch * keys, 2 * c->dim * ith_dtype_bytes(dit->types.attention));
+    text.key_bias = ith_arena_take(arena, batch * keys, sizeof *text.key_bias);
+    if (place)
+        *place = text;
+    return place;
+}
+
+static void lay_out_maker(const ith_dit *dit, int64_t rows, ith_arena *arena, maker *m)
+{
+    const ith_dit_config *c = &dit->config;
+    m->in = ith_arena_take(arena, rows, c->text_dim * (int64_t)sizeof *m->in);
+    m->hidden = ith_arena_take(arena, rows, c->dim * (int64_t)sizeof *m->hidden);
+    m->out = ith_arena_take(arena, rows, 2 * c->dim * (int64_t)sizeof *m->out);
+    ith_linear_workspace_lay_out(dit->memory.linears, omp_get_max_threads(), rows, arena, &m->linears);
+}
+
+void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making)
+{
+    const int64_t keys = ith_dit_text_keys(longest);
+    ith_arena text = {0}, work = {0};
+    maker m;
+    lay_out_text(dit, batch, keys, &text);
+    lay_out_maker(dit, batch * keys, &work, &m);
+    *held = text.used_bytes + ITH_ALLOC_HEADER;
+    *making = work.used_bytes + ITH_ALLOC_HEADER;
+}
+
+/* ---- Making ---------------------------------------------------------------------------------------------------- */
 
 static void fill_rows(const maker *m, const float *const *rows, const int64_t *counts)
 {
@@ -35,90 +74,90 @@ static void fill_rows(const maker *m, const float *const *rows, const int64_t *c
     }
 }
 
-ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, int64_t count, const float *rows, float *hidden,
-                              float *out)
+ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, const ith_linear_workspace *workspace,
+                              int64_t count, const float *rows, float *hidden, float *out)
 {
-    const int64_t dim = dit->config.dim;
-    ith_status status = ith_linear_run(context, dit->text_1, count, rows, dit->config.text_dim, hidden, dim);
+    ith_status status = ith_linear_apply(context, dit->text_1, workspace, count, rows, hidden);
     if (status)
         return status;
-    ith_rowops_choose(ith_context_cpu(context))->gelu_tanh(hidden, hidden, count * dim);
-    return ith_linear_run(context, dit->text_2, count, hidden, dim, out, dim);
+    ith_rowops_choose(ith_context_cpu(context))->gelu_tanh(hidden, hidden, count * dit->config.dim);
+    return ith_linear_apply(context, dit->text_2, workspace, count, hidden, out);
 }
 
-static ith_status make_layer(const maker *m, int64_t layer)
+static ith_status make_layer(const maker *m, int64_t index)
 {
     const int64_t dim = m->dit->config.dim, numbers = m->rows * 2 * dim;
-    const ith_dit_block *block = &m->dit->blocks[layer];
+    const ith_dit_layer *layer = &m->dit->layers[index];
     const ith_dtype type = m->dit->types.attention;
-    ith_status status = ith_linear_run(m->context, block->cross_kv, m->rows, m->hidden, dim, m->out, 2 * dim);
+    ith_status status = ith_linear_apply(m->context, layer->cross_kv, &m->linears, m->rows, m->hidden, m->out);
     if (status)
         return status;
     for (int64_t row = 0; row < m->rows; row++) {
         float *k = m->out + row * 2 * dim;
-        m->ops->rms_norm(k, k, block->cross_norm_k, dim, (float)m->dit->config.eps);
+        m->ops->rms_norm(k, k, layer->cross_norm_k, dim, (float)m->dit->config.eps);
     }
-    ith_from_f32((char *)m->text->keys_values + layer * numbers * ith_dtype_bytes(type), type, m->out, numbers);
+    ith_from_f32((char *)m->text->keys_values + index * numbers * ith_dtype_bytes(type), type, m->out, numbers);
     return ITH_OK;
 }
 
 static ith_status make(maker *m, const float *const *rows, const int64_t *counts)
 {
-    const ith_dit_config *c = &m->dit->config;
-    const int64_t element = ith_dtype_bytes(m->dit->types.attention);
-    m->in = ith_alloc(m->context, m->rows, c->text_dim * 4, "a prompt's rows");
-    m->hidden = ith_alloc(m->context, m->rows, c->dim * 4, "a prompt's embedding");
-    m->out = ith_alloc(m->context, m->rows, 2 * c->dim * 4, "a prompt's keys and values");
-    m->text->key_bias = ith_alloc(m->context, m->rows, sizeof(float), "the prompts' key bias");
-    m->text->keys_values =
-        ith_alloc(m->context, c->layers * m->rows, 2 * c->dim * element, "the prompts' keys and values");
-    if (!m->in || !m->hidden || !m->out || !m->text->key_bias || !m->text->keys_values)
-        return ITH_ERR_MEMORY;
     fill_rows(m, rows, counts);
-    ith_status status = ith_dit_embed_text(m->context, m->dit, m->rows, m->in, m->out, m->hidden);
-    for (int64_t layer = 0; layer < c->layers && !status; layer++)
+    ith_status status = ith_linear_workspace_open(m->context, &m->linears);
+    if (!status)
+        status = ith_dit_embed_text(m->context, m->dit, &m->linears, m->rows, m->in, m->out, m->hidden);
+    for (int64_t layer = 0; layer < m->dit->config.layers && !status; layer++)
         status = make_layer(m, layer);
+    ith_linear_workspace_close(&m->linears);
     return status;
+}
+
+static ith_status check_counts(ith_context *context, int64_t batch, const int64_t *counts, int64_t *longest)
+{
+    *longest = 0;
+    if (batch < 1)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%lld prompts: there must be at least 1", (long long)batch);
+    for (int64_t b = 0; b < batch; b++) {
+        if (counts[b] < 0 || counts[b] > ITH_DIT_TEXT_LEN)
+            return ith_fail(context, ITH_ERR_ARGUMENT, "prompt %lld has %lld rows; at most %d are attended to",
+                            (long long)b, (long long)counts[b], ITH_DIT_TEXT_LEN);
+        *longest = ith_max64(*longest, counts[b]);
+    }
+    return ITH_OK;
 }
 
 ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t batch, const float *const *rows,
                                const int64_t *counts, ith_dit_text **out)
 {
-    *out = NULL;
-    if (batch < 1)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "%lld prompts: there must be at least 1", (long long)batch);
     int64_t longest = 0;
-    for (int64_t b = 0; b < batch; b++) {
-        if (counts[b] < 0 || counts[b] > ITH_DIT_TEXT_LEN)
-            return ith_fail(context, ITH_ERR_ARGUMENT, "prompt %lld has %lld rows; at most %d are attended to",
-                            (long long)b, (long long)counts[b], ITH_DIT_TEXT_LEN);
-        longest = ith_max64(longest, counts[b]);
-    }
-    ith_dit_text *text = ith_alloc_zero(context, 1, sizeof *text, "a text");
-    if (!text)
-        return ITH_ERR_MEMORY;
-    text->batch = batch, text->keys = ith_dit_text_keys(longest);
-    maker m = {.context = context,
-               .dit = dit,
-               .ops = ith_rowops_choose(ith_context_cpu(context)),
-               .text = text,
-               .rows = batch * text->keys};
-    ith_status status = make(&m, rows, counts);
-    ith_free(context, m.in);
-    ith_free(context, m.hidden);
-    ith_free(context, m.out);
+    ith_arena held = {0}, work = {0};
+    *out = NULL;
+    ith_status status = check_counts(context, batch, counts, &longest);
     if (status)
-        ith_dit_text_free(context, &text);
-    *out = text;
+        return status;
+    const int64_t keys = ith_dit_text_keys(longest);
+    maker m = {
+        .context = context, .dit = dit, .ops = ith_rowops_choose(ith_context_cpu(context)), .rows = batch * keys};
+    lay_out_text(dit, batch, keys, &held);
+    lay_out_maker(dit, m.rows, &work, &m);
+    status = ith_arena_allocate(context, &held, "the prompts' keys and values");
+    if (!status)
+        status = ith_arena_allocate(context, &work, "making the prompts' keys");
+    if (!status) {
+        *out = m.text = lay_out_text(dit, batch, keys, &held);
+        lay_out_maker(dit, m.rows, &work, &m);
+        status = make(&m, rows, counts);
+    }
+    ith_free(context, work.base);
+    if (status) {
+        ith_free(context, held.base);
+        *out = NULL;
+    }
     return status;
 }
 
 void ith_dit_text_free(ith_context *context, ith_dit_text **text)
 {
-    if (!text || !*text)
-        return;
-    ith_free(context, (*text)->keys_values);
-    ith_free(context, (*text)->key_bias);
     ith_free(context, *text);
     *text = NULL;
 }

@@ -10,13 +10,11 @@
 #include "../../comm/comm.h"
 
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
-static ith_status check_shape(ith_context *context, const ith_dit_shape *s, const ith_dit_text *text)
+static ith_status check_shape(ith_context *context, const ith_dit_shape *s)
 {
-    if (s->batch != text->batch)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "a batch of %lld, but the text has %lld prompts",
-                        (long long)s->batch, (long long)text->batch);
     if (s->frames < 1 || s->height < 2 || s->width < 2 || s->height % 2 != 0 || s->width % 2 != 0)
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "a latent of %lld x %lld x %lld (frames, height, width): there must be a frame, and height and "
@@ -33,39 +31,53 @@ static ith_status check_shape(ith_context *context, const ith_dit_shape *s, cons
     return ITH_OK;
 }
 
-static ith_status allocate(ith_context *context, ith_dit_workspace *run)
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+static int64_t token_count(const ith_dit_shape *shape)
 {
-    const ith_dit_config *c = &run->dit->config;
-    const int64_t batch = run->shape.batch, element = ith_dtype_bytes(run->type), f32 = 4;
-    const struct {
-        void **pointer;
-        int64_t count, bytes;
-        const char *what;
-    } buffers[] = {
-        {(void **)&run->x, run->rows, c->dim * f32, "the transformer's hidden states"},
-        {&run->qkv, run->rows, 3 * c->dim * element, "queries, keys and values"},
-        {&run->o, run->rows, c->dim * element, "attention's output"},
-        {(void **)&run->narrow, run->chunk, c->dim * f32, "a chunk of rows"},
-        {(void **)&run->wide, run->chunk, ith_dit_wide(c, run->type) * f32, "a chunk of wide rows"},
-        {(void **)&run->cosines, run->share, c->head_dim / 2 * f32, "RoPE's cosines"},
-        {(void **)&run->sines, run->share, c->head_dim / 2 * f32, "RoPE's sines"},
-        {(void **)&run->sinusoid, batch, c->freq_dim * f32, "the time embedding"},
-        {(void **)&run->e, batch, c->dim * f32, "the time embedding"},
-        {(void **)&run->e_silu, batch, c->dim * f32, "the time embedding"},
-        {(void **)&run->e0, batch, ITH_DIT_MODULATIONS * c->dim * f32, "the time embedding"},
-        {(void **)&run->modulation, batch, ITH_DIT_MODULATIONS * c->dim * f32, "the modulation"},
-        {&run->padded, batch * run->keys, 2 * c->dim * element, "a text's padded keys"},
-        {(void **)&run->padded_bias, batch * run->keys, f32, "a text's padded key bias"},
-    };
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
-        *buffers[i].pointer = ith_alloc(context, buffers[i].count, buffers[i].bytes, buffers[i].what);
-        if (!*buffers[i].pointer)
-            return ITH_ERR_MEMORY;
-    }
-    /* Behind a shorter text; everything else is written before it is read. */
-    memset(run->padded, 0, (size_t)(batch * run->keys * 2 * c->dim * element));
-    return ITH_OK;
+    return shape->frames * (shape->height / 2) * (shape->width / 2);
 }
+
+/* The sizes of a rank's workspace, whose first text has `keys` keys, for a team of as many threads as the caller has.
+ */
+static ith_dit_workspace sizes_of(const ith_dit *dit, const ith_dit_shape *shape, int64_t keys, int ranks, int rank)
+{
+    ith_dit_workspace w = {.dit = dit, .shape = *shape, .type = dit->types.attention, .threads = omp_get_max_threads()};
+    ith_share(token_count(shape), ranks, rank, &w.begin, &w.share);
+    w.rows = shape->batch * w.share;
+    w.strip = ith_min64(w.rows, ITH_DIT_STRIP);
+    w.keys = ith_max64(keys, shape->longest_text ? ith_dit_text_keys(shape->longest_text) : 0);
+    return w;
+}
+
+/* The workspace and its arrays; NULL while the arena counts. */
+static ith_dit_workspace *lay_out(const ith_dit_workspace *sizes, ith_arena *arena)
+{
+    ith_dit_workspace w = *sizes, *place = ith_arena_take(arena, 1, sizeof *place);
+    const ith_dit_config *c = &w.dit->config;
+    const int64_t batch = w.shape.batch, element = ith_dtype_bytes(w.type), f32 = sizeof(float);
+    const int64_t wide = ith_max64(c->ffn_dim, w.type == ITH_F32 ? c->dim : 3 * c->dim);
+    w.x = ith_arena_take(arena, w.rows, c->dim * f32);
+    w.qkv = ith_arena_take(arena, w.rows, 3 * c->dim * element);
+    w.o = ith_arena_take(arena, w.rows, c->dim * element);
+    w.narrow = ith_arena_take(arena, w.strip, c->dim * f32);
+    w.wide = ith_arena_take(arena, w.strip, wide * f32);
+    w.cosines = ith_arena_take(arena, w.share, c->head_dim / 2 * f32);
+    w.sines = ith_arena_take(arena, w.share, c->head_dim / 2 * f32);
+    w.sinusoid = ith_arena_take(arena, batch, c->freq_dim * f32);
+    w.e = ith_arena_take(arena, batch, c->dim * f32);
+    w.e_silu = ith_arena_take(arena, batch, c->dim * f32);
+    w.e0 = ith_arena_take(arena, batch, ITH_DIT_MODULATIONS * c->dim * f32);
+    w.modulation = ith_arena_take(arena, batch, ITH_DIT_MODULATIONS * c->dim * f32);
+    w.padded = ith_arena_take(arena, batch * w.keys, 2 * c->dim * element);
+    w.padded_bias = ith_arena_take(arena, batch * w.keys, f32);
+    ith_linear_workspace_lay_out(w.dit->memory.linears, w.threads, w.strip, arena, &w.linears);
+    if (place)
+        *place = w;
+    return place;
+}
+
+/* ---- RoPE ------------------------------------------------------------------------------------------------------ */
 
 /* The pairs of one part of a head, of `size` numbers, at one position. */
 static void rope_part(float *cosines, float *sines, int64_t size, int64_t position)
@@ -77,47 +89,51 @@ static void rope_part(float *cosines, float *sines, int64_t size, int64_t positi
     }
 }
 
-static void fill_rope(ith_dit_workspace *run)
+static void fill_rope(ith_dit_workspace *w)
 {
-    const int64_t head_dim = run->dit->config.head_dim, half = head_dim / 2;
+    const int64_t head_dim = w->dit->config.head_dim, half = head_dim / 2;
     const int64_t space = 2 * (head_dim / 6), time = head_dim - 2 * space;
-    const int64_t height = run->shape.height / 2, width = run->shape.width / 2;
+    const int64_t height = w->shape.height / 2, width = w->shape.width / 2;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < run->share; i++) {
-        int64_t token = run->begin + i;
-        float *cosines = run->cosines + i * half, *sines = run->sines + i * half;
+    for (int64_t i = 0; i < w->share; i++) {
+        int64_t token = w->begin + i;
+        float *cosines = w->cosines + i * half, *sines = w->sines + i * half;
         rope_part(cosines, sines, time, token / (height * width));
         rope_part(cosines + time / 2, sines + time / 2, space, token / width % height);
         rope_part(cosines + (time + space) / 2, sines + (time + space) / 2, space, token % width);
     }
 }
 
-ith_attn_problem ith_dit_self_problem(const ith_dit_config *c, ith_dtype type, const ith_dit_shape *shape,
-                                      int64_t share)
+/* ---- Plans ----------------------------------------------------------------------------------------------------- */
+
+/* A rank's queries, keys and values lie in one buffer, [rows, 3 dim]. */
+static ith_attn_problem self_problem(const ith_dit_workspace *w)
 {
+    const ith_dit_config *c = &w->dit->config;
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
-    problem.batch = shape->batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
-    problem.q_len = problem.kv_len = ith_dit_tokens(shape);
-    problem.dtype = type;
+    problem.batch = w->shape.batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
+    problem.q_len = problem.kv_len = token_count(&w->shape);
+    problem.dtype = w->type;
     problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = 3 * c->dim;
-    problem.q_batch_stride = problem.k_batch_stride = problem.v_batch_stride = share * 3 * c->dim;
+    problem.q_batch_stride = problem.k_batch_stride = problem.v_batch_stride = w->share * 3 * c->dim;
     return problem;
 }
 
-ith_attn_problem ith_dit_cross_problem(const ith_dit_config *c, ith_dtype type, const ith_dit_shape *shape,
-                                       int64_t keys)
+/* Every rank has all keys and values of the text, so that nothing is exchanged. */
+static ith_attn_problem cross_problem(const ith_dit_workspace *w)
 {
+    const ith_dit_config *c = &w->dit->config;
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
-    problem.batch = shape->batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
-    problem.q_len = ith_dit_tokens(shape), problem.kv_len = keys;
-    problem.dtype = type;
+    problem.batch = w->shape.batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
+    problem.q_len = token_count(&w->shape), problem.kv_len = w->keys;
+    problem.dtype = w->type;
     problem.has_key_bias = problem.replicated_kv = true;
     problem.k_row_stride = problem.v_row_stride = 2 * c->dim;
-    problem.k_batch_stride = problem.v_batch_stride = keys * 2 * c->dim;
+    problem.k_batch_stride = problem.v_batch_stride = w->keys * 2 * c->dim;
     return problem;
 }
 
-ith_attn_options ith_dit_cross_options(const ith_attn_options *options)
+static ith_attn_options cross_options(const ith_attn_options *options)
 {
     ith_attn_options own = ITH_ATTN_OPTIONS_INIT;
     if (options)
@@ -125,31 +141,52 @@ ith_attn_options ith_dit_cross_options(const ith_attn_options *options)
     return own;
 }
 
-static ith_status make_plans(ith_context *context, ith_dit_workspace *run, const ith_attn_options *options,
+static ith_status make_plans(ith_context *context, ith_dit_workspace *w, const ith_attn_options *options,
                              ith_comm *comm)
 {
-    const ith_dit_config *c = &run->dit->config;
-    ith_attn_problem self = ith_dit_self_problem(c, run->type, &run->shape, run->share);
-    ith_attn_problem cross = ith_dit_cross_problem(c, run->type, &run->shape, run->keys);
-    ith_attn_options own = ith_dit_cross_options(options);
-    ith_status status = ith_plan_create(context, &self, options, comm, &run->self_plan);
-    return status ? status : ith_plan_create(context, &cross, &own, comm, &run->cross_plan);
+    const ith_attn_problem self = self_problem(w), cross = cross_problem(w);
+    const ith_attn_options own = cross_options(options);
+    ith_status status = ith_plan_create(context, &self, options, comm, &w->self_plan);
+    return status ? status : ith_plan_create(context, &cross, &own, comm, &w->cross_plan);
 }
 
-static ith_status fill_run(ith_context *context, ith_dit_workspace *run, ith_comm *comm)
+/* ---- The whole ------------------------------------------------------------------------------------------------- */
+
+ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
+                                   const ith_attn_options *options, int ranks, int rank, int64_t *bytes)
 {
-    const ith_dit_shape *shape = &run->shape;
-    run->type = run->dit->types.attention;
-    run->ops = ith_rowops_choose(ith_context_cpu(context));
-    ith_share(ith_dit_tokens(shape), ith_comm_size(comm), ith_comm_rank(comm), &run->begin, &run->share);
-    run->rows = shape->batch * run->share;
-    run->chunk = ith_min64(run->rows, ITH_DIT_CHUNK);
-    run->keys = shape->longest_text ? ith_dit_text_keys(shape->longest_text) : 0;
-    run->keys = ith_max64(run->keys, run->text->keys);
-    ith_status status = allocate(context, run);
+    ith_status status = check_shape(context, shape);
+    if (status)
+        return status;
+    const ith_dit_workspace sizes = sizes_of(dit, shape, ith_dit_text_keys(shape->longest_text), ranks, rank);
+    const ith_attn_problem self = self_problem(&sizes), cross = cross_problem(&sizes);
+    const ith_attn_options own = cross_options(options);
+    ith_plan_info self_info = ITH_PLAN_INFO_INIT, cross_info = ITH_PLAN_INFO_INIT;
+    ith_arena arena = {0};
+    lay_out(&sizes, &arena);
+    if (arena.overflow)
+        return ith_fail(context, ITH_ERR_MEMORY, "a transformer's workspace takes more memory than a size can hold");
+    status = ith_plan_predict(context, &self, options, ranks, rank, true, &self_info);
     if (!status)
-        fill_rope(run);
+        status = ith_plan_predict(context, &cross, &own, ranks, rank, true, &cross_info);
+    *bytes = arena.used_bytes + self_info.memory_bytes + cross_info.memory_bytes + 3 * ITH_ALLOC_HEADER;
     return status;
+}
+
+static ith_status build(ith_context *context, const ith_dit_workspace *sizes, ith_dit_workspace **out)
+{
+    ith_arena arena = {0};
+    lay_out(sizes, &arena);
+    ith_status status = ith_arena_allocate(context, &arena, "a transformer's workspace");
+    if (status)
+        return status;
+    *out = lay_out(sizes, &arena);
+    (*out)->ops = ith_rowops_choose(ith_context_cpu(context));
+    fill_rope(*out);
+    /* Keys behind a shorter text have a bias of -infinity; 0 * their values must be 0. */
+    memset((*out)->padded, 0,
+           (size_t)(sizes->shape.batch * sizes->keys * 2 * sizes->dit->config.dim * ith_dtype_bytes(sizes->type)));
+    return ith_linear_workspace_open(context, &(*out)->linears);
 }
 
 ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
@@ -157,62 +194,56 @@ ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, co
                                     ith_dit_workspace **out)
 {
     *out = NULL;
-    ith_dit_workspace *run = NULL;
-    ith_status status = check_shape(context, shape, text);
+    ith_status status = check_shape(context, shape);
+    if (!status && shape->batch != text->batch)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "a batch of %lld, but the text has %lld prompts",
+                          (long long)shape->batch, (long long)text->batch);
     if (!status) {
-        run = ith_alloc_zero(context, 1, sizeof *run, "a transformer's run");
-        status = run ? ITH_OK : ITH_ERR_MEMORY;
+        const ith_dit_workspace sizes = sizes_of(dit, shape, text->keys, ith_comm_size(comm), ith_comm_rank(comm));
+        status = build(context, &sizes, out);
     }
-    if (!status) {
-        run->dit = dit, run->shape = *shape, run->text = text;
-        status = fill_run(context, run, comm);
-        if (!status)
-            ith_dit_workspace_set_text(run, text);
-    }
+    if (!status)
+        ith_dit_workspace_set_text(*out, text);
     status = ith_comm_agree(comm, status);
     if (!status)
-        status = make_plans(context, run, options, comm);
+        status = make_plans(context, *out, options, comm);
     if (status)
-        ith_dit_workspace_free(context, &run);
-    *out = run;
+        ith_dit_workspace_free(context, out);
     return status;
 }
 
-void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **run)
+void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace)
 {
-    if (!run || !*run)
+    ith_dit_workspace *w = *workspace;
+    if (!w)
         return;
-    ith_dit_workspace *r = *run;
-    ith_plan_destroy(&r->self_plan);
-    ith_plan_destroy(&r->cross_plan);
-    void *buffers[] = {r->x,        r->qkv, r->o,      r->narrow, r->wide,       r->cosines, r->sines,
-                       r->sinusoid, r->e,   r->e_silu, r->e0,     r->modulation, r->padded,  r->padded_bias};
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
-        ith_free(context, buffers[i]);
-    ith_free(context, r);
-    *run = NULL;
+    ith_plan_destroy(&w->self_plan);
+    ith_plan_destroy(&w->cross_plan);
+    ith_linear_workspace_close(&w->linears);
+    ith_free(context, w);
+    *workspace = NULL;
 }
 
-void ith_dit_workspace_set_text(ith_dit_workspace *run, const ith_dit_text *text)
+void ith_dit_workspace_set_text(ith_dit_workspace *w, const ith_dit_text *text)
 {
-    run->text = text;
-    for (int64_t b = 0; b < ith_min64(run->shape.batch, text->batch); b++)
-        for (int64_t key = 0; key < run->keys; key++)
-            run->padded_bias[b * run->keys + key] = key < text->keys ? text->key_bias[b * text->keys + key] : -INFINITY;
+    w->text = text;
+    for (int64_t b = 0; b < ith_min64(w->shape.batch, text->batch); b++)
+        for (int64_t key = 0; key < w->keys; key++)
+            w->padded_bias[b * w->keys + key] = key < text->keys ? text->key_bias[b * text->keys + key] : -INFINITY;
 }
 
-void ith_dit_workspace_show(ith_dit_workspace *run, const ith_span *span)
+void ith_dit_workspace_show(ith_dit_workspace *w, const ith_span *span)
 {
-    run->shown = *span;
+    w->shown = *span;
 }
 
-const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *run)
+const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *w)
 {
-    return run->self_plan;
+    return w->self_plan;
 }
 
-void ith_dit_workspace_watch(ith_dit_workspace *run, ith_dit_watch_fn watch, void *user)
+void ith_dit_workspace_watch(ith_dit_workspace *w, ith_dit_watch_fn watch, void *user)
 {
-    run->watch = watch;
-    run->watch_user = user;
+    w->watch = watch;
+    w->watch_user = user;
 }

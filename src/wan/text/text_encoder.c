@@ -43,7 +43,7 @@ struct ith_text_encoder {
     ith_store *store;
     const ith_tensor *embedding; /* [vocab, dim], in the store */
     float *final_norm;           /* [dim] */
-    void *vectors;               /* memory of the norms and tables */
+    ith_weights_memory memory;
     text_layer layers[];
 };
 
@@ -104,7 +104,7 @@ ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_o
 {
     ith_status status = open_encoder(context, folder, types, out);
     if (!status)
-        status = ith_weights_take(context, (*out)->store, true, name_weights, *out, &(*out)->vectors);
+        status = ith_weights_take(context, (*out)->store, true, name_weights, *out, &(*out)->memory);
     if (status)
         ith_text_encoder_free(context, out);
     return status;
@@ -125,10 +125,7 @@ void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder)
     if (!encoder || !*encoder)
         return;
     ith_text_encoder *e = *encoder;
-    for (int64_t i = 0; i < e->config.layers; i++)
-        for (int which = 0; which < LINEARS; which++)
-            ith_linear_destroy(context, &e->layers[i].linears[which]);
-    ith_free(context, e->vectors);
+    ith_weights_free(context, &e->memory);
     ith_store_close(&e->store);
     ith_free(context, e);
     *encoder = NULL;
@@ -141,91 +138,91 @@ const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder)
 
 /* ---- Encoding -------------------------------------------------------------------------------------------------- */
 
-/* What a call works in: one block of memory. Attention and feed-forward are not needed at the same time. */
-typedef struct text_run {
+/* The workspace of a call. Attention and feed-forward use `wide` in turn. */
+typedef struct text_workspace {
     const ith_text_encoder *encoder;
     const ith_rowops *rowops;
     ith_text_attention *attention;
+    ith_linear_workspace linears;
     int64_t count;
     float *x;      /* [count, dim]: the caller's rows */
     float *normed; /* [count, dim] */
     float *added;  /* [count, dim] */
     float *wide;   /* q, k, v, o of [count, heads * head_dim], or two of [count, ffn_dim] */
-} text_run;
+} text_workspace;
 
-static int64_t wide_floats(const ith_text_config *config)
+static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *arena, text_workspace *w)
 {
-    return ith_max64(4 * config->heads * config->head_dim, 2 * config->ffn_dim);
+    const ith_text_config *c = &encoder->config;
+    const int64_t wide = ith_max64(4 * c->heads * c->head_dim, 2 * c->ffn_dim);
+    w->normed = ith_arena_take(arena, count, c->dim * (int64_t)sizeof *w->normed);
+    w->added = ith_arena_take(arena, count, c->dim * (int64_t)sizeof *w->added);
+    w->wide = ith_arena_take(arena, count, wide * (int64_t)sizeof *w->wide);
+    ith_linear_workspace_lay_out(encoder->memory.linears, omp_get_max_threads(), count, arena, &w->linears);
 }
 
-static int64_t run_floats(const ith_text_config *config, int64_t count)
+static void normalise(const text_workspace *w, const float *weight, float *y)
 {
-    return count * (2 * config->dim + wide_floats(config));
-}
-
-static void normalise(const text_run *r, const float *weight, float *y)
-{
-    int64_t dim = r->encoder->config.dim;
-    float eps = (float)r->encoder->config.eps;
+    int64_t dim = w->encoder->config.dim;
+    float eps = (float)w->encoder->config.eps;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < r->count; i++)
-        r->rowops->rms_norm(y + i * dim, r->x + i * dim, weight, dim, eps);
+    for (int64_t i = 0; i < w->count; i++)
+        w->rowops->rms_norm(y + i * dim, w->x + i * dim, weight, dim, eps);
 }
 
-static void add_to_x(const text_run *r)
+static void add_to_x(const text_workspace *w)
 {
-    int64_t dim = r->encoder->config.dim;
+    int64_t dim = w->encoder->config.dim;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < r->count; i++)
-        r->rowops->add_gated(r->x + i * dim, r->added + i * dim, NULL, dim);
+    for (int64_t i = 0; i < w->count; i++)
+        w->rowops->add_gated(w->x + i * dim, w->added + i * dim, NULL, dim);
 }
 
-static ith_status run_linear(ith_context *context, const text_run *r, const text_layer *layer, int which,
-                             const float *x, float *y)
+static ith_status apply(ith_context *context, const text_workspace *w, const text_layer *layer, int which,
+                        const float *x, float *y)
 {
-    const ith_linear *linear = layer->linears[which];
-    return ith_linear_run(context, linear, r->count, x, ith_linear_in(linear), y, ith_linear_out(linear));
+    return ith_linear_apply(context, layer->linears[which], &w->linears, w->count, x, y);
 }
 
 /* x += o(attention(q(n), k(n), v(n))), n = rms_norm(x) */
-static ith_status add_attention(ith_context *context, const text_run *r, const text_layer *layer)
+static ith_status add_attention(ith_context *context, const text_workspace *w, const text_layer *layer)
 {
-    const ith_text_config *config = &r->encoder->config;
-    int64_t floats = r->count * config->heads * config->head_dim;
-    float *q = r->wide, *k = q + floats, *v = k + floats, *o = v + floats;
-    normalise(r, layer->attention_norm, r->normed);
-    ith_status status = run_linear(context, r, layer, Q, r->normed, q);
+    const ith_text_config *config = &w->encoder->config;
+    int64_t floats = w->count * config->heads * config->head_dim;
+    float *q = w->wide, *k = q + floats, *v = k + floats, *o = v + floats;
+    normalise(w, layer->attention_norm, w->normed);
+    ith_status status = apply(context, w, layer, Q, w->normed, q);
     if (!status)
-        status = run_linear(context, r, layer, K, r->normed, k);
+        status = apply(context, w, layer, K, w->normed, k);
     if (!status)
-        status = run_linear(context, r, layer, V, r->normed, v);
+        status = apply(context, w, layer, V, w->normed, v);
     if (status)
         return status;
-    status = ith_text_attention_run(r->attention, q, k, v, layer->bias_table, o);
+    status = ith_text_attention_run(w->attention, q, k, v, layer->bias_table, o);
     if (!status)
-        status = run_linear(context, r, layer, O, o, r->added);
+        status = apply(context, w, layer, O, o, w->added);
     if (!status)
-        add_to_x(r);
+        add_to_x(w);
     return status;
 }
 
 /* x += wo(gelu_tanh(wi_0(n)) * wi_1(n)), n = rms_norm(x) */
-static ith_status add_feed_forward(ith_context *context, const text_run *r, const text_layer *layer)
+static ith_status add_feed_forward(ith_context *context, const text_workspace *w, const text_layer *layer)
 {
-    int64_t width = r->encoder->config.ffn_dim;
-    float *gate = r->wide, *up = gate + r->count * width;
-    normalise(r, layer->ffn_norm, r->normed);
-    ith_status status = run_linear(context, r, layer, WI_0, r->normed, gate);
+    int64_t width = w->encoder->config.ffn_dim;
+    float *gate = w->wide, *up = gate + w->count * width;
+    normalise(w, layer->ffn_norm, w->normed);
+    ith_status status = apply(context, w, layer, WI_0, w->normed, gate);
     if (!status)
-        status = run_linear(context, r, layer, WI_1, r->normed, up);
+        status = apply(context, w, layer, WI_1, w->normed, up);
     if (status)
         return status;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < r->count; i++)
-        r->rowops->gelu_tanh_mul(gate + i * width, gate + i * width, up + i * width, width);
-    status = run_linear(context, r, layer, WO, gate, r->added);
+    for (int64_t i = 0; i < w->count; i++)
+        w->rowops->gelu_tanh_mul(gate + i * width, gate + i * width, up + i * width, width);
+    status = apply(context, w, layer, WO, gate, w->added);
     if (!status)
-        add_to_x(r);
+        add_to_x(w);
     return status;
 }
 
@@ -254,14 +251,14 @@ static ith_status embed(ith_context *context, const ith_text_encoder *encoder, c
     return status;
 }
 
-static ith_status run_layers(ith_context *context, const text_run *r, const ith_span *span)
+static ith_status run_layers(ith_context *context, const text_workspace *w, const ith_span *span)
 {
-    const ith_text_encoder *encoder = r->encoder;
+    const ith_text_encoder *encoder = w->encoder;
     const int64_t layers = encoder->config.layers;
     for (int64_t i = 0; i < layers; i++) {
-        ith_status status = add_attention(context, r, &encoder->layers[i]);
+        ith_status status = add_attention(context, w, &encoder->layers[i]);
         if (!status)
-            status = add_feed_forward(context, r, &encoder->layers[i]);
+            status = add_feed_forward(context, w, &encoder->layers[i]);
         if (status == ITH_ERR_INTERRUPTED)
             return ith_fail(context, status, "stopped in layer %lld of %lld of the text encoder", (long long)i + 1,
                             (long long)layers);
@@ -272,31 +269,40 @@ static ith_status run_layers(ith_context *context, const text_run *r, const ith_
     return ITH_OK;
 }
 
+static ith_status encode(ith_context *context, text_workspace *w, const int32_t *ids, const ith_span *span)
+{
+    const ith_text_encoder *encoder = w->encoder;
+    ith_status status = ith_linear_workspace_open(context, &w->linears);
+    if (!status)
+        status = ith_text_attention_create(context, &encoder->config, w->count, &w->attention);
+    if (!status)
+        status = embed(context, encoder, ids, w->count, w->x);
+    if (!status)
+        status = run_layers(context, w, span);
+    if (!status) {
+        normalise(w, encoder->final_norm, w->x);
+        ith_span_show(context, span, 1, 1);
+    }
+    ith_text_attention_free(context, &w->attention);
+    ith_linear_workspace_close(&w->linears);
+    return status;
+}
+
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                            float *rows, const ith_span *span)
 {
-    const ith_text_config *config = &encoder->config;
-    ith_status status = check_ids(context, config, ids, count);
+    ith_status status = check_ids(context, &encoder->config, ids, count);
     if (status)
         return status;
-    text_run r = {.encoder = encoder, .rowops = ith_rowops_choose(ith_context_cpu(context)), .count = count, .x = rows};
-    float *work = ith_alloc(context, run_floats(config, count), sizeof *work, "the text encoder's work space");
-    if (!work)
-        return ITH_ERR_MEMORY;
-    r.normed = work;
-    r.added = r.normed + count * config->dim;
-    r.wide = r.added + count * config->dim;
-    status = ith_text_attention_create(context, config, count, &r.attention);
-    if (!status)
-        status = embed(context, encoder, ids, count, rows);
-    if (!status)
-        status = run_layers(context, &r, span);
-    if (!status) {
-        normalise(&r, encoder->final_norm, rows);
-        ith_span_show(context, span, 1, 1);
-    }
-    ith_text_attention_free(context, &r.attention);
-    ith_free(context, work);
+    text_workspace w = {
+        .encoder = encoder, .rowops = ith_rowops_choose(ith_context_cpu(context)), .count = count, .x = rows};
+    ith_arena arena = {0};
+    lay_out(encoder, count, &arena, &w);
+    if ((status = ith_arena_allocate(context, &arena, "the text encoder's workspace")))
+        return status;
+    lay_out(encoder, count, &arena, &w);
+    status = encode(context, &w, ids, span);
+    ith_free(context, arena.base);
     return status;
 }
 
@@ -305,18 +311,18 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes)
 {
-    const int64_t inner = config->heads * config->head_dim, dim = config->dim, ffn = config->ffn_dim;
-    const int64_t shapes[][2] = {{dim, inner}, {inner, dim}, {dim, ffn}, {ffn, dim}};
-    int64_t product = 0, attention = 0;
-    for (int i = 0; i < 4; i++)
-        product =
-            ith_max64(product, ith_linear_run_bytes(shapes[i][0], shapes[i][1], types, count, omp_get_max_threads()));
     ith_text_encoder *encoder = new_encoder(context, config, types);
     if (!encoder)
         return ITH_ERR_MEMORY;
-    int64_t weights = ith_weights_count(context, name_weights, encoder);
+    text_workspace workspace;
+    ith_arena arena = {0};
+    int64_t attention = 0;
+    ith_status status = ith_weights_outline(context, name_weights, encoder, &encoder->memory);
+    if (!status)
+        status = ith_text_attention_bytes(context, config, count, &attention);
+    if (!status)
+        lay_out(encoder, count, &arena, &workspace);
+    *bytes = encoder->memory.bytes + arena.used_bytes + attention;
     ith_text_encoder_free(context, &encoder);
-    ith_status status = ith_text_attention_bytes(context, config, count, &attention);
-    *bytes = weights + run_floats(config, count) * 4 + attention + product;
     return status;
 }

@@ -105,8 +105,7 @@ ith_status ith_vae_create(ith_context *context, const ith_vae_config *config, it
     if (!vae)
         return ITH_ERR_MEMORY;
     vae->config = *config, vae->types = types;
-    vae->vector_bytes = ith_weights_count(context, name_weights, vae);
-    return ITH_OK;
+    return ith_weights_outline(context, name_weights, vae, &vae->memory);
 }
 
 ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out)
@@ -119,7 +118,7 @@ ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_ty
     if (!status)
         status = ith_store_open(context, folder, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &(*out)->store);
     if (!status)
-        status = ith_weights_take(context, (*out)->store, false, name_weights, *out, &(*out)->vectors);
+        status = ith_weights_take(context, (*out)->store, false, name_weights, *out, &(*out)->memory);
     if (status)
         ith_vae_free(context, out);
     return status;
@@ -129,7 +128,7 @@ void ith_vae_free(ith_context *context, ith_vae **vae)
 {
     if (!vae || !*vae)
         return;
-    ith_free(context, (*vae)->vectors);
+    ith_weights_free(context, &(*vae)->memory);
     ith_store_close(&(*vae)->store);
     ith_free(context, *vae);
     *vae = NULL;

@@ -4,7 +4,7 @@
 #ifndef ITH_WAN_VAE_WEIGHTS_H
 #define ITH_WAN_VAE_WEIGHTS_H
 
-#include "../../files/store.h"
+#include "../weights.h"
 #include "vae.h"
 
 #define ITH_VAE_MOST_LEVELS 8
@@ -33,8 +33,8 @@ struct ith_vae {
     ith_vae_config config;
     ith_operand_types types;
     ith_store *store;
-    void *vectors; /* memory of all biases and norms */
-    int64_t vector_bytes, weight_bytes; /* of the vectors; of all filters, in the file */
+    ith_weights_memory memory; /* of all biases and norms */
+    int64_t weight_bytes;      /* of all filters, in the file */
     ith_vae_filter post_quant, in, out;
     ith_vae_residual before, after; /* the attention */
     ith_vae_filter qkv, proj;       /* the attention's */
