@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The word that ranks of one process share: which execution is to stop, and for whose sake. */
+/* The number that ranks bring one another (ith_comm_notify): which execution is to stop, and on which rank's account.
+ */
 #include "halt.h"
 
 #define RANK_BITS 20
@@ -11,8 +12,8 @@ static int64_t stop_word(int64_t stamp, int rank)
 
 static void tell_others(const ith_halt *halt, int64_t stamp)
 {
-    if (halt->comm && halt->comm->stop && stamp)
-        atomic_store(halt->comm->stop, stop_word(stamp, halt->comm->rank));
+    if (halt->comm && stamp)
+        ith_comm_notify(halt->comm, stop_word(stamp, halt->comm->rank));
 }
 
 void ith_halt_begin(ith_halt *halt, int64_t stamp)
@@ -28,8 +29,7 @@ void ith_halt_end(ith_halt *halt)
 
 void ith_halt_cancel(ith_halt *halt)
 {
-    atomic_store(&halt->cancelled, true);
-    tell_others(halt, atomic_load(&halt->stamp));
+    atomic_store(&halt->cancelled, true); /* this rank's threads notify the others: not every thread may */
 }
 
 static bool stop(ith_halt *halt, int rank)
@@ -47,15 +47,15 @@ bool ith_halt_heard(void *user)
     const ith_comm *comm = halt->comm;
     int64_t stamp = atomic_load_explicit(&halt->stamp, memory_order_relaxed);
     if (atomic_load_explicit(&halt->cancelled, memory_order_relaxed)) {
-        tell_others(halt, stamp); /* ith_halt_cancel may have come before the stamp */
+        tell_others(halt, stamp);
         return stop(halt, ith_comm_rank(comm));
     }
     if (!comm)
         return false;
-    int64_t word = comm->stop ? atomic_load_explicit(comm->stop, memory_order_relaxed) : 0;
+    int64_t word = ith_comm_noticed(comm);
     if (word >> RANK_BITS == stamp)
         return stop(halt, (int)(word & (((int64_t)1 << RANK_BITS) - 1)));
-    return atomic_load_explicit(comm->over, memory_order_relaxed) && stop(halt, comm->rank);
+    return ith_comm_failed(comm) && stop(halt, comm->rank);
 }
 
 bool ith_halted(ith_halt *halt)

@@ -1,212 +1,317 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is the same for every transport: accessors, operations posted and waited for in one call, agreement.
- * A communicator may be NULL: a group of one rank, whose operations are copies. */
+/* Operations of a group, all of them built from the transport's exchange. Small ones (reductions, gathers, barriers)
+ * take one round: each rank sends its part to every other and combines all parts itself, in rank order. A communicator
+ * may be NULL: a group of one rank, whose operations are copies.
+ */
 #include "comm.h"
 
-#include "region.h"
+#include "../base/clock.h"
+#include "../base/size.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-int ith_comm_rank(const ith_comm *comm)
+#define WAIT_SECONDS 0.02 /* between two looks at time limits and at whether to stop */
+
+enum { PIECE = ITH_COMM_RECORD_BYTES / sizeof(float) }; /* values reduced at a time */
+
+/* Tags: two operations match if these are equal, and their transfers fit. */
+enum { TAG_EXCHANGE = 1, TAG_GATHER, TAG_SUM, TAG_MAX, TAG_BARRIER, TAG_RECORDS, TAG_BROADCAST /* + root */ };
+
+static int world_rank(const ith_comm *comm, int rank)
 {
-    return comm ? comm->rank : 0;
+    return comm->members ? comm->members[rank] : rank;
 }
 
-int ith_comm_size(const ith_comm *comm)
+/* The status of the group's failure, with its sentence in this rank's context. */
+static ith_status fail(ith_comm *comm, ith_status status)
 {
-    return comm ? comm->size : 1;
-}
-
-void ith_comm_set_timeout(ith_comm *comm, double seconds)
-{
-    if (comm)
-        comm->timeout_seconds = seconds > 0 ? seconds : 0;
-}
-
-void ith_comm_abort(ith_comm *comm, ith_status status)
-{
-    if (!comm)
-        return;
+    const char *sentence = NULL;
+    ith_status ended = comm->transport.failure(comm->transport_state, &sentence);
+    if (ended && sentence && *sentence)
+        return ith_fail(comm->context, ended, "%s", sentence);
     if (status >= ITH_OK || status < ITH_ERR_INTERNAL)
-        status = ITH_ERR_ABORTED;
-    if (!ith_context_error(comm->context)[0])
-        ith_fail(comm->context, status, "rank %d ended the group (%s)", comm->rank, ith_status_name(status));
-    comm->ops->abort(comm, status, ith_context_error(comm->context));
+        status = ITH_ERR_INTERNAL;
+    return ith_fail(comm->context, status, "the transport %s failed and did not say why (%s)", comm->transport.name,
+                    ith_status_name(status));
 }
 
-/* ---- Life ------------------------------------------------------------------------------------------------------ */
-
-enum { STATE_BUSY = 1, STATE_CLOSED = 2 };
-
-ith_comm *ith_comm_hold(ith_comm *comm)
+/* Ends the group. */
+static ith_status refuse(ith_comm *comm, const char *what, const char *reason)
 {
-    if (comm)
-        atomic_fetch_add_explicit(&comm->holders, 1, memory_order_relaxed);
-    return comm;
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "rank %d, in %s: %s", world_rank(comm, comm->rank), what, reason);
+    comm->transport.abort(comm->transport_state, ITH_ERR_ARGUMENT, sentence);
+    return fail(comm, ITH_ERR_ARGUMENT);
 }
 
-void ith_comm_release(ith_comm *comm)
+bool ith_comm_failed(const ith_comm *comm)
 {
-    if (comm && atomic_fetch_sub(&comm->holders, 1) == 1)
-        comm->ops->release(comm);
+    const char *sentence;
+    return comm->transport.failure(comm->transport_state, &sentence) != ITH_OK;
 }
 
-static void leave_group(ith_comm *comm)
-{
-    comm->ops->leave(comm);
-    ith_comm_release(comm);
-}
+/* ---- Exchanges ------------------------------------------------------------------------------------------------- */
 
-void ith_comm_destroy(ith_comm **comm)
+static const char *wrong_list(const ith_transfer *list, int64_t count, int ranks)
 {
-    if (!comm || !*comm)
-        return;
-    ith_comm *self = *comm;
-    *comm = NULL;
-    ith_comm_hold(self); /* a call that ends now may give back the caller's */
-    int before = atomic_fetch_or(&self->state, STATE_CLOSED);
-    if (!(before & STATE_BUSY)) {
-        leave_group(self);
-    } else {
-        char sentence[128];
-        snprintf(sentence, sizeof sentence, "rank %d destroyed its communicator during a call on it", self->rank);
-        self->ops->abort(self, ITH_ERR_ABORTED, sentence);
+    if (count < 0 || (count > 0 && !list))
+        return "the number of transfers is negative, or the list is NULL";
+    for (int64_t i = 0; i < count; i++) {
+        if (list[i].peer < 0 || list[i].peer >= ranks)
+            return "a transfer's peer is not a rank of the group";
+        int64_t bytes = ith_region_bytes(&list[i].region);
+        if (bytes < 0 || (bytes > 0 && !list[i].region.data))
+            return "a region has negative or overflowing sizes, or is NULL";
     }
-    ith_comm_release(self);
+    return NULL;
 }
 
-ith_status ith_comm_enter(ith_comm *comm, ith_context *context)
+/* The next transfer with `peer`, from *at on; NULL: none. */
+static const ith_transfer *next_with(int peer, const ith_transfer *list, int64_t count, int64_t *at)
 {
-    int idle = 0;
-    if (!comm || atomic_compare_exchange_strong(&comm->state, &idle, STATE_BUSY))
-        return ITH_OK;
-    if (idle & STATE_CLOSED)
-        return ith_fail(context, ITH_ERR_ARGUMENT,
-                        "the plan's communicator was destroyed: the plan can only be destroyed");
-    return ith_fail(context, ITH_ERR_ARGUMENT,
-                    "rank %d's communicator is in another call, on another thread: calls on one follow one another",
-                    comm->rank);
+    while (*at < count)
+        if (list[(*at)++].peer == peer)
+            return &list[*at - 1];
+    return NULL;
 }
 
-void ith_comm_exit(ith_comm *comm)
+/* Copies what this rank sends to itself; says what is wrong with an exchange. */
+static const char *copy_own(int rank, int ranks, const ith_operation *e)
 {
-    if (comm && atomic_fetch_and(&comm->state, ~STATE_BUSY) & STATE_CLOSED)
-        leave_group(comm);
+    const char *wrong = wrong_list(e->sends, e->send_count, ranks);
+    if (!wrong)
+        wrong = wrong_list(e->receives, e->receive_count, ranks);
+    if (wrong)
+        return wrong;
+    for (int64_t sent = 0, received = 0;;) {
+        const ith_transfer *from = next_with(rank, e->sends, e->send_count, &sent);
+        const ith_transfer *to = next_with(rank, e->receives, e->receive_count, &received);
+        if (!from && !to)
+            return NULL;
+        if (!from || !to || ith_region_bytes(&from->region) != ith_region_bytes(&to->region))
+            return "what the rank sends to itself is not what it receives from itself";
+        ith_region_copy(&to->region, &from->region);
+    }
 }
 
-void ith_comm_alive(ith_comm *comm)
+static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_transfer *sends, int64_t send_count,
+                       const ith_transfer *receives, int64_t receive_count, ith_request **out)
 {
-    if (comm)
-        comm->ops->alive(comm);
+    ith_comm *whole = comm->whole ? comm->whole : comm;
+    ith_request *request = &comm->requests[comm->posted % comm->transport.requests];
+    ith_operation operation = ITH_OPERATION_INIT;
+    *out = NULL;
+    if (request->in_flight)
+        return refuse(comm, what, "as many operations are under way as the transport takes (ith_transport.requests)");
+    if (atomic_load(&whole->use) & ITH_COMM_LEFT)
+        return ith_fail(comm->context, ITH_ERR_ARGUMENT, "rank %d posts %s in a group that it has left",
+                        world_rank(comm, comm->rank), what);
+    operation.request = request->number;
+    operation.tag = tag, operation.what = what;
+    operation.sends = sends, operation.send_count = send_count;
+    operation.receives = receives, operation.receive_count = receive_count;
+    operation.unwanted = comm->unwanted, operation.unwanted_user = comm->unwanted_user;
+    const char *wrong = copy_own(comm->rank, comm->size, &operation);
+    if (wrong)
+        return refuse(comm, what, wrong);
+    ith_status status = comm->transport.exchange(comm->transport_state, &operation);
+    if (status)
+        return fail(comm, status);
+    request->in_flight = true;
+    request->what = what;
+    comm->posted++;
+    comm->under_way++;
+    whole->under_way += whole != comm;
+    *out = request;
+    return ITH_OK;
 }
 
-bool ith_comm_shares_memory(const ith_comm *comm)
+static void retire(ith_comm *comm, ith_request **request)
 {
-    return comm && comm->ops->share;
+    (*request)->in_flight = false;
+    *request = NULL;
+    comm->under_way--;
+    if (comm->whole)
+        comm->whole->under_way--;
 }
 
-ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int send_count, const ith_transfer *receives,
-                         int receive_count, ith_request **out)
+/* Ends the group if a rank that the request waits for has been silent since `since` and for too long. */
+static void check_time(ith_comm *comm, const ith_request *request, double since)
 {
-    return comm->ops->exchange(comm, sends, send_count, receives, receive_count, out);
+    const ith_transport *t = &comm->transport;
+    double limit = comm->timeout_seconds, now = ith_clock_seconds();
+    char who[32] = "other ranks", sentence[256];
+    int rank = -1;
+    if (limit <= 0 || now < since + limit)
+        return;
+    if (t->silence && t->silence(comm->transport_state, request->number, &rank) < limit)
+        return;
+    if (rank >= 0 && rank < comm->size)
+        snprintf(who, sizeof who, "rank %d", world_rank(comm, rank));
+    snprintf(sentence, sizeof sentence,
+             "rank %d waited in vain for %s in %s: no sign of life for %.3g s (ith_comm_set_timeout)",
+             world_rank(comm, comm->rank), who, request->what, limit);
+    t->abort(comm->transport_state, ITH_ERR_TIMEOUT, sentence);
 }
 
 ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done)
 {
-    return comm->ops->test(comm, request, done);
+    if (!request || !done)
+        return ith_fail(comm ? comm->context : NULL, ITH_ERR_ARGUMENT, "request or done is NULL");
+    *done = false;
+    if (!comm || !*request)
+        return ITH_OK;
+    ith_status status = comm->transport.wait(comm->transport_state, (*request)->number, 0, done);
+    if (status || *done)
+        retire(comm, request);
+    return status ? fail(comm, status) : ITH_OK;
 }
 
 ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
 {
-    return comm->ops->wait(comm, request);
-}
-
-/* What a lone rank sends to itself. */
-static ith_status exchange_alone(const ith_transfer *sends, int send_count, const ith_transfer *receives,
-                                 int receive_count)
-{
-    if (send_count != receive_count)
-        return ITH_ERR_ARGUMENT;
-    for (int i = 0; i < send_count; i++) {
-        int64_t bytes = ith_region_bytes(&sends[i].region);
-        if (sends[i].peer || receives[i].peer || bytes < 0 || bytes != ith_region_bytes(&receives[i].region))
-            return ITH_ERR_ARGUMENT;
-    }
-    for (int i = 0; i < send_count; i++)
-        ith_region_copy(&receives[i].region, &sends[i].region);
-    return ITH_OK;
-}
-
-ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int send_count, const ith_transfer *receives,
-                             int receive_count)
-{
-    if (!comm)
-        return exchange_alone(sends, send_count, receives, receive_count);
-    ith_request *request = NULL;
-    ith_status status = comm->ops->exchange(comm, sends, send_count, receives, receive_count, &request);
-    return status ? status : comm->ops->wait(comm, &request);
-}
-
-ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation)
-{
-    if (!comm)
+    ith_status status = ITH_OK;
+    bool done = false;
+    if (!comm || !request || !*request)
         return ITH_OK;
+    double since = ith_clock_seconds();
+    double pause = comm->timeout_seconds > 0 ? fmin(comm->timeout_seconds, WAIT_SECONDS) : WAIT_SECONDS;
+    while (!status && !done) {
+        status = comm->transport.wait(comm->transport_state, (*request)->number, pause, &done);
+        if (status || done)
+            break;
+        if (comm->unwanted)
+            comm->unwanted(comm->unwanted_user);
+        check_time(comm, *request, since);
+    }
+    retire(comm, request);
+    return status ? fail(comm, status) : ITH_OK;
+}
+
+ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int64_t send_count, const ith_transfer *receives,
+                         int64_t receive_count, ith_request **out)
+{
+    if (!out)
+        return comm ? refuse(comm, "an exchange", "out is NULL") : ith_need(NULL, out, "out");
+    *out = NULL;
+    if (!comm) {
+        const ith_operation own = {
+            .sends = sends, .send_count = send_count, .receives = receives, .receive_count = receive_count};
+        const char *wrong = copy_own(0, 1, &own);
+        return wrong ? ith_fail(NULL, ITH_ERR_ARGUMENT, "one rank, in an exchange: %s", wrong) : ITH_OK;
+    }
+    ith_status status = post(comm, TAG_EXCHANGE, "an exchange", sends, send_count, receives, receive_count, out);
+    for (int64_t i = 0; !status && i < send_count; i++)
+        if (sends[i].peer != comm->rank)
+            comm->exchanged_bytes += ith_region_bytes(&sends[i].region);
+    return status;
+}
+
+ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int64_t send_count,
+                             const ith_transfer *receives, int64_t receive_count)
+{
     ith_request *request = NULL;
-    ith_status status = comm->ops->allreduce(comm, values, count, operation, &request);
-    return status ? status : comm->ops->wait(comm, &request);
+    ith_status status = ith_comm_post(comm, sends, send_count, receives, receive_count, &request);
+    return status ? status : ith_comm_wait(comm, &request);
+}
+
+/* ---- Collectives ----------------------------------------------------------------------------------------------- */
+
+static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t sends, int64_t receives)
+{
+    ith_request *request = NULL;
+    ith_status status = post(comm, tag, what, comm->transfers, sends, comm->transfers + comm->size, receives, &request);
+    return status ? status : ith_comm_wait(comm, &request);
+}
+
+static ith_transfer whole_of(int peer, const void *data, int64_t bytes)
+{
+    return (ith_transfer){peer, {.data = (void *)data, .count = {1, 1}, .bytes = bytes}};
+}
+
+static ith_status gather(ith_comm *comm, int64_t tag, const char *what, const void *mine, int64_t bytes, void *all)
+{
+    for (int rank = 0; rank < comm->size; rank++) {
+        comm->transfers[rank] = whole_of(rank, mine, bytes);
+        comm->transfers[comm->size + rank] = whole_of(rank, all ? (char *)all + rank * bytes : NULL, bytes);
+    }
+    return finish(comm, tag, what, comm->size, comm->size);
 }
 
 ith_status ith_comm_allgather(ith_comm *comm, const void *mine, int64_t bytes, void *all)
 {
-    if (!comm) {
-        if (bytes > 0)
-            memcpy(all, mine, (size_t)bytes);
-        return ITH_OK;
+    int64_t total;
+    bool wrong = bytes < 0 || (bytes > 0 && (!mine || !all)) || !ith_size_mul(ith_comm_size(comm), bytes, &total);
+    if (wrong && comm)
+        return refuse(comm, "an all-gather", "bytes is negative or too large, or a pointer is NULL");
+    if (wrong)
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "bytes is negative, or a pointer is NULL");
+    if (comm)
+        return gather(comm, TAG_GATHER, "an all-gather", mine, bytes, all);
+    if (bytes > 0)
+        memcpy(all, mine, (size_t)bytes);
+    return ITH_OK;
+}
+
+/* values[i] of all ranks, in rank order. */
+static void reduce(const ith_comm *comm, float *values, int64_t count, ith_reduce operation)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float result = comm->gathered[i];
+        for (int rank = 1; rank < comm->size; rank++) {
+            float value = comm->gathered[rank * count + i];
+            if (operation == ITH_REDUCE_SUM)
+                result += value;
+            else if (value > result || isnan(value))
+                result = value;
+        }
+        values[i] = result;
     }
-    ith_request *request = NULL;
-    ith_status status = comm->ops->allgather(comm, mine, bytes, all, &request);
-    return status ? status : comm->ops->wait(comm, &request);
+}
+
+ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation)
+{
+    bool known = operation == ITH_REDUCE_SUM || operation == ITH_REDUCE_MAX;
+    bool wrong = count < 0 || (count > 0 && !values) || !known;
+    if (wrong && comm)
+        return refuse(comm, "an all-reduce", "count is negative, values is NULL, or the operation is unknown");
+    if (wrong)
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "count is negative, values is NULL, or the operation is unknown");
+    ith_status status = ITH_OK;
+    int64_t done = 0;
+    do {
+        int64_t piece = ith_min64(count - done, PIECE);
+        float *part = count ? values + done : NULL;
+        if (comm)
+            status = gather(comm, operation == ITH_REDUCE_SUM ? TAG_SUM : TAG_MAX, "an all-reduce", part,
+                            piece * (int64_t)sizeof(float), comm->gathered);
+        if (comm && !status)
+            reduce(comm, part, piece, operation);
+        done += piece;
+    } while (!status && done < count);
+    return status;
 }
 
 ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int root)
 {
+    static const char reason[] = "bytes is negative, data is NULL, or root is not a rank of the group";
+    bool wrong = bytes < 0 || (bytes > 0 && !data) || root < 0 || root >= ith_comm_size(comm);
+    if (wrong)
+        return comm ? refuse(comm, "a broadcast", reason) : ith_fail(NULL, ITH_ERR_ARGUMENT, "%s", reason);
     if (!comm)
         return ITH_OK;
-    ith_request *request = NULL;
-    ith_status status = comm->ops->broadcast(comm, data, bytes, root, &request);
-    return status ? status : comm->ops->wait(comm, &request);
+    int64_t sends = 0, receives = comm->rank != root;
+    comm->transfers[comm->size] = whole_of(root, data, bytes);
+    for (int rank = 0; rank < comm->size && comm->rank == root; rank++)
+        if (rank != root)
+            comm->transfers[sends++] = whole_of(rank, data, bytes);
+    return finish(comm, TAG_BROADCAST + root, "a broadcast", sends, receives);
 }
 
 ith_status ith_comm_barrier(ith_comm *comm)
 {
-    if (!comm)
-        return ITH_OK;
-    ith_request *request = NULL;
-    ith_status status = comm->ops->barrier(comm, &request);
-    return status ? status : comm->ops->wait(comm, &request);
-}
-
-ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
-{
-    *out = NULL;
-    return comm ? comm->ops->split(comm, colour, key, out) : ITH_OK;
-}
-
-ith_status ith_comm_begin_call(ith_comm *comm, const void *card, int64_t bytes)
-{
-    char mine[ITH_COMM_RECORD_BYTES] = {0};
-    memcpy(mine, card, (size_t)bytes);
-    if (comm->ops->share)
-        return comm->ops->share(comm, mine, sizeof mine, comm->records);
-    return ith_comm_allgather(comm, mine, sizeof mine, comm->records);
-}
-
-ith_status ith_comm_end_call(ith_comm *comm, float *claim)
-{
-    if (comm->ops->unshare)
-        return comm->ops->unshare(comm, claim, 1);
-    return ith_comm_allreduce(comm, claim, 1, ITH_REDUCE_MAX);
+    return comm ? gather(comm, TAG_BARRIER, "a barrier", NULL, 0, NULL) : ITH_OK;
 }
 
 typedef struct verdict {
@@ -227,4 +332,69 @@ ith_status ith_comm_agree(ith_comm *comm, ith_status mine)
     memcpy(first.sentence, ith_context_error(comm->context), sizeof first.sentence);
     status = ith_comm_broadcast(comm, &first, sizeof first, comm->size - (int)claim);
     return status ? status : ith_fail(comm->context, first.status, "%s", first.sentence);
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------------------------- */
+
+bool ith_comm_shares_memory(const ith_comm *comm)
+{
+    return comm && comm->transport.share;
+}
+
+ith_status ith_comm_begin_call(ith_comm *comm, const void *record, int64_t bytes)
+{
+    const ith_transport *t = &comm->transport;
+    char mine[ITH_COMM_RECORD_BYTES] = {0};
+    memcpy(mine, record, (size_t)bytes);
+    ith_status status = gather(comm, TAG_RECORDS, "the opening of a call", mine, sizeof mine, comm->records);
+    if (!t->share)
+        return status;
+    if (!status && (status = t->share(comm->transport_state)))
+        status = fail(comm, status);
+    comm->sharing = !status;
+    if (status) /* others may have seen no failure, and have begun to look */
+        t->drain(comm->transport_state);
+    return status;
+}
+
+ith_status ith_comm_end_call(ith_comm *comm, float *claim)
+{
+    const ith_transport *t = &comm->transport;
+    if (comm->sharing)
+        t->unshare(comm->transport_state);
+    comm->sharing = false;
+    ith_status status = ith_comm_allreduce(comm, claim, 1, ITH_REDUCE_MAX);
+    if (status && t->drain)
+        t->drain(comm->transport_state);
+    return status;
+}
+
+/* ---- From other threads ---------------------------------------------------------------------------------------- */
+
+void ith_comm_alive(ith_comm *comm)
+{
+    if (comm && comm->transport.alive)
+        comm->transport.alive(comm->transport_state);
+}
+
+void ith_comm_notify(ith_comm *comm, int64_t number)
+{
+    if (comm->transport.notify)
+        comm->transport.notify(comm->transport_state, number);
+}
+
+int64_t ith_comm_noticed(const ith_comm *comm)
+{
+    return comm->transport.noticed ? comm->transport.noticed(comm->transport_state) : 0;
+}
+
+void ith_comm_abort(ith_comm *comm, ith_status status)
+{
+    if (!comm)
+        return;
+    if (status >= ITH_OK || status < ITH_ERR_INTERNAL)
+        status = ITH_ERR_ABORTED;
+    if (!ith_context_error(comm->context)[0])
+        ith_fail(comm->context, status, "rank %d ended the group (%s)", comm->rank, ith_status_name(status));
+    comm->transport.abort(comm->transport_state, status, ith_context_error(comm->context));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ith_run_ranks: a thread per rank, all of them started before any begins. */
-#include "local/local.h"
+#include "comm.h"
 
 #include "../base/size.h"
 #include "../base/team_limit.h"
@@ -77,7 +77,6 @@ static void *rank_main(void *argument)
         record_failure(self->run, status, self->context, ith_comm_rank(self->comm));
         ith_comm_abort(self->comm, status);
     }
-    ith_local_let_go(self->comm);
     ith_comm_destroy(&self->comm); /* whoever still waits for this rank learns that it has left */
     return NULL;
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies between strided blocks of different layouts: two cursors, each of which walks over the runs of its block. */
-#include "region.h"
+/* Strided regions: their size, their contiguous stretches, and copies between different layouts. */
+#include "comm.h"
 
 #include "../base/size.h"
 
 #include <string.h>
 
-int64_t ith_region_bytes(const ith_region *block)
+int64_t ith_region_bytes(const ith_region *region)
 {
     int64_t bytes = 0;
-    if (!ith_size_mul(block->count[0], block->count[1], &bytes) || !ith_size_mul(bytes, block->bytes, &bytes))
+    if (!region || !ith_size_mul(region->count[0], region->count[1], &bytes) ||
+        !ith_size_mul(bytes, region->bytes, &bytes))
         return -1;
     return bytes;
 }
@@ -28,6 +29,7 @@ static ith_region flatten(ith_region region)
     return region;
 }
 
+/* A place in a region. */
 typedef struct cursor {
     ith_region region;
     int64_t run[2]; /* which run */
@@ -51,9 +53,24 @@ static void cursor_advance(cursor *c, int64_t bytes)
     c->run[0]++;
 }
 
+int64_t ith_region_stretch(const ith_region *region, int64_t offset, void **data)
+{
+    if (offset < 0 || offset >= ith_region_bytes(region) || !data)
+        return 0;
+    cursor c = {.region = flatten(*region)};
+    int64_t run = offset / c.region.bytes;
+    c.run[0] = run / c.region.count[1];
+    c.run[1] = run % c.region.count[1];
+    c.done = offset % c.region.bytes;
+    *data = cursor_at(&c);
+    return c.region.bytes - c.done;
+}
+
 void ith_region_copy(const ith_region *target, const ith_region *source)
 {
     int64_t left = ith_region_bytes(source);
+    if (left <= 0 || ith_region_bytes(target) != left)
+        return;
     cursor to = {.region = flatten(*target)}, from = {.region = flatten(*source)};
     while (left > 0) {
         int64_t bytes = ith_min64(to.region.bytes - to.done, from.region.bytes - from.done);

@@ -79,11 +79,7 @@ static ith_status make_axes(ith_comm *comm, ith_plan *plan)
     ith_status status = ith_comm_split(comm, s->ring_index, s->ulysses_index, &s->ulysses_comm);
     if (!status)
         status = ith_comm_split(comm, s->ulysses_index, s->ring_index, &s->ring_comm);
-    if (status)
-        return ith_pass_on(s->context, comm, status);
-    s->ulysses_comm->ops->depend(s->ulysses_comm);
-    s->ring_comm->ops->depend(s->ring_comm);
-    return ITH_OK;
+    return ith_pass_on(s->context, comm, status);
 }
 
 /* Every choice, once the ranks know that each has understood its own arguments. */
@@ -212,13 +208,16 @@ static void leave(ith_plan *plan)
     release(plan);
 }
 
-/* What a rank would carry of an exchange need not arrive once it has stopped. */
-static void set_discard(const ith_attn_setting *s, const atomic_bool *discard)
+/* A rank that has stopped, for which its threads ask while they wait too, needs no data any more. */
+static void set_unwanted(const ith_attn_setting *s, bool (*unwanted)(void *user))
 {
     ith_comm *const comms[] = {s->comm, s->ulysses_comm, s->ring_comm};
-    for (int i = 0; i < 3; i++)
-        if (comms[i])
-            comms[i]->discard = discard;
+    for (int i = 0; i < 3; i++) {
+        if (!comms[i])
+            continue;
+        comms[i]->unwanted = unwanted;
+        comms[i]->unwanted_user = s->halt;
+    }
 }
 
 static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
@@ -230,9 +229,9 @@ static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
     status = ith_open_execution(plan, &tensors, status);
     if (status)
         return status;
-    set_discard(&plan->setting, &plan->halt.stopped);
+    set_unwanted(&plan->setting, ith_halt_heard);
     status = plan->ops->execute(&plan->state, &tensors);
-    set_discard(&plan->setting, NULL);
+    set_unwanted(&plan->setting, NULL);
     return ith_close_execution(plan, status);
 }
 

@@ -301,13 +301,19 @@ static ith_status split_in_rank(ith_context *context, ith_comm *comm, void *user
     RANK_CHECK(context, ith_comm_size(row) == size && ith_comm_rank(row) == size - 1 - (rank - begin));
     RANK_CHECK(context, ith_comm_rank(column) == rank / columns);
     /* In flight on one group while the other is waited for, in an order that differs between ranks. */
-    float rows = (float)rank, all = 1;
+    float mine = (float)rank, theirs[MOST_RANKS] = {0}, all = 1;
+    ith_transfer sends[MOST_RANKS], receives[MOST_RANKS];
+    for (int r = 0; r < size; r++) {
+        sends[r] = (ith_transfer){r, {.data = &mine, .count = {1, 1}, .bytes = sizeof mine}};
+        receives[r] = (ith_transfer){r, {.data = &theirs[r], .count = {1, 1}, .bytes = sizeof mine}};
+    }
     ith_request *request = NULL;
-    RANK_TRY(row->ops->allreduce(row, &rows, 1, ITH_REDUCE_SUM, &request));
+    RANK_TRY(ith_comm_post(row, sends, size, receives, size, &request));
     RANK_TRY(ith_comm_allreduce(column, &all, 1, ITH_REDUCE_SUM));
     RANK_CHECK(context, all == (float)ith_comm_size(column));
     RANK_TRY(ith_comm_wait(row, &request));
-    RANK_CHECK(context, rows == (float)(size * begin + size * (size - 1) / 2));
+    for (int r = 0; r < size; r++)
+        RANK_CHECK(context, theirs[r] == (float)(begin + size - 1 - r));
     RANK_TRY(ith_comm_split(row, ith_comm_rank(row) / 2, 0, &pair));
     RANK_CHECK(context, ith_comm_size(pair) <= 2);
     ith_comm_destroy(&row); /* a group outlives the one that it was made of */

@@ -180,12 +180,18 @@ static ith_status patient(ith_context *context, ith_comm *comm, void *user)
 static ith_status flood(ith_context *context, ith_comm *comm, void *user)
 {
     (void)context, (void)user;
-    ith_request *requests[ITH_COMM_REQUESTS + 1] = {NULL};
-    for (int i = 0; i < ITH_COMM_REQUESTS; i++)
-        RANK_TRY(comm->ops->barrier(comm, &requests[i]));
-    if (ith_comm_rank(comm) == 0)
-        return comm->ops->barrier(comm, &requests[ITH_COMM_REQUESTS]);
-    for (int i = 0; i < ITH_COMM_REQUESTS; i++)
+    ith_request *requests[ITH_TRANSPORT_LEAST_REQUESTS + 1] = {NULL};
+    ith_transfer sends[ITH_TRANSPORT_LEAST_REQUESTS + 1], receives[ITH_TRANSPORT_LEAST_REQUESTS + 1];
+    char in[ITH_TRANSPORT_LEAST_REQUESTS + 1], out = 0;
+    int ranks = comm->size, next = (comm->rank + 1) % ranks, before = (comm->rank + ranks - 1) % ranks;
+    int posted = ITH_TRANSPORT_LEAST_REQUESTS + (comm->rank == 0);
+    for (int i = 0; i < posted; i++) {
+        ith_transfer send = {next, {.data = &out, .count = {1, 1}, .bytes = 1}};
+        ith_transfer receive = {before, {.data = &in[i], .count = {1, 1}, .bytes = 1}};
+        sends[i] = send, receives[i] = receive;
+        RANK_TRY(ith_comm_post(comm, &sends[i], 1, &receives[i], 1, &requests[i]));
+    }
+    for (int i = 0; i < posted; i++)
         RANK_TRY(ith_comm_wait(comm, &requests[i]));
     return ith_comm_barrier(comm);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout of the public structs, a line each: what a program that was built before relies on. */
-#include <ithaca/ithaca.h>
+#include <ithaca/transport.h>
 #ifdef WITH_ENGINE
 #include <ithaca/files.h>
 #include <ithaca/wan.h>
@@ -19,6 +19,10 @@
         printf("%s %zu bytes, %s at %zu\n", #type, sizeof(type), #last, offsetof(type, last));                         \
     } while (0)
 
+/* Elements of arrays, which stay as they are. */
+#define SHOW_FIXED(type, last)                                                                                         \
+    printf("%s %zu bytes for ever, %s at %zu\n", #type, sizeof(type), #last, offsetof(type, last))
+
 int main(void)
 {
     SHOW(ith_allocator, user);
@@ -30,6 +34,11 @@ int main(void)
     SHOW(ith_plan_info, memory_bytes);
     SHOW(ith_plan_counters, waiting_seconds);
     SHOW(ith_peak, gflops);
+    SHOW_FIXED(ith_region, bytes);
+    SHOW_FIXED(ith_transfer, region);
+    SHOW(ith_operation, unwanted_user);
+    SHOW(ith_subgroup, members);
+    SHOW(ith_transport, drain);
 #ifdef WITH_ENGINE
     SHOW(ith_tensor, bytes);
     SHOW(ith_model_info, shift_source);

@@ -4,7 +4,6 @@
 
 #include "../../base/clock.h"
 #include "../../base/trace.h"
-#include "../../comm/region.h"
 
 static void count_bytes(ith_transit *t, const ith_comm *comm, const ith_transfer *sends, int counted)
 {

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators: made from a transport, split, held, entered, left and freed. */
+#include "comm.h"
+
+#include "../base/sized.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_TIMEOUT_SECONDS 600
+#define MOST_RANKS (1 << 20)
+#define MOST_REQUESTS 4096
+
+enum { IN_USE = 1 }; /* of ith_comm.use, beside ITH_COMM_LEFT */
+
+int ith_comm_rank(const ith_comm *comm)
+{
+    return comm ? comm->rank : 0;
+}
+
+int ith_comm_size(const ith_comm *comm)
+{
+    return comm ? comm->size : 1;
+}
+
+void ith_comm_set_timeout(ith_comm *comm, double seconds)
+{
+    if (comm)
+        comm->timeout_seconds = seconds > 0 ? seconds : 0;
+}
+
+/* ---- Making ---------------------------------------------------------------------------------------------------- */
+
+static void comm_free(ith_comm *comm)
+{
+    if (!comm)
+        return;
+    ith_context *context = comm->context;
+    ith_free(context, comm->members);
+    ith_free(context, comm->requests);
+    ith_free(context, comm->transfers);
+    ith_free(context, comm->gathered);
+    ith_free(context, comm->records);
+    ith_free(context, comm);
+    ith_context_release(context);
+}
+
+/* With the caller's hold, and no state yet. */
+static ith_comm *comm_new(ith_context *context, const ith_transport *transport, int rank, int size)
+{
+    ith_comm *comm = ith_alloc_zero(context, 1, sizeof *comm, "a communicator");
+    if (!comm)
+        return NULL;
+    comm->transport = *transport;
+    comm->context = ith_context_hold(context);
+    comm->rank = rank, comm->size = size;
+    comm->timeout_seconds = DEFAULT_TIMEOUT_SECONDS;
+    atomic_init(&comm->holders, 1);
+    comm->requests = ith_alloc_zero(context, transport->requests, sizeof *comm->requests, "a communicator");
+    comm->transfers = ith_alloc(context, size, 2 * sizeof *comm->transfers, "a communicator");
+    comm->gathered = ith_alloc(context, size, ITH_COMM_RECORD_BYTES, "a communicator");
+    comm->records = ith_alloc(context, size, ITH_COMM_RECORD_BYTES, "a communicator");
+    if (!comm->requests || !comm->transfers || !comm->gathered || !comm->records) {
+        comm_free(comm);
+        return NULL;
+    }
+    for (int64_t i = 0; i < transport->requests; i++)
+        comm->requests[i].number = i;
+    return comm;
+}
+
+static ith_status check_table(ith_context *context, const ith_transport *t)
+{
+    const struct {
+        const char *name;
+        bool there;
+    } required[] = {{"name", t->name},   {"exchange", t->exchange}, {"wait", t->wait},  {"failure", t->failure},
+                    {"split", t->split}, {"abort", t->abort},       {"close", t->close}};
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
+        if (!required[i].there)
+            return ith_fail(context, ITH_ERR_ARGUMENT, "%s of the ith_transport is NULL: every transport has one",
+                            required[i].name);
+    if (t->requests < ITH_TRANSPORT_LEAST_REQUESTS || t->requests > MOST_REQUESTS)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "requests of the transport %s is %lld: from %d to %d", t->name,
+                        (long long)t->requests, ITH_TRANSPORT_LEAST_REQUESTS, MOST_REQUESTS);
+    if (!t->notify != !t->noticed)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "the transport %s has one of notify and noticed: both or none",
+                        t->name);
+    if (!t->share != !t->unshare || !t->share != !t->drain)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "the transport %s has some of share, unshare and drain: all three or none", t->name);
+    return ITH_OK;
+}
+
+ith_status ith_comm_create(ith_context *context, const ith_transport *transport, void *state, int rank, int size,
+                           ith_comm **out)
+{
+    ith_transport table = ITH_TRANSPORT_INIT;
+    if (out)
+        *out = NULL;
+    ith_status status = context ? ITH_OK : ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, out, "out");
+    if (!status)
+        status = ith_context_check_process(context);
+    if (!status)
+        status = ITH_SIZED_READ(context, ith_transport, ITH_TRANSPORT_INIT, transport, &table);
+    if (!status)
+        status = check_table(context, &table);
+    if (!status && (size < 1 || size > MOST_RANKS || rank < 0 || rank >= size))
+        status = ith_fail(context, ITH_ERR_ARGUMENT,
+                          "rank is %d and size is %d: a group has 1 to %d ranks, numbered from 0 to size - 1", rank,
+                          size, MOST_RANKS);
+    if (status)
+        return status;
+    *out = comm_new(context, &table, rank, size);
+    if (!*out)
+        return ITH_ERR_MEMORY;
+    (*out)->transport_state = state;
+    ith_context_set_rank(context, rank);
+    return ITH_OK;
+}
+
+/* ---- Splitting ------------------------------------------------------------------------------------------------- */
+
+/* What a rank tells the others when its group is split. */
+typedef struct wish {
+    int colour, key;
+    int rank; /* in the whole group */
+    int64_t groups;
+} wish;
+
+/* The ranks of this rank's colour, in their order, and how many. */
+static int list_members(const wish *wishes, int ranks, int rank, int *members, int *place)
+{
+    int size = 0;
+    for (int i = 0; i < ranks; i++) {
+        if (wishes[i].colour != wishes[rank].colour)
+            continue;
+        int at = 0;
+        for (int j = 0; j < ranks; j++)
+            at += wishes[j].colour == wishes[i].colour &&
+                  (wishes[j].key < wishes[i].key || (wishes[j].key == wishes[i].key && j < i));
+        members[at] = wishes[i].rank;
+        *place = i == rank ? at : *place;
+        size++;
+    }
+    return size;
+}
+
+/* This rank's part of a sub-group, on its own. Takes over `members`. */
+static ith_status make_part(ith_comm *comm, int64_t number, int **members, int size, int rank, ith_comm **out)
+{
+    ith_comm *whole = comm->whole ? comm->whole : comm;
+    ith_comm *part = comm_new(comm->context, &comm->transport, rank, size);
+    if (!part)
+        return ITH_ERR_MEMORY;
+    part->members = *members;
+    *members = NULL;
+    part->timeout_seconds = comm->timeout_seconds;
+    ith_subgroup subgroup = ITH_SUBGROUP_INIT;
+    subgroup.number = number, subgroup.rank = rank, subgroup.size = size, subgroup.members = part->members;
+    ith_status status = comm->transport.split(whole->transport_state, &subgroup, &part->transport_state);
+    if (status) {
+        comm_free(part);
+        return ith_fail(comm->context, status, "%s: the transport %s made no sub-group of %d ranks",
+                        status == ITH_ERR_MEMORY ? "out of memory" : ith_status_name(status), comm->transport.name,
+                        size);
+    }
+    part->whole = ith_comm_hold(whole);
+    *out = part;
+    return ITH_OK;
+}
+
+ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
+{
+    if (!out)
+        return ith_need(comm ? comm->context : NULL, out, "out");
+    *out = NULL;
+    if (!comm)
+        return ITH_OK;
+    ith_comm *whole = comm->whole ? comm->whole : comm;
+    wish mine = {colour, key, comm->members ? comm->members[comm->rank] : comm->rank, whole->groups};
+    wish *wishes = ith_alloc(comm->context, comm->size, sizeof *wishes, "the split of a group");
+    int *members = ith_alloc(comm->context, comm->size, sizeof *members, "the split of a group");
+    int place = 0;
+    ith_status status = ith_comm_agree(comm, wishes && members ? ITH_OK : ITH_ERR_MEMORY);
+    if (!status)
+        status = ith_comm_allgather(comm, &mine, sizeof mine, wishes);
+    if (!status) {
+        int size = list_members(wishes, comm->size, comm->rank, members, &place);
+        for (int i = 0; i < comm->size; i++)
+            whole->groups = wishes[i].groups > whole->groups ? wishes[i].groups : whole->groups;
+        status = ith_comm_agree(comm, make_part(comm, ++whole->groups, &members, size, place, out));
+    }
+    if (status)
+        ith_comm_destroy(out);
+    ith_free(comm->context, members);
+    ith_free(comm->context, wishes);
+    return status;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------------------------ */
+
+ith_comm *ith_comm_hold(ith_comm *comm)
+{
+    if (comm)
+        atomic_fetch_add_explicit(&comm->holders, 1, memory_order_relaxed);
+    return comm;
+}
+
+void ith_comm_release(ith_comm *comm)
+{
+    if (!comm || atomic_fetch_sub(&comm->holders, 1) > 1)
+        return;
+    ith_comm *whole = comm->whole;
+    comm->transport.close(comm->transport_state);
+    comm_free(comm);
+    ith_comm_release(whole);
+}
+
+static void end(ith_comm *comm, const char *reason)
+{
+    char sentence[128];
+    snprintf(sentence, sizeof sentence, "rank %d %s", comm->members ? comm->members[comm->rank] : comm->rank, reason);
+    comm->transport.abort(comm->transport_state, ITH_ERR_ABORTED, sentence);
+}
+
+/* The caller has nothing to do with the group any more. */
+static void leave_group(ith_comm *comm)
+{
+    const ith_transport *t = &comm->transport;
+    if (comm->sharing) {
+        end(comm, "left while it looked at the memory of other ranks");
+        t->unshare(comm->transport_state);
+        t->drain(comm->transport_state);
+    } else if (comm->under_way) {
+        end(comm, "left with operations under way");
+    }
+    if (!comm->whole && t->leave)
+        t->leave(comm->transport_state);
+    ith_comm_release(comm);
+}
+
+void ith_comm_destroy(ith_comm **comm)
+{
+    if (!comm || !*comm)
+        return;
+    ith_comm *self = *comm;
+    *comm = NULL;
+    ith_comm_hold(self); /* a call that ends now may give back the caller's */
+    int before = atomic_fetch_or(&self->use, ITH_COMM_LEFT);
+    if (!(before & IN_USE))
+        leave_group(self);
+    else
+        end(self, "destroyed its communicator during a call on it");
+    ith_comm_release(self);
+}
+
+ith_status ith_comm_enter(ith_comm *comm, ith_context *context)
+{
+    int idle = 0;
+    if (!comm || atomic_compare_exchange_strong(&comm->use, &idle, IN_USE))
+        return ITH_OK;
+    if (idle & ITH_COMM_LEFT)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "the plan's communicator was destroyed: the plan can only be destroyed");
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "rank %d's communicator is in another call, on another thread: calls on one follow one another",
+                    comm->rank);
+}
+
+void ith_comm_exit(ith_comm *comm)
+{
+    if (comm && atomic_fetch_and(&comm->use, ~IN_USE) & ITH_COMM_LEFT)
+        leave_group(comm);
+}
