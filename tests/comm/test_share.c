@@ -254,6 +254,8 @@ static ith_status act(ith_context *context, ith_comm *comm, void *user)
         status = ith_comm_barrier(comm);
     s->seen[rank] = status;
     snprintf(s->sentences[rank], ITH_ERROR_BYTES, "%s", ith_context_error(context));
+    if (dies && status) /* before it leaves the part, which would be the reason otherwise */
+        ith_comm_abort(comm, status);
     ith_comm_destroy(&part);
     return status;
 }
@@ -267,8 +269,8 @@ static void check_scene(int ranks, scene *s)
     assert_int_equal(atomic_load(&s->broken), 0);
     const char *sentence = NULL;
     for (int rank = 0; rank < ranks; rank++) {
-        if (s->seen[rank] ==
-            ITH_OK) { /* the one that vanished, and a rank that the late one reached just before another's limit */
+        if (s->seen[rank] == ITH_OK) {
+            /* The one that vanished; or a rank that the late one reached just before another's limit. */
             assert_true(s->fault == FAULT_NONE || s->fault == FAULT_LATE ||
                         (s->fault == FAULT_VANISH && rank == s->rank));
             continue;
