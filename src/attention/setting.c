@@ -21,19 +21,14 @@ static int64_t *batch_stride(ith_attn_problem *p, int which)
     return strides[which];
 }
 
-static bool is_keys(int which)
-{
-    return which == ITH_TENSOR_K || which == ITH_TENSOR_V;
-}
-
 static int64_t heads_of(const ith_attn_setting *s, int which)
 {
-    return is_keys(which) ? s->problem.kv_heads : s->problem.heads;
+    return ith_tensor_is_kv((ith_attn_tensor)which) ? s->problem.kv_heads : s->problem.heads;
 }
 
 static int64_t rows_of(const ith_attn_setting *s, int which)
 {
-    return is_keys(which) ? s->kv_rows : s->q_rows;
+    return ith_tensor_is_kv((ith_attn_tensor)which) ? s->kv_rows : s->q_rows;
 }
 
 void ith_stretch(int64_t length, int ranks, int first, int count, int64_t *begin, int64_t *rows)
@@ -258,7 +253,7 @@ static ith_status check_lengths(const ith_attn_setting *s, const ith_attn_tensor
 }
 
 /* Everything that execution reads or writes. */
-enum { EXTENT_LSE = ITH_TENSOR_O + 1, EXTENT_BIAS, EXTENT_MASK, EXTENT_LENGTHS, EXTENTS };
+enum { EXTENT_LSE = ITH_TENSOR_LSE, EXTENT_BIAS, EXTENT_MASK, EXTENT_LENGTHS, EXTENTS };
 
 static void list_extents(const ith_attn_setting *s, const ith_attn_tensors *tensors, extent all[EXTENTS])
 {

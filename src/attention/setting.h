@@ -28,7 +28,7 @@ typedef struct ith_attn_setting {
     ith_exchange_mode exchange;                /* IN_PLACE or COPY; AUTO where nothing is exchanged */
     int chunks;                                /* asked for, of a batch entry unless it is folded */
     int ulysses, ring;                         /* the mesh */
-    int ulysses_index, ring_index;             /* this rank's place in it */
+    int rank;                                  /* of ulysses * ring; on the axes rank % ulysses and rank / ulysses */
     ith_halt *halt;                            /* of the plan; NULL: nobody stops it */
     ith_comm *comm, *ulysses_comm, *ring_comm; /* all ranks and the two axes; NULL: of length 1 */
 } ith_attn_setting;
@@ -48,9 +48,21 @@ static inline void *ith_rows_at(const ith_attn_setting *setting, const ith_rows 
     return (char *)rows->data + element * setting->element_bytes;
 }
 
-typedef enum ith_attn_tensor { ITH_TENSOR_Q, ITH_TENSOR_K, ITH_TENSOR_V, ITH_TENSOR_O } ith_attn_tensor;
+typedef enum ith_attn_tensor {
+    ITH_TENSOR_Q,
+    ITH_TENSOR_K,
+    ITH_TENSOR_V,
+    ITH_TENSOR_O,
+    ITH_TENSOR_LSE,
+    ITH_TENSORS
+} ith_attn_tensor;
 
-/* A tensor of the caller. */
+static inline bool ith_tensor_is_kv(ith_attn_tensor tensor)
+{
+    return tensor == ITH_TENSOR_K || tensor == ITH_TENSOR_V;
+}
+
+/* A tensor of the caller, lse excepted. */
 ith_rows ith_rows_of(const ith_attn_setting *setting, ith_attn_tensor which, const ith_attn_tensors *tensors);
 /* Heads [first, first + count) in a buffer [rows, count, head_dim]. */
 ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t first, int64_t count);

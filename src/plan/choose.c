@@ -98,7 +98,6 @@ ith_status ith_choose_strategy(const ith_attn_options *options, int ranks, int r
         s->strategy = ITH_STRATEGY_RING;
     else if (s->strategy == ITH_STRATEGY_ULYSSES_RING && s->ring == 1)
         s->strategy = ITH_STRATEGY_ULYSSES;
-    s->ulysses_index = rank % s->ulysses;
-    s->ring_index = rank / s->ulysses;
+    s->rank = rank;
     return ITH_OK;
 }

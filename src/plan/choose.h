@@ -4,7 +4,7 @@
 #ifndef ITH_PLAN_CHOOSE_H
 #define ITH_PLAN_CHOOSE_H
 
-#include "../attention/strategy.h"
+#include "../attention/schedule/schedule.h"
 
 /* Fills in the setting's strategy and mesh, or names the rule that the options break and the nearest legal choice. */
 ith_status ith_choose_strategy(const ith_attn_options *options, int ranks, int rank, ith_attn_setting *setting);

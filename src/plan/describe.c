@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a plan is: for programs, for people, and before it is made. */
-#include "../attention/schedule/chunk.h"
-#include "../attention/volume.h"
+/* Descriptions of plans: for programs, for people, and of plans that are not made. */
 #include "../base/sized.h"
 #include "kernel_choice.h"
 #include "options.h"
@@ -33,7 +31,7 @@ static ith_plan_info info_of(const ith_attn_setting *s, int64_t memory_bytes)
         .block_kv_compute_in = s->tiles.block_kv_compute_in,
         .threads = s->threads,
         .kernel_origin = s->kernel_origin,
-        .sent_bytes = ith_volume_bytes(s),
+        .sent_bytes = ith_schedule_sent_bytes(s, s->rank),
         .memory_bytes = memory_bytes,
     };
 }
@@ -51,7 +49,7 @@ ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
     if (!plan)
         return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
     return ITH_SIZED_FILL(plan->setting.context, ith_plan_counters, ITH_PLAN_COUNTERS_INIT, counters,
-                          &plan->state.counters);
+                          &plan->executor.counters);
 }
 
 ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cards: what a rank shows, and what all make of it. Every rank sees the same cards and so comes to the same end. */
+/* The records that ranks show at the opening of a call, and their comparison. Every rank sees the same records and so
+ * comes to the same result. */
 #include "opening.h"
 
 #include "../base/hash.h"
@@ -8,49 +9,49 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HASHED_AT_A_TIME ((int64_t)1 << 20) /* bytes of a mask between two looks at whether to stop */
+#define HASHED_AT_A_TIME ((int64_t)1 << 20) /* bytes of a mask between two checks for a cancellation */
 
 typedef enum call_kind { CALL_CREATE = 1, CALL_EXECUTE } call_kind;
 
 /* No more than ITH_COMM_RECORD_BYTES. */
-typedef struct call_card {
+typedef struct call_record {
     call_kind call;
     int64_t plan, execution; /* numbers of the next plan, or of this one and of its execution */
-    ith_status status;       /* of this rank on its own */
+    ith_status status;       /* of the checks that this rank made alone */
     bool wants_lse;
     uint64_t kv_lengths, key_bias; /* hashes */
     const void *mask;
-    ith_in_place_card shown; /* if the plan works in place */
+    ith_in_place_record shown; /* if the plan works in place */
     char sentence[512];
-} call_card;
+} call_record;
 
-_Static_assert(sizeof(call_card) <= ITH_COMM_RECORD_BYTES, "a card is larger than what ith_comm_begin_call takes");
+_Static_assert(sizeof(call_record) <= ITH_COMM_RECORD_BYTES, "a record is larger than what ith_comm_begin_call takes");
 
-static const call_card *card_of(const ith_comm *comm, int rank)
+static const call_record *record_of(const ith_comm *comm, int rank)
 {
     return ith_comm_record(comm, rank);
 }
 
-/* ---- What all make of the cards -------------------------------------------------------------------------------- */
+/* ---- Comparison ------------------------------------------------------------------------------------------------ */
 
-static void describe_call(const call_card *card, char *text, size_t text_bytes)
+static void describe_call(const call_record *record, char *text, size_t text_bytes)
 {
-    if (card->call == CALL_CREATE)
-        snprintf(text, text_bytes, "is making plan %lld", (long long)card->plan);
+    if (record->call == CALL_CREATE)
+        snprintf(text, text_bytes, "is making plan %lld", (long long)record->plan);
     else
-        snprintf(text, text_bytes, "is in execution %lld of plan %lld", (long long)card->execution,
-                 (long long)card->plan);
+        snprintf(text, text_bytes, "is in execution %lld of plan %lld", (long long)record->execution,
+                 (long long)record->plan);
 }
 
 static ith_status compare_calls(ith_context *context, const ith_comm *comm)
 {
-    const call_card *first = card_of(comm, 0);
+    const call_record *first = record_of(comm, 0);
     for (int rank = 1; rank < comm->size; rank++) {
-        const call_card *card = card_of(comm, rank);
-        if (card->call == first->call && card->plan == first->plan && card->execution == first->execution)
+        const call_record *record = record_of(comm, rank);
+        if (record->call == first->call && record->plan == first->plan && record->execution == first->execution)
             continue;
         char here[64], there[64];
-        describe_call(card, here, sizeof here);
+        describe_call(record, here, sizeof here);
         describe_call(first, there, sizeof there);
         return ith_fail(context, ITH_ERR_ARGUMENT,
                         "rank %d %s, and rank 0 %s: ranks make their plans and execute them in the same order", rank,
@@ -59,17 +60,18 @@ static ith_status compare_calls(ith_context *context, const ith_comm *comm)
     return ITH_OK;
 }
 
-/* The failure of the lowest rank that failed, which is named unless all ranks say the same. */
+/* The failure of the lowest rank that failed. The sentence names the rank unless all ranks failed alike. */
 static ith_status compare_verdicts(ith_context *context, const ith_comm *comm)
 {
-    const call_card *failed = NULL;
+    const call_record *failed = NULL;
     int failed_rank = 0;
     bool alike = true;
     for (int rank = 0; rank < comm->size; rank++) {
-        const call_card *card = card_of(comm, rank);
-        if (!failed && card->status)
-            failed = card, failed_rank = rank;
-        alike &= card->status == card_of(comm, 0)->status && !strcmp(card->sentence, card_of(comm, 0)->sentence);
+        const call_record *record = record_of(comm, rank);
+        if (!failed && record->status)
+            failed = record, failed_rank = rank;
+        alike &=
+            record->status == record_of(comm, 0)->status && !strcmp(record->sentence, record_of(comm, 0)->sentence);
     }
     if (!failed)
         return ITH_OK;
@@ -86,22 +88,22 @@ static ith_status differ(ith_context *context, const char *name, int rank)
 
 static ith_status compare_tensors(ith_context *context, const ith_comm *comm)
 {
-    const call_card *first = card_of(comm, 0);
+    const call_record *first = record_of(comm, 0);
     for (int rank = 1; rank < comm->size; rank++) {
-        const call_card *card = card_of(comm, rank);
-        if (card->wants_lse != first->wants_lse)
+        const call_record *record = record_of(comm, rank);
+        if (record->wants_lse != first->wants_lse)
             return ith_fail(context, ITH_ERR_ARGUMENT,
                             "lse must be given on every rank or on none: rank %d has %s, rank 0 has %s", rank,
-                            card->wants_lse ? "it" : "none", first->wants_lse ? "it" : "none");
-        if (card->kv_lengths != first->kv_lengths)
+                            record->wants_lse ? "it" : "none", first->wants_lse ? "it" : "none");
+        if (record->kv_lengths != first->kv_lengths)
             return differ(context, "kv_lengths", rank);
-        if (card->key_bias != first->key_bias)
+        if (record->key_bias != first->key_bias)
             return differ(context, "key_bias", rank);
     }
     return ITH_OK;
 }
 
-/* The failure of an operation of the communicator, with which it is over. */
+/* The failure of an operation of the communicator, which ends the group. */
 static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status status)
 {
     if (!status)
@@ -112,11 +114,11 @@ static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status s
 
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
 
-static void put_verdict(call_card *card, ith_context *context, ith_status mine)
+static void put_verdict(call_record *record, ith_context *context, ith_status mine)
 {
-    card->status = mine;
+    record->status = mine;
     if (mine)
-        snprintf(card->sentence, sizeof card->sentence, "%s", ith_context_error(context));
+        snprintf(record->sentence, sizeof record->sentence, "%s", ith_context_error(context));
 }
 
 ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mine, int64_t *number)
@@ -124,10 +126,10 @@ ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mi
     *number = 0;
     if (ith_comm_size(comm) == 1)
         return mine;
-    call_card card = {.call = CALL_CREATE, .plan = comm->plans + 1};
+    call_record record = {.call = CALL_CREATE, .plan = comm->plans + 1};
     float claim = 0;
-    put_verdict(&card, context, mine);
-    ith_status status = ith_comm_begin_call(comm, &card, sizeof card);
+    put_verdict(&record, context, mine);
+    ith_status status = ith_comm_begin_call(comm, &record, sizeof record);
     if (status)
         return group_ended(context, comm, status);
     status = compare_calls(context, comm);
@@ -141,17 +143,17 @@ ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mi
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
 
-static void describe_execution(const ith_plan *plan, const ith_attn_tensors *tensors, call_card *card)
+static void describe_execution(ith_plan *plan, const ith_attn_tensors *tensors, call_record *record)
 {
     const ith_attn_problem *p = &plan->setting.problem;
-    card->wants_lse = tensors->lse != NULL;
+    record->wants_lse = tensors->lse != NULL;
     if (p->has_kv_lengths)
-        card->kv_lengths = ith_hash(0, tensors->kv_lengths, p->batch * (int64_t)sizeof *tensors->kv_lengths);
+        record->kv_lengths = ith_hash(0, tensors->kv_lengths, p->batch * (int64_t)sizeof *tensors->kv_lengths);
     if (p->has_key_bias)
-        card->key_bias = ith_hash(0, tensors->key_bias, p->batch * p->kv_len * (int64_t)sizeof *tensors->key_bias);
-    card->mask = tensors->mask;
+        record->key_bias = ith_hash(0, tensors->key_bias, p->batch * p->kv_len * (int64_t)sizeof *tensors->key_bias);
+    record->mask = tensors->mask;
     if (plan->setting.exchange == ITH_EXCHANGE_IN_PLACE)
-        card->shown = ith_in_place_show(&plan->state.in_place, &plan->state.sweep, tensors);
+        record->shown = ith_executor_record(&plan->executor, tensors);
 }
 
 static void take_shown(ith_plan *plan)
@@ -159,41 +161,41 @@ static void take_shown(ith_plan *plan)
     if (plan->setting.exchange != ITH_EXCHANGE_IN_PLACE)
         return;
     for (int rank = 0; rank < plan->setting.comm->size; rank++)
-        plan->state.in_place.cards[rank] = card_of(plan->setting.comm, rank)->shown;
+        ith_executor_meet(&plan->executor, rank, &record_of(plan->setting.comm, rank)->shown);
 }
 
-typedef struct mask_card {
+typedef struct mask_record {
     uint64_t hash;
-    bool stopped; /* before all of it was read: the hash says nothing */
-} mask_card;
+    bool stopped; /* before all of the mask was read: the hash is of no use */
+} mask_record;
 
-static mask_card hash_mask(ith_plan *plan, const char *mask)
+static mask_record hash_mask(ith_plan *plan, const char *mask)
 {
     const ith_attn_problem *p = &plan->setting.problem;
     int64_t bytes = p->mask_batch * p->mask_heads * p->q_len * p->kv_len;
     bytes *= p->mask == ITH_MASK_BOOL ? 1 : (int64_t)sizeof(float);
-    mask_card card = {0};
-    for (int64_t done = 0; done < bytes && !card.stopped; done += HASHED_AT_A_TIME) {
-        card.hash = ith_hash(card.hash, mask + done, ith_min64(bytes - done, HASHED_AT_A_TIME));
-        card.stopped = ith_halted(&plan->halt);
+    mask_record record = {0};
+    for (int64_t done = 0; done < bytes && !record.stopped; done += HASHED_AT_A_TIME) {
+        record.hash = ith_hash(record.hash, mask + done, ith_min64(bytes - done, HASHED_AT_A_TIME));
+        record.stopped = ith_halted(&plan->halt);
     }
-    return card;
+    return record;
 }
 
-/* Masks are large: they are read for this only where ranks do not have the very same one. */
+/* Masks are large, so they are hashed only if the ranks bring different pointers. */
 static ith_status compare_masks(ith_plan *plan, const ith_attn_tensors *tensors)
 {
     ith_comm *comm = plan->setting.comm;
     bool same = ith_comm_shares_memory(comm);
     for (int rank = 1; rank < comm->size; rank++)
-        same &= card_of(comm, rank)->mask == card_of(comm, 0)->mask;
+        same &= record_of(comm, rank)->mask == record_of(comm, 0)->mask;
     if (plan->setting.problem.mask == ITH_MASK_NONE || same)
         return ITH_OK;
-    mask_card mine = hash_mask(plan, tensors->mask), *all = comm->records;
+    mask_record mine = hash_mask(plan, tensors->mask), *all = comm->records;
     ith_status status = ith_comm_allgather(comm, &mine, sizeof mine, all);
     for (int rank = 0; !status && rank < comm->size; rank++)
         if (all[rank].stopped)
-            return ITH_OK; /* and so will be the execution */
+            return ITH_OK; /* the execution stops as well */
     for (int rank = 1; !status && rank < comm->size; rank++)
         if (all[rank].hash != all[0].hash)
             return differ(plan->setting.context, "mask", rank);
@@ -205,11 +207,11 @@ static ith_status meet(ith_plan *plan, const ith_attn_tensors *tensors, ith_stat
 {
     ith_context *context = plan->setting.context;
     ith_comm *comm = plan->setting.comm;
-    call_card card = {.call = CALL_EXECUTE, .plan = plan->number, .execution = plan->begun + 1};
-    put_verdict(&card, context, mine);
+    call_record record = {.call = CALL_EXECUTE, .plan = plan->number, .execution = plan->begun + 1};
+    put_verdict(&record, context, mine);
     if (!mine)
-        describe_execution(plan, tensors, &card);
-    ith_status status = ith_comm_begin_call(comm, &card, sizeof card);
+        describe_execution(plan, tensors, &record);
+    ith_status status = ith_comm_begin_call(comm, &record, sizeof record);
     if (status)
         return group_ended(context, comm, status);
     status = compare_calls(context, comm);
@@ -253,7 +255,7 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
     ith_context *context = plan->setting.context;
     ith_comm *comm = plan->setting.comm;
     int ranks = ith_comm_size(comm);
-    /* The lowest rank that others stopped for wins. */
+    /* The largest claim wins: that of the lowest rank that was cancelled. */
     float claim = atomic_load(&plan->halt.stopped) ? (float)(ranks - atomic_load(&plan->halt.rank)) : 0.0f;
     ith_status status = mine;
     if (ranks > 1) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans: a problem and options become a setting and a strategy's state, once; then they are executed. Every step that
- * one rank may fail at and others not is followed by an agreement. */
+/* Plans: a problem and options become a setting with all memory for its schedule, once; then it is executed. An
+ * agreement follows every step that may fail on some ranks only. */
 #include "plan.h"
 
 #include "../base/clock.h"
@@ -17,27 +17,25 @@
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-static ith_plan *lay_out(const ith_attn_setting *setting, ith_arena *arena, ith_strategy_state *state)
+static ith_plan *lay_out(const ith_attn_setting *setting, ith_arena *arena)
 {
     ith_plan *plan = ith_arena_take(arena, 1, sizeof *plan);
+    ith_executor unused;
     if (!plan) { /* counting */
-        ith_strategy_find(setting->strategy)->lay_out(setting, arena, state);
+        ith_executor_lay_out(setting, arena, &unused);
         return NULL;
     }
     memset(plan, 0, sizeof *plan);
     plan->setting = *setting;
-    plan->ops = ith_strategy_find(setting->strategy);
-    plan->state.setting = &plan->setting;
-    plan->state.counters.struct_size = sizeof plan->state.counters;
-    plan->ops->lay_out(&plan->setting, arena, &plan->state);
+    plan->executor.counters.struct_size = sizeof plan->executor.counters;
+    ith_executor_lay_out(&plan->setting, arena, &plan->executor);
     return plan;
 }
 
 ith_status ith_plan_size(const ith_attn_setting *setting, int64_t *bytes)
 {
-    ith_strategy_state state = {.setting = setting};
     ith_arena arena = {0};
-    lay_out(setting, &arena, &state);
+    lay_out(setting, &arena);
     *bytes = arena.used_bytes;
     if (arena.overflow)
         return ith_fail(setting->context, ITH_ERR_MEMORY,
@@ -55,7 +53,7 @@ static ith_status allocate(const ith_attn_setting *setting, ith_plan **out)
     arena.base = ith_alloc(setting->context, bytes, 1, "a plan");
     if (!arena.base)
         return ITH_ERR_MEMORY;
-    *out = lay_out(setting, &arena, NULL);
+    *out = lay_out(setting, &arena);
     (*out)->memory_bytes = bytes;
     return ITH_OK;
 }
@@ -75,10 +73,11 @@ static ith_status make_axes(ith_comm *comm, ith_plan *plan)
         s->ring_comm = comm;
     if (s->ring == 1 || s->ulysses == 1)
         return ITH_OK;
+    int ulysses_index = s->rank % s->ulysses, ring_index = s->rank / s->ulysses;
     plan->owns_axes = true;
-    ith_status status = ith_comm_split(comm, s->ring_index, s->ulysses_index, &s->ulysses_comm);
+    ith_status status = ith_comm_split(comm, ring_index, ulysses_index, &s->ulysses_comm);
     if (!status)
-        status = ith_comm_split(comm, s->ulysses_index, s->ring_index, &s->ring_comm);
+        status = ith_comm_split(comm, ulysses_index, ring_index, &s->ring_comm);
     return ith_pass_on(s->context, comm, status);
 }
 
@@ -126,7 +125,6 @@ static ith_status create(ith_context *context, const ith_attn_problem *problem, 
     if (status)
         return status;
     (*plan)->number = number;
-    (*plan)->ops->init(&(*plan)->state);
     return ITH_OK;
 }
 
@@ -230,9 +228,11 @@ static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
     if (status)
         return status;
     set_unwanted(&plan->setting, ith_halt_heard);
-    status = plan->ops->execute(&plan->state, &tensors);
+    status = ith_executor_run(&plan->executor, &tensors);
     set_unwanted(&plan->setting, NULL);
-    return ith_close_execution(plan, status);
+    status = ith_close_execution(plan, status);
+    ith_executor_close(&plan->executor);
+    return status;
 }
 
 ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
@@ -244,8 +244,8 @@ ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors)
     if (status)
         return status;
     status = execute(plan, tensors);
-    plan->state.counters.executions += !status;
-    plan->state.counters.seconds += ith_clock_seconds() - start;
+    plan->executor.counters.executions += !status;
+    plan->executor.counters.seconds += ith_clock_seconds() - start;
     leave(plan);
     return status;
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan: a setting with every choice made and a strategy's state, in one allocation. */
+/* A plan: a setting with every choice made, and the executor of its schedule, in one allocation. */
 #ifndef ITH_PLAN_PLAN_H
 #define ITH_PLAN_PLAN_H
 
-#include "../attention/strategy.h"
+#include "../attention/run/execute.h"
 
 struct ith_plan {
     ith_attn_setting setting;
-    const ith_strategy_ops *ops;
-    ith_strategy_state state;
+    ith_executor executor;
     bool owns_axes;
     int64_t memory_bytes;
     int64_t number, begun; /* of the plan on its communicator, and executions that all ranks began */

@@ -159,7 +159,7 @@ static void make_shard(const fixed_case *c, const ith_attn_setting *s, const ith
             k = copy_rows(s, &k, end - begin, &out->copies[2 * i]);
             v = copy_rows(s, &v, end - begin, &out->copies[2 * i + 1]);
         }
-        out->segments[i] = (ith_kv_segment){k, v, out->shard.begin + begin, end - begin};
+        out->segments[i] = (ith_kv_segment){.k = k, .v = v, .begin = out->shard.begin + begin, .rows = end - begin};
     }
 }
 
@@ -187,7 +187,7 @@ static ith_status prepare_in_rank(ith_context *rank_context, ith_comm *comm, voi
     int rank = ith_comm_rank(comm);
     ith_attn_setting s;
     RANK_TRY(ith_attn_setting_init(rank_context, &c->problem, 1, 0, &s));
-    s.threads = c->threads, s.ring = c->ring, s.ulysses = 1, s.ring_index = rank, s.smoothed = !c->keeps_mean;
+    s.threads = c->threads, s.ring = c->ring, s.ulysses = 1, s.smoothed = !c->keeps_mean;
     s.softmax = ITH_SOFTMAX_FIXED_M, s.comm = s.ring_comm = c->ring > 1 ? comm : NULL;
     if (c->problem.replicated_kv)
         s.ring = 1, s.ring_comm = NULL, s.ulysses = c->ring;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks send: predicted, counted by plans and by the transport, against the formulas for even shares and, for any,
  * against a count of who needs which row of which head. */
-#include "attention/schedule/chunk.h"
+#include "attention/schedule/schedule.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -154,14 +154,14 @@ static void count_hops(census *s, int chunk)
         }
 }
 
-/* In place: every rank reads keys and values of the other groups from their owners. */
+/* In place: each rank packs the shard of its group for its own heads, and the other ranks of its ring read it there. */
 static void count_reads(census *s, int chunk)
 {
-    for (int owner = 0; owner < s->ranks; owner++)
-        for (int reader = 0; reader < s->ranks; reader++)
-            if (reader / s->ulysses != owner / s->ulysses)
-                s->sent[owner] += 2 * rows_of(s, s->c->problem.kv_len, owner) *
-                                  ith_chunk_heads(&s->setting, chunk, reader % s->ulysses).kv_heads;
+    for (int packer = 0; packer < s->ranks; packer++)
+        for (int reader = packer % s->ulysses; reader < s->ranks; reader += s->ulysses)
+            if (reader != packer)
+                s->sent[packer] += 2 * shard_rows(s, packer / s->ulysses) *
+                                   ith_chunk_heads(&s->setting, chunk, reader % s->ulysses).kv_heads;
 }
 
 static void check_census(volume_case *c, int ulysses, int ring)
@@ -170,6 +170,7 @@ static void check_census(volume_case *c, int ulysses, int ring)
     s.setting.problem = c->problem;
     s.setting.problem.kv_heads = c->problem.kv_heads ? c->problem.kv_heads : c->problem.heads;
     s.setting.ulysses = ulysses;
+    s.setting.strategy = c->options.strategy;
     s.setting.ring = ring;
     s.setting.chunks = c->options.chunks;
     s.setting.folded = c->options.fold != ITH_CHOICE_OFF && ulysses > 1;

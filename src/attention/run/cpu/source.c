@@ -97,3 +97,34 @@ const float *ith_key_rows(const ith_attn_setting *setting, const ith_shard *shar
         }
     return bias;
 }
+
+/* `rows` rows of one head. */
+static void add_bytes(const ith_attn_setting *setting, _Atomic int64_t *sent, int64_t rows)
+{
+    atomic_fetch_add_explicit(sent, rows * setting->problem.head_dim * setting->element_bytes, memory_order_relaxed);
+}
+
+void ith_query_count(const ith_attn_setting *setting, const ith_queries *queries, int64_t row, int64_t count,
+                     _Atomic int64_t *written)
+{
+    for (int64_t done = 0, here; done < count; done += here) {
+        int64_t local = row + done;
+        const ith_q_segment *segment = q_segment_of(queries, &local);
+        here = ith_min64(count - done, segment->rows - local);
+        if (segment->sent) {
+            add_bytes(setting, segment->sent, here);
+            add_bytes(setting, written, here);
+        }
+    }
+}
+
+void ith_key_count(const ith_attn_setting *setting, const ith_shard *shard, int64_t row, int64_t count)
+{
+    for (int64_t done = 0, here; done < count; done += here) {
+        int64_t local = row + done;
+        const ith_kv_segment *segment = kv_segment_of(shard, &local);
+        here = ith_min64(count - done, segment->rows - local);
+        if (segment->sent)
+            add_bytes(setting, segment->sent, 2 * here);
+    }
+}

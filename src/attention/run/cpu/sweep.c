@@ -98,8 +98,6 @@ void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *s
 ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith_queries *queries, const ith_shard *own,
                              const ith_attn_tensors *tensors)
 {
-    if (sweep->setting->softmax != ITH_SOFTMAX_FIXED_M)
-        return ITH_OK;
     double traced = ith_trace_begin(sweep->setting->context);
     ith_status status = ith_fixed_m_prepare(&sweep->fixed, heads, queries, own, tensors);
     ith_trace_end(sweep->setting->context, traced, "offsets", "compute");
@@ -157,6 +155,7 @@ static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slo
     pack.key_bias = ith_key_rows(s->setting, job->shards, job->tensors, kv_head,
                                  kv_block * s->setting->tiles.block_kv + first, pack.keys, k, v);
     s->setting->kernel->pack(&pack);
+    ith_key_count(s->setting, job->shards, kv_block * s->setting->tiles.block_kv + first, pack.keys);
 }
 
 /* Some of a job's kv heads: packing them, or passing their queries over them. */
@@ -250,8 +249,9 @@ static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t
 static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int shard, int64_t kv_block, query_block *b,
                             block_memory *memory)
 {
+    const char *packed = job->shards[shard].packed;
     b->call.keys = keys_of_block(s, job, b->kv_head, shard, kv_block);
-    b->call.packed = (job->packed ? job->packed[shard] : s->packed) + block_offset(s, b->slot, kv_block);
+    b->call.packed = (packed ? packed : s->packed) + block_offset(s, b->slot, kv_block);
     if (b->call.mask_kind != ITH_MASK_NONE)
         mask_rows(s->setting, job->tensors, b->head, b->number,
                   job->shards[shard].begin + kv_block * s->setting->tiles.block_kv, b->call.q_rows, memory->mask);
@@ -280,8 +280,11 @@ static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t b
             attend_kv_block(s, job, shard, kv_block, b, memory);
         }
     }
-    if (job->last)
-        ith_query_lse(job->queries, b->head, block * s->setting->tiles.block_q, b->call.q_rows, b->call.lse);
+    if (!job->last)
+        return;
+    int64_t row = block * s->setting->tiles.block_q;
+    ith_query_lse(job->queries, b->head, row, b->call.q_rows, b->call.lse);
+    ith_query_count(s->setting, job->queries, row, b->call.q_rows, job->sent);
 }
 
 /* The query heads of a job that attend to its kv heads [begin, end). */
@@ -315,14 +318,29 @@ static void attend_in_thread(void *user, int thread)
     trace_end(s, traced, "attend");
 }
 
+/* Counts the shards that other ranks have packed, each once for each kv head. */
+static void count_packed(const ith_sweep *s, const ith_sweep_job *job)
+{
+    const ith_attn_problem *p = &s->setting->problem;
+    for (int i = 0; i < job->shard_count; i++) {
+        const ith_shard *shard = &job->shards[i];
+        int64_t rows = 0;
+        for (int64_t n = 0; shard->sent && n < job->heads.kv_heads; n++)
+            rows += ith_shard_keys(s->setting, shard, job->tensors, job->heads.kv_first + n);
+        if (shard->sent)
+            atomic_fetch_add(shard->sent, 2 * rows * p->head_dim * s->setting->element_bytes);
+    }
+}
+
 void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job)
 {
     const ith_attn_setting *s = sweep->setting;
+    count_packed(sweep, job);
     for (int64_t begin = 0; begin < job->heads.kv_heads; begin += sweep->together) {
         group g = {.sweep = sweep, .job = job, .begin = begin};
         g.end = ith_min64(begin + sweep->together, job->heads.kv_heads);
         query_heads(sweep, &job->heads, begin, g.end, &g.first, &g.heads);
-        if (job->packed == NULL)
+        if (!job->shards->packed)
             ith_parallel(s->context, s->threads, pack_in_thread, &g);
         ith_parallel(s->context, s->threads, attend_in_thread, &g);
     }

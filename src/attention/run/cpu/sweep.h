@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sweep: some heads' queries over one or more shards of keys and values, on all of the rank's threads.
+/* A sweep: the queries of some heads attend to one or more shards of keys and values, on all threads of the rank.
  *
  * Each shard is cut into KV blocks of block_kv keys from its beginning. A few kv heads at a time are packed,
  * straight from where their rows lie; then every block of their queries attends to all KV blocks, in the order of the
- * shards. What is summed up (o_sum, m, l) lives as long as a block of queries, or, where the shards of a ring come one
- * by one, in the sweep. */
+ * shards. Partial results (o_sum, m, l) live as long as a block of queries. If the shards of a ring come one by one,
+ * the sweep keeps them from one call to the next. */
 #ifndef ITH_ATTENTION_SWEEP_H
 #define ITH_ATTENTION_SWEEP_H
 
 #include "../../fixed_m.h"
 
-/* The most that a sweep may meet. */
+/* Upper bounds of the jobs of a sweep. */
 typedef struct ith_sweep_shape {
     int64_t heads, kv_heads; /* of ith_heads */
     int64_t q_rows;
     int64_t shard_rows; /* of the longest shard */
-    bool keeps_state;   /* several calls meet the same queries */
-    bool packs_for_all; /* all kv heads of its own shard by ith_sweep_pack, for every rank that computes with them */
+    bool keeps_state;   /* several calls have the same queries */
+    bool packs_for_all; /* ith_sweep_pack packs all kv heads of the own shard, for all ranks */
 } ith_sweep_shape;
 
 typedef struct ith_sweep {
@@ -35,23 +35,22 @@ typedef struct ith_sweep_job {
     ith_heads heads;
     const ith_queries *queries;
     const ith_shard *shards;
-    int shard_count;
-    const char *const *packed; /* [shard_count]: where ith_sweep_pack has put them, on any rank. NULL: there is one
-                                  shard, not packed yet */
+    int shard_count;                 /* 1, unless they are packed */
     const ith_attn_tensors *tensors; /* for the masks */
-    bool first, last;                /* of the calls that meet these queries; o and lse are written by the last */
-    void (*progress)(void *user);    /* called by one thread every now and then; NULL: nothing to be moved meanwhile */
+    bool first, last;                /* of the calls with these queries; o and lse are written by the last */
+    _Atomic int64_t *sent;           /* this rank's count of bytes, for outputs in the memory of others */
+    void (*progress)(void *user);    /* called by one thread after each block of queries; NULL: nothing to be done */
     void *progress_user;
 } ith_sweep_job;
 
 void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *shape, ith_arena *arena, ith_sweep *out);
-/* Offsets and gates for the queries of the jobs that follow; see ith_fixed_m_prepare. Does nothing for online. */
+/* Offsets and gates of fixed_m for the queries of the jobs that follow; see ith_fixed_m_prepare. */
 ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith_queries *queries, const ith_shard *own,
                              const ith_attn_tensors *tensors);
-/* Packs the job's only shard, for its kv heads, into sweep->packed: if packs_for_all. */
+/* Packs the only shard of a job into sweep->packed, for all its kv heads. */
 void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job);
 void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job);
-/* Adds to the counters which softmax the heads that were last prepared take. */
+/* Adds the numbers of heads with each softmax to the counters. */
 void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters);
 
 #endif

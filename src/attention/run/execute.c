@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory for the steps of a schedule, and their execution. */
+#include "execute.h"
+
+static bool in_place(const ith_attn_setting *s)
+{
+    return s->exchange == ITH_EXCHANGE_IN_PLACE;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+static void widen_sweep(ith_sweep_shape *shape, const ith_step *step)
+{
+    shape->heads = ith_max64(shape->heads, step->heads.count);
+    shape->kv_heads = ith_max64(shape->kv_heads, step->heads.kv_heads);
+    shape->q_rows = ith_max64(shape->q_rows, step->q.rows);
+    shape->shard_rows = ith_max64(shape->shard_rows, step->kv.rows);
+}
+
+void ith_executor_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_executor *x)
+{
+    ith_sweep_shape shape = {0};
+    ith_schedule schedule = ith_schedule_of(s, s->rank);
+    bool by_shards = false;
+    x->setting = s;
+    x->messages = (ith_messages){.setting = s};
+    for (ith_step step; ith_schedule_next(&schedule, &step);) {
+        if (step.kind == ITH_STEP_POST && !in_place(s))
+            ith_messages_widen(&x->messages, &schedule, &step);
+        if (step.kind == ITH_STEP_COMPUTE) {
+            widen_sweep(&shape, &step);
+            by_shards |= !step.last;
+        }
+    }
+    shape.keeps_state = by_shards && !in_place(s);
+    shape.packs_for_all = by_shards && in_place(s);
+    if (in_place(s))
+        ith_in_place_lay_out(s, arena, &x->in_place);
+    else
+        ith_messages_lay_out(&x->messages, arena);
+    ith_sweep_lay_out(s, &shape, arena, &x->sweep);
+}
+
+/* ---- Execution ------------------------------------------------------------------------------------------------- */
+
+ith_in_place_record ith_executor_record(ith_executor *x, const ith_attn_tensors *tensors)
+{
+    const ith_attn_setting *s = x->setting;
+    return (ith_in_place_record){.q = ith_rows_of(s, ITH_TENSOR_Q, tensors),
+                                 .k = ith_rows_of(s, ITH_TENSOR_K, tensors),
+                                 .v = ith_rows_of(s, ITH_TENSOR_V, tensors),
+                                 .o = ith_rows_of(s, ITH_TENSOR_O, tensors),
+                                 .lse = tensors->lse,
+                                 .packed = x->sweep.shape.packs_for_all ? x->sweep.packed : NULL,
+                                 .sent = &x->sent};
+}
+
+void ith_executor_meet(ith_executor *x, int rank, const ith_in_place_record *record)
+{
+    ith_in_place_meet(&x->in_place, rank, record);
+}
+
+/* OFFSETS or COMPUTE. */
+static ith_status compute(ith_executor *x, const ith_step *step, const ith_attn_tensors *tensors)
+{
+    ith_status status = ITH_OK;
+    ith_queries queries;
+    ith_shard shard;
+    if (in_place(x->setting))
+        ith_in_place_find(&x->in_place, step, &queries, &shard);
+    else
+        ith_messages_find(&x->messages, step, &queries, &shard);
+    if (step->kind == ITH_STEP_OFFSETS)
+        return ith_sweep_prepare(&x->sweep, &step->heads, &queries, &shard, tensors);
+    ith_sweep_job job = {.heads = step->heads,
+                         .queries = &queries,
+                         .shards = &shard,
+                         .shard_count = 1,
+                         .tensors = tensors,
+                         .first = step->first,
+                         .last = step->last,
+                         .sent = &x->sent};
+    if (in_place(x->setting)) {
+        status = ith_in_place_compute(&x->in_place, &x->sweep, step, &job);
+    } else {
+        job.progress = ith_messages_progress;
+        job.progress_user = &x->messages;
+        ith_sweep_run(&x->sweep, &job);
+    }
+    if (!status && step->last)
+        ith_sweep_count(&x->sweep, &step->heads, &x->counters);
+    return status;
+}
+
+static ith_status run_step(ith_executor *x, const ith_schedule *schedule, const ith_step *step,
+                           const ith_attn_tensors *tensors)
+{
+    bool computes = step->kind == ITH_STEP_OFFSETS || step->kind == ITH_STEP_COMPUTE;
+    if (computes)
+        return compute(x, step, tensors);
+    if (in_place(x->setting))
+        return ITH_OK; /* nothing travels */
+    if (step->kind == ITH_STEP_POST)
+        return ith_messages_post(&x->messages, schedule, step, &x->sent);
+    return ith_messages_wait(&x->messages, step->exchange);
+}
+
+ith_status ith_executor_run(ith_executor *x, const ith_attn_tensors *tensors)
+{
+    ith_schedule schedule = ith_schedule_of(x->setting, x->setting->rank);
+    ith_status status = ITH_OK;
+    ith_messages_begin(&x->messages, tensors, &x->counters);
+    for (ith_step step; !status && ith_schedule_next(&schedule, &step);)
+        status = run_step(x, &schedule, &step, tensors);
+    ith_messages_end(&x->messages);
+    return status;
+}
+
+void ith_executor_close(ith_executor *x)
+{
+    x->counters.sent_bytes += atomic_exchange(&x->sent, 0);
+}

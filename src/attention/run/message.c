@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Moves of a schedule as transfers of regions, posted, timed and counted. */
+#include "message.h"
+
+#include "../../base/clock.h"
+#include "../../base/trace.h"
+
+/* ---- Moves as regions ------------------------------------------------------------------------------------------ */
+
+static bool is_empty(const ith_move *move)
+{
+    return move->heads == 0 || move->rows.rows == 0;
+}
+
+/* The end of the batch entry that head n of a move lies in, or of the move. A region holds heads of one entry, so that
+ * both ends of a move cut it alike. */
+static int64_t entry_end(const ith_attn_setting *s, const ith_move *move, int64_t n)
+{
+    int64_t of_entry = ith_tensor_is_kv(move->tensor) ? s->problem.kv_heads : s->problem.heads;
+    return ith_min64((n / of_entry + 1) * of_entry, move->first + move->heads);
+}
+
+static int64_t region_count(const ith_attn_setting *s, const ith_move *move)
+{
+    int64_t count = 0;
+    if (move->tensor == ITH_TENSOR_LSE || is_empty(move))
+        return !is_empty(move);
+    for (int64_t n = move->first; n < move->first + move->heads; n = entry_end(s, move, n))
+        count++;
+    return count;
+}
+
+/* Rows of heads [first, first + heads) in a place. */
+static ith_rows rows_in(const ith_messages *m, int place, ith_attn_tensor tensor, int64_t first, int64_t heads)
+{
+    if (place == ITH_PLACE_CALLER)
+        return ith_rows_of(m->setting, tensor, m->tensors);
+    return ith_rows_in_buffer(m->setting, m->buffers[place][tensor], first, heads);
+}
+
+/* lse lies by heads: [B, H, rows] with the caller, [heads, rows of the axis] in a buffer. */
+static ith_region lse_region(const ith_messages *m, const ith_move *move)
+{
+    const ith_attn_setting *s = m->setting;
+    bool at_caller = move->place == ITH_PLACE_CALLER;
+    int64_t size = sizeof(float), rows = ith_schedule_shard(s, s->problem.q_len, s->rank / s->ulysses).rows;
+    float *data = m->buffers[move->place][ITH_TENSOR_LSE];
+    if (at_caller) {
+        rows = s->q_rows;
+        data = m->tensors->lse + move->first * rows;
+    }
+    return (ith_region){.data = data + move->at,
+                        .count = {move->heads, 1},
+                        .stride = {rows * size, 0},
+                        .bytes = move->rows.rows * size};
+}
+
+static void list_regions(const ith_messages *m, const ith_move *move, ith_transfer *list, int *listed)
+{
+    const ith_attn_setting *s = m->setting;
+    int64_t end = move->first + move->heads, head_bytes = s->problem.head_dim * s->element_bytes;
+    if (is_empty(move) || (move->tensor == ITH_TENSOR_LSE && !m->tensors->lse))
+        return;
+    if (move->tensor == ITH_TENSOR_LSE) {
+        list[(*listed)++] = (ith_transfer){move->peer, lse_region(m, move)};
+        return;
+    }
+    ith_rows rows = rows_in(m, move->place, move->tensor, move->first, move->heads);
+    for (int64_t n = move->first, next; n < end; n = next) {
+        next = entry_end(s, move, n);
+        list[(*listed)++] = (ith_transfer){
+            .peer = move->peer,
+            .region = {.data = ith_rows_at(s, &rows, n, move->at),
+                       .count = {move->rows.rows, 1},
+                       .stride = {rows.row_stride * s->element_bytes, 0},
+                       .bytes = (next - n) * head_bytes},
+        };
+    }
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+void ith_messages_widen(ith_messages *m, const ith_schedule *schedule, const ith_step *step)
+{
+    int64_t regions[2] = {0};
+    for (int i = 0; i < step->moves; i++)
+        for (int sent = 0; sent < 2; sent++) {
+            ith_move move = ith_schedule_move(schedule, step, sent, i);
+            int64_t *size = &m->sizes[move.place][move.tensor];
+            *size = ith_max64(*size, (move.at + move.rows.rows) * move.heads);
+            regions[sent] += region_count(schedule->setting, &move);
+        }
+    ith_posted *p = &m->exchanges[step->exchange];
+    p->receive_count = ith_max64(p->receive_count, regions[0]);
+    p->send_count = ith_max64(p->send_count, regions[1]);
+}
+
+void ith_messages_lay_out(ith_messages *m, ith_arena *arena)
+{
+    const ith_attn_setting *s = m->setting;
+    for (int place = ITH_PLACE_CALLER + 1; place < ITH_PLACES; place++)
+        for (int tensor = 0; tensor < ITH_TENSORS; tensor++) {
+            int64_t bytes = tensor == ITH_TENSOR_LSE ? (int64_t)sizeof(float) : s->problem.head_dim * s->element_bytes;
+            m->buffers[place][tensor] = ith_arena_take(arena, m->sizes[place][tensor], bytes);
+        }
+    for (int i = 0; i < ITH_EXCHANGES; i++) {
+        ith_posted *p = &m->exchanges[i];
+        arena->overflow |= p->send_count > INT32_MAX || p->receive_count > INT32_MAX;
+        p->sends = ith_arena_take(arena, p->send_count, sizeof *p->sends);
+        p->receives = ith_arena_take(arena, p->receive_count, sizeof *p->receives);
+    }
+}
+
+/* ---- Exchanges ------------------------------------------------------------------------------------------------- */
+
+static ith_comm *comm_of(const ith_messages *m, int exchange)
+{
+    return exchange == ITH_EXCHANGE_HOP ? m->setting->ring_comm : m->setting->ulysses_comm;
+}
+
+void ith_messages_begin(ith_messages *m, const ith_attn_tensors *tensors, ith_plan_counters *counters)
+{
+    m->tensors = tensors;
+    m->counters = counters;
+    m->under_way = 0;
+    m->status = ITH_OK;
+    for (int i = 0; i < ITH_EXCHANGES; i++)
+        m->exchanges[i].request = NULL;
+}
+
+void ith_messages_end(const ith_messages *m)
+{
+    if (m->counters->exchange_seconds > 0)
+        ith_trace_counter(m->setting->context, "share of exchanges hidden",
+                          1 - m->counters->waiting_seconds / m->counters->exchange_seconds);
+}
+
+static void one_more(ith_messages *m)
+{
+    if (m->under_way++ > 0)
+        return;
+    m->since_seconds = ith_clock_seconds();
+    m->traced = ith_trace_begin(m->setting->context);
+}
+
+static void one_less(ith_messages *m)
+{
+    if (--m->under_way > 0)
+        return;
+    m->counters->exchange_seconds += ith_clock_seconds() - m->since_seconds;
+    ith_trace_end(m->setting->context, m->traced, "under way", ITH_TRACE_EXCHANGE);
+}
+
+ith_status ith_messages_post(ith_messages *m, const ith_schedule *schedule, const ith_step *step, _Atomic int64_t *sent)
+{
+    ith_posted *p = &m->exchanges[step->exchange];
+    ith_comm *comm = comm_of(m, step->exchange);
+    int sends = 0, receives = 0;
+    int64_t bytes = 0;
+    if (m->status)
+        return m->status;
+    for (int i = 0; i < step->moves; i++) {
+        ith_move out = ith_schedule_move(schedule, step, true, i), in = ith_schedule_move(schedule, step, false, i);
+        int begin = sends;
+        list_regions(m, &out, p->sends, &sends);
+        list_regions(m, &in, p->receives, &receives);
+        for (int n = begin; n < sends && out.tensor != ITH_TENSOR_LSE && out.peer != comm->rank; n++)
+            bytes += ith_region_bytes(&p->sends[n].region);
+    }
+    m->status = ith_comm_post(comm, p->sends, sends, p->receives, receives, &p->request);
+    if (m->status)
+        return m->status;
+    atomic_fetch_add_explicit(sent, bytes, memory_order_relaxed);
+    one_more(m);
+    return ITH_OK;
+}
+
+ith_status ith_messages_wait(ith_messages *m, int exchange)
+{
+    ith_request **request = &m->exchanges[exchange].request;
+    if (!*request)
+        return m->status;
+    double start = ith_clock_seconds(), traced = ith_trace_begin(m->setting->context);
+    ith_status status = ith_comm_wait(comm_of(m, exchange), request);
+    one_less(m);
+    m->counters->waiting_seconds += ith_clock_seconds() - start;
+    ith_trace_end(m->setting->context, traced, "wait", "wait");
+    m->status = m->status ? m->status : status;
+    return m->status;
+}
+
+void ith_messages_progress(void *user)
+{
+    ith_messages *m = user;
+    for (int i = ITH_EXCHANGES - 1; i >= 0; i--) { /* the ring's first: it is needed soonest */
+        bool done = false;
+        if (!m->exchanges[i].request || m->status)
+            continue;
+        m->status = ith_comm_test(comm_of(m, i), &m->exchanges[i].request, &done);
+        if (done)
+            one_less(m);
+    }
+}
+
+/* ---- Segments -------------------------------------------------------------------------------------------------- */
+
+void ith_messages_find(ith_messages *m, const ith_step *step, ith_queries *queries, ith_shard *shard)
+{
+    const ith_heads *h = &step->heads;
+    bool at_caller = step->q_place == ITH_PLACE_CALLER;
+    m->q = (ith_q_segment){.q = rows_in(m, step->q_place, ITH_TENSOR_Q, h->first, h->count),
+                           .o = rows_in(m, step->q_place, ITH_TENSOR_O, h->first, h->count),
+                           .lse = m->tensors->lse,
+                           .begin = step->q.begin,
+                           .rows = step->q.rows};
+    if (!at_caller && m->tensors->lse) {
+        m->q.lse = m->buffers[step->q_place][ITH_TENSOR_LSE];
+        m->q.lse_first = h->first;
+    }
+    m->kv = (ith_kv_segment){.k = rows_in(m, step->kv_place, ITH_TENSOR_K, h->kv_first, h->kv_heads),
+                             .v = rows_in(m, step->kv_place, ITH_TENSOR_V, h->kv_first, h->kv_heads),
+                             .begin = step->kv.begin,
+                             .rows = step->kv.rows};
+    *queries = (ith_queries){&m->q, 1, m->q.rows};
+    *shard = (ith_shard){.segments = &m->kv, .count = 1, .begin = m->kv.begin, .rows = m->kv.rows};
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of strategies, the walk over a schedule, and the bytes that it sends. */
+#include "schedule.h"
+
+static const ith_strategy_ops *const strategies[] = {
+#define ITH_STRATEGY(symbol) &symbol,
+#include "strategies.inc"
+#undef ITH_STRATEGY
+};
+
+const ith_strategy_ops *ith_strategy_find(ith_strategy strategy)
+{
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+        if (strategies[i]->strategy == strategy)
+            return strategies[i];
+    return NULL;
+}
+
+const char *ith_strategy_name(ith_strategy strategy)
+{
+    const ith_strategy_ops *found = ith_strategy_find(strategy);
+    if (found)
+        return found->name;
+    return strategy == ITH_STRATEGY_AUTO ? "auto" : "unknown";
+}
+
+ith_span ith_schedule_shard(const ith_attn_setting *s, int64_t length, int index)
+{
+    ith_span span;
+    ith_stretch(length, s->ulysses * s->ring, index * s->ulysses, s->ulysses, &span.begin, &span.rows);
+    return span;
+}
+
+ith_schedule ith_schedule_of(const ith_attn_setting *setting, int rank)
+{
+    int chunks = ith_chunk_count(setting);
+    return (ith_schedule){.setting = setting,
+                          .ops = ith_strategy_find(setting->strategy),
+                          .ulysses_index = rank % setting->ulysses,
+                          .ring_index = rank / setting->ulysses,
+                          .chunks = chunks,
+                          .buffers = chunks < ITH_CHUNK_BUFFERS ? chunks : ITH_CHUNK_BUFFERS,
+                          .chunk = -1};
+}
+
+bool ith_schedule_next(ith_schedule *schedule, ith_step *step)
+{
+    return schedule->ops->next(schedule, step);
+}
+
+ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, bool sent, int index)
+{
+    return schedule->ops->move(schedule, step, sent, index);
+}
+
+/* Rows times heads that leave this rank in a POST. */
+static int64_t posted(const ith_schedule *schedule, const ith_step *step)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < step->moves; i++) {
+        ith_move move = ith_schedule_move(schedule, step, true, i);
+        bool stays = step->exchange != ITH_EXCHANGE_HOP && move.peer == schedule->ulysses_index;
+        rows += stays || move.tensor == ITH_TENSOR_LSE ? 0 : move.rows.rows * move.heads;
+    }
+    return rows;
+}
+
+int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
+{
+    ith_schedule schedule = ith_schedule_of(setting, rank);
+    ith_span own = ith_schedule_shard(setting, setting->problem.kv_len, schedule.ring_index);
+    bool in_place = setting->exchange == ITH_EXCHANGE_IN_PLACE;
+    int64_t rows = 0;
+    for (ith_step step; ith_schedule_next(&schedule, &step);) {
+        if (step.kind == ITH_STEP_POST && !(in_place && step.exchange == ITH_EXCHANGE_HOP))
+            rows += posted(&schedule, &step);
+        /* A rank of the ring computes with this rank's shard whenever this rank computes with another's. */
+        if (step.kind == ITH_STEP_COMPUTE && in_place && step.shard != schedule.ring_index)
+            rows += 2 * own.rows * step.heads.kv_heads;
+    }
+    return rows * setting->problem.head_dim * setting->element_bytes;
+}

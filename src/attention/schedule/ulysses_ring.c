@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ulysses inside, ring outside (arXiv:2405.07719). Neighbours on the ulysses axis exchange sequence shards for head
+ * shards, so that together they hold a longer shard of the sequence; these shards of k and v travel along the ring; the
+ * results go back. Ring length 1 is ulysses (arXiv:2309.14509), ulysses length 1 is ring (arXiv:2310.01889).
+ *
+ *     post the inputs of chunk 0
+ *     for each chunk c:
+ *         wait for the inputs of c; wait for the outputs whose buffer chunk c + 1 needs; post the inputs of c + 1
+ *         for each hop h = 0, 1, ..., R - 1:
+ *             post: the shards of hop h leave, the shards of hop h + 1 come
+ *             compute with the shards of hop h
+ *             wait
+ *         post the outputs of c
+ *     wait for all outputs
+ *
+ * So the inputs of chunk c + 1 and the outputs of chunk c - 1 travel while chunk c is computed.
+ *
+ * uni    at hop h rank r has the shard of rank r - h (mod R), which goes on to r + 1; the last hop sends nothing.
+ * bidir  ranks form a line (maxdiffusion #430). At hop h rank r has the shards of ranks r - h and r + h, those that
+ *        exist; the first goes on to r + 1, the second to r - 1. No rank gets a shard twice, and none goes round.
+ *
+ * The order in which partial results are added depends on the rank alone. */
+#include "schedule.h"
+
+enum { FROM_LEFT, FROM_RIGHT };
+enum { WAIT_CHUNK, WAIT_BUFFER, POST_INPUTS, OFFSETS, POST_HOP, COMPUTE_LEFT, COMPUTE_RIGHT, WAIT_HOP, POST_OUTPUTS };
+
+/* ---- Shards ---------------------------------------------------------------------------------------------------- */
+
+static bool exchanges_heads(const ith_schedule *s)
+{
+    return s->setting->ulysses > 1;
+}
+
+/* The ring index whose shard this rank has at a hop, from one side; -1: none. */
+static int shard_at(const ith_schedule *s, int side, int hop)
+{
+    int ring = s->setting->ring, index = side == FROM_LEFT ? s->ring_index - hop : s->ring_index + hop;
+    if (s->setting->direction == ITH_DIRECTION_UNI)
+        return side == FROM_LEFT && hop < ring ? (index + ring) % ring : -1;
+    return index >= 0 && index < ring ? index : -1;
+}
+
+/* Where that shard lies. A shard is received while the one before it is computed and sent on: two places a side. The
+ * second on the left is that of this rank's own shard, if it is a buffer: its turn is over by then. */
+static int place_at(const ith_schedule *s, int chunk, int side, int hop)
+{
+    if (exchanges_heads(s) && (hop == 0 || (side == FROM_LEFT && hop % 2 == 0)))
+        return ITH_PLACE_CHUNK + chunk % s->buffers;
+    return hop == 0 ? ITH_PLACE_CALLER : ITH_PLACE_TRAVELLING + 2 * side + (hop - 1) % 2;
+}
+
+/* ---- Moves ----------------------------------------------------------------------------------------------------- */
+
+/* The all-to-all of a chunk: this rank's rows of the peer's heads lie with the caller, the peer's rows of this rank's
+ * heads in the chunk's buffer. Inputs are sent from the first to the second, outputs from the second to the first. */
+static ith_move all_to_all_move(const ith_schedule *s, const ith_step *step, bool sent, int index)
+{
+    const ith_attn_setting *set = s->setting;
+    const ith_attn_problem *p = &set->problem;
+    bool at_caller = sent != step->outputs;
+    int peer = index % set->ulysses, owner = at_caller ? s->ulysses_index : peer;
+    ith_move move = {
+        .tensor = (ith_attn_tensor)((step->outputs ? (int)ITH_TENSOR_O : (int)ITH_TENSOR_Q) + index / set->ulysses),
+        .peer = peer,
+        .place = at_caller ? ITH_PLACE_CALLER : ITH_PLACE_CHUNK + step->chunk % s->buffers};
+    ith_heads heads = ith_chunk_heads(set, step->chunk, at_caller ? peer : s->ulysses_index);
+    bool kv = ith_tensor_is_kv(move.tensor);
+    move.first = kv ? heads.kv_first : heads.first;
+    move.heads = kv ? heads.kv_heads : heads.count;
+    int64_t length = kv ? p->kv_len : p->q_len;
+    ith_share(length, set->ulysses * set->ring, s->ring_index * set->ulysses + owner, &move.rows.begin,
+              &move.rows.rows);
+    move.at = at_caller ? 0 : move.rows.begin - ith_schedule_shard(set, length, s->ring_index).begin;
+    return move;
+}
+
+/* A shard on its way along the ring. What came from the left goes on to the right. */
+static ith_move hop_move(const ith_schedule *s, const ith_step *step, bool sent, int index)
+{
+    int ring = s->setting->ring, side = index / 2, hop = sent ? step->hop : step->hop + 1;
+    int peer = s->ring_index + (sent == (side == FROM_LEFT) ? 1 : -1), shard = shard_at(s, side, hop);
+    bool wraps = s->setting->direction == ITH_DIRECTION_UNI;
+    if (shard < 0 || (!wraps && (peer < 0 || peer >= ring)))
+        return (ith_move){0};
+    ith_heads heads = ith_chunk_heads(s->setting, step->chunk, s->ulysses_index);
+    return (ith_move){.tensor = index % 2 ? ITH_TENSOR_V : ITH_TENSOR_K,
+                      .peer = (peer + ring) % ring,
+                      .place = place_at(s, step->chunk, side, hop),
+                      .first = heads.kv_first,
+                      .heads = heads.kv_heads,
+                      .rows = ith_schedule_shard(s->setting, s->setting->problem.kv_len, shard)};
+}
+
+static ith_move move(const ith_schedule *s, const ith_step *step, bool sent, int index)
+{
+    return step->exchange == ITH_EXCHANGE_HOP ? hop_move(s, step, sent, index) : all_to_all_move(s, step, sent, index);
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------------------------- */
+
+/* Each fills in a step and says whether there is one. */
+
+static bool wait_for(ith_step *step, int exchange)
+{
+    step->kind = ITH_STEP_WAIT;
+    step->exchange = exchange;
+    return true;
+}
+
+static bool post_chunk(const ith_schedule *s, ith_step *step, int chunk, bool outputs)
+{
+    step->kind = ITH_STEP_POST;
+    step->chunk = chunk;
+    step->exchange = chunk % s->buffers;
+    step->outputs = outputs;
+    step->moves = (outputs ? 2 : 3) * s->setting->ulysses; /* o, lse; q, k, v */
+    return true;
+}
+
+static bool post_hop(const ith_schedule *s, ith_step *step)
+{
+    step->kind = ITH_STEP_POST;
+    step->exchange = ITH_EXCHANGE_HOP;
+    step->moves = s->setting->direction == ITH_DIRECTION_UNI ? 2 : 4; /* k and v, of one side or two */
+    return true;
+}
+
+/* OFFSETS and COMPUTE, with the shard of this step's hop from one side. */
+static bool with_shard(const ith_schedule *s, ith_step *step, ith_step_kind kind, int side)
+{
+    const ith_attn_problem *p = &s->setting->problem;
+    int hop = step->hop, shard = shard_at(s, side, hop);
+    if (shard < 0)
+        return false;
+    bool other_side = side == FROM_LEFT && hop > 0 && shard_at(s, FROM_RIGHT, hop) >= 0;
+    step->kind = kind;
+    step->heads = ith_chunk_heads(s->setting, step->chunk, s->ulysses_index);
+    step->q = ith_schedule_shard(s->setting, p->q_len, s->ring_index);
+    step->kv = ith_schedule_shard(s->setting, p->kv_len, shard);
+    step->q_place = place_at(s, step->chunk, FROM_LEFT, 0);
+    step->kv_place = place_at(s, step->chunk, side, hop);
+    step->shard = shard;
+    step->first = hop == 0;
+    step->last = !other_side && shard_at(s, FROM_LEFT, hop + 1) < 0 && shard_at(s, FROM_RIGHT, hop + 1) < 0;
+    return true;
+}
+
+/* Chunks run from -1, of which there is only what is done for the next, beyond the last, where outputs are waited for.
+ */
+static bool describe(const ith_schedule *s, ith_step *step)
+{
+    int chunk = s->chunk, next = chunk + 1;
+    bool present = chunk >= 0 && chunk < s->chunks, exchanged = exchanges_heads(s);
+    bool travels = present && s->hop + 1 < s->setting->ring;
+    *step = (ith_step){.chunk = chunk, .hop = s->hop};
+    switch (s->stage) {
+    case WAIT_CHUNK: return exchanged && chunk >= 0 && wait_for(step, chunk % s->buffers);
+    case WAIT_BUFFER: return exchanged && next >= s->buffers && next < s->chunks && wait_for(step, next % s->buffers);
+    case POST_INPUTS: return exchanged && next < s->chunks && post_chunk(s, step, next, false);
+    case OFFSETS:
+        return present && s->setting->softmax == ITH_SOFTMAX_FIXED_M &&
+               with_shard(s, step, ITH_STEP_OFFSETS, FROM_LEFT);
+    case POST_HOP: return travels && post_hop(s, step);
+    case COMPUTE_LEFT: return present && with_shard(s, step, ITH_STEP_COMPUTE, FROM_LEFT);
+    case COMPUTE_RIGHT: return present && s->hop > 0 && with_shard(s, step, ITH_STEP_COMPUTE, FROM_RIGHT);
+    case WAIT_HOP: return travels && wait_for(step, ITH_EXCHANGE_HOP);
+    default: return present && exchanged && post_chunk(s, step, chunk, true);
+    }
+}
+
+static void advance(ith_schedule *s)
+{
+    bool present = s->chunk >= 0 && s->chunk < s->chunks;
+    if (s->stage == WAIT_HOP && present && s->hop + 1 < s->setting->ring) {
+        s->hop++;
+        s->stage = POST_HOP;
+    } else if (s->stage < POST_OUTPUTS) {
+        s->stage++;
+    } else {
+        s->chunk++;
+        s->hop = s->stage = 0;
+    }
+}
+
+static bool next(ith_schedule *s, ith_step *step)
+{
+    bool found = false;
+    while (!found && s->chunk < s->chunks + s->buffers) {
+        found = describe(s, step);
+        advance(s);
+    }
+    return found;
+}
+
+/* ---- Strategies ------------------------------------------------------------------------------------------------ */
+
+/* `other`: the length of the axis that must be 1. */
+static ith_status one_axis(const ith_attn_setting *s, const char *name, const char *other_name, int other)
+{
+    int ranks = s->ulysses * s->ring;
+    if (other == 1)
+        return ITH_OK;
+    return ith_fail(s->context, ITH_ERR_ARGUMENT,
+                    "strategy %s has all %d ranks on its axis: %s must be %d and %s 1; ulysses_ring takes a mesh of "
+                    "ulysses %d x ring %d",
+                    name, ranks, name, ranks, other_name, s->ulysses, s->ring);
+}
+
+static ith_status is_ulysses(const ith_attn_setting *s)
+{
+    return one_axis(s, "ulysses", "ring", s->ring);
+}
+
+static ith_status is_ring(const ith_attn_setting *s)
+{
+    return one_axis(s, "ring", "ulysses", s->ulysses);
+}
+
+static ith_status any_mesh(const ith_attn_setting *s)
+{
+    (void)s;
+    return ITH_OK;
+}
+
+const ith_strategy_ops ith_strategy_ulysses = {ITH_STRATEGY_ULYSSES, "ulysses", is_ulysses, next, move};
+const ith_strategy_ops ith_strategy_ring = {ITH_STRATEGY_RING, "ring", is_ring, next, move};
+const ith_strategy_ops ith_strategy_ulysses_ring = {ITH_STRATEGY_ULYSSES_RING, "ulysses_ring", any_mesh, next, move};
