@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Schedules of all ranks, run together on symbols instead of numbers: memory holds which row of which head lies where.
+ * A step may use only rows that are there, and only memory that no exchange under way writes to. In the end every query
+ * has met every key once and its output lies with its owner. */
+#include "attention/schedule/schedule.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "support/random.h"
+
+enum { RANKS = 8, HEADS = 36, ROWS = 40, MOVES = 32, POSTS = 512 };
+
+/* A POST, as it was when its rank came to it. */
+typedef struct posted {
+    int sends, receives;
+    ith_move send[MOVES], receive[MOVES]; /* those that are not empty */
+} posted;
+
+typedef struct rank_state {
+    ith_schedule schedule;
+    ith_step step; /* the next */
+    bool done;
+    int16_t memory[ITH_PLACES][ITH_TENSORS][HEADS][ROWS]; /* the row of the sequence that lies there; -1: none */
+    bool met[HEADS][ROWS][ROWS];                          /* query head, query, key */
+    posted posts[2][POSTS];                               /* on the ulysses axis and on the ring */
+    int posted[2];
+    int under_way[ITH_EXCHANGES]; /* number of the POST; -1: none */
+} rank_state;
+
+static rank_state *group;
+static ith_attn_setting setting;
+
+static int axis_of(int exchange)
+{
+    return exchange == ITH_EXCHANGE_HOP;
+}
+
+/* The rank of a peer on an axis. */
+static int rank_of(int rank, int axis, int peer)
+{
+    return axis ? peer * setting.ulysses + rank % setting.ulysses : rank / setting.ulysses * setting.ulysses + peer;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+static ith_span share_of(int64_t length, int rank)
+{
+    ith_span span;
+    ith_share(length, setting.ulysses * setting.ring, rank, &span.begin, &span.rows);
+    return span;
+}
+
+static void hold(rank_state *r, const ith_move *m)
+{
+    for (int64_t n = 0; n < m->heads; n++)
+        for (int64_t i = 0; i < m->rows.rows; i++)
+            r->memory[m->place][m->tensor][m->first + n][m->at + i] = (int16_t)(m->rows.begin + i);
+}
+
+static void check_held(const rank_state *r, const ith_move *m)
+{
+    for (int64_t n = 0; n < m->heads; n++)
+        for (int64_t i = 0; i < m->rows.rows; i++)
+            assert_int_equal(r->memory[m->place][m->tensor][m->first + n][m->at + i], m->rows.begin + i);
+}
+
+static bool overlap(const ith_move *a, const ith_move *b)
+{
+    return a->place == b->place && a->tensor == b->tensor && a->first < b->first + b->heads &&
+           b->first < a->first + a->heads && a->at < b->at + b->rows.rows && b->at < a->at + a->rows.rows;
+}
+
+/* No exchange under way writes these rows, nor reads them if they are to be written. */
+static void check_free(const rank_state *r, const ith_move *m, bool written)
+{
+    for (int e = 0; e < ITH_EXCHANGES; e++) {
+        if (r->under_way[e] < 0)
+            continue;
+        const posted *p = &r->posts[axis_of(e)][r->under_way[e]];
+        for (int i = 0; i < p->receives; i++)
+            assert_false(overlap(m, &p->receive[i]));
+        for (int i = 0; written && i < p->sends; i++)
+            assert_false(overlap(m, &p->send[i]));
+    }
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------------------------- */
+
+static void post(rank_state *r)
+{
+    int axis = axis_of(r->step.exchange);
+    posted p = {0};
+    assert_true(r->under_way[r->step.exchange] < 0 && r->posted[axis] < POSTS);
+    for (int i = 0; i < r->step.moves; i++)
+        for (int sent = 0; sent < 2; sent++) {
+            ith_move m = ith_schedule_move(&r->schedule, &r->step, sent, i);
+            if (m.heads == 0 || m.rows.rows == 0)
+                continue;
+            check_free(r, &m, !sent);
+            if (sent)
+                check_held(r, &m);
+            assert_true(p.sends < MOVES && p.receives < MOVES);
+            *(sent ? &p.send[p.sends++] : &p.receive[p.receives++]) = m;
+        }
+    r->posts[axis][r->posted[axis]] = p;
+    r->under_way[r->step.exchange] = r->posted[axis]++;
+}
+
+/* The i-th move that `from` sends to `to` in a POST; NULL: there are fewer. */
+static const ith_move *sent_to(const posted *p, int to, int i)
+{
+    for (int n = 0; n < p->sends; n++)
+        if (p->send[n].peer == to && i-- == 0)
+            return &p->send[n];
+    return NULL;
+}
+
+/* False if a peer has not come to this exchange yet. */
+static bool wait_for(rank_state *r, int rank)
+{
+    int number = r->under_way[r->step.exchange], axis = axis_of(r->step.exchange);
+    int size = axis ? setting.ring : setting.ulysses, self = axis ? rank / setting.ulysses : rank % setting.ulysses;
+    if (number < 0)
+        return true;
+    for (int peer = 0; peer < size; peer++)
+        if (group[rank_of(rank, axis, peer)].posted[axis] <= number)
+            return false;
+    const posted *own = &r->posts[axis][number];
+    int taken[RANKS] = {0};
+    for (int i = 0; i < own->receives; i++) {
+        const ith_move *in = &own->receive[i];
+        const posted *peers = &group[rank_of(rank, axis, in->peer)].posts[axis][number];
+        const ith_move *out = sent_to(peers, self, taken[in->peer]++);
+        assert_non_null(out);
+        assert_true(out->tensor == in->tensor && out->first == in->first && out->heads == in->heads);
+        assert_true(out->rows.begin == in->rows.begin && out->rows.rows == in->rows.rows);
+        hold(r, in);
+    }
+    for (int peer = 0; peer < size; peer++)
+        assert_null(sent_to(&group[rank_of(rank, axis, peer)].posts[axis][number], self, taken[peer]));
+    r->under_way[r->step.exchange] = -1;
+    return true;
+}
+
+static void compute(rank_state *r)
+{
+    const ith_step *s = &r->step;
+    const ith_heads *h = &s->heads;
+    int64_t per_kv_head = setting.problem.heads / setting.problem.kv_heads;
+    for (ith_attn_tensor t = ITH_TENSOR_Q; t < ITH_TENSORS; t++) {
+        bool kv = ith_tensor_is_kv(t), written = t >= ITH_TENSOR_O;
+        ith_move m = {.tensor = t,
+                      .place = kv ? s->kv_place : s->q_place,
+                      .first = kv ? h->kv_first : h->first,
+                      .heads = kv ? h->kv_heads : h->count,
+                      .rows = kv ? s->kv : s->q};
+        check_free(r, &m, written);
+        if (!written)
+            check_held(r, &m);
+        else if (s->last)
+            hold(r, &m);
+    }
+    for (int64_t n = h->first; n < h->first + h->count; n++) {
+        assert_in_range(n / per_kv_head, h->kv_first, h->kv_first + h->kv_heads - 1);
+        for (int64_t q = s->q.begin; q < s->q.begin + s->q.rows; q++) {
+            int64_t before = 0, after = 0;
+            for (int64_t key = 0; key < setting.problem.kv_len; key++)
+                before += r->met[n][q][key];
+            for (int64_t key = s->kv.begin; key < s->kv.begin + s->kv.rows; key++) {
+                assert_false(r->met[n][q][key]);
+                r->met[n][q][key] = true;
+            }
+            for (int64_t key = 0; key < setting.problem.kv_len; key++)
+                after += r->met[n][q][key];
+            assert_true(!s->first || before == 0);
+            assert_true(!s->last || after == setting.problem.kv_len);
+        }
+    }
+}
+
+/* False if it has to wait. */
+static bool take_step(rank_state *r, int rank)
+{
+    if (r->step.kind == ITH_STEP_WAIT && !wait_for(r, rank))
+        return false;
+    if (r->step.kind == ITH_STEP_POST)
+        post(r);
+    if (r->step.kind == ITH_STEP_COMPUTE)
+        compute(r);
+    r->done = !ith_schedule_next(&r->schedule, &r->step);
+    return true;
+}
+
+/* ---- Whole schedules ------------------------------------------------------------------------------------------- */
+
+static void begin_rank(int rank)
+{
+    const ith_attn_problem *p = &setting.problem;
+    rank_state *r = &group[rank];
+    memset(r, 0, sizeof *r);
+    memset(r->memory, -1, sizeof r->memory);
+    for (ith_attn_tensor t = ITH_TENSOR_Q; t <= ITH_TENSOR_V; t++) {
+        bool kv = t != ITH_TENSOR_Q;
+        ith_move own = {.tensor = t, .place = ITH_PLACE_CALLER, .heads = p->batch * (kv ? p->kv_heads : p->heads)};
+        own.rows = kv && p->replicated_kv ? (ith_span){0, p->kv_len} : share_of(kv ? p->kv_len : p->q_len, rank);
+        hold(r, &own);
+    }
+    for (int e = 0; e < ITH_EXCHANGES; e++)
+        r->under_way[e] = -1;
+    r->schedule = ith_schedule_of(&setting, rank);
+    r->done = !ith_schedule_next(&r->schedule, &r->step);
+}
+
+static void end_rank(int rank)
+{
+    rank_state *r = &group[rank];
+    for (int e = 0; e < ITH_EXCHANGES; e++)
+        assert_int_equal(r->under_way[e], -1);
+    for (ith_attn_tensor t = ITH_TENSOR_O; t < ITH_TENSORS; t++) {
+        ith_move own = {.tensor = t, .heads = setting.problem.batch * setting.problem.heads};
+        own.rows = share_of(setting.problem.q_len, rank);
+        check_held(r, &own);
+    }
+}
+
+/* Ranks take turns of a random number of steps. */
+static void run_all(uint64_t *seed)
+{
+    int ranks = setting.ulysses * setting.ring, left = ranks;
+    for (int rank = 0; rank < ranks; rank++)
+        begin_rank(rank);
+    for (int idle = 0; left > 0;) {
+        int rank = (int)random_below(seed, (uint32_t)ranks);
+        bool moved = false;
+        for (uint32_t steps = 1 + random_below(seed, 9); steps > 0 && !group[rank].done; steps--) {
+            if (!take_step(&group[rank], rank))
+                break;
+            moved = true;
+            left -= group[rank].done;
+        }
+        idle = moved ? 0 : idle + 1;
+        assert_true(idle < 1000 * RANKS); /* or they wait for one another */
+    }
+    for (int rank = 0; rank < ranks; rank++)
+        end_rank(rank);
+}
+
+static void draw_setting(uint64_t *seed)
+{
+    static const int meshes[][2] = {{1, 1}, {2, 1}, {3, 1}, {5, 1}, {1, 2}, {1, 3},
+                                    {1, 4}, {1, 7}, {2, 2}, {2, 3}, {3, 2}, {2, 4}};
+    const int *mesh = meshes[random_below(seed, sizeof meshes / sizeof *meshes)];
+    ith_attn_problem *p = &setting.problem;
+    setting = (ith_attn_setting){.ulysses = mesh[0], .ring = mesh[1], .element_bytes = 4};
+    p->batch = random_between(seed, 1, 3);
+    p->kv_heads = random_between(seed, 1, 4);
+    p->heads = p->kv_heads * random_between(seed, 1, 3);
+    p->head_dim = 8;
+    p->q_len = random_between(seed, 0, ROWS - 1);
+    p->kv_len = random_between(seed, 0, ROWS - 1);
+    p->replicated_kv = random_below(seed, 8) == 0;
+    bool alone = mesh[0] * mesh[1] == 1 || p->replicated_kv;
+    setting.strategy = alone ? ITH_STRATEGY_SINGLE : ITH_STRATEGY_ULYSSES_RING;
+    if (!alone && mesh[0] == 1)
+        setting.strategy = ITH_STRATEGY_RING;
+    if (!alone && mesh[1] == 1)
+        setting.strategy = ITH_STRATEGY_ULYSSES;
+    setting.direction = random_below(seed, 2) ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
+    setting.softmax = random_below(seed, 2) ? ITH_SOFTMAX_ONLINE : ITH_SOFTMAX_FIXED_M;
+    setting.chunks = (int)random_between(seed, 1, 7);
+    setting.folded = mesh[0] == 1 || random_below(seed, 2);
+}
+
+static void schedules_fit_together(void **state)
+{
+    (void)state;
+    uint64_t seed = 11;
+    group = malloc(RANKS * sizeof *group);
+    assert_non_null(group);
+    for (int n = 0; n < 3000; n++) {
+        draw_setting(&seed);
+        run_all(&seed);
+    }
+    free(group);
+}
+
+/* Any rank of many: nothing is held per rank, and a hop takes no longer than in a small ring. The formula is that of
+ * even shares (docs/attention.md). */
+static void a_rank_of_a_hundred_thousand(void **state)
+{
+    (void)state;
+    int64_t U = 8, R = 12500, P = U * R, rows = 6, computed = 0;
+    setting = (ith_attn_setting){.ulysses = (int)U,
+                                 .ring = (int)R,
+                                 .strategy = ITH_STRATEGY_ULYSSES_RING,
+                                 .direction = ITH_DIRECTION_UNI,
+                                 .chunks = 2,
+                                 .folded = true,
+                                 .element_bytes = 2,
+                                 .problem = {.batch = 1, .heads = 80, .kv_heads = 16, .head_dim = 128}};
+    setting.problem.q_len = setting.problem.kv_len = rows * P;
+    ith_schedule schedule = ith_schedule_of(&setting, 54321);
+    for (ith_step step; ith_schedule_next(&schedule, &step);)
+        if (step.kind == ITH_STEP_COMPUTE)
+            computed += step.heads.count * step.q.rows * step.kv.rows;
+    assert_int_equal(computed, 80 * rows * P * rows);
+    int64_t share = rows * 80 * 128 * 2; /* of q; k and v are a fifth each */
+    setting.exchange = ITH_EXCHANGE_COPY;
+    assert_int_equal(ith_schedule_sent_bytes(&setting, 54321), share * 12 / 5 * (U - 1) / U + share * 2 / 5 * (R - 1));
+    setting.exchange = ITH_EXCHANGE_IN_PLACE;
+    assert_int_equal(ith_schedule_sent_bytes(&setting, 54321), share * 12 / 5 * (U - 1) / U + share * 2 / 5 * (R - 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(schedules_fit_together),
+        cmocka_unit_test(a_rank_of_a_hundred_thousand),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
