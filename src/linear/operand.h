@@ -22,14 +22,14 @@ static inline ith_operand_types ith_operands_f32(void)
 
 /* ITH_ERR_ARGUMENT for other types than the comments above allow, and for weights in a file that are neither F32 nor
  * BF16 nor F16; what: "a linear layer", ... */
-ith_status ith_operand_types_check(ith_context *context, const ith_operand_types *types,
-                                               ith_dtype weight_type, const char *what);
+ith_status ith_operand_types_check(ith_context *context, const ith_operand_types *types, ith_dtype weight_type,
+                                   const char *what);
 
 /* count activations, rounded and converted. to and x may be the same array if `multiplied` is F32. */
 void ith_operand_round(const ith_operand_types *types, const ith_rowops *rowops, void *to, const float *x,
-                                   int64_t count);
+                       int64_t count);
 /* count weights of a file, rounded and converted. weight_type: F32, BF16 or F16. */
-void ith_operand_weights(const ith_operand_types *types, void *to, const void *weights,
-                                     ith_dtype weight_type, int64_t count);
+void ith_operand_weights(const ith_operand_types *types, void *to, const void *weights, ith_dtype weight_type,
+                         int64_t count);
 
 #endif
