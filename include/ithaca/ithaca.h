@@ -254,7 +254,7 @@ ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int6
 typedef ith_status (*ith_rank_fn)(ith_context *context, ith_comm *comm, void *user);
 
 /* Runs fn as `ranks` ranks, each in a thread of its own with a context cloned from `context` and an OpenMP team of its
- * share of `threads` (0: as many as OpenMP would use here, which is all cores unless it was told otherwise; at least
+ * share of `threads` (0: as many as OpenMP would use here, all cores unless the user limits it; at least
  * one each). Returns when all have ended: ITH_OK if all returned it, otherwise the status of the rank that failed
  * first, whose sentence is then in `context`. ITH_ERR_ARGUMENT for more ranks or threads than the process may have:
  * what the system allows, and at most 64 a processor (or 1,024 in all, if that is more). */
@@ -287,7 +287,7 @@ typedef enum ith_mask {
     ITH_MASK_ADDITIVE /* float, added to the scaled logits; -INFINITY hides the key from the query */
 } ith_mask;
 
-/* What is to be computed. Sizes are those of the whole problem; a rank holds its ith_share of q_len and kv_len. */
+/* The whole attention to be computed. A rank holds its ith_share of q_len and kv_len. */
 typedef struct ith_attn_problem {
     size_t struct_size;
     int64_t batch;       /* B */
@@ -337,9 +337,8 @@ ITH_API const char *ith_strategy_name(ith_strategy strategy);
 typedef enum ith_softmax {
     ITH_SOFTMAX_AUTO = 0,
     ITH_SOFTMAX_ONLINE, /* running maximum (arXiv:1805.02867) */
-    ITH_SOFTMAX_FIXED_M /* an offset per row instead, from norms of q and k (maxdiffusion #436); head problems whose
-                         * norms are too large for it, and those with an additive bias or mask, go online in the same
-                         * call */
+    ITH_SOFTMAX_FIXED_M /* an offset per row instead, from norms of q and k (maxdiffusion #436); heads whose norms are
+                         * too large for it, and heads with an additive bias or mask, go online in the same call */
 } ith_softmax;
 /* "auto", "online", "fixed_m"; "unknown". */
 ITH_API const char *ith_softmax_name(ith_softmax softmax);
@@ -379,7 +378,7 @@ typedef struct ith_attn_options {
                       * computing of another (maxdiffusion #428); 0: choose for me; lowered to what there is */
     ith_choice fold; /* exchange batch * heads as one list (the default), or the entries of a batch one by one */
     ith_softmax softmax;
-    ith_choice smooth; /* fixed_m subtracts the mean key first (the default), so that fewer head problems go online;
+    ith_choice smooth; /* fixed_m subtracts the mean key first (the default), so that fewer heads go online;
                           off: cheaper */
     ith_exchange_mode exchange;
     int threads; /* of this rank; 0: as many as OpenMP would use in the calling thread now. They do not change the bits
@@ -505,7 +504,7 @@ typedef struct ith_plan_counters {
     int64_t executions;
     int64_t sent_bytes; /* to other ranks (in place: read by them from this rank's tensors, written into theirs),
                          * without lse and the small exchange of fixed_m */
-    int64_t fixed_m_problems, online_problems; /* head problems by the softmax that they took */
+    int64_t fixed_m_problems, online_problems; /* query heads by the softmax that they took */
     double seconds;                            /* in ith_plan_execute */
     double exchange_seconds; /* during which some exchange of keys, values, queries or outputs was under way */
     double waiting_seconds;  /* of those, not hidden behind computing */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many arrays in one allocation, whose size is known before it is made: the same function lays the arrays out twice,
- * first with no base, which only counts, then with the memory. */
+/* Many arrays in one allocation. The same function lays the arrays out twice: the first time without memory, to count
+ * the bytes, the second time in the memory of that size. So a predicted size is the allocated size. */
 #ifndef ITH_BASE_ARENA_H
 #define ITH_BASE_ARENA_H
 
@@ -15,10 +15,10 @@
 typedef struct ith_arena {
     char *base; /* NULL: count only; aligned to ITH_ARENA_ALIGNMENT */
     int64_t used_bytes;
-    bool overflow; /* more than a size can hold was asked for */
+    bool overflow; /* the sum of the sizes does not fit into an int64_t */
 } ith_arena;
 
-/* The place of count * size_bytes bytes, aligned; NULL while counting. Nothing may be written to it before. */
+/* Reserves count * size_bytes bytes at an aligned address. Returns NULL while the arena only counts. */
 static inline void *ith_arena_take(ith_arena *arena, int64_t count, int64_t size_bytes)
 {
     int64_t bytes, end;
@@ -32,8 +32,8 @@ static inline void *ith_arena_take(ith_arena *arena, int64_t count, int64_t size
     return place;
 }
 
-/* Gives an arena that has counted the memory for all of it (base, to be freed with ith_free), and starts it anew.
- * ITH_ERR_MEMORY, with a sentence that names `what`, if there is not so much. */
+/* Allocates the counted bytes as `base`, which the caller frees with ith_free, and rewinds the arena for the second
+ * layout. ITH_ERR_MEMORY, with a sentence that names `what`, if the allocation fails. */
 ith_status ith_arena_allocate(ith_context *context, ith_arena *arena, const char *what);
 
 #endif

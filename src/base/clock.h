@@ -4,9 +4,9 @@
 
 #include "context.h"
 
-/* Seconds on a clock that never goes back. */
+/* Seconds on a monotonic clock, from an arbitrary start. */
 double ith_clock_seconds(void);
-/* Seconds that the calling thread has spent on a processor: what others on the machine take does not count. */
+/* Processor time of the calling thread in seconds. Time in which other processes run does not count. */
 double ith_clock_thread_seconds(void);
 
 #endif

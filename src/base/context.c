@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The context: allocator, log, last error, and what a family of contexts has in common.
+/* The context: allocator, log, last error, and the state that a family of contexts (a root and its clones) shares.
  *
- * A context is counted by reference: the caller holds one, and so does everything that was made with it, and every
- * clone holds one on the root. So they may be destroyed in any order. */
+ * Contexts are counted by reference. The caller holds one reference, each object that was made with the context holds
+ * one, and each clone holds one on the root. So contexts and objects may be destroyed in any order. */
 #include "context.h"
 
 #include "cpu.h"
@@ -25,14 +25,14 @@ typedef struct memory_count {
     atomic_int_fast64_t current_bytes, peak_bytes;
 } memory_count;
 
-/* One per family of contexts, in its root. Its own memory is not counted, like that of the contexts themselves. */
+/* The shared state, which lies in the root. Memory of contexts and of this state is not counted as in use. */
 typedef struct family {
     memory_count count;
     _Atomic(struct ith_trace *) trace;
     atomic_bool interrupted;
-    pid_t process; /* that made it */
+    pid_t process; /* that created the root */
     pthread_mutex_t wisdom_lock;
-    void *wisdom; /* under the lock */
+    void *wisdom; /* protected by wisdom_lock */
 } family;
 
 struct ith_context {
@@ -46,17 +46,17 @@ struct ith_context {
     int rank; /* in the trace */
     ith_observer *observer;
     atomic_int holders;
-    atomic_flag writing; /* `error` */
-    ith_context *root;   /* which this one holds, unless it is the root itself */
+    atomic_flag writing; /* set while a thread writes `error` */
+    ith_context *root;   /* a clone holds a reference on it; of a root, itself */
     family *family;
-    family own; /* of a root */
+    family own; /* used in a root only */
     char error[ITH_ERROR_BYTES];
 };
 
 #define LARGE_PAGE_BYTES ((size_t)1 << 21)
 
-/* Large blocks ask for large pages: a block of queries passes over all packed keys, and with small ones waits for their
- * addresses too. A refusal does no harm. */
+/* Allocations from 2 MiB on ask for huge pages: attention reads all packed keys once per block of queries, and with
+ * small pages TLB misses would slow these reads. The system may ignore the request. */
 static void *system_allocate(void *user, size_t bytes, size_t alignment)
 {
     (void)user;
@@ -252,13 +252,14 @@ ith_status ith_context_memory(ith_context *context, ith_memory_use *use)
     return ITH_SIZED_FILL(context, ith_memory_use, ITH_MEMORY_USE_INIT, use, &now);
 }
 
-/* The sentence's place. Without a context it is libithaca's, also in a copy of this file (thread_sentence.c). */
+/* The buffer for the sentence. Without a context it is the thread's, of which libithaca has the only copy
+ * (thread_sentence.c). */
 static char *error_of(ith_context *context)
 {
     return context ? context->error : (char *)ith_context_error(NULL);
 }
 
-/* A call that finds another thread in its plan records a sentence too: one at a time. */
+/* Two threads may write at once: a call that finds its plan in use by another thread records a sentence too. */
 static void lock_error(ith_context *context)
 {
     while (context && atomic_flag_test_and_set_explicit(&context->writing, memory_order_acquire))
@@ -273,7 +274,7 @@ static void unlock_error(ith_context *context)
 
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
 {
-    char sentence[ITH_ERROR_BYTES]; /* an argument may be the sentence before */
+    char sentence[ITH_ERROR_BYTES]; /* a copy, since an argument may point to the previous sentence */
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);

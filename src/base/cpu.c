@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which instruction sets this machine runs, and which of them ITHACA_CPU allows. */
+/* Instruction sets: which this machine runs, by CPUID (Intel SDM volume 2, leaves 1 and 7) or by the architecture, and
+ * which of them the environment variable ITHACA_CPU allows. */
 #include "cpu.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ enum {
     AVX512_BF16 = AVX512 | ITH_CPU_AVX512_BF16,
 };
 
-/* In the order of their bits. A set brings those that it stands on. */
+/* In the order of their bits. `brings` includes the sets that a set is built on. */
 static const struct {
     const char *name;
     uint32_t brings;
@@ -35,7 +36,7 @@ enum { SETS = sizeof sets / sizeof *sets };
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* GCC 12's __builtin_cpu_supports knows neither F16C for clang nor AVX512-FP16 for both: leaf 7 does. */
+/* Tests a bit of CPUID leaf 7. __builtin_cpu_supports does not know AVX512-FP16 in GCC 12 and clang 14. */
 static bool leaf7(unsigned subleaf, unsigned eax_bit, unsigned edx_bit)
 {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -50,18 +51,19 @@ static bool has_f16c(void)
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
 }
 
-/* Does the operating system keep the state of AMX tiles when it switches threads? */
+/* Whether the operating system saves the AMX tiles when it switches threads: bits 17 and 18 of XCR0. */
 static bool saves_tiles(void)
 {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE))
         return false;
-    unsigned low, high, tiles = 3u << 17; /* their configuration and their data */
+    unsigned low, high, tiles = 3u << 17; /* XTILECFG and XTILEDATA */
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (low & tiles) == tiles;
 }
 
-/* Linux lets a process use tiles that asks once, for all its threads; a second time changes nothing. */
+/* Asks Linux for the permission to use tiles, once for all threads of the process; more requests have no effect
+ * (Documentation/arch/x86/xstate.rst). */
 static bool may_use_tiles(void)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl)
@@ -91,7 +93,7 @@ uint32_t ith_cpu_detect(uint32_t allowed)
             features |= ITH_CPU_AVX512_BF16;
         if (leaf7(0, 0, 1u << 23))
             features |= ITH_CPU_AVX512_FP16;
-        if ((allowed & ITH_CPU_AMX_BF16) && has_amx_bf16()) /* asks Linux for tiles only where they may be used */
+        if ((allowed & ITH_CPU_AMX_BF16) && has_amx_bf16()) /* in this order: has_amx_bf16 asks Linux for tiles */
             features |= ITH_CPU_AMX_BF16;
     }
     return features & (allowed | ITH_CPU_BASELINE);
@@ -122,7 +124,7 @@ bool ith_cpu_is_amd(void)
 }
 #endif
 
-/* What a set of that name brings; 0 if there is none. */
+/* The bits that the set `name` brings; 0 if no set has this name. */
 static uint32_t find_set(const char *name, size_t length)
 {
     for (int i = 0; i < SETS; i++)

@@ -6,15 +6,15 @@
 
 #define ITH_CPU_ALL 0x7fu /* every bit of ith_cpu_feature */
 
-/* Those of the instruction sets `allowed` (bits of ith_cpu_feature) that processor and operating system both support;
- * the baseline always. */
+/* The instruction sets among `allowed` (bits of ith_cpu_feature) that processor and operating system both support, and
+ * always the baseline. */
 uint32_t ith_cpu_detect(uint32_t allowed);
 
-/* What the environment variable ITHACA_CPU allows: the sets that it names and all that these stand on; ITH_CPU_ALL if
- * it is not set or names none. False, with a sentence, if it names a set that is not known. */
+/* Reads the environment variable ITHACA_CPU into *allowed: the sets that it names and the sets that they are built on,
+ * or ITH_CPU_ALL if it is unset or empty. Returns false, with a sentence, for an unknown name. */
 bool ith_cpu_limit(uint32_t *allowed, char *sentence, size_t sentence_bytes);
 
-/* Whether AMD made the processor. */
+/* Whether the processor's vendor is AMD. */
 bool ith_cpu_is_amd(void);
 
 #endif

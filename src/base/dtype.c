@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* f16 by arithmetic on the bits, so that every machine rounds alike. */
+/* Conversions of f16 (IEEE 754 binary16) by integer arithmetic on the bits, so that every machine rounds alike. */
 #include "dtype.h"
 
 #include <math.h>
@@ -22,9 +22,9 @@ uint16_t ith_f16_from_f32(float value)
     uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-    if (magnitude >= 0x477ff000u) /* 65520 and more round to infinity */
+    if (magnitude >= 0x477ff000u) /* from 65520 on the nearest f16 is infinity */
         return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x38800000u) /* below the smallest normal: units of 2^-24, rounded by lrintf to nearest even */
+    if (magnitude < 0x38800000u) /* a subnormal: a multiple of 2^-24; lrintf rounds to nearest even */
         return (uint16_t)(sign | (uint32_t)lrintf(ith_f32_from_bits(magnitude) * 0x1p24f));
     uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));

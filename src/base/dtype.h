@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversions between f32 and the 16-bit types, round to nearest even. */
+/* Conversions between f32 and the 16-bit types, rounded to nearest even. bf16 is the upper half of an f32: 8 bits of
+ * exponent, 7 of fraction. f16 is IEEE 754 binary16: 5 and 10. */
 #ifndef ITH_BASE_DTYPE_H
 #define ITH_BASE_DTYPE_H
 
@@ -29,7 +30,7 @@ static inline float ith_f32_from_bf16(uint16_t value)
 static inline uint16_t ith_bf16_from_f32(float value)
 {
     uint32_t bits = ith_f32_bits(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) /* NaN: keep it one, whatever its low bits */
+    if ((bits & 0x7fffffffu) > 0x7f800000u) /* NaN: a set fraction bit keeps it from becoming infinity */
         return (uint16_t)((bits >> 16) | 0x40u);
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }

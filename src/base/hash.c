@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Four lanes, each h = rotate(h ^ word) * odd constant, so that four multiplications are under way at a time. */
+/* Four independent lanes, each h = rotate(h ^ x) * (odd constant) for every eight bytes x, so that the processor
+ * overlaps four multiplications. */
 #include "hash.h"
 
 #include <string.h>

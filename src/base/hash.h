@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fast hash of bytes, for comparing what ranks were given. Not for anything that somebody may want to forge. */
+/* A fast hash of bytes, by which ranks compare their arguments. It is not cryptographic. */
 #ifndef ITH_BASE_HASH_H
 #define ITH_BASE_HASH_H
 
 #include <stdint.h>
 
-/* Of `bytes` bytes, going on from the hash of what came before (0 at first). A piece of a longer whole has a multiple
- * of 32 bytes, unless it is the last. */
+/* Continues the hash `before` (0 at first) with `bytes` bytes. The hash does not depend on how data is cut into pieces
+ * if all pieces but the last have a multiple of 32 bytes. */
 uint64_t ith_hash(uint64_t before, const void *data, int64_t bytes);
 
 #endif

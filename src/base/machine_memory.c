@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Read from /proc and /sys, as proc(5) and the kernel's cgroup-v1 and cgroup-v2 documents describe them. */
+/* Free memory by /proc and /sys: proc(5), and Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of Linux. */
 #include "machine_memory.h"
 
 #include "size.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The names of one version of control groups. */
+/* Names of files in one version of control groups. */
 typedef struct group_version {
     const char *mount, *limit, *use, *cached[2]; /* cached: lines of memory.stat */
 } group_version;
@@ -31,7 +31,7 @@ static FILE *open_below(const char *root, const char *folder, const char *name)
     return length > 0 && length < (int)sizeof path ? fopen(path, "re") : NULL;
 }
 
-/* The number behind `key` and white space at the beginning of a line; key "": the first of the file. */
+/* Reads the number behind `key` at the beginning of a line, or the first number of the file if key is "". */
 static bool read_number(const char *root, const char *folder, const char *name, const char *key, int64_t *out)
 {
     char line[256];
@@ -65,7 +65,7 @@ static void read_system(const char *root, ith_machine_memory *memory)
                      "are left of the process's address space (ulimit -v)");
 }
 
-/* One group: its limit, less what is in use and could not be dropped. */
+/* Lowers the free memory to the limit of one group: limit - use + droppable file cache. */
 static void read_group(const char *root, const char *folder, const group_version *version, ith_machine_memory *memory)
 {
     int64_t limit = 0, use = 0, cached = 0;
@@ -77,8 +77,8 @@ static void read_group(const char *root, const char *folder, const group_version
     take_smaller(memory, limit - ith_max64(use, 0), "are left to the process's control group");
 }
 
-/* The group and those above it. A container may be told a path of the machine's that it cannot see: what is not there
- * is passed over. */
+/* Reads the group and its ancestors. In a container the path may name folders of the host that are not visible here;
+ * missing folders are skipped. */
 static void read_groups(const char *root, const char *path, const group_version *version, ith_machine_memory *memory)
 {
     char folder[PATH_MAX];
@@ -102,7 +102,7 @@ static void read_all_groups(const char *root, ith_machine_memory *memory)
         if (!path)
             continue;
         *controllers++ = *path++ = '\0';
-        if (strstr(path, "..") || !strcmp(path, "/")) /* beside the root of what can be seen, or the root */
+        if (strstr(path, "..") || !strcmp(path, "/")) /* outside of the visible hierarchy, or its root */
             *path = '\0';
         bool is_second = !strcmp(line, "0") && !*controllers;
         for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of the observer's callbacks at most every few milliseconds, by one thread at a time (observer.h). A thread that
+ * finds the lock taken goes on computing: another one is making the calls. */
 #include "observer.h"
 
 #include "clock.h"
@@ -20,7 +22,7 @@ void ith_observer_close(ith_observer *observer)
     pthread_mutex_destroy(&observer->lock);
 }
 
-/* The lock is held in the functions below. */
+/* The caller of the next three functions holds the lock. */
 
 static void plan_look(ith_observer *o)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regular files opened for reading; anything else is refused and never waited for. */
+/* Opens regular files for reading. Pipes, devices and folders are refused at once, without waiting for a writer. */
 #ifndef ITH_BASE_OPEN_FILE_H
 #define ITH_BASE_OPEN_FILE_H
 
@@ -7,7 +7,7 @@
 
 #include <sys/stat.h>
 
-/* "a folder", "a pipe", "a socket", "a device"; "a file" for a regular file. */
+/* The kind of a file for a sentence: "a folder", "a pipe", "a socket", "a device" or "a file". */
 const char *ith_file_kind(const struct stat *info);
 
 /* *file: a descriptor for the caller to close, -1 on failure. *bytes: the size of the file. ITH_ERR_IO if the file

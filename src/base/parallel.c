@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops on several threads (parallel.h). */
+/* Loops on several threads (parallel.h): OpenMP's team, or tasks in the caller's pool. */
 #include "parallel.h"
 
 #include <omp.h>
 #include <sched.h>
 #include <stdatomic.h>
 
-/* One call of ith_parallel that the caller's pool runs. */
-typedef struct region {
+/* One call of ith_parallel that the caller's pool executes. */
+typedef struct pool_call {
     ith_task_fn task;
     void *user;
     int threads;
     atomic_int ended;
     atomic_bool taken[ITH_THREADS_MOST];
-} region;
+} pool_call;
 
-/* Libraries that a task calls may use OpenMP: the threads are all busy already. */
+/* Runs a task with OpenMP limited to one thread: libraries that the task calls may use OpenMP, and all threads are busy
+ * already. */
 static void run_alone(ith_task_fn task, void *user, int thread)
 {
     int threads = omp_get_max_threads();
@@ -26,20 +27,21 @@ static void run_alone(ith_task_fn task, void *user, int thread)
         omp_set_num_threads(threads);
 }
 
-/* A task that the pool runs twice, or that does not exist, is left out. */
+/* Ignores a task that the pool repeats or that does not exist. */
 static void run_once(void *user, int thread)
 {
-    region *r = user;
+    pool_call *r = user;
     if (thread < 0 || thread >= r->threads || atomic_exchange(&r->taken[thread], true))
         return;
     run_alone(r->task, r->user, thread);
     atomic_fetch_add(&r->ended, 1);
 }
 
-/* A pool that forgets tasks, or returns before they have ended, must not give wrong numbers. */
+/* Runs the tasks in the pool, then those that the pool has left out, and waits for all: a faulty pool costs time, not
+ * correctness. */
 static void run_in_pool(ith_parallel_fn pool, void *pool_user, int threads, ith_task_fn task, void *user)
 {
-    region r = {.task = task, .user = user, .threads = threads};
+    pool_call r = {.task = task, .user = user, .threads = threads};
     pool(pool_user, threads, run_once, &r);
     for (int thread = 0; thread < threads; thread++)
         run_once(&r, thread);
@@ -56,7 +58,7 @@ void ith_parallel(const ith_context *context, int threads, ith_task_fn task, voi
     } else if (pool) {
         run_in_pool(pool, pool_user, threads, task, user);
     } else {
-        /* The team may be smaller than asked for. */
+        /* OpenMP may give a smaller team, so each member takes every size-th task. */
 #pragma omp parallel num_threads(threads)
         for (int thread = omp_get_thread_num(); thread < threads; thread += omp_get_num_threads())
             task(user, thread);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are there whole or not at all: written beside the name, then renamed. */
+/* Files that appear complete or not at all: written under a temporary name in the same folder, then renamed. */
 #ifndef ITH_BASE_REPLACE_FILE_H
 #define ITH_BASE_REPLACE_FILE_H
 
@@ -7,13 +7,13 @@
 
 #include <stdio.h>
 
-/* Writes the contents. A failure to write may be left to ith_replace_file to find; any other ends the call of it with
- * that status and the sentence that is recorded in the context. */
+/* Writes the contents. It may ignore write errors, since ith_replace_file checks the stream; any other failure is
+ * returned, with its sentence in the context, and ith_replace_file returns it. */
 typedef ith_status (*ith_write_fn)(FILE *file, void *user);
 
-/* Puts what `write` writes into the file at `path`, in place of what was there. A failure (ITH_ERR_IO, ITH_ERR_MEMORY,
- * that of `write`) leaves that as it was. A device (/dev/null) is written to as it stands. A folder, a pipe, a socket,
- * a disk or a terminal is refused; the call never waits for another process. */
+/* Replaces the file at `path` by the output of `write`. On failure (ITH_ERR_IO, ITH_ERR_MEMORY, or the status of
+ * `write`) an existing file stays unchanged. A character device (/dev/null) is written to directly. A folder, a pipe, a
+ * socket, a disk or a terminal is refused; the call never waits for another process. */
 ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user);
 
 #endif

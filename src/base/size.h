@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products and sums of sizes that must not overflow. */
+/* Arithmetic on sizes. Products and sums are checked for overflow. */
 #ifndef ITH_BASE_SIZE_H
 #define ITH_BASE_SIZE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* *out = a * b; false if that is negative or does not fit. */
+/* *out = a * b, or a + b; false if a or b is negative or the result does not fit. */
 static inline bool ith_size_mul(int64_t a, int64_t b, int64_t *out)
 {
     return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, out);

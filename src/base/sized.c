@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Structs of callers that were compiled against an earlier or a later header (sized.h). */
+/* Reads and fills structs of callers that were compiled against an older or a newer header (sized.h). */
 #include "sized.h"
 
 #include <stdalign.h>
 #include <string.h>
 
-#define MOST_BYTES 4096 /* longer than any version of a struct will be */
+#define MOST_BYTES 4096 /* no version of a struct will be larger */
 
 static size_t size_of(const void *given)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of statuses and types. */
+/* Names of statuses and types, and the version. */
 #include "version.h"
 
 const char *ith_version(void)

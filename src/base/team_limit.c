@@ -12,7 +12,7 @@
 #define THREADS_A_PROCESSOR 64
 #define FEWEST 1024
 
-/* The number at the beginning of a file; INT64_MAX if there is none ("max"). */
+/* The number at the beginning of a file; INT64_MAX if the file is absent or holds a word such as "max". */
 static int64_t limit_in_file(const char *path)
 {
     long long value = 0;

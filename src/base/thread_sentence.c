@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sentence of a thread's last failure for which there was no context.
+/* ith_context_error(NULL): the sentence of a thread's last failure without a context.
  *
- * This file defines a public function and nothing else. So libithaca_wan, which has a copy of context.c, finds this
- * function in libithaca: there is one sentence for both. */
+ * This file defines this public function only. So libithaca_wan, which contains a copy of context.c, takes the function
+ * from libithaca, and both libraries use one sentence. */
 #include "context.h"
 
 const char *ith_context_error(const ith_context *context)

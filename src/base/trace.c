@@ -2,9 +2,8 @@
 /* Recording of spans and counters, and the trace file (Trace Event Format, as Chrome and Perfetto read it:
  * https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
  *
- * A process of the file is a rank; its rows ("threads") are what the rank does, and what is under way meanwhile. On one
- * row spans may lie inside one another but not overlap otherwise, so that those that do are put on further rows.
- */
+ * Each rank is a process of the file. Its rows ("threads") show what the rank computes, and the exchanges that are in
+ * flight. The format lets spans on one row nest but not overlap, so overlapping spans go to further rows (lanes). */
 #include "trace.h"
 
 #include "clock.h"
@@ -16,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_LANES 8 /* rows for spans that overlap; what needs more is drawn on the last */
+#define MOST_LANES 8 /* rows for overlapping spans; the last one takes all others */
 
 typedef enum event_kind { EVENT_NONE = 0, EVENT_SPAN, EVENT_COUNTER } event_kind;
 
@@ -25,13 +24,13 @@ typedef struct event {
     double begin;  /* seconds, as ith_clock_seconds */
     double amount; /* span: its end; counter: its value */
     int rank;
-    atomic_int kind; /* event_kind; set last, when the rest is there */
+    atomic_int kind; /* event_kind; stored last, with release order, after the other members */
 } event;
 
 typedef struct ith_trace {
     int64_t capacity;
     double begun;
-    atomic_int_fast64_t claimed; /* events so far, those for which there was no room included */
+    atomic_int_fast64_t claimed; /* number of events, including lost ones beyond the capacity */
     event events[];
 } ith_trace;
 
@@ -102,18 +101,19 @@ typedef enum row_kind { ROW_DOES, ROW_EXCHANGES, ROW_COUNTERS } row_kind;
 
 static const char *const row_names[] = {"computing", "exchange"};
 
-/* An event and where it is drawn. */
+/* An event and its place in the picture. */
 typedef struct mark {
     const event *event;
     row_kind row;
     int lane;
     int64_t begin, end; /* nanoseconds since the trace began */
-    int64_t around;     /* span: the mark on the same lane that it lies in; negative: none */
+    int64_t around;     /* span: index of the mark on the same lane that encloses it; negative: none */
     bool first_on_lane;
     bool first_of_rank;
 } mark;
 
-/* By rank and row; then by time, and the longer of two that begin together first: it lies around the other. */
+/* Orders marks by rank, row and begin; of two that begin together the longer one comes first, since it encloses the
+ * other. */
 static int compare_marks(const void *left, const void *right)
 {
     const mark *a = left, *b = right;
@@ -126,7 +126,7 @@ static int compare_marks(const void *left, const void *right)
     return a->end == b->end ? 0 : a->end > b->end ? -1 : 1;
 }
 
-/* All that was recorded, in the order of compare_marks; the number of them. */
+/* Fills marks with all recorded events in the order of compare_marks, and returns their number. */
 static int64_t collect_marks(const ith_trace *trace, mark *marks)
 {
     int64_t count = 0, claimed = ith_min64(atomic_load(&trace->claimed), trace->capacity);
@@ -147,8 +147,8 @@ static int64_t collect_marks(const ith_trace *trace, mark *marks)
     return count;
 }
 
-/* The first lane on which mark i overlaps nothing, unless it lies in it. innermost[lane]: the last mark there that may
- * still be open; negative: none. */
+/* Returns the first lane whose open marks all enclose mark i. innermost[lane] is the index of the innermost open mark
+ * of the lane; negative: none. */
 static int find_lane(mark *marks, int64_t i, int64_t *innermost)
 {
     for (int lane = 0; lane < MOST_LANES; lane++) {
@@ -187,7 +187,7 @@ typedef struct picture {
     int64_t count, lost;
 } picture;
 
-/* Numbers are written from integers: a C library's decimal point may be a comma. */
+/* Writes a number from integers: printf's decimal point depends on the locale. */
 static void write_thousandths(FILE *file, int64_t value)
 {
     fprintf(file, "%lld.%03lld", (long long)(value / 1000), (long long)(value % 1000));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON configuration files, by Jansson. */
+/* JSON configuration files (RFC 8259), by Jansson, which also refuses duplicate keys and invalid UTF-8. */
 #include "json.h"
 
 #include "mapping.h"
@@ -83,7 +83,7 @@ const char *ith_json_path(const ith_json *json)
     return json->path;
 }
 
-/* The value at key; NULL where it is absent or null. */
+/* The value at key; NULL if it is absent or null. */
 static const json_t *value_at(const ith_json *json, const char *key)
 {
     const json_t *value = json_object_get(json->root, key);
@@ -99,7 +99,7 @@ typedef struct description {
     char text[sizeof(ith_quoted) + 32];
 } description;
 
-/* What a value is, for a sentence. */
+/* The type of a value and its text, for a sentence. */
 static description describe(const json_t *value)
 {
     description out = {"null"};
@@ -188,7 +188,7 @@ ith_status ith_json_string(ith_context *context, const ith_json *json, const cha
     return *out ? ITH_OK : wrong(context, json, key, "a string", value);
 }
 
-/* The array at key, of at most `most` values; *array NULL and *count 0 where absent or null. */
+/* The array at key, of at most `most` values; *array is NULL and *count 0 if it is absent or null. */
 static ith_status array_at(ith_context *context, const ith_json *json, const char *key, int64_t most,
                            const json_t **array, int64_t *count)
 {

@@ -26,7 +26,7 @@ ith_status ith_mapping_open(ith_context *context, const char *path, ith_mapping 
     close(file);
     if (status || !bytes)
         return status;
-    /* Weights are read once, from front to back of each tensor; without effect where the system does not care. */
+    /* Each tensor is read once, from front to back, so the system may read ahead. */
     madvise(data, (size_t)bytes, MADV_SEQUENTIAL);
     *out = (ith_mapping){data, bytes};
     return ITH_OK;

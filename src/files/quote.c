@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text from a file made fit for a sentence. */
+/* Control characters are C0 (below 0x20), DEL (0x7f) and C1 (0xc2 0x80 to 0xc2 0x9f in UTF-8). */
 #include "quote.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ static size_t control_bytes(const unsigned char *p)
 ith_quoted ith_quote(const char *text)
 {
     ith_quoted out;
-    size_t length = 0, cut = 0; /* cut: the last place between characters that leaves room for "..." */
+    size_t length = 0, cut = 0; /* cut: the last boundary between characters with room for "..." behind it */
     const unsigned char *p = (const unsigned char *)(text ? text : "");
     while (*p && length < sizeof out.text - 1) {
         if ((*p & 0xc0) != 0x80 && length <= sizeof out.text - sizeof "...")

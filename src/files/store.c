@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A component's tensors over one file or several, and the account of which have been taken. */
+/* The store of a component: a list of tensors by name, over one file or several shards, with a mark for each tensor
+ * that was taken. The index of shards is the format of transformers: {"weight_map": {TENSOR: FILE, ...}}. */
 #include "store.h"
 
 #include "../base/observer.h"
@@ -14,11 +15,11 @@
 #include <unistd.h>
 
 typedef struct store_entry {
-    ith_tensor tensor; /* as in its file, but for data that had to be moved */
+    ith_tensor tensor; /* as in its file; data points to `copy` if there is one */
     int64_t shard;
-    bool found; /* in its shard */
+    bool found; /* the shard has this tensor */
     bool taken;
-    void *copy; /* of data that the file holds out of alignment; NULL: none */
+    void *copy; /* an aligned copy of data that is misaligned in the file; NULL: none */
 } store_entry;
 
 typedef struct store_shard {
@@ -28,12 +29,12 @@ typedef struct store_shard {
 
 struct ith_store {
     ith_context *context;
-    char *path; /* of the single file or of the index: where a missing tensor is missing */
+    char *path; /* of the single file or of the index, for sentences about missing tensors */
     store_shard *shards;
     int64_t shard_count;
-    store_entry *entries; /* by name */
+    store_entry *entries; /* ordered by name */
     int64_t entry_count;
-    ith_span shown; /* bytes of all tensors */
+    ith_span shown; /* the progress that is shown: bytes of all tensors */
     int64_t used_bytes;
 };
 
@@ -91,7 +92,8 @@ static bool is_plain_name(const char *name)
     return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
 }
 
-/* The index's weight map as rows, ordered by shard. *rows is freed with ith_free; its strings are the document's. */
+/* Reads the weight map of the index into rows, ordered by shard. The caller frees *rows with ith_free; its strings
+ * belong to the document. */
 static ith_status index_rows(ith_store *store, const ith_json *index, index_row **rows, int64_t *count)
 {
     ith_context *context = store->context;
@@ -118,7 +120,7 @@ static ith_status index_rows(ith_store *store, const ith_json *index, index_row 
     return status;
 }
 
-/* Makes entries and shards (not yet opened) of the rows. */
+/* Fills entries and shards from the rows; the shards are not opened yet. */
 static ith_status index_spread(ith_store *store, const char *folder, const index_row *rows, int64_t count)
 {
     ith_context *context = store->context;
@@ -154,7 +156,7 @@ static ith_status shards_map(ith_store *store)
     return status ? ith_fail_in(store->context, status, "a shard that %s names", store->path) : ITH_OK;
 }
 
-/* Finds a shard's tensors among the entries. */
+/* Finds the entry of each tensor in a shard. A tensor that the index puts elsewhere, or does not name, is an error. */
 static ith_status shard_match(ith_store *store, int64_t index)
 {
     const store_shard *shard = &store->shards[index];
@@ -199,7 +201,7 @@ static ith_status open_shards(ith_store *store, const char *folder)
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
-/* Fills store->path with the file to start from; *sharded: whether it is an index. */
+/* Chooses between the single file and the index: fills store->path, and sets *sharded for the index. */
 static ith_status choose(ith_store *store, const char *folder, const char *stem, ith_store_choice choice, bool *sharded)
 {
     char *single = ith_format(store->context, "%s/%s.safetensors", folder, stem);
@@ -270,7 +272,7 @@ void ith_store_show(ith_store *store, int stage)
     ith_span_show(store->context, &store->shown, 0, 1);
 }
 
-/* What is taken twice is not shown as more than everything. */
+/* Counts bytes for the progress, which stays at 100% when a tensor is taken again. */
 static void use_bytes(ith_store *store, int64_t bytes)
 {
     store->used_bytes = ith_min64(store->used_bytes + bytes, store->shown.total);
@@ -292,7 +294,7 @@ static bool has_shape(const ith_tensor *tensor, int dims, const int64_t *shape)
     return same;
 }
 
-/* The entry of that name, of a type that weights may have, and of that shape. */
+/* Finds the entry `name` and checks that it has a type for weights and this shape. */
 static ith_status look_up(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
                           store_entry **out)
 {

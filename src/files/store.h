@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tensors of one model component ("transformer", "vae", ...), from one file or from shards with an index. Whoever
- * loads a component takes every tensor by name and shape; what nobody took is an error that names it, so that another
- * kind of model is never mistaken for this one. Opening and taking read headers only. */
+/* The tensors of one model component ("transformer", "vae", ...), from one file or from shards with an index. A loader
+ * takes every tensor by name and shape. A tensor that is left over is an error, so that a different kind of model is
+ * never mistaken for this one. Opening and taking read the headers of the files only. */
 #ifndef ITH_FILES_STORE_H
 #define ITH_FILES_STORE_H
 
@@ -11,32 +11,31 @@
 
 typedef struct ith_store ith_store;
 
-/* What to take where a single file and an index are both there: diffusers takes the index, transformers the file. */
+/* The choice if both a single file and an index exist: diffusers takes the index, transformers the file. */
 typedef enum ith_store_choice { ITH_STORE_INDEX_FIRST, ITH_STORE_FILE_FIRST } ith_store_choice;
 
-/* folder/stem.safetensors, or the shards that folder/stem.safetensors.index.json names (all inside the folder: no path
- * separators; each tensor where the index says, and nowhere else; no tensor that the index does not name). Where both
- * are there, the log says which is taken. */
-ith_status ith_store_open(ith_context *context, const char *folder, const char *stem,
-                                      ith_store_choice choice, ith_store **out);
+/* Opens folder/stem.safetensors, or the shards that folder/stem.safetensors.index.json names. All shards lie in the
+ * folder (no path separators), and hold exactly the tensors that the index assigns to them. If both a file and an index
+ * exist, the log says which one is taken. */
+ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store_choice choice,
+                          ith_store **out);
 void ith_store_close(ith_store **store);
-/* From now on the context's observer is shown, as progress of that stage, how many bytes of the tensors have been
- * released or skipped, and all when all are taken. */
+/* From now on shows the bytes of released and skipped tensors to the context's observer, as progress of that stage. */
 void ith_store_show(ith_store *store, int stage);
 
-/* Whether a tensor of that name is there; does not take it. */
+/* Whether the store has a tensor of that name. Does not take it. */
 bool ith_store_has(const ith_store *store, const char *name);
-/* Takes a tensor of F32, F16 or BF16 that must have exactly this shape. *out belongs to the store and is valid until it
- * is released; its data is aligned to its type (a copy, if the file has it elsewhere). out NULL: the tensor counts as
- * taken, and nothing is copied. A tensor may be taken again. */
+/* Takes a tensor of type F32, F16 or BF16 with exactly this shape. *out belongs to the store and is valid until it is
+ * released. Its data is aligned to its type, in a copy if the file's data is not. With out NULL the tensor counts as
+ * taken and nothing is copied. A tensor may be taken more than once. ITH_ERR_FORMAT if the tensor is missing or has
+ * another shape, ITH_ERR_UNSUPPORTED for another type. */
 ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
                           const ith_tensor **out);
-/* Says that a taken tensor's data has been used: its pages of the file leave this process's memory. NULL is accepted.
- */
+/* Ends the use of a taken tensor: its copy is freed, and its pages leave this process's memory. NULL is accepted. */
 void ith_store_release(ith_store *store, const ith_tensor *tensor);
-/* Takes without looking, every tensor whose name begins so: known to be unneeded. */
+/* Counts every tensor whose name begins with `prefix` as taken: the loader does not need them. */
 void ith_store_skip(ith_store *store, const char *prefix);
-/* ITH_ERR_UNSUPPORTED naming a tensor that was not taken; ITH_OK if there is none. */
+/* ITH_ERR_UNSUPPORTED with the name of a tensor that was not taken; ITH_OK if there is none. */
 ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of safetensors files: names of types, sizes, conversion to f32. */
+/* Tensors of safetensors files: names of types, sizes, conversion to f32 (ithaca/files.h). */
 #include "tensor.h"
 
 #include "../base/dtype.h"
@@ -36,7 +36,7 @@ ith_dtype ith_tensor_type_parse(const char *name)
 bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *bytes)
 {
     int64_t product = ith_dtype_bytes(type);
-    bool fits = true, empty = false; /* one size of 0 makes the product 0, however large the others are */
+    bool fits = true, empty = false; /* a size of 0 makes the product 0, even if the other sizes overflow */
     for (int i = 0; i < dims; i++) {
         if (shape[i] < 0)
             return false;
@@ -47,7 +47,7 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
     return fits || empty;
 }
 
-/* The caller's tensor, whose type, shape and bytes agree. */
+/* Reads the caller's struct and checks that type, shape and bytes agree. */
 static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith_tensor *tensor)
 {
     int64_t bytes = 0;
@@ -88,7 +88,7 @@ ith_shape_text ith_shape_print(int dims, const int64_t *shape)
     return out;
 }
 
-/* Elements that are converted at a time where they must be copied to an aligned place first. */
+/* The number of elements that are converted at a time if they must be copied to aligned memory first. */
 #define CHUNK 1024
 
 ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *given, float *out)
@@ -111,7 +111,7 @@ ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *given, floa
             ith_to_f32(out, tensor.data, type, count);
         return ITH_OK;
     }
-    double aligned[CHUNK]; /* large enough for any of the types */
+    double aligned[CHUNK]; /* of the largest element type */
     const char *data = tensor.data;
     for (int64_t i = 0; i < count; i += CHUNK) {
         int64_t part = ith_min64(CHUNK, count - i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reader of safetensors files. Nothing that the header says is believed: each tensor's type, shape and offsets must
- * agree, and together, in the order of their offsets, the tensors must cover the data exactly once and wholly. */
+/* The reader of safetensors files (tensor.h has the format). It trusts nothing in the header: type, shape and offsets
+ * of each tensor must agree, and the tensors must cover the data without gap or overlap. */
 #include "../base/size.h"
 #include "mapping.h"
 #include "quote.h"
@@ -20,13 +20,13 @@ struct ith_tensor_file {
     ith_context *context;
     char *path;
     ith_mapping mapping;
-    const char *data; /* of the first tensor */
+    const char *data; /* behind the header, where offset 0 is */
     int64_t data_bytes;
-    ith_tensor *tensors; /* by name */
+    ith_tensor *tensors; /* ordered by name */
     int64_t count;
     metadata_pair *pairs;
     int64_t pair_count;
-    char *text; /* all names, keys and values, each with its NUL */
+    char *text; /* all names, keys and values, each with a terminating NUL */
 };
 
 /* ---- The header's length and JSON ------------------------------------------------------------------------------ */
@@ -174,7 +174,7 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const metadata_pair *)a)->key, ((const metadata_pair *)b)->key);
 }
 
-/* The tensors, ordered by place, must follow each other without gap or overlap from the first byte to the last. */
+/* Checks that the tensors, ordered by offset, cover the data from the first byte to the last without gap or overlap. */
 static ith_status check_cover(const ith_tensor_file *file)
 {
     int64_t next = 0;
@@ -193,7 +193,7 @@ static ith_status check_cover(const ith_tensor_file *file)
     return ITH_OK;
 }
 
-/* Copies text into the file's own, at *end. */
+/* Appends text to file->text at *end, and returns the copy. */
 static const char *keep(char **end, const char *text)
 {
     size_t bytes = strlen(text) + 1;
@@ -219,7 +219,7 @@ static ith_status metadata_check(const ith_tensor_file *file, json_t *metadata, 
     return ITH_OK;
 }
 
-/* Room for what root describes. */
+/* Allocates the lists and the text for the members of root. */
 static ith_status allocate(ith_tensor_file *file, json_t *root)
 {
     const char *name = NULL;

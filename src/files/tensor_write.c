@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The writer of safetensors files. */
+/* The writer of safetensors files (tensor.h has the format). Tensors with larger elements come first, and the header is
+ * padded with spaces to a multiple of eight bytes, so every tensor is aligned to its element. */
 #include "quote.h"
 #include "tensor.h"
 
@@ -13,7 +14,7 @@
 #include <unistd.h>
 
 #define DATA_ALIGNMENT 8
-#define PIECE_BYTES ((int64_t)4 << 20) /* written together; a fraction of a second on a slow disk */
+#define PIECE_BYTES ((int64_t)4 << 20) /* written between two checks for an interruption */
 
 /* ---- The header ------------------------------------------------------------------------------------------------ */
 
@@ -39,7 +40,7 @@ static ith_status check_tensor(ith_context *context, const char *path, const ith
     return ITH_OK;
 }
 
-/* {"dtype": ..., "shape": [...], "data_offsets": [begin, begin + bytes]}; NULL without memory. */
+/* Returns {"dtype": ..., "shape": [...], "data_offsets": [begin, begin + bytes]}, or NULL if there is no memory. */
 static json_t *describe(const ith_tensor *tensor, int64_t begin)
 {
     json_t *shape = json_array();
@@ -52,7 +53,7 @@ static json_t *describe(const ith_tensor *tensor, int64_t begin)
                      "data_offsets", (json_int_t)begin, (json_int_t)(begin + tensor->bytes));
 }
 
-/* Adds a member whose name must be new. Takes value, which may be NULL: it could not be made. */
+/* Adds a member with a new name. It takes ownership of value; NULL means that value could not be allocated. */
 static ith_status add(ith_context *context, const char *path, json_t *object, const char *name, json_t *value)
 {
     ith_status status = ITH_OK;
@@ -86,7 +87,7 @@ static ith_status add_metadata(ith_context *context, const char *path, json_t *r
     return status;
 }
 
-/* Length, JSON and the spaces that align the data, in memory to be freed with ith_free. */
+/* Packs the length, the JSON and the padding into *out, which the caller frees with ith_free. */
 static ith_status header_pack(ith_context *context, const char *path, const json_t *root, char **out, int64_t *bytes)
 {
     char *text = json_dumps(root, JSON_COMPACT);
@@ -94,7 +95,7 @@ static ith_status header_pack(ith_context *context, const char *path, const json
         return ith_fail(context, ITH_ERR_MEMORY, "%s: out of memory for the header", path);
     ith_status status = ITH_OK;
     int64_t length = (int64_t)strlen(text), padded = ith_round_up(length, DATA_ALIGNMENT);
-    *bytes = DATA_ALIGNMENT + padded; /* the length itself takes 8 */
+    *bytes = DATA_ALIGNMENT + padded; /* the length takes the first eight bytes */
     if (padded > ITH_TENSOR_HEADER_MOST_BYTES)
         status = ith_fail(context, ITH_ERR_ARGUMENT, "%s: the header would take %lld bytes, where %d is the most", path,
                           (long long)padded, ITH_TENSOR_HEADER_MOST_BYTES);
@@ -110,7 +111,7 @@ static ith_status header_pack(ith_context *context, const char *path, const json
     return status;
 }
 
-/* The tensors, those of larger elements first, as they were given among equals. */
+/* Orders the tensors by the size of an element, largest first; tensors of equal elements keep their order. */
 static void order_by_element(const ith_tensor *tensors, int64_t count, const ith_tensor **order)
 {
     for (int64_t element_bytes = 8; element_bytes > 0; element_bytes /= 2)
@@ -119,7 +120,7 @@ static void order_by_element(const ith_tensor *tensors, int64_t count, const ith
                 *order++ = &tensors[i];
 }
 
-/* *out: the packed header of the tensors in this order. */
+/* Makes the packed header for the tensors in this order. */
 static ith_status header_make(ith_context *context, const char *path, const ith_tensor *const *order, int64_t count,
                               const char *const *keys, const char *const *values, int64_t pair_count, char **out,
                               int64_t *bytes)
@@ -141,14 +142,14 @@ static ith_status header_make(ith_context *context, const char *path, const ith_
 /* ---- The file -------------------------------------------------------------------------------------------------- */
 
 typedef struct contents {
-    ith_context *context; /* NULL: cannot be interrupted */
+    ith_context *context; /* asked for an interruption; NULL: none is possible */
     const char *header;
     int64_t header_bytes;
     const ith_tensor *const *order;
     int64_t count;
 } contents;
 
-/* An ith_write_fn: stops at the first failure, so that errno stays its reason. */
+/* An ith_write_fn. It stops at the first write error, so errno keeps the reason. */
 static ith_status write_contents(FILE *file, void *user)
 {
     const contents *c = user;
@@ -159,13 +160,13 @@ static ith_status write_contents(FILE *file, void *user)
             if (c->context && ith_context_interrupted(c->context))
                 return ith_fail_interrupted(c->context);
             done = fwrite((const char *)c->order[i]->data + from, 1, bytes, file) == bytes;
-            if (done && c->context) /* so that little is left to wait for at the end; it fails for a pipe */
+            if (done && c->context) /* writes back now, so that the last fsync is short; an error shows there again */
                 fdatasync(fileno(file));
         }
     return ITH_OK;
 }
 
-/* Copies the caller's tensors, whose ith_tensor may be shorter or longer than ours. */
+/* Copies the caller's tensors, whose struct may be older or newer than this library's (base/sized.h). */
 static ith_status read_tensors(ith_context *context, const char *path, const ith_tensor *given, int64_t count,
                                ith_tensor *all)
 {
@@ -177,7 +178,7 @@ static ith_status read_tensors(ith_context *context, const char *path, const ith
         if (!status && ((const ith_tensor *)(const void *)at)->struct_size != given->struct_size)
             status =
                 ith_fail(context, ITH_ERR_ARGUMENT,
-                         "%s: struct_size of tensors[%lld] is %zu and that of the first %zu: all are of one size", path,
+                         "%s: struct_size of tensors[%lld] is %zu and of the first tensor %zu: all must be equal", path,
                          (long long)i, ((const ith_tensor *)(const void *)at)->struct_size, given->struct_size);
         if (!status)
             status = check_tensor(context, path, &all[i]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GIF: every frame with a palette of its own 256 colours and ordered dithering, which does not crawl from frame to
- * frame. libavfilter's palettegen chooses the colours; nothing is held back, so that memory does not grow with the
- * number of frames. A GIF counts time in hundredths of a second. */
+/* GIF (89a). Each frame has its own palette of 256 colours, chosen by libavfilter's palettegen, and ordered dithering,
+ * whose pattern stays in place from frame to frame. Frames are written at once, so memory does not grow with their
+ * number. The time base of a GIF is 1/100 s. */
 #include "stream.h"
 
 #include <libavfilter/avfilter.h>
@@ -91,7 +91,7 @@ static ith_status gif_open(ith_video_writer *writer)
     return ith_stream_begin(writer, &state->stream, "gif", NULL);
 }
 
-/* Encodes whatever frames the filters have ready. */
+/* Encodes the frames that have left the filters. */
 static ith_status drain(ith_video_writer *writer, gif *state)
 {
     for (;;) {

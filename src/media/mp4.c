@@ -4,8 +4,8 @@
  *   Y  = 16 + 219/255 (0.2126 R + 0.7152 G + 0.0722 B)
  *   Cb = 128 + 224/255 (B - Y') / 1.8556,   Cr = 128 + 224/255 (R - Y') / 1.5748      (Y' before its range is narrowed)
  *
- * libswscale computes it, told to use this matrix (its own default is that of BT.601, which gives wrong colours under
- * a BT.709 tag), and the same is written into the stream. */
+ * libswscale converts with this matrix, set explicitly: its default is BT.601, which gives wrong colours in a stream
+ * with a BT.709 tag. */
 #include "stream.h"
 
 #include <libavutil/opt.h>
@@ -18,7 +18,7 @@ typedef struct mp4 {
     AVFrame *frame;
 } mp4;
 
-/* Encoders differ in how they are told a quality. */
+/* Sets the quality by the first option that the encoder has: "crf", "cq", a bit rate, or a quantiser. */
 static void set_quality(AVCodecContext *encoder, int crf)
 {
     if (av_opt_set_int(encoder->priv_data, "crf", crf, 0) >= 0)
@@ -26,12 +26,12 @@ static void set_quality(AVCodecContext *encoder, int crf)
     if (av_opt_set_int(encoder->priv_data, "cq", crf, 0) >= 0)
         return;
     if (encoder->codec_id == AV_CODEC_ID_H264) {
-        /* Only a rate: about 0.1 bits a pixel at 23, twice as much for 6 less. */
+        /* This encoder takes a bit rate only: about 0.1 bits per pixel at crf 23, doubled for each 6 less. */
         double pixels_per_second = encoder->width * (double)encoder->height * av_q2d(encoder->framerate);
         encoder->bit_rate = (int64_t)(pixels_per_second * 0.1 * exp2((23 - crf) / 6.0)) + 1000;
         return;
     }
-    /* MPEG-4 part 2: its quantiser grows in proportion to the step that H.264 doubles every 6. */
+    /* MPEG-4 part 2 takes a quantiser, which is proportional to H.264's step size; that doubles with each 6 of crf. */
     double quantiser = fmin(fmax(exp2((crf - 14) / 6.0), 1), 31);
     encoder->flags |= AV_CODEC_FLAG_QSCALE;
     encoder->global_quality = (int)(quantiser * FF_QP2LAMBDA);
@@ -45,7 +45,7 @@ static bool takes_yuv420p(const AVCodec *codec)
     return false;
 }
 
-/* Tries one encoder: NULL if it cannot be opened here (one for a device that this machine lacks). */
+/* Opens an encoder; NULL if that fails, as for hardware that this machine lacks. */
 static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec *codec)
 {
     AVCodecContext *encoder = ith_stream_encoder(writer, codec);
@@ -65,7 +65,7 @@ static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec
     return encoder;
 }
 
-/* libx264 if it is there, then whichever H.264 encoder opens, then MPEG-4 part 2, which every libavcodec has. */
+/* Tries libx264, then all other H.264 encoders, then MPEG-4 part 2, which every libavcodec has. */
 static ith_status open_encoder(ith_video_writer *writer, mp4 *state)
 {
     const AVCodec *codec = avcodec_find_encoder_by_name("libx264");
@@ -106,7 +106,7 @@ static int open_conversion(const ith_video_writer *writer, mp4 *state)
         {"dsth", writer->options.height},
         {"dst_format", AV_PIX_FMT_YUV420P},
         {"sws_flags", SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP},
-        {"dst_h_chr_pos", 0}, /* chroma beside the left pixel, in the middle of the rows: MPEG's place for it */
+        {"dst_h_chr_pos", 0}, /* MPEG's chroma position: at the left pixel, midway between two rows */
         {"dst_v_chr_pos", 128},
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
@@ -159,7 +159,7 @@ static ith_status mp4_add(ith_video_writer *writer, const uint8_t *rgb)
     if (error < 0)
         return ith_video_fail(writer, error, "colours cannot be converted");
     state->frame->pts = writer->frames;
-    state->frame->quality = state->stream.encoder->global_quality; /* MPEG-4 part 2 looks for it here */
+    state->frame->quality = state->stream.encoder->global_quality; /* MPEG-4 part 2 reads the quality from the frame */
     return ith_stream_encode(writer, &state->stream, state->frame);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An output is written as .NAME.partial-PID beside its name and renamed when it is whole, so that a name never stands
- * for half a file. A folder that was there before (a mount point, somebody's current folder) stays: the frames lie in a
- * partial folder inside it until the last one is written, then move up one by one. */
+/* An output is written as .NAME.partial-PID in the same folder and renamed when it is complete, so its name never shows
+ * an incomplete file. An existing folder may be a mount point or a current folder and is kept: frames are written to a
+ * partial folder inside it, and move up one by one when the last one is written. */
 #include "output.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@ static ith_status cannot_write(ith_context *context, const ith_output *output, i
     return ith_fail(context, ITH_ERR_IO, "'%s' cannot be written: %s", output->path, strerror(error));
 }
 
-/* target: the path without '/' at its end and, where something of that name exists, without symbolic links. */
+/* Sets output->target: the path without a trailing '/' and, if it exists, with symbolic links resolved. */
 static ith_status find_target(ith_context *context, ith_output *output)
 {
     output->target = ith_strdup(context, output->path);
@@ -42,7 +42,7 @@ static bool is_frame(const char *name)
     return length > 10 && !strncmp(name, "frame_", 6) && !strcmp(name + length - 4, ".png");
 }
 
-/* Calls visit for every frame_*.png of a folder until one returns an error number, which is passed on. */
+/* Calls visit for every frame_*.png of a folder until a call returns an error number, and returns it. */
 static int for_each_frame(const char *folder, void *user, int (*visit)(int folder, const char *name, void *user))
 {
     DIR *entries = opendir(folder);
@@ -69,13 +69,13 @@ static int remove_frame(int folder, const char *name, void *user)
     return 0;
 }
 
-/* user: the folder to move to, as a file descriptor. */
+/* user: a descriptor of the destination folder. */
 static int move_frame(int folder, const char *name, void *user)
 {
     return renameat(folder, name, *(const int *)user, name) ? errno : 0;
 }
 
-/* What is there under the name already must be a file that may be replaced, or a folder without frames. */
+/* Checks that the target does not exist, is a regular file, or is a folder without frames. */
 static ith_status check_target(ith_context *context, ith_output *output)
 {
     struct stat info;
@@ -96,7 +96,7 @@ static ith_status check_target(ith_context *context, ith_output *output)
     return ITH_OK;
 }
 
-/* The partial name number `attempt`; a few are tried, for process ids come again. */
+/* The partial name for attempt 0, 1, ...: an earlier process with the same id may have left a file. */
 static char *partial_name(ith_context *context, const ith_output *output, int attempt)
 {
     char number[16] = "";
@@ -107,7 +107,7 @@ static char *partial_name(ith_context *context, const ith_output *output, int at
         return ith_format(context, "%s/.frames.partial-%ld%s", output->target, process, number);
     const char *slash = strrchr(output->target, '/');
     int parent_bytes = slash ? (int)(slash - output->target) + 1 : 0;
-    /* The name is cut so that the suffix never makes it too long for the file system. */
+    /* The name is cut to 200 bytes: with the suffix it stays below the 255 of most file systems. */
     return ith_format(context, "%.*s.%.200s.partial-%ld%s", parent_bytes, output->target, output->target + parent_bytes,
                       process, number);
 }
@@ -157,7 +157,7 @@ ith_status ith_output_reserve(ith_context *context, const char *path, bool folde
     return status;
 }
 
-/* A full disk may show only when the data reaches it. */
+/* Flushes the output to the disk, because a full disk may show only then. */
 static ith_status sync_partial(ith_context *context, const ith_output *output)
 {
     int file = open(output->partial, O_RDONLY | O_CLOEXEC);
@@ -168,7 +168,7 @@ static ith_status sync_partial(ith_context *context, const ith_output *output)
     return error ? cannot_write(context, output, error) : ITH_OK;
 }
 
-/* The frames go from the partial folder to the one around it. */
+/* Moves the frames from the partial folder to its parent. */
 static int move_frames(const ith_output *output)
 {
     int target = open(output->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

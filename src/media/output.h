@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where an output goes: its final name, and the name beside it under which it is written until it is whole. */
+/* The place of an output: its final name, and the partial name under which it is written. */
 #ifndef ITH_MEDIA_OUTPUT_H
 #define ITH_MEDIA_OUTPUT_H
 
 #include "../base/context.h"
 
 typedef struct ith_output {
-    char *path;    /* as the caller wrote it, for sentences */
-    char *target;  /* the same with symbolic links followed and without '/' at its end */
-    char *partial; /* a file or a folder of ours, NULL when there is none */
-    bool folder;   /* PNGs */
-    bool existing; /* the folder was there before: the partial one lies inside it */
+    char *path;    /* as given by the caller, for sentences */
+    char *target;  /* path with symbolic links resolved and without a trailing '/' */
+    char *partial; /* the partial file or folder; NULL: there is none */
+    bool folder;   /* the output is a folder of PNGs */
+    bool existing; /* the folder exists already, and the partial folder lies inside it */
 } ith_output;
 
 /* Creates the partial file or folder. */
 ith_status ith_output_reserve(ith_context *context, const char *path, bool folder, ith_output *output);
-/* Gives what was written its name. */
+/* Renames the partial output to its final name. */
 ith_status ith_output_commit(ith_context *context, ith_output *output);
-/* Removes the partial file or folder, if there still is one, and frees the names. */
+/* Removes the partial file or folder, if it exists, and frees the names. */
 void ith_output_release(ith_context *context, ith_output *output);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A folder of PNGs, frame_0000.png and so on: the frames as they are, tagged sRGB. */
+/* A folder of PNGs, frame_0000.png and so on: 8-bit RGB without loss, tagged sRGB. */
 #include "stream.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static int open_encoder(const ith_video_writer *writer, png *state)
     if (!state->encoder || !state->packet || !state->frame)
         return AVERROR(ENOMEM);
     state->encoder->pix_fmt = AV_PIX_FMT_RGB24;
-    state->encoder->thread_count = 1; /* a frame in, a packet out */
+    state->encoder->thread_count = 1; /* so that each frame gives its packet at once */
     state->frame->color_primaries = AVCOL_PRI_BT709;
     state->frame->color_trc = AVCOL_TRC_IEC61966_2_1;
     return avcodec_open2(state->encoder, codec, NULL);
@@ -88,7 +88,7 @@ static ith_status png_add(ith_video_writer *writer, const uint8_t *rgb)
 
 static ith_status png_end(ith_video_writer *writer)
 {
-    (void)writer; /* every frame is whole when it is added */
+    (void)writer; /* each frame was completed when it was added */
     return ITH_OK;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames through one encoder into one file. Errors of the buffered file layer are asked for wherever they may hide:
- * when data is written, after the tail, and when the file is closed. */
+/* Sends frames through one encoder into one file. libav buffers writes and reports an error late, so errors are checked
+ * when a packet is written, after the trailer, and when the file is closed. */
 #include "stream.h"
 
 #include <libavutil/dict.h>
@@ -45,7 +45,7 @@ int ith_stream_fill(const ith_video_writer *writer, AVFrame *frame, const uint8_
     return 0;
 }
 
-/* The colon of "file:" keeps libav from reading a protocol out of the name. */
+/* The prefix "file:" keeps libav from interpreting a part of the name as a protocol. */
 static ith_status open_file(ith_video_writer *writer, ith_stream *stream, const char *muxer)
 {
     char *url = ith_format(writer->context, "file:%s", writer->output.partial);
@@ -94,7 +94,7 @@ static ith_status write_packet(ith_video_writer *writer, ith_stream *stream)
 {
     AVStream *track = stream->muxer->streams[0];
     if (stream->packet->duration == 0)
-        stream->packet->duration = 1; /* of the encoder's time base: one frame */
+        stream->packet->duration = 1; /* one frame, in the encoder's time base */
     av_packet_rescale_ts(stream->packet, stream->encoder->time_base, track->time_base);
     int error = av_write_frame(stream->muxer, stream->packet);
     av_packet_unref(stream->packet);

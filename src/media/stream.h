@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One encoded stream in one file. */
+/* One encoded video stream in one file: the part that mp4 and GIF share. */
 #ifndef ITH_MEDIA_STREAM_H
 #define ITH_MEDIA_STREAM_H
 
@@ -14,20 +14,22 @@ typedef struct ith_stream {
     AVPacket *packet;
 } ith_stream;
 
-/* An encoder context for the writer's size and rate, not opened yet; NULL if there is no memory for it. */
+/* An encoder context with the writer's size and rate, not opened yet; NULL if there is no memory. */
 AVCodecContext *ith_stream_encoder(const ith_video_writer *writer, const AVCodec *codec);
-/* A frame of the writer's size with room for its pixels; NULL if there is no memory for it. */
+/* A frame of the writer's size with a buffer for its pixels; NULL if there is no memory. */
 AVFrame *ith_stream_frame(const ith_video_writer *writer, enum AVPixelFormat format);
-/* Copies packed rgb [height, width, 3] into an RGB24 frame as the writer's next one; returns an error of libav. */
+/* Copies rgb [height, width, 3] into an RGB24 frame and gives it the writer's next time stamp. Returns an error of
+ * libav or 0. */
 int ith_stream_fill(const ith_video_writer *writer, AVFrame *frame, const uint8_t *rgb);
 
-/* Opens the writer's partial file and writes the head. settings: options of the muxer, consumed; may be NULL. */
+/* Opens the writer's partial file and writes the header. settings: options for the muxer, which consumes them; NULL:
+ * none. */
 ith_status ith_stream_begin(ith_video_writer *writer, ith_stream *stream, const char *muxer, AVDictionary **settings);
-/* frame NULL: the end, what the encoder still holds is written. */
+/* Encodes a frame and writes the packets that are ready. NULL drains the encoder. */
 ith_status ith_stream_encode(ith_video_writer *writer, ith_stream *stream, const AVFrame *frame);
-/* Drains the encoder, writes the tail and closes the file. */
+/* Drains the encoder, writes the trailer and closes the file. */
 ith_status ith_stream_end(ith_video_writer *writer, ith_stream *stream);
-/* Frees; closes a file that ith_stream_end has not. */
+/* Frees the stream, and closes its file if ith_stream_end has not. */
 void ith_stream_free(ith_stream *stream);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Video files out: which kind a name asks for, and the life of a writer. */
+/* Chooses the format by the name of the output, and creates, uses and frees writers (media.h). */
 #include "format.h"
 
 #include <libavutil/error.h>
@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* The side of a picture that all three formats can hold. */
+/* The maximal width and height, which all three formats support. */
 #define MAX_SIDE 16384
 
 ith_status ith_video_fail(ith_video_writer *writer, int av_error, const char *what)
@@ -20,7 +20,7 @@ ith_status ith_video_fail(ith_video_writer *writer, int av_error, const char *wh
     ith_status status = ITH_ERR_IO;
     if (av_error == AVERROR(ENOMEM))
         status = ITH_ERR_MEMORY;
-    else if (-av_error > 4096) /* libav's own errors are far beyond errno's */
+    else if (-av_error > 4096) /* an error of libav's own, not an errno */
         status = ITH_ERR_INTERNAL;
     return ith_fail(writer->context, status, "'%s' cannot be written: %s: %s", writer->output.path, what, reason);
 }
@@ -78,7 +78,7 @@ ith_status ith_video_open(ith_context *context, const char *path, const ith_vide
                           ith_video_writer **out)
 {
     *out = NULL;
-    av_log_set_level(AV_LOG_QUIET); /* what goes wrong is said in our sentences */
+    av_log_set_level(AV_LOG_QUIET); /* errors are reported by our sentences */
     ith_video_writer *writer = ith_alloc_zero(context, 1, sizeof *writer, "video writer");
     if (!writer)
         return ITH_ERR_MEMORY;

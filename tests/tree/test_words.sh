@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# One word has one meaning (docs/glossary.md): words that were the code's own, or that had several meanings, do not come
+# back into identifiers, comments and messages.
+set -u
+cd "$(dirname "$0")/../.."
+
+# A regular expression of grep -E and the words to use instead.
+words=(
+    '\bcards?\b|_card|card_' "record"
+    'forsak' "leave, fail, abort"
+    '\btold\b' "the field's word: sees, reads, gets"
+    '\bWAY_|\bway_|_way\b' "transfer state"
+    'let_go|\blets? go\b' "release, free"
+    '\bseats?\b|seat_|_seat' "world rank"
+    '\bdoors?\b' "interface, wrapper"
+    '(head|query|key|kv)[ _]problems?\b' "query head, kv head"
+    'keys_count' "kv_heads, kv_rows or kv_count"
+    '\bith_block\b' "ith_region"
+    '\bith_attn_run\b' "ith_attn_call"
+    'runs? of keys' "KV block"
+    '_body\.h' "a template: *_tmpl.c"
+    'unfolded|unsmoothed' "folded, smoothed"
+    '\bwhat one\b|\bso many\b|\bthat of\b|\bthose of\b' "a noun"
+)
+# Folders whose code still has such words.
+later='src/attention src/cli src/comm src/kernels src/linear src/plan src/wan'
+
+failures=0
+for place in include $(ls -d src/*/); do
+    place=${place%/}
+    [[ " $later " != *" $place "* ]] || continue
+    for ((i = 0; i < ${#words[@]}; i += 2)); do
+        files=$(git ls-files "$place/*.c" "$place/*.h" "$place/*.cc")
+        if found=$(grep -nE -- "${words[i]}" $files); then
+            echo "$found"
+            echo "  instead: ${words[i + 1]}"
+            failures=$((failures + 1))
+        fi
+    done
+done
+[ "$failures" = 0 ] && echo "no word has come back" || exit 1
