@@ -67,8 +67,8 @@ extern "C" {
 /* ---- Regions and transfers ------------------------------------------------------------------------------------- */
 
 /* A strided piece of memory: count[0] x count[1] runs of `bytes` bytes each. Run (i, j) begins at data + i * stride[0]
- * + j * stride[1], with strides in bytes. The bytes of a region are those of its runs, j fastest. data may be NULL if
- * there are none. */
+ * + j * stride[1], with strides in bytes. The bytes of a region are the bytes of its runs, j fastest. data may be
+ * NULL if there are none. */
 typedef struct ith_region {
     void *data;
     int64_t count[2], stride[2], bytes;
@@ -85,7 +85,7 @@ ITH_API int64_t ith_region_bytes(const ith_region *region);
 /* For writing and reading region by region: the longest stretch of memory that begins at byte `offset` of the region.
  * Sets *data and returns its length; 0 at and after the end, for a negative offset, and for NULL. */
 ITH_API int64_t ith_region_stretch(const ith_region *region, int64_t offset, void **data);
-/* Copies the bytes of `source` to those of `target`, which has as many; if it does not, and for NULL, nothing. */
+/* Copies the bytes of `source` to `target`. Does nothing if their numbers of bytes differ, or for NULL. */
 ITH_API void ith_region_copy(const ith_region *target, const ith_region *source);
 
 /* ---- The table ------------------------------------------------------------------------------------------------- */
@@ -141,7 +141,7 @@ typedef struct ith_transport {
     /* The failure that has ended the group, on the rank that asks: ITH_OK, or the status that all functions return, and
      * *sentence, for a person, valid until close. Cheap, never blocks, any thread. */
     ith_status (*failure)(void *state, const char **sentence);
-    /* Makes this rank's state of a sub-group; `state` is that of the whole group. All members call it, with the same
+    /* Makes this rank's state of a sub-group; `state` belongs to the whole group. All members call it, with the same
      * number and members; it does not wait for them. ITH_ERR_MEMORY or another error of this rank alone does not end
      * the group: the library tells the others, who close what they have made. */
     ith_status (*split)(void *state, const ith_subgroup *subgroup, void **out);
