@@ -502,10 +502,10 @@ ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem
 typedef struct ith_plan_counters {
     size_t struct_size;
     int64_t executions;
-    int64_t sent_bytes; /* to other ranks (in place: read by them from this rank's tensors, written into theirs),
-                         * without lse and the small exchange of fixed_m */
-    int64_t fixed_m_problems, online_problems; /* query heads by the softmax that they took */
-    double seconds;                            /* in ith_plan_execute */
+    int64_t sent_bytes; /* to other ranks, without lse and the statistics of fixed_m. In place: read by others from this
+                         * rank's memory (no keys behind kv_lengths), and written by it into theirs */
+    int64_t fixed_m_heads, online_heads; /* query heads computed with each softmax */
+    double seconds;                      /* in ith_plan_execute */
     double exchange_seconds; /* during which some exchange of keys, values, queries or outputs was under way */
     double waiting_seconds;  /* of those, not hidden behind computing */
 } ith_plan_counters;
@@ -526,9 +526,9 @@ ITH_API void ith_plan_destroy(ith_plan **plan);
 ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool *usable);
 
 /* The shared modules that were found: files called ithaca_kernel_NAME.so, with kernels, in the folder that the
- * environment variable ITHACA_PLUGIN_PATH names (empty: none). Without it: in ithaca/ beside the library, and beside the
- * library itself. Returns the path of the index-th, 0, 1, ... until NULL. *refusal: why it cannot be used; "" if it is
- * used. refusal may be NULL. Both strings are valid as long as the process. Any thread. */
+ * environment variable ITHACA_PLUGIN_PATH names (empty: none). Without it: in ithaca/ beside the library, and beside
+ * the library itself. Returns the path of the index-th, 0, 1, ... until NULL. *refusal: why it cannot be used; "" if it
+ * is used. refusal may be NULL. Both strings are valid as long as the process. Any thread. */
 ITH_API const char *ith_module_list(int index, const char **refusal);
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
@@ -543,10 +543,10 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
  * function of the printed plan. A program that measures, and wants the same bits later, keeps its wisdom or names its
  * kernel. */
 
-/* Adds the wisdom of a file, which replaces earlier wisdom about the same type, head size and softmax. Kernels are known
- * by name; a name that this library does not have is kept and not used. A file that is not wisdom, or was written on
- * another machine (processor or instruction sets) or by another version of the library, changes nothing: ITH_ERR_FORMAT
- * with the line, ITH_ERR_IO if it cannot be read. */
+/* Adds the wisdom of a file, which replaces earlier wisdom about the same type, head size and softmax. Kernels are
+ * known by name; a name that this library does not have is kept and not used. A file that is not wisdom, or was written
+ * on another machine (processor or instruction sets) or by another version of the library, changes nothing:
+ * ITH_ERR_FORMAT with the line, ITH_ERR_IO if it cannot be read. */
 ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
 /* Writes all wisdom, beside the file and then renamed. */
 ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);

@@ -143,7 +143,7 @@ static ith_status count_in_rank(ith_context *rank_context, ith_comm *comm, void 
         status = ith_plan_execute(plan, &tensors);
     if (!status)
         status = ith_plan_count(plan, &counters);
-    out->fixed[rank] = counters.fixed_m_problems, out->online[rank] = counters.online_problems;
+    out->fixed[rank] = counters.fixed_m_heads, out->online[rank] = counters.online_heads;
     ith_plan_destroy(&plan);
     free(q), free(k), free(v), free(o);
     return status;

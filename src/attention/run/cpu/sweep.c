@@ -354,6 +354,6 @@ void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_co
     for (int64_t n = heads->first; sweep->setting->softmax == ITH_SOFTMAX_FIXED_M && n < heads->first + heads->count;
          n++)
         fixed += ith_fixed_m_applies(&sweep->fixed, n);
-    counters->fixed_m_problems += fixed;
-    counters->online_problems += heads->count - fixed;
+    counters->fixed_m_heads += fixed;
+    counters->online_heads += heads->count - fixed;
 }
