@@ -2,12 +2,16 @@
 /* ithaca attend: o = softmax(scale q k^T + mask) v for tensors from a file, with any strategy over any number of ranks
  * of this process. */
 #include "attend_options.h"
-#include "attend_tensors.h"
+#include "attend_whole.h"
 #include "cli.h"
 #include "interrupt.h"
 #include "output_name.h"
 
+#include <ithaca/files.h>
+
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct attend_settings {
@@ -48,8 +52,282 @@ static const char doc[] =
     "ulysses_ring_custom_bidir); --direction and --softmax count more. The sequence is shared out to the ranks; "
     "any number of ranks, heads and rows will do.";
 
+/* ---- Tensors in files -------------------------------------------------------------------------------------------- */
+
+typedef struct attend_tensors {
+    ith_tensor_file *file;
+    ith_attend_whole whole; /* of the type that is computed in; inputs lie in the file's mapping where they can */
+    ith_dtype stored;       /* of q in the file, and of o when it is written */
+} attend_tensors;
+
+static int no_memory(const char *what, int64_t bytes)
+{
+    return ith_cli_error("there is no memory for %s (%lld bytes)", what, (long long)bytes);
+}
+
+static const char *shape_text(const ith_tensor *tensor, char *text, size_t bytes)
+{
+    size_t length = (size_t)snprintf(text, bytes, "[");
+    for (int i = 0; i < tensor->dims && length < bytes; i++)
+        length += (size_t)snprintf(text + length, bytes - length, "%s%lld", i ? ", " : "", (long long)tensor->shape[i]);
+    if (length < bytes)
+        snprintf(text + length, bytes - length, "]");
+    return text;
+}
+
+static int misshapen(const char *path, const ith_tensor *tensor, const char *rule)
+{
+    char text[200];
+    return ith_cli_error("%s: tensor '%s' is of shape %s; it must be %s", path, tensor->name,
+                         shape_text(tensor, text, sizeof text), rule);
+}
+
+static int find(const char *path, const ith_tensor_file *file, const char *name, const ith_tensor **tensor)
+{
+    *tensor = ith_tensor_file_find(file, name);
+    if (!*tensor)
+        return ith_cli_error("%s: there is no tensor '%s'; q, k and v are needed", path, name);
+    if ((*tensor)->dims != 4)
+        return misshapen(path, *tensor, "[batch, sequence, heads, head size]");
+    if ((*tensor)->shape[0] < 1 || (*tensor)->shape[2] < 1 || (*tensor)->shape[3] < 1)
+        return misshapen(path, *tensor, "at least 1 everywhere but in its sequence");
+    ith_dtype type = (*tensor)->dtype;
+    if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16)
+        return ith_cli_error("%s: tensor '%s' is of type %s; attention takes f32, bf16 and f16", path, name,
+                             ith_dtype_name(type));
+    return ITH_EXIT_DONE;
+}
+
+static int check_shapes(const char *path, const ith_tensor *q, const ith_tensor *k, const ith_tensor *v)
+{
+    if (memcmp(k->shape, v->shape, 4 * sizeof *k->shape))
+        return misshapen(path, v, "the shape of k");
+    if (q->shape[0] != k->shape[0] || q->shape[3] != k->shape[3])
+        return misshapen(path, k, "of q's batch and head size");
+    if (q->shape[2] % k->shape[2])
+        return misshapen(path, k, "of a number of heads that divides q's");
+    if (q->dtype != k->dtype || q->dtype != v->dtype)
+        return ith_cli_error("%s: q, k and v are of types %s, %s and %s; they must be of one", path,
+                             ith_dtype_name(q->dtype), ith_dtype_name(k->dtype), ith_dtype_name(v->dtype));
+    return ITH_EXIT_DONE;
+}
+
+/* Memory for an array that lives as long as the tensors. */
+static int own(attend_tensors *t, const char *what, int64_t count, int64_t element_bytes, void **out)
+{
+    int64_t bytes;
+    if (__builtin_mul_overflow(count, element_bytes, &bytes))
+        return ith_cli_error("%s has more elements than there can be memory for", what);
+    *out = ith_attend_own(&t->whole, bytes);
+    return *out ? ITH_EXIT_DONE : no_memory(what, bytes);
+}
+
+/* The tensor's elements in another type. */
+static int convert(ith_context *context, attend_tensors *t, const ith_tensor *tensor, ith_dtype type, void **out)
+{
+    int64_t count = ith_tensor_elements(tensor);
+    if (type == ITH_F32) {
+        int code = own(t, tensor->name, count, 4, out);
+        if (!code && ith_tensor_to_f32(context, tensor, *out))
+            code = ith_cli_error("%s", ith_context_error(context));
+        return code;
+    }
+    float *values = malloc((size_t)count * sizeof *values + 1);
+    int code = values ? own(t, tensor->name, count, ith_dtype_bytes(type), out) : no_memory(tensor->name, count * 4);
+    if (!code &&
+        (ith_tensor_to_f32(context, tensor, values) || ith_tensor_from_f32(context, values, count, type, *out)))
+        code = ith_cli_error("%s", ith_context_error(context));
+    free(values);
+    return code;
+}
+
+/* The tensor in a type: where it lies if it can be used there, otherwise in a copy. */
+static int load(ith_context *context, attend_tensors *t, const ith_tensor *tensor, ith_dtype type, const void **data)
+{
+    void *copy = NULL;
+    int code = ITH_EXIT_DONE;
+    *data = tensor->data;
+    if (tensor->dtype != type) {
+        code = convert(context, t, tensor, type, &copy);
+    } else if ((uintptr_t)tensor->data % (uintptr_t)ith_dtype_bytes(type)) {
+        code = own(t, tensor->name, tensor->bytes, 1, &copy);
+        if (!code)
+            memcpy(copy, tensor->data, (size_t)tensor->bytes);
+    }
+    if (copy)
+        *data = copy;
+    return code;
+}
+
+static int read_lengths(ith_context *context, const char *path, attend_tensors *t)
+{
+    const ith_tensor *lengths = ith_tensor_file_find(t->file, "kv_lengths");
+    ith_attn_problem *p = &t->whole.problem;
+    const void *data = NULL;
+    if (!lengths)
+        return ITH_EXIT_DONE;
+    if (lengths->dims != 1 || lengths->shape[0] != p->batch)
+        return misshapen(path, lengths, "[batch]");
+    if (lengths->dtype != ITH_I32)
+        return ith_cli_error("%s: tensor 'kv_lengths' is of type %s; it must be i32", path,
+                             ith_dtype_name(lengths->dtype));
+    int code = load(context, t, lengths, ITH_I32, &data);
+    const int32_t *values = data;
+    for (int64_t b = 0; !code && b < p->batch; b++)
+        if (values[b] < 0 || values[b] > p->kv_len)
+            return ith_cli_error("%s: kv_lengths[%lld] is %d; k has %lld rows", path, (long long)b, (int)values[b],
+                                 (long long)p->kv_len);
+    t->whole.tensors.kv_lengths = values;
+    p->has_kv_lengths = true;
+    return code;
+}
+
+static int read_key_bias(ith_context *context, const char *path, attend_tensors *t)
+{
+    const ith_tensor *bias = ith_tensor_file_find(t->file, "key_bias");
+    ith_attn_problem *p = &t->whole.problem;
+    const void *data = NULL;
+    if (!bias)
+        return ITH_EXIT_DONE;
+    if (bias->dims != 2 || bias->shape[0] != p->batch || bias->shape[1] != p->kv_len)
+        return misshapen(path, bias, "[batch, keys]");
+    if (bias->dtype != ITH_F32)
+        return ith_cli_error("%s: tensor 'key_bias' is of type %s; it must be f32", path, ith_dtype_name(bias->dtype));
+    int code = load(context, t, bias, ITH_F32, &data);
+    t->whole.tensors.key_bias = data;
+    p->has_key_bias = true;
+    return code;
+}
+
+/* A mask with one row for all queries becomes one with a row for each. */
+static int repeat_rows(attend_tensors *t, const ith_tensor *mask, const void **data)
+{
+    const ith_attn_problem *p = &t->whole.problem;
+    int64_t rows, row_bytes = mask->shape[3] * ith_dtype_bytes(mask->dtype);
+    void *all = NULL;
+    if (__builtin_mul_overflow(mask->shape[0] * mask->shape[1], p->q_len, &rows))
+        return ith_cli_error("the mask has more rows than there can be memory for");
+    int code = own(t, "the mask", rows, row_bytes, &all);
+    for (int64_t row = 0; !code && row < rows; row++)
+        memcpy((char *)all + row * row_bytes, (const char *)mask->data + row / p->q_len * row_bytes, (size_t)row_bytes);
+    *data = all;
+    return code;
+}
+
+static bool broadcasts(int64_t size, int64_t whole)
+{
+    return size == 1 || size == whole;
+}
+
+static int read_mask(ith_context *context, const char *path, attend_tensors *t)
+{
+    const ith_tensor *mask = ith_tensor_file_find(t->file, "mask");
+    ith_attn_problem *p = &t->whole.problem;
+    if (!mask)
+        return ITH_EXIT_DONE;
+    if (mask->dims != 4 || !broadcasts(mask->shape[0], p->batch) || !broadcasts(mask->shape[1], p->heads) ||
+        !broadcasts(mask->shape[2], p->q_len) || mask->shape[3] != p->kv_len)
+        return misshapen(path, mask, "[batch or 1, heads or 1, queries, keys]");
+    if (mask->dtype != ITH_BOOL && mask->dtype != ITH_F32)
+        return ith_cli_error("%s: tensor 'mask' is of type %s; it must be bool or f32", path,
+                             ith_dtype_name(mask->dtype));
+    p->mask = mask->dtype == ITH_BOOL ? ITH_MASK_BOOL : ITH_MASK_ADDITIVE;
+    p->mask_batch = mask->shape[0], p->mask_heads = mask->shape[1];
+    if (mask->shape[2] != p->q_len)
+        return repeat_rows(t, mask, &t->whole.tensors.mask);
+    return load(context, t, mask, mask->dtype, &t->whole.tensors.mask);
+}
+
+/* Python writers keep metadata as JSON, in which a number may stand in quotes. */
+static int read_scale(const char *path, attend_tensors *t)
+{
+    const char *text = ith_tensor_file_metadata(t->file, "scale");
+    if (!text)
+        return ITH_EXIT_DONE;
+    char *end = NULL;
+    double scale = strtod(text + (*text == '"'), &end);
+    bool whole = end != text && (*end == '\0' || (*text == '"' && !strcmp(end, "\"")));
+    if (!whole || !isfinite(scale) || (float)scale == 0)
+        return ith_cli_error("%s: metadata 'scale' is '%.40s'; it must be a number other than 0", path, text);
+    t->whole.problem.scale = (float)scale;
+    return ITH_EXIT_DONE;
+}
+
+static void describe(attend_tensors *t, const ith_tensor *q, const ith_tensor *k, ith_dtype type)
+{
+    ith_attn_problem *p = &t->whole.problem;
+    *p = (ith_attn_problem)ITH_ATTN_PROBLEM_INIT;
+    p->batch = q->shape[0], p->q_len = q->shape[1], p->heads = q->shape[2], p->head_dim = q->shape[3];
+    p->kv_len = k->shape[1], p->kv_heads = k->shape[2];
+    p->dtype = type;
+    ith_attend_set_strides(p);
+}
+
+static int read_tensors(ith_context *context, const char *path, ith_dtype compute, attend_tensors *t)
+{
+    const ith_tensor *q, *k, *v;
+    ith_attn_tensors *all = &t->whole.tensors;
+    if (find(path, t->file, "q", &q) || find(path, t->file, "k", &k) || find(path, t->file, "v", &v) ||
+        check_shapes(path, q, k, v))
+        return ITH_EXIT_FAILED;
+    t->stored = q->dtype;
+    ith_dtype type = compute ? compute : q->dtype;
+    describe(t, q, k, type);
+    if (load(context, t, q, type, &all->q) || load(context, t, k, type, &all->k) || load(context, t, v, type, &all->v))
+        return ITH_EXIT_FAILED;
+    if (read_lengths(context, path, t) || read_key_bias(context, path, t) || read_mask(context, path, t) ||
+        read_scale(path, t))
+        return ITH_EXIT_FAILED;
+    return ith_attend_own_results(&t->whole) ? ITH_EXIT_DONE : ith_cli_error("there is no memory for o and lse");
+}
+
+static int read_file(ith_context *context, const char *path, ith_dtype compute, attend_tensors *t)
+{
+    *t = (attend_tensors){0};
+    if (ith_tensor_file_open(context, path, &t->file))
+        return ith_cli_error("%s", ith_context_error(context));
+    return read_tensors(context, path, compute, t);
+}
+
+static int write_file(ith_context *context, const char *path, attend_tensors *t, const char *plan)
+{
+    const ith_attn_problem *p = &t->whole.problem;
+    ith_tensor o = {.struct_size = sizeof(ith_tensor),
+                    .name = "o",
+                    .dtype = p->dtype,
+                    .dims = 4,
+                    .shape = {p->batch, p->q_len, p->heads, p->head_dim}};
+    ith_tensor lse = {.struct_size = sizeof(ith_tensor),
+                      .name = "lse",
+                      .dtype = ITH_F32,
+                      .dims = 3,
+                      .shape = {p->batch, p->heads, p->q_len}};
+    int64_t count = p->batch * p->o_batch_stride;
+    o.data = t->whole.tensors.o, o.bytes = count * ith_dtype_bytes(o.dtype);
+    lse.data = t->whole.tensors.lse, lse.bytes = p->batch * p->heads * p->q_len * 4;
+    if (t->stored != o.dtype) {
+        void *rounded = NULL;
+        if (convert(context, t, &o, t->stored, &rounded))
+            return ITH_EXIT_FAILED;
+        o.data = rounded, o.dtype = t->stored, o.bytes = count * ith_dtype_bytes(o.dtype);
+    }
+    const ith_tensor both[2] = {o, lse};
+    static const char *const keys[] = {"plan"};
+    if (ith_tensor_file_write(context, path, both, 2, keys, &plan, 1))
+        return ith_cli_error("%s", ith_context_error(context));
+    return ITH_EXIT_DONE;
+}
+
+static void close_tensors(attend_tensors *t)
+{
+    ith_attend_free(&t->whole);
+    ith_tensor_file_close(&t->file);
+}
+
+/* ---- The command ------------------------------------------------------------------------------------------------- */
+
 typedef struct attend_job {
-    ith_attend_tensors tensors;
+    attend_tensors tensors;
     ith_attn_options options;
     char plan[4096];
     double seconds;
@@ -106,15 +384,15 @@ static int run(ith_context *context, const attend_settings *settings, const char
     if (!code)
         code = ith_attend_begin(context, &settings->choices);
     if (!code)
-        code = ith_attend_read(context, settings->input, types[settings->precision], &job.tensors);
+        code = read_file(context, settings->input, types[settings->precision], &job.tensors);
     if (!code)
         code = compute(context, settings, &job);
     ith_interrupt_defer(); /* what is written now is written whole */
     if (!code)
         code = ith_attend_end(context, &settings->choices);
     if (!code)
-        code = ith_attend_write(context, settings->output, &job.tensors, job.plan);
-    ith_attend_close(&job.tensors);
+        code = write_file(context, settings->output, &job.tensors, job.plan);
+    close_tensors(&job.tensors);
     return code;
 }
 

@@ -2,6 +2,11 @@
 /* Whole tensors and the shares of ranks: pointers into the whole, whose strides the problem describes. */
 #include "attend_whole.h"
 
+#include "cli.h"
+
+#include <ithaca/files.h>
+
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,4 +78,100 @@ void ith_attend_gather_lse(ith_attend_whole *whole, int ranks)
 double ith_attend_operations(const ith_attn_problem *p)
 {
     return 4.0 * (double)p->batch * (double)p->heads * (double)p->q_len * (double)p->kv_len * (double)p->head_dim;
+}
+
+/* ---- Random problems --------------------------------------------------------------------------------------------- */
+
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* About normal: the sum of four uniform numbers. */
+static float next_normal(uint64_t *state)
+{
+    uint64_t bits = next(state);
+    int64_t sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (int64_t)(bits >> (16 * i) & 0xffff);
+    return ((float)sum + 2.0f - 0x1p17f) * (0x1p-16f * 1.7320508f);
+}
+
+/* [.., heads, D], `count` normal numbers of a type whose deviation grows from 1 in the first head to `deviation` in the
+ * last; NULL if there is no memory. */
+static void *make_tensor(ith_context *context, ith_attend_whole *whole, int64_t count, uint64_t seed, double deviation)
+{
+    enum { PIECE = 4096 };
+    float values[PIECE], size = 1;
+    int64_t bytes = ith_dtype_bytes(whole->problem.dtype), D = whole->problem.head_dim, heads = whole->problem.heads;
+    char *tensor = ith_attend_own(whole, count * bytes);
+    for (int64_t i = 0; tensor && i < count; i += PIECE) {
+        int64_t piece = count - i < PIECE ? count - i : PIECE;
+        for (int64_t j = 0; j < piece; j++) {
+            if ((i + j) % D == 0 && deviation != 1)
+                size = (float)pow(deviation, heads > 1 ? (double)((i + j) / D % heads) / (double)(heads - 1) : 1);
+            values[j] = size * next_normal(&seed);
+        }
+        if (ith_tensor_from_f32(context, values, piece, whole->problem.dtype, tensor + i * bytes))
+            return NULL;
+    }
+    return tensor;
+}
+
+static bool make_lengths(ith_attend_whole *whole, uint64_t seed)
+{
+    const ith_attn_problem *p = &whole->problem;
+    int32_t *lengths = ith_attend_own(whole, p->batch * (int64_t)sizeof *lengths);
+    for (int64_t b = 0; lengths && b < p->batch; b++)
+        lengths[b] = (int32_t)(b == 0 ? p->kv_len : (int64_t)(next(&seed) % (uint64_t)(p->kv_len + 1)));
+    whole->tensors.kv_lengths = lengths;
+    return lengths != NULL;
+}
+
+static bool make_key_bias(ith_attend_whole *whole, uint64_t seed)
+{
+    int64_t count = whole->problem.batch * whole->problem.kv_len;
+    float *bias = ith_attend_own(whole, count * (int64_t)sizeof *bias);
+    for (int64_t i = 0; bias && i < count; i++)
+        bias[i] = next(&seed) % 4 == 0 ? -INFINITY : next_normal(&seed);
+    whole->tensors.key_bias = bias;
+    return bias != NULL;
+}
+
+static bool make_mask(ith_attend_whole *whole, uint64_t seed)
+{
+    ith_attn_problem *p = &whole->problem;
+    int64_t rows = p->mask_batch * p->mask_heads * p->q_len, blind = rows - p->q_len;
+    bool additive = p->mask == ITH_MASK_ADDITIVE;
+    void *mask = ith_attend_own(whole, rows * p->kv_len * (int64_t)(additive ? sizeof(float) : sizeof(uint8_t)));
+    for (int64_t i = 0; mask && i < rows * p->kv_len; i++) {
+        bool hidden = i / p->kv_len == blind || next(&seed) % 4 == 0;
+        if (additive)
+            ((float *)mask)[i] = hidden ? -INFINITY : next_normal(&seed);
+        else
+            ((uint8_t *)mask)[i] = !hidden;
+    }
+    whole->tensors.mask = mask;
+    return mask != NULL;
+}
+
+int ith_attend_make_random(ith_context *context, uint64_t seed, double deviation, ith_attend_whole *whole)
+{
+    ith_attn_problem *p = &whole->problem;
+    ith_attn_tensors *t = &whole->tensors;
+    ith_attend_set_strides(p);
+    int64_t q_count = p->batch * p->q_batch_stride, kv_count = p->batch * p->k_batch_stride;
+    bool good = (t->q = make_tensor(context, whole, q_count, next(&seed), deviation)) &&
+                (t->k = make_tensor(context, whole, kv_count, next(&seed), 1)) &&
+                (t->v = make_tensor(context, whole, kv_count, next(&seed), 1));
+    good = good && (!p->has_kv_lengths || make_lengths(whole, next(&seed)));
+    good = good && (!p->has_key_bias || make_key_bias(whole, next(&seed)));
+    good = good && (!p->mask || make_mask(whole, next(&seed)));
+    if (good && ith_attend_own_results(whole))
+        return ITH_EXIT_DONE;
+    return ith_cli_error("there is no memory for a problem of %lld queries and %lld keys", (long long)p->q_len,
+                         (long long)p->kv_len);
 }

@@ -29,6 +29,13 @@ ith_attn_tensors ith_attend_share(const ith_attend_whole *whole, int ranks, int 
 /* Puts the ranks' lse together. */
 void ith_attend_gather_lse(ith_attend_whole *whole, int ranks);
 
+/* Fills in tensors, strides and memory for results, for whole->problem: normal q, k and v, and what has_kv_lengths,
+ * has_key_bias and mask ask for. The deviation of the logits (at the scale 1/sqrt(D)) is 1 in the first head and grows
+ * to `deviation` in the last. With kv_lengths the first batch entry keeps all of its keys, others lose some; a mask
+ * hides a quarter of the keys, and every key from the first query of the last head. The same seed gives the same
+ * numbers. Prints what is wrong and returns an exit status. */
+int ith_attend_make_random(ith_context *context, uint64_t seed, double deviation, ith_attend_whole *whole);
+
 /* 4 B H Sq Skv D */
 double ith_attend_operations(const ith_attn_problem *problem);
 

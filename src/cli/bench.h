@@ -44,8 +44,4 @@ typedef struct ith_bench {
  * what is wrong and returns an exit status. */
 int ith_bench_run(ith_bench *bench);
 
-/* A table, or a JSON array with one object a line. */
-void ith_bench_print(const ith_bench *bench);
-int ith_bench_print_json(const ith_bench *bench);
-
 #endif

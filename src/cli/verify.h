@@ -6,8 +6,6 @@
 #include "../oracle/oracle.h"
 #include "attend_whole.h"
 
-#include <jansson.h>
-
 typedef struct ith_verify_plan {
     ith_attn_options options;
     ith_plan_info info;         /* as predicted */
@@ -43,8 +41,5 @@ void ith_verify_run(ith_verify *v, int index);
 void ith_verify_free(ith_verify *v);
 
 int ith_verify_failures(const ith_verify *v);
-void ith_verify_print(const ith_verify *v);
-/* NULL if there is no memory. */
-json_t *ith_verify_json(const ith_verify *v);
 
 #endif
