@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention with f32 arithmetic, for any instruction set: the body of cpu/<isa>/attn_f32_<isa>.c, which
- * includes its vec_<isa>.h and sets the tile before it includes this file (see "What the including file defines").
+/* Partial attention with f32 arithmetic, for any instruction set: the body of cpu/<isa>/attn_f32_<isa>.c.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
- *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_pass.h
+ *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_state.h
  *
- * c is multiplied into q when a block of queries is read (in f32: a rounding of 2^-25, next to which the sum over D
- * rounds more), so that s - m is exact at the maximum however large the logits are.
+ * c is multiplied into q when a block of queries is read. (That is a rounding of 2^-25 in f32; the sum over D rounds
+ * more.) So s - m is exact at the maximum, however large the logits are.
  *
- * Everything is computed transposed, with queries in the lanes of vectors: both products are then the same,
+ * Everything is computed transposed, with queries in the lanes of vectors. Both products then have the same form,
  *
- *     s^T [keys][queries] = k [keys][D] q^T [D][queries],      o^T [D][queries] += v^T [D][keys] p^T [keys][queries],
+ *     s^T [keys][queries] = k [keys][D] q^T [D][queries],      o^T [D][queries] += v^T [D][keys] p^T [keys][queries].
  *
- * a narrow left side, of which single numbers are broadcast and which streams past in the order in which it is read,
- * and a right side of QUERIES columns that stays in the first-level cache. Maxima and sums need no step across lanes.
+ * The left side streams past in the order in which it is packed, and its numbers are broadcast. The right side has
+ * QUERIES columns and stays in the first-level cache. Maxima and sums need no step across lanes.
  *
- * Packed. Panels of PANEL keys: flag | b [PANEL] | k | v. The rows of k, and the columns of v, stand in groups of ROWS
- * and LESS (see `split`): a group of h keys as [D][h], a group of h columns as [PANEL][h]. The last panel is filled up
- * with absent keys (b = -inf, k = v = 0), D with columns of zeros.
+ * Packed: panels of PANEL keys, each flag | b [PANEL] | k | v. Within a panel, the rows of k and the columns of v stand
+ * in micro-panels of height ROWS or LESS (see `split`): [D][height] for k, [PANEL][height] for v. The last panel is
+ * padded with absent keys (b = -inf, k = v = 0), D with columns of zeros.
  *
- * Loops. A run takes its queries over all keys, block_kv_compute of them at a time, QUERIES at a time:
- *     scores   for each group of keys: a tile of s, summed over D in registers
- *     mask     if there is one, in a loop of its own
- *     weights  the new maximum (online), p in place of s, l
- *     values   for each panel, for each group of columns: a tile of o, summed over the panel's keys in registers, then
- *              o = o 2^(m - m') + tile
+ * Loops: for each block of block_kv_compute keys, for each panel of QUERIES queries,
+ *     scores          for each micro-panel of k: a tile of s, summed over D in registers
+ *     mask            if there is one
+ *     probabilities   the new maximum (online), p in place of s, l
+ *     values          for each panel of keys, for each micro-panel of v: a tile of o, summed over the keys in
+ * registers, then o = o 2^(m - m') + tile
  *
- * Queries that fill up the last vector are zeros and are computed like the others: a row's arithmetic is the same
- * wherever it stands. */
-/* What the including file defines, besides what attn_lanes.h asks for:
+ * Padding queries are zeros and are computed like the others, so that the arithmetic of a row is the same wherever it
+ * stands.
+ *
+ * The including file includes its vec_<isa>.h and defines, besides what attn_lanes.h needs,
  *   ROWS, TILE_VECS   the tile in registers: ROWS x TILE_VECS vectors, ROWS = 6, QUERIES = LANES * TILE_VECS
- *   BLOCK_Q           the queries that serve best */
+ *   BLOCK_Q           the best number of queries of a block */
 #include "attn_fetch.h"
 #include "attn_lanes.h"
 
@@ -38,9 +38,9 @@ enum {
     LESS = 4,
     PANEL = 128,
     ROWS_AHEAD = 2 * ROWS,
-    WRITE_AHEAD = 1024 /* floats that packing fetches before it writes them */
+    WRITE_AHEAD = 1024 /* floats: packing fetches its output as far ahead */
 };
-_Static_assert(ROWS == 6, "split is made for groups of 6 and 4");
+_Static_assert(ROWS == 6, "split is made for heights of 6 and 4");
 
 static ith_attn_tile_limits tiles(int64_t head_dim)
 {
@@ -52,38 +52,38 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
-/* `count` things as groups of ROWS, then of LESS; a few may be added to fill up the last. */
-typedef struct groups {
-    int64_t whole, all; /* groups of ROWS; groups */
-} groups;
+/* `count` rows or columns as micro-panels of height ROWS, then of height LESS; the last may be padded. */
+typedef struct micro_panels {
+    int64_t tall, all; /* micro-panels of height ROWS; all micro-panels */
+} micro_panels;
 
-static groups split(int64_t count)
+static micro_panels split(int64_t count)
 {
-    int64_t whole = count / ROWS, rest = count % ROWS;
+    int64_t tall = count / ROWS, rest = count % ROWS;
     if (rest == 0)
-        return (groups){whole, whole};
+        return (micro_panels){tall, tall};
     if (rest > LESS)
-        return (groups){whole + 1, whole + 1};
-    if (ROWS + rest <= 2 * LESS && whole > 0)
-        return (groups){whole - 1, whole + 1};
-    return (groups){whole, whole + 1};
+        return (micro_panels){tall + 1, tall + 1};
+    if (ROWS + rest <= 2 * LESS && tall > 0)
+        return (micro_panels){tall - 1, tall + 1};
+    return (micro_panels){tall, tall + 1};
 }
 
-static int64_t group_height(const groups *g, int64_t n)
+static int64_t height_of(const micro_panels *g, int64_t n)
 {
-    return n < g->whole ? ROWS : LESS;
+    return n < g->tall ? ROWS : LESS;
 }
 
-static int64_t group_start(const groups *g, int64_t n)
+static int64_t start_of(const micro_panels *g, int64_t n)
 {
-    return n < g->whole ? n * ROWS : g->whole * ROWS + (n - g->whole) * LESS;
+    return n < g->tall ? n * ROWS : g->tall * ROWS + (n - g->tall) * LESS;
 }
 
-/* D filled up to whole groups. */
+/* D padded to whole micro-panels. */
 static int64_t padded_dim(int64_t D)
 {
-    groups g = split(D);
-    return group_start(&g, g.all);
+    micro_panels g = split(D);
+    return start_of(&g, g.all);
 }
 
 static int64_t panel_floats(int64_t D)
@@ -111,14 +111,15 @@ static int64_t packed_bytes(int64_t keys, int64_t head_dim)
     return packed_panels(keys, PANEL, panel_floats(head_dim) * (int64_t)sizeof(float));
 }
 
-/* Vectors are stored whole, one after the other in the order of addresses: what one writes too much the next puts
- * right, what the last group of k does the first of v, and behind v there is room. */
+/* Each store writes a full vector and may overrun its micro-panel. Stores come in the order of addresses, so the next
+ * one overwrites the excess; the last micro-panel of k overruns into v, which is packed afterwards, and v into padding.
+ */
 static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
 {
-    groups g = split(PANEL);
+    micro_panels g = split(PANEL);
     int64_t D = p->head_dim;
     for (int64_t n = 0; n < g.all; n++) {
-        int64_t start = group_start(&g, n), height = group_height(&g, n);
+        int64_t start = start_of(&g, n), height = height_of(&g, n);
         for (int64_t r = 0; r < height; r++) {
             fetch_row(p, p->k, first + start + r + ROWS_AHEAD);
             fetch_row(p, p->v, first + start + r);
@@ -139,12 +140,12 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
 
 static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
 {
-    groups g = split(p->head_dim);
+    micro_panels g = split(p->head_dim);
     const char *row[PANEL];
     for (int64_t i = 0; i < PANEL; i++)
         row[i] = key_row(p, p->v, first + i);
     for (int64_t n = 0; n < g.all; n++) {
-        int64_t start = group_start(&g, n), height = group_height(&g, n);
+        int64_t start = start_of(&g, n), height = height_of(&g, n);
         for (int64_t i = 0; i < PANEL; i++) {
             float *at = v + start * PANEL + i * height;
             __builtin_prefetch(at + WRITE_AHEAD, 1);
@@ -165,15 +166,15 @@ static void pack(const ith_attn_pack *p)
 
 /* ---- The tile -------------------------------------------------------------------------------------------------- */
 
-/* sum [h][width] = from [width] + a [steps][h], transposed, times b [steps][width]; then, for logits, out = sum + bias
- * and its maxima into top, or for outputs out = out scale + sum. */
+/* sum [h][width] = from [width] + transpose(a [steps][h]) b [steps][width]. For logits, out = sum + bias, and its
+ * maxima go into top; for outputs, out = out scale + sum. */
 typedef struct tile {
     const float *a, *b, *from;
     int64_t steps;
     float *out;         /* [h][width] */
     const float *bias;  /* [h] or NULL */
     float *top;         /* [width] or NULL */
-    const float *scale; /* [width], makes it an output; or NULL */
+    const float *scale; /* [width] for outputs, NULL for logits */
 } tile;
 
 static inline __attribute__((always_inline)) void tile_of(const tile *t, const int rows, const int vecs)
@@ -235,7 +236,7 @@ static inline __attribute__((always_inline)) void tile_of(const tile *t, const i
             vec_store(out + (r * vecs + n) * LANES, sum[r][n]);
 }
 
-/* One function for each size, not inlined: the registers are given out for the tile alone. */
+/* One function for each size, not inlined, so that the compiler keeps every sum of the tile in a register. */
 #define TILE_FUNCTION(rows, vecs)                                                                                      \
     static __attribute__((noinline)) void tile_##rows##x##vecs(const tile *t)                                          \
     {                                                                                                                  \
@@ -265,27 +266,28 @@ static tile_function *const tile_functions[TILE_VECS][2] = {
 /* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
 typedef struct work {
-    lanes t;
+    query_lanes t;
     int64_t block; /* keys, block_kv_compute */
     float *q;      /* panels of [D][width], times c */
     float *s;      /* [block][width] of one panel */
     fetch ahead;   /* the next block */
 } work;
 
-static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
+static work lay_out(ith_arena *arena, int64_t rows, int64_t D, int64_t block)
 {
-    int64_t rows = ith_round_up(tiles->block_q, LANES);
-    return (QUERIES * tiles->block_kv_compute + rows * head_dim +
-            lanes_floats(tiles->block_q, head_dim, padded_dim(head_dim))) *
-           (int64_t)sizeof(float);
+    work w = {.block = block};
+    rows = ith_round_up(rows, LANES);
+    w.s = ith_arena_take(arena, QUERIES * (int64_t)sizeof *w.s, block);
+    w.q = ith_arena_take(arena, rows, D * (int64_t)sizeof *w.q);
+    w.t = lanes_lay_out(arena, rows, D, padded_dim(D));
+    return w;
 }
 
-static work work_of(const ith_attn_call *call)
+static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
 {
-    work w = {.block = call->tiles.block_kv_compute, .s = call->scratch};
-    w.q = w.s + QUERIES * w.block;
-    w.t = lanes_in(w.q + ith_round_up(call->q_rows, LANES) * call->head_dim, call, padded_dim(call->head_dim));
-    return w;
+    ith_arena arena = {0};
+    lay_out(&arena, tiles->block_q, head_dim, tiles->block_kv_compute);
+    return arena.used_bytes;
 }
 
 static void load_queries(work *w)
@@ -304,7 +306,7 @@ static void load_queries(work *w)
 
 /* ---- A block of keys and a panel of queries, which begins at query i ------------------------------------------- */
 
-/* Of the block of keys behind this one, which begins at `next`. */
+/* Fetches the next block of keys, which begins at `next`. */
 static fetch fetch_of_next(const work *w, const float *next)
 {
     int64_t D = w->t.D, panels = w->block / PANEL, bytes = panels * panel_floats(D) * (int64_t)sizeof(float);
@@ -313,28 +315,28 @@ static fetch fetch_of_next(const work *w, const float *next)
     return fetch_of(next, end, bytes, tiles);
 }
 
-/* s of a panel of keys, `keys` of which are looked at, and top. */
+/* s of the first `keys` keys of a panel, and top. */
 static void panel_scores(work *w, const float *panel, int64_t keys, int64_t i, float *s)
 {
     int64_t width = lanes_width(&w->t, i), D = w->t.D;
     tile_function *const *function = tile_functions[width / LANES - 1];
-    groups g = split(PANEL);
+    micro_panels g = split(PANEL);
     tile t = {.b = w->q + i * D, .from = w->t.from + i, .steps = D};
     t.top = w->t.call->softmax == ITH_SOFTMAX_ONLINE ? w->t.top : NULL;
-    for (int64_t n = 0; n < g.all && group_start(&g, n) < keys; n++) {
-        int64_t start = group_start(&g, n);
+    for (int64_t n = 0; n < g.all && start_of(&g, n) < keys; n++) {
+        int64_t start = start_of(&g, n);
         fetch_some(&w->ahead);
         t.a = panel_keys(panel) + start * D;
         t.out = s + start * width;
         t.bias = panel_bias(panel) ? panel_bias(panel) + start : NULL;
-        function[n >= g.whole](&t);
+        function[n >= g.tall](&t);
     }
 }
 
-/* p in place of s, and l, of LANES queries. Four sums, for many like numbers added up one after the other are all
- * rounded the same way. */
-static inline __attribute__((always_inline)) void lane_weights(float *s, int64_t width, int64_t keys, float *l, vec m,
-                                                               const weight_kind kind)
+/* p in place of s, and l, of LANES queries. There are four sums, because one long sum of similar numbers rounds them
+ * all in the same direction. */
+static inline __attribute__((always_inline)) void lane_probabilities(float *s, int64_t width, int64_t keys, float *l,
+                                                                     vec m, const exp_kind kind)
 {
     vec sum[4] = {vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)};
     for (int64_t j = 0; j < keys; j += 4)
@@ -342,14 +344,14 @@ static inline __attribute__((always_inline)) void lane_weights(float *s, int64_t
         for (int64_t n = 0; n < 4; n++, s += width) {
             if (j + n >= keys)
                 break;
-            vec p = weight_of(vec_load(s), m, kind);
+            vec p = probability_of(vec_load(s), m, kind);
             vec_store(s, p);
             sum[n] = vec_add(sum[n], p);
         }
     vec_store(l, vec_add(vec_load(l), vec_add(vec_add(sum[0], sum[1]), vec_add(sum[2], sum[3]))));
 }
 
-static __attribute__((noinline)) void weights(work *w, int64_t keys, int64_t i)
+static __attribute__((noinline)) void probabilities(work *w, int64_t keys, int64_t i)
 {
     int64_t width = lanes_width(&w->t, i);
     lanes_raise_maxima(&w->t, i);
@@ -357,10 +359,10 @@ static __attribute__((noinline)) void weights(work *w, int64_t keys, int64_t i)
         float *s = w->s + n, *l = w->t.l + i + n;
         vec m = vec_load(w->t.shift + i + n);
         switch (w->t.kind) {
-        case F32_ONLINE: lane_weights(s, width, keys, l, m, F32_ONLINE); break;
-        case F32_FIXED: lane_weights(s, width, keys, l, m, F32_FIXED); break;
-        case SHORT_ONLINE: lane_weights(s, width, keys, l, m, SHORT_ONLINE); break;
-        case BEGUN: lane_weights(s, width, keys, l, m, BEGUN); break;
+        case F32_ONLINE: lane_probabilities(s, width, keys, l, m, F32_ONLINE); break;
+        case F32_FIXED: lane_probabilities(s, width, keys, l, m, F32_FIXED); break;
+        case SHORT_ONLINE: lane_probabilities(s, width, keys, l, m, SHORT_ONLINE); break;
+        case SHORT_FIXED: lane_probabilities(s, width, keys, l, m, SHORT_FIXED); break;
         }
     }
 }
@@ -371,18 +373,18 @@ static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, con
     static const float zeros[QUERIES];
     int64_t width = lanes_width(&w->t, i), D = w->t.D;
     tile_function *const *function = tile_functions[width / LANES - 1];
-    groups g = split(D);
+    micro_panels g = split(D);
     tile t = {.b = p, .from = zeros, .steps = keys, .scale = w->t.scale};
     for (int64_t n = 0; n < g.all; n++) {
-        int64_t start = group_start(&g, n);
+        int64_t start = start_of(&g, n);
         fetch_some(&w->ahead);
         t.a = panel_values(panel, D) + start * PANEL;
         t.out = lanes_o(&w->t, i) + start * width;
-        function[n >= g.whole](&t);
+        function[n >= g.tall](&t);
     }
 }
 
-/* Keys [first, first + keys) of the run, at most a block, and queries from i on. */
+/* Keys [first, first + keys) of the KV block, at most block_kv_compute of them, and queries from i on. */
 static void attend_panel(work *w, const float *panel, int64_t first, int64_t keys, int64_t i)
 {
     int64_t width = lanes_width(&w->t, i), floats = panel_floats(w->t.D);
@@ -394,16 +396,18 @@ static void attend_panel(work *w, const float *panel, int64_t first, int64_t key
         lanes_mask(&w->t, w->s, width, first, keys, i);
         lanes_find_top(&w->t, w->s, width, keys, i);
     }
-    weights(w, keys, i);
+    probabilities(w, keys, i);
     for (int64_t j = 0; j < keys; j += PANEL) {
         panel_sums(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
-        lanes_fill(w->t.scale, 1.0f); /* the first panel's tiles have done it */
+        lanes_fill(w->t.scale, 1.0f); /* the tiles of the first panel have applied it */
     }
 }
 
 static void attend(const ith_attn_call *call)
 {
-    work w = work_of(call);
+    ith_arena arena = {.base = call->scratch};
+    work w = lay_out(&arena, call->q_rows, call->head_dim, call->tiles.block_kv_compute);
+    w.t.call = call;
     load_queries(&w);
     lanes_load(&w.t);
     const float *panel = call->packed;

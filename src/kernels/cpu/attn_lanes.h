@@ -1,85 +1,85 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queries of a run in the lanes of vectors, for kernels that compute
+/* The queries of a call in the lanes of vectors, for kernels that compute
  *
  *     s^T [keys][queries],   o^T [D][queries]
  *
- * so that maxima and sums over keys need no step across lanes. Queries stand in panels of QUERIES, the last of which
- * may be narrower; its width is a multiple of LANES, and queries that fill it up are zeros, computed like the others: a
- * row's arithmetic is the same wherever it stands. The kernel computes s and o = o scale + p v; what is between the
- * two, before and after is here.
+ * so that maxima and sums over keys need no step across lanes. The kernel computes s, p and o = o scale + p v; the
+ * state before, between and after is here. Queries stand in panels of QUERIES; the last panel may be narrower, a
+ * multiple of LANES. Padding queries are zeros and are computed like the others, so that the arithmetic of a row is the
+ * same wherever it stands.
  *
- * Besides what attn_pass.h asks for, the including file defines
+ * Include a vec_<isa>.h before this header (see attn_state.h), and define
  *   QUERIES      of a panel, a multiple of LANES
- *   EXP2_SHORT   2^x for weights of 16-bit tensors; vec_exp2 unless defined */
+ *   EXP2_SHORT   2^x for the probabilities of 16-bit tensors; vec_exp2 unless defined */
 #ifndef ITH_KERNELS_ATTN_LANES_H
 #define ITH_KERNELS_ATTN_LANES_H
 
-#include "attn_pass.h"
+#include "attn_state.h"
 
 #ifndef EXP2_SHORT
 #define EXP2_SHORT vec_exp2
 #endif
 
-/* How a logit s becomes a weight. In f32 a fixed m must not be taken off with a rounding (attn_pass.h). With 16 bits
- * that does not matter, and s begins with -m. */
-typedef enum weight_kind { F32_ONLINE, F32_FIXED, SHORT_ONLINE, BEGUN } weight_kind;
+/* How a logit s becomes a probability. In f32, s - m must not be rounded if m is fixed (attn_state.h). With 16-bit
+ * tensors that does not matter, and the sum s begins with -m. */
+typedef enum exp_kind { F32_ONLINE, F32_FIXED, SHORT_ONLINE, SHORT_FIXED } exp_kind;
 
-typedef struct lanes {
+typedef struct query_lanes {
     const ith_attn_call *call;
-    weight_kind kind;
+    exp_kind kind;
     int64_t D, padded;    /* padded: rows of o */
-    int64_t rows;         /* queries, and those that fill up the last vector */
+    int64_t rows;         /* queries and padding */
     float *o;             /* panels of [padded][width] */
-    float *m, *shift, *l; /* [rows], as attn_pass.h has them */
-    float *from;          /* [rows]: what logits begin with, -m or 0 */
-    float *top, *scale;   /* [QUERIES] of one panel: maxima of the block's logits; 2^(m - m') */
-    float *turned;        /* [LANES][D rounded up]: rows of o */
-} lanes;
+    float *m, *shift, *l; /* [rows]; shift: shift_of(m) */
+    float *from;          /* [rows]: the beginning of the sum s, -m or 0 */
+    float *top, *scale; /* [QUERIES] of one panel: maxima of the block's logits; 2^(m - m'), the factor of older sums */
+    float *turned;      /* [LANES][D rounded up]: rows of o */
+} query_lanes;
 
-static inline int64_t turned_stride(int64_t D)
+/* rows: a multiple of LANES. */
+static inline query_lanes lanes_lay_out(ith_arena *arena, int64_t rows, int64_t D, int64_t padded)
 {
-    return ith_round_up(D, LANES);
-}
-
-/* Floats that lanes_in needs. */
-static inline int64_t lanes_floats(int64_t q_rows, int64_t D, int64_t padded)
-{
-    return ith_round_up(q_rows, LANES) * (padded + 4) + QUERIES * 2 + LANES * turned_stride(D);
-}
-
-/* Memory aligned to 64. */
-static inline lanes lanes_in(float *memory, const ith_attn_call *call, int64_t padded)
-{
-    lanes t = {.call = call, .D = call->head_dim, .padded = padded, .rows = ith_round_up(call->q_rows, LANES)};
-    bool fixed = call->softmax == ITH_SOFTMAX_FIXED_M;
-    t.kind = call->dtype == ITH_F32 ? (fixed ? F32_FIXED : F32_ONLINE) : fixed ? BEGUN : SHORT_ONLINE;
-    t.top = memory;
-    t.scale = t.top + QUERIES;
-    t.o = t.scale + QUERIES;
-    t.m = t.o + t.rows * padded;
-    t.shift = t.m + t.rows;
-    t.l = t.shift + t.rows;
-    t.from = t.l + t.rows;
-    t.turned = t.from + t.rows;
+    enum { BYTES = sizeof(float) };
+    query_lanes t = {.D = D, .padded = padded, .rows = rows};
+    t.top = ith_arena_take(arena, QUERIES, BYTES);
+    t.scale = ith_arena_take(arena, QUERIES, BYTES);
+    t.o = ith_arena_take(arena, rows, padded * BYTES);
+    t.m = ith_arena_take(arena, rows, BYTES);
+    t.shift = ith_arena_take(arena, rows, BYTES);
+    t.l = ith_arena_take(arena, rows, BYTES);
+    t.from = ith_arena_take(arena, rows, BYTES);
+    t.turned = ith_arena_take(arena, LANES, ith_round_up(D, LANES) * BYTES);
     return t;
 }
 
-/* Of the panel that begins at query i. */
-static inline int64_t lanes_width(const lanes *t, int64_t i)
+/* The width of the panel that begins at query i. */
+static inline int64_t lanes_width(const query_lanes *t, int64_t i)
 {
     return ith_min64(QUERIES, t->rows - i);
 }
 
-/* Where o of query i stands. */
-static inline float *lanes_o(const lanes *t, int64_t i)
+/* The first element of o of query i. */
+static inline float *lanes_o(const query_lanes *t, int64_t i)
 {
     int64_t panel = i / QUERIES * QUERIES;
     return t->o + panel * t->padded + i - panel;
 }
 
-/* ---- Into lanes ------------------------------------------------------------------------------------------------ */
+/* ---- Into lanes and back --------------------------------------------------------------------------------------- */
 
-/* LANES rows' elements from d on, transposed, times their factors, into the columns of a panel `width` wide. */
+/* out [LANES][out_stride] = the transpose of in [LANES][in_stride]. */
+static inline void transpose_square(float *out, int64_t out_stride, const float *in, int64_t in_stride)
+{
+    vec x[LANES];
+    for (int64_t i = 0; i < LANES; i++)
+        x[i] = vec_load(in + i * in_stride);
+    vec_transpose(x);
+    for (int64_t i = 0; i < LANES; i++)
+        vec_store(out + i * out_stride, x[i]);
+}
+
+/* Elements d to d + LANES of LANES rows, transposed and multiplied by a factor for each row, into the columns of a
+ * panel of this width. */
 static inline void turn_in(float *columns, int64_t width, const char *const *row, ith_dtype dtype, int64_t d, int64_t D,
                            vec factor)
 {
@@ -91,46 +91,8 @@ static inline void turn_in(float *columns, int64_t width, const char *const *row
         vec_store(columns + (d + e) * width, vec_mul(factor, block[e]));
 }
 
-/* What a row of state outside is multiplied by to be state inside: 2^(m - m inside). */
-static inline float inward_factor(const lanes *t, int64_t i)
-{
-    return t->call->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(t->call->m[i]) - t->shift[i]) : 1.0f;
-}
-
-/* m, l and o of queries [i, i + LANES), from outside or from nothing. */
-static inline void load_lanes(lanes *t, int64_t i)
-{
-    const ith_attn_call *call = t->call;
-    const char *row[LANES];
-    float factor[LANES];
-    for (int64_t n = 0; n < LANES; n++) {
-        bool mine = i + n < call->q_rows, old = mine && !call->first, fixed = call->softmax == ITH_SOFTMAX_FIXED_M;
-        float m = !mine ? -INFINITY : fixed ? rintf(call->m[i + n]) : old ? call->m[i + n] : -INFINITY;
-        t->m[i + n] = m;
-        t->shift[i + n] = shift_of(m);
-        t->from[i + n] = t->kind == BEGUN ? -t->shift[i + n] : 0.0f;
-        factor[n] = old ? inward_factor(t, i + n) : 0.0f;
-        t->l[i + n] = old ? call->l[i + n] * factor[n] : 0.0f;
-        row[n] = old ? (const char *)(call->o_sum + (i + n) * t->D) : NULL;
-    }
-    float *o = lanes_o(t, i);
-    int64_t width = lanes_width(t, i / QUERIES * QUERIES);
-    for (int64_t d = 0; d < t->D; d += LANES)
-        turn_in(o, width, row, ITH_F32, d, t->D, vec_load(factor));
-    for (int64_t d = t->D; d < t->padded; d++)
-        vec_store(o + d * width, vec_set(0.0f));
-}
-
-static inline void lanes_load(lanes *t)
-{
-    for (int64_t i = 0; i < t->rows; i += LANES)
-        load_lanes(t, i);
-}
-
-/* ---- Out of lanes ---------------------------------------------------------------------------------------------- */
-
-/* The rows of o whose columns stand at o, times factor, into `turned`. */
-static inline void turn_out(const lanes *t, const float *o, int64_t width, const float *factor)
+/* turned = the columns of o of LANES queries, transposed and multiplied by factor. */
+static inline void turn_out(const query_lanes *t, const float *o, int64_t width, const float *factor)
 {
     for (int64_t d = 0; d < t->D; d += LANES) {
         vec block[LANES];
@@ -138,42 +100,47 @@ static inline void turn_out(const lanes *t, const float *o, int64_t width, const
             block[e] = d + e < t->D ? vec_mul(vec_load(factor), vec_load(o + (d + e) * width)) : vec_set(0.0f);
         vec_transpose(block);
         for (int64_t n = 0; n < LANES; n++)
-            vec_store(t->turned + n * turned_stride(t->D) + d, block[n]);
+            vec_store(t->turned + n * ith_round_up(t->D, LANES) + d, block[n]);
     }
 }
 
-/* o and lse, or the state, of queries [i, i + LANES). */
-static inline void store_lanes(const lanes *t, int64_t i)
+/* m, l and o of all queries, from earlier calls or empty. */
+static inline void lanes_load(query_lanes *t)
 {
     const ith_attn_call *call = t->call;
-    float factor[LANES];
-    for (int64_t n = 0; n < LANES; n++) {
-        float l = t->l[i + n];
-        factor[n] = !call->last ? (i + n < call->q_rows ? 1.0f / inward_factor(t, i + n) : 0.0f)
-                    : l == 0.0f ? 0.0f
-                                : 1.0f / l;
-    }
-    turn_out(t, lanes_o(t, i), lanes_width(t, i / QUERIES * QUERIES), factor);
-    for (int64_t n = 0; n < LANES && i + n < call->q_rows; n++) {
-        const float *row = t->turned + n * turned_stride(t->D);
-        float m = t->m[i + n], l = t->l[i + n];
-        if (call->last) {
-            ith_from_f32(call->o[i + n], call->dtype, row, t->D);
-            if (call->lse != NULL) /* l = 0: no key but hidden ones */
-                call->lse[i + n] = l == 0.0f ? -INFINITY : (m + log2f(l)) * (float)M_LN2;
-            continue;
+    bool fixed = call->softmax == ITH_SOFTMAX_FIXED_M;
+    t->kind = call->dtype == ITH_F32 ? (fixed ? F32_FIXED : F32_ONLINE) : fixed ? SHORT_FIXED : SHORT_ONLINE;
+    for (int64_t i = 0; i < t->rows; i += LANES) {
+        const char *row[LANES];
+        float factor[LANES], *o = lanes_o(t, i);
+        int64_t width = lanes_width(t, i / QUERIES * QUERIES);
+        for (int64_t n = 0; n < LANES; n++) {
+            bool old = has_state(call, i + n);
+            t->m[i + n] = first_m(call, i + n);
+            t->shift[i + n] = shift_of(t->m[i + n]);
+            t->from[i + n] = t->kind == SHORT_FIXED ? -t->shift[i + n] : 0.0f;
+            factor[n] = old ? factor_in(call, i + n, t->m[i + n]) : 0.0f;
+            t->l[i + n] = old ? call->l[i + n] * factor[n] : 0.0f;
+            row[n] = old ? (const char *)(call->o_sum + (i + n) * t->D) : NULL;
         }
-        memcpy(call->o_sum + (i + n) * t->D, row, (size_t)t->D * sizeof *row);
-        call->l[i + n] = l * factor[n];
-        if (call->softmax == ITH_SOFTMAX_ONLINE)
-            call->m[i + n] = m;
+        for (int64_t d = 0; d < t->D; d += LANES)
+            turn_in(o, width, row, ITH_F32, d, t->D, vec_load(factor));
+        for (int64_t d = t->D; d < t->padded; d++)
+            vec_store(o + d * width, vec_set(0.0f));
     }
 }
 
-static inline void lanes_store(const lanes *t)
+/* o and lse, or the state, of all queries. */
+static inline void lanes_store(const query_lanes *t)
 {
-    for (int64_t i = 0; i < t->rows; i += LANES)
-        store_lanes(t, i);
+    for (int64_t i = 0; i < t->rows; i += LANES) {
+        float factor[LANES];
+        for (int64_t n = 0; n < LANES; n++)
+            factor[n] = factor_out(t->call, i + n, t->m[i + n], t->l[i + n]);
+        turn_out(t, lanes_o(t, i), lanes_width(t, i / QUERIES * QUERIES), factor);
+        for (int64_t n = 0; n < LANES && i + n < t->call->q_rows; n++)
+            store_query(t->call, i + n, t->turned + n * ith_round_up(t->D, LANES), t->m[i + n], t->l[i + n]);
+    }
 }
 
 /* ---- A block of keys and the panel of queries that begins at query i: s is [keys][stride] ----------------------- */
@@ -185,7 +152,7 @@ static inline void lanes_fill(float *x, float value)
 }
 
 /* top from s. */
-static inline void lanes_find_top(lanes *t, const float *s, int64_t stride, int64_t keys, int64_t i)
+static inline void lanes_find_top(query_lanes *t, const float *s, int64_t stride, int64_t keys, int64_t i)
 {
     for (int64_t n = 0; n < lanes_width(t, i); n += LANES) {
         vec top = vec_set(-INFINITY);
@@ -195,33 +162,37 @@ static inline void lanes_find_top(lanes *t, const float *s, int64_t stride, int6
     }
 }
 
-/* The mask of keys [first, first + keys) of the run. */
-static inline void lanes_mask(const lanes *t, float *s, int64_t stride, int64_t first, int64_t keys, int64_t i)
+/* Applies the mask of LANES queries from i on to their logits of keys [first, first + keys) of the KV block. s has room
+ * for a multiple of LANES keys. */
+static inline void mask_lanes(const ith_attn_call *call, float *s, int64_t stride, int64_t first, int64_t keys,
+                              int64_t i)
 {
-    const ith_attn_call *call = t->call;
-    for (int64_t n = 0; n < lanes_width(t, i) && i + n < call->q_rows; n++) {
-        float *x = s + n;
-        const uint8_t *shown = call->mask[i + n];
-        const float *added = call->mask[i + n];
-        for (int64_t j = 0; j < keys; j++, x += stride)
-            *x = call->mask_kind == ITH_MASK_BOOL ? masked_bool(*x, shown[first + j])
-                                                  : masked_additive(*x, added[first + j]);
+    enum { WIDE = 64 }; /* keys at a time: long rows, for the loops over the mask */
+    float rows[LANES * WIDE];
+    for (; keys > 0; s += WIDE * stride, first += WIDE, keys -= WIDE) {
+        int64_t end = ith_min64(WIDE, keys);
+        for (int64_t j = 0; j < end; j += LANES)
+            transpose_square(rows + j, WIDE, s + j * stride, stride);
+        for (int64_t n = 0; n < LANES && i + n < call->q_rows; n++)
+            mask_row(call, i + n, rows + n * WIDE, first, end);
+        for (int64_t j = 0; j < end; j += LANES)
+            transpose_square(s + j * stride, stride, rows + j, WIDE);
     }
 }
 
-/* The new maxima from top (online), what older sums are multiplied by, and l times that. */
-static inline void lanes_raise_maxima(lanes *t, int64_t i)
+static inline void lanes_mask(const query_lanes *t, float *s, int64_t stride, int64_t first, int64_t keys, int64_t i)
+{
+    for (int64_t n = 0; n < lanes_width(t, i); n += LANES)
+        mask_lanes(t->call, s + n, stride, first, keys, i + n);
+}
+
+/* Online: raises the maxima to top, sets the factor of older sums, and multiplies l by it. */
+static inline void lanes_raise_maxima(query_lanes *t, int64_t i)
 {
     int64_t width = lanes_width(t, i);
-    float *m = t->m + i, *shift = t->shift + i;
     if (t->call->softmax != ITH_SOFTMAX_ONLINE)
         return;
-    for (int64_t n = 0; n < width; n++) {
-        float old = m[n];
-        m[n] = t->top[n] > old ? t->top[n] : old;
-        shift[n] = shift_of(m[n]);
-        t->scale[n] = old - shift[n];
-    }
+    raise_m(t->m + i, t->shift + i, t->scale, t->top, width);
     for (int64_t n = 0; n < width; n += LANES) {
         vec scale = vec_exp2(vec_load(t->scale + n));
         vec_store(t->scale + n, scale);
@@ -229,7 +200,7 @@ static inline void lanes_raise_maxima(lanes *t, int64_t i)
     }
 }
 
-static inline __attribute__((always_inline)) vec weight_of(vec s, vec m, const weight_kind kind)
+static inline __attribute__((always_inline)) vec probability_of(vec s, vec m, const exp_kind kind)
 {
     switch (kind) {
     case F32_ONLINE: return vec_exp2(vec_sub(s, m));

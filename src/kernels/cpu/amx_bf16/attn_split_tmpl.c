@@ -1,52 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of f32 or f16 tensors with AMX, whose products take bf16: the body of attn_<type>_amx.c. A number
- * is the sum of PARTS bf16, each what the ones before it leave,
+ * is split into PARTS bf16, each the rounded remainder of those before it,
  *
  *     x = x_0 + x_1 + ...,   x y = sum of x_a y_b, a + b < PARTS          (arXiv:1904.06376)
  *
- * smallest products first, with sums in f32. Of f32 three parts hold all 24 bits and six products all but 2^-25 of
- * |x y|; of f16 two parts hold all 11 bits. Queries of f16 tensors take all four products, so that their logits are as
- * exact as in f32. Weights are split like tensors.
+ * smallest products first, with sums in f32. Three parts hold all 24 bits of f32, and six products give all but 2^-25
+ * of |x y|. Two parts hold all 11 bits of f16; logits of f16 tensors take all four products, so that they are as exact
+ * as in f32. Probabilities are split like tensors.
  *
- * Parts and their products must not fall below 2^-126, where the instruction takes numbers for zeros, nor be rounded to
- * infinity. A row of q or a panel of k whose largest element is below 2^LEAST_FACTOR, or a panel of v below 1 (a fixed
- * m may make all weights small), is therefore scaled up by a power of two, to [1, 2) or by 2^90; what reaches 2^127 is
- * halved; and the sums are scaled back. Only an element below 2^-110 beside such as need no scaling keeps fewer bits.
+ * Parts and products must not fall below 2^-126, where the instruction reads zero, nor be rounded to infinity. So a row
+ * of q or a panel of k whose largest element is below 2^LEAST_FACTOR, or a panel of v below 1 (a fixed m may make all
+ * probabilities small), is scaled up by a power of two, to [1, 2) or by 2^90. A row or panel that reaches 2^127 is
+ * halved. The sums are scaled back. Fewer bits are kept only of an element below 2^-110 beside one that needs no
+ * scaling.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
- *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_pass.h
+ *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_state.h
  *
- * Everything is computed transposed, s^T = k q^T and o^T = v^T p^T, in squares of 2 x 2 tiles (attn_lanes.h).
+ * Everything is computed transposed, s^T = k q^T and o^T = v^T p^T, in squares of 2 x 2 tiles (attn_lanes.h,
+ * panels_amx.h).
  *
- * Packed. Panels of PANEL keys: k in tiles [PANEL / STRIP][D / STEP][PARTS][2][16 keys][32] | v transposed in tiles
- * [D / STEP][PANEL / STRIP][PARTS][2][16 of D][32 keys] | head | b [PANEL]. D is filled up with zeros, the last panel
- * with absent keys (b = -inf, k = v = 0).
+ * Loops. A job is QUERIES queries against a panel of keys, which stays in the second-level cache while all its jobs
+ * run. The probabilities of a job are computed between the products for the logits of the next job, and a square of o
+ * is added up while the next square is multiplied: the tile unit and the vector units work side by side.
  *
- * Loops. A job is QUERIES queries against a panel; the jobs of a run take turns with every panel, which stays in the
- * second-level cache. The weights of a job are computed between the products of the next one's logits, and a square of
- * o is added up while the next one is multiplied: the tile unit and the vector units work side by side.
- *
- * What the including file defines: TYPE (ITH_F32 or ITH_F16), PARTS (3 or 2), EXP2_SHORT. */
+ * The including file defines TYPE (ITH_F32 or ITH_F16), PARTS (3 or 2) and EXP2_SHORT (attn_lanes.h). */
 #include "../avx512/vec_avx512.h"
 
 #define QUERIES 32
 
-#include "../attn_fetch.h"
 #include "../attn_lanes.h"
-#include "pairs_amx.h"
+#include "panels_amx.h"
 
 enum {
-    STRIP = 2 * TILE_ROWS, /* keys */
-    STEP = 32,             /* elements of D, or keys, that a product of tiles sums over; elements of D that it gives */
-    PANEL = 128,           /* keys */
-    STRIPS = PANEL / STRIP,
     SLICE = 16,                    /* keys */
     PRODUCTS = PARTS == 3 ? 6 : 4, /* of the parts of k and q */
     LEAST_FACTOR = -32,
     LEAST_EXPONENT = -90,
-    PAIR_BYTES = 2 * TILE_BYTES,       /* two tiles, of one part */
-    FACTOR_BYTES = PARTS * PAIR_BYTES, /* of all parts: a factor of a square, for one step */
-    SQUARE = QUERIES * STEP            /* floats */
+    SQUARE = QUERIES * STEP /* floats */
 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -74,7 +65,7 @@ static inline vec lower_half(__m512i pairs)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(pairs)), 16));
 }
 
-/* The parts of 32 numbers: a, then b. */
+/* Splits 32 numbers: a, then b. */
 static inline void split(vec a, vec b, __m512i part[PARTS])
 {
 #pragma GCC unroll 3
@@ -85,7 +76,7 @@ static inline void split(vec a, vec b, __m512i part[PARTS])
     }
 }
 
-/* The parts of 32 elements of a row from d on, times factor; zeros behind its end and of an absent row. */
+/* Splits 32 elements of a row from d on, times factor. Beyond its end, and in an absent row, they are zeros. */
 static inline void split_row(const char *row, int64_t d, int64_t D, float factor, __m512i part[PARTS])
 {
     vec x[2];
@@ -96,7 +87,7 @@ static inline void split_row(const char *row, int64_t d, int64_t D, float factor
     split(x[0], x[1], part);
 }
 
-/* top with the absolute values of a row's finite elements. */
+/* The maximum, lane by lane, of top and the absolute values of the finite elements of a row. */
 static inline vec row_top(vec top, const char *row, int64_t D)
 {
     for (int64_t d = 0; row != NULL && d < D; d += LANES) {
@@ -106,8 +97,8 @@ static inline vec row_top(vec top, const char *row, int64_t D)
     return top;
 }
 
-/* What rows whose largest element is that of all lanes are scaled by, as an exponent of 2: nothing if it is at least
- * 2^least; never so much that 2 to this cannot be multiplied with another factor. */
+/* The exponent of 2 by which rows are divided whose largest element is the maximum over the lanes of `top`: 0 if it is
+ * at least 2^least. It is limited, so that the power can be multiplied with another factor. */
 static inline float exponent_of(vec top, float least)
 {
     float most = _mm512_reduce_max_ps(top);
@@ -118,57 +109,6 @@ static inline float exponent_of(vec top, float least)
 }
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
-
-/* Before a panel's biases. */
-typedef struct panel_head {
-    bool biased;      /* a key of the panel is absent or has a bias */
-    float k_exponent; /* k was divided by 2 to this */
-    float v_unit;     /* v by this */
-} panel_head;
-_Static_assert(sizeof(panel_head) <= ALIGN_FLOATS * sizeof(float), "biases begin aligned");
-
-static int64_t steps_of(int64_t D)
-{
-    return ith_div_up(D, STEP);
-}
-
-/* Of k, and as many of v. */
-static int64_t panel_factor_bytes(int64_t D)
-{
-    return STRIPS * steps_of(D) * FACTOR_BYTES;
-}
-
-static int64_t panel_bytes(int64_t D)
-{
-    return 2 * panel_factor_bytes(D) + (ALIGN_FLOATS + PANEL) * (int64_t)sizeof(float);
-}
-
-static int64_t packed_bytes(int64_t keys, int64_t head_dim)
-{
-    return packed_panels(keys, PANEL, panel_bytes(head_dim));
-}
-
-/* k of strip n. */
-static char *panel_keys(const char *panel, int64_t D, int64_t n)
-{
-    return (char *)panel + n * steps_of(D) * FACTOR_BYTES;
-}
-
-/* v of a chunk of STEP elements. */
-static char *panel_values(const char *panel, int64_t D, int64_t chunk)
-{
-    return (char *)panel + panel_factor_bytes(D) + chunk * STRIPS * FACTOR_BYTES;
-}
-
-static panel_head *head_of(const char *panel, int64_t D)
-{
-    return (panel_head *)(panel + 2 * panel_factor_bytes(D));
-}
-
-static float *panel_bias(const char *panel, int64_t D)
-{
-    return (float *)head_of(panel, D) + ALIGN_FLOATS;
-}
 
 /* Tiles [16 keys][32 of D]. */
 static void pack_keys(char *panel, const ith_attn_pack *p, int64_t first, const char *const *row)
@@ -192,7 +132,7 @@ static void pack_keys(char *panel, const ith_attn_pack *p, int64_t first, const 
     }
 }
 
-/* STEP elements from d on of a strip's rows as tiles [16 of D][32 keys] of every part. */
+/* STEP elements from d on of the rows of a strip, as tiles [16 of D][32 keys] of every part. */
 static void pack_square(char *v, const char *const *row, int64_t d, int64_t D, float factor)
 {
     __m512i even[PARTS][LANES], odd[PARTS][LANES];
@@ -248,53 +188,48 @@ typedef struct job {
 } job;
 
 typedef struct work {
-    lanes t;
+    query_lanes t;
     int64_t steps;     /* of D */
     char *q;           /* [rows / QUERIES][steps][PARTS][2] tiles of pairs [16][16 queries][2] */
-    float *q_exponent; /* [rows, to whole panels]: of the scaled queries, of c too where it is in them */
-    float c;           /* what sums are multiplied by yet */
+    float *q_exponent; /* [rows, to whole panels]: of the scaled queries, and of c where it is part of them */
+    float c;           /* the factor of sums, 1 where it is part of the queries */
     float *s[2];
-    char *p;        /* [STRIPS][PARTS][2] tiles of pairs [16][16 queries][2] */
-    float *sum;     /* [STEP][QUERIES]: a square of o */
-    float *unadded; /* where it belongs, [STEP][width]; NULL if it is there */
+    char *p;           /* [STRIPS][PARTS][2] tiles of pairs [16][16 queries][2] */
+    float *sum;        /* [STEP][QUERIES]: a square of o that is not yet added */
+    float *sum_target; /* the place in o to which it is added, [STEP][width]; NULL: it is added */
     int64_t width;
     float v_unit;       /* of v in it: panel_head */
-    const job *weighed; /* the job whose weights are computed between the products of the next, and how far they are */
-    int64_t unit, units, credit, products;
-    bool unfinished;
-    int64_t k, n; /* the slice */
-    float *l;     /* [QUERIES]: of that job's weights */
-    fetch ahead;  /* the next panel */
+    const job *pending; /* the job whose probabilities are computed between the products of the next */
+    int64_t unit, units, credit, products; /* units of that work, done and all; the products they are spread over */
+    bool unfinished;                       /* its sums of products are not yet logits */
+    int64_t k, n;                          /* the slice */
+    float *l;                              /* [QUERIES]: of that job's probabilities */
+    fetch ahead;                           /* the next panel */
 } work;
 
-static int64_t whole_rows(int64_t q_rows)
+static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D)
 {
-    return ith_round_up(q_rows, QUERIES);
+    work w = {.steps = steps_of(D)};
+    int64_t rows = ith_round_up(q_rows, QUERIES), bytes = sizeof(float);
+    w.p = ith_arena_take(arena, STRIPS, FACTOR_BYTES);
+    w.q = ith_arena_take(arena, rows / QUERIES * w.steps, FACTOR_BYTES);
+    w.s[0] = ith_arena_take(arena, PANEL * QUERIES, bytes);
+    w.s[1] = ith_arena_take(arena, PANEL * QUERIES, bytes);
+    w.sum = ith_arena_take(arena, SQUARE, bytes);
+    w.l = ith_arena_take(arena, QUERIES, bytes);
+    w.q_exponent = ith_arena_take(arena, rows, bytes);
+    w.t = lanes_lay_out(arena, ith_round_up(q_rows, LANES), D, w.steps * STEP);
+    return w;
 }
 
 static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
 {
-    int64_t rows = whole_rows(tiles->block_q), steps = steps_of(head_dim);
-    int64_t floats =
-        2 * PANEL * QUERIES + SQUARE + QUERIES + rows + lanes_floats(tiles->block_q, head_dim, steps * STEP);
-    return (rows / QUERIES * steps + STRIPS) * FACTOR_BYTES + floats * (int64_t)sizeof(float);
+    ith_arena arena = {0};
+    lay_out(&arena, tiles->block_q, head_dim);
+    return arena.used_bytes;
 }
 
-static work work_of(const ith_attn_call *call)
-{
-    work w = {.steps = steps_of(call->head_dim), .p = call->scratch};
-    int64_t rows = whole_rows(call->q_rows);
-    w.q = w.p + STRIPS * FACTOR_BYTES;
-    w.s[0] = (float *)(w.q + rows / QUERIES * w.steps * FACTOR_BYTES);
-    w.s[1] = w.s[0] + PANEL * QUERIES;
-    w.sum = w.s[1] + PANEL * QUERIES;
-    w.l = w.sum + SQUARE;
-    w.q_exponent = w.l + QUERIES;
-    w.t = lanes_in(w.q_exponent + rows, call, w.steps * STEP);
-    return w;
-}
-
-/* Queries [i, i + LANES), transposed in pairs, into tiles that begin at q. */
+/* Queries [i, i + LANES) as pairs, transposed, in tiles that begin at q. */
 static void load_query_tiles(work *w, int64_t i, char *q, float factor, float exponent)
 {
     const ith_attn_call *call = w->t.call;
@@ -322,7 +257,7 @@ static void load_query_tiles(work *w, int64_t i, char *q, float factor, float ex
     }
 }
 
-/* c = factor 2^exponent goes into queries that take three parts; two would round them. */
+/* c = factor 2^exponent is multiplied into queries of three parts; two parts would round the product. */
 static void load_queries(work *w)
 {
     int exponent = 0;
@@ -335,41 +270,41 @@ static void load_queries(work *w)
         }
     }
     w->c = PARTS == 3 ? 1.0f : c;
-    for (int64_t i = 0; i < whole_rows(w->t.call->q_rows); i += LANES) {
+    for (int64_t i = 0; i < ith_round_up(w->t.call->q_rows, QUERIES); i += LANES) {
         char *q = w->q + i / QUERIES * w->steps * FACTOR_BYTES + i % QUERIES / LANES * TILE_BYTES;
         load_query_tiles(w, i, q, factor, (float)exponent);
     }
 }
 
-/* o^T = o^T 2^(m - m') + the square in `sum`, unless that is done. */
+/* o^T = o^T 2^(m - m') + the square in `sum`, unless it is added. */
 static __attribute__((noinline)) void add_square(work *w)
 {
-    float *o = w->unadded;
+    float *o = w->sum_target;
     const vec unit = vec_set(w->v_unit);
     for (int64_t d = 0; o != NULL && d < STEP; d++, o += w->width)
         for (int64_t n = 0; n < w->width; n += LANES) {
             vec sum = vec_mul(vec_load(w->sum + d * QUERIES + n), unit);
             vec_store(o + n, vec_fma(vec_load(o + n), vec_load(w->t.scale + n), sum));
         }
-    w->unadded = NULL;
+    w->sum_target = NULL;
 }
 
-/* ---- Weights, in units of SLICE keys and LANES queries --------------------------------------------------------- */
+/* ---- Probabilities, in units of SLICE keys and LANES queries --------------------------------------------------- */
 
-/* Is a sum of the job's products not yet the logit? */
+/* Whether the sums of products of a job are not yet the logits. */
 static bool unfinished(const work *w, const job *j)
 {
     const panel_head *head = head_of(j->panel, w->t.D);
     bool scaled = head->k_exponent != 0.0f;
     for (int64_t n = 0; n < QUERIES; n++)
         scaled = scaled || w->q_exponent[j->i + n] != 0.0f;
-    return scaled || head->biased || w->c != 1.0f || w->t.kind == BEGUN;
+    return scaled || head->biased || w->c != 1.0f || w->t.kind == SHORT_FIXED;
 }
 
-/* Logits from the sums of products: of keys from k on and queries from n on. */
+/* Turns sums of products into logits, for keys from k on and queries from n on. */
 static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
 {
-    const job *j = w->weighed;
+    const job *j = w->pending;
     const panel_head *head = head_of(j->panel, w->t.D);
     const float *b = panel_bias(j->panel, w->t.D) + k;
     vec exponent = vec_add(vec_load(w->q_exponent + j->i + n), vec_set(head->k_exponent));
@@ -380,10 +315,10 @@ static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
     }
 }
 
-/* The same, where there is something to do, and the maxima (online; behind a mask they are found later). */
+/* Logits, and their maxima (online; with a mask they are found later). */
 static void prepare_slice(work *w, int64_t k, int64_t n)
 {
-    float *s = w->weighed->s + k * QUERIES + n;
+    float *s = w->pending->s + k * QUERIES + n;
     if (w->unfinished)
         finish_slice(w, s, k, n);
     if (w->t.call->softmax == ITH_SOFTMAX_FIXED_M || w->t.call->mask_kind != ITH_MASK_NONE)
@@ -396,8 +331,8 @@ static void prepare_slice(work *w, int64_t k, int64_t n)
 
 static void raise_maxima(work *w)
 {
-    const job *j = w->weighed;
-    add_square(w); /* while scale is the one it is to be added with */
+    const job *j = w->pending;
+    add_square(w); /* before its scale changes */
     if (w->t.call->mask_kind != ITH_MASK_NONE) {
         lanes_mask(&w->t, j->s, QUERIES, j->key, j->keys, j->i);
         lanes_find_top(&w->t, j->s, QUERIES, j->strips * STRIP, j->i);
@@ -407,9 +342,9 @@ static void raise_maxima(work *w)
     lanes_raise_maxima(&w->t, j->i);
 }
 
-/* The parts of two keys' weights side by side. What the upper bits hold is the next part, for none is negative; the
- * last is rounded. */
-static inline void store_weights(char *p, vec a, vec b)
+/* Splits the probabilities of two keys into parts, and stores those side by side. They are not negative, so a part is
+ * just the upper 16 bits of the remainder; the last part is rounded. */
+static inline void store_probabilities(char *p, vec a, vec b)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000u), half_unit = _mm512_set1_epi32(0x8000);
 #pragma GCC unroll 3
@@ -426,34 +361,35 @@ static inline void store_weights(char *p, vec a, vec b)
     }
 }
 
-static inline __attribute__((always_inline)) void weigh_as(work *w, int64_t k, int64_t n, const weight_kind kind)
+static inline __attribute__((always_inline)) void slice_probabilities_as(work *w, int64_t k, int64_t n,
+                                                                         const exp_kind kind)
 {
-    const job *j = w->weighed;
+    const job *j = w->pending;
     const float *s = j->s + k * QUERIES + n;
     char *p = w->p + k / STRIP * FACTOR_BYTES + n / LANES * TILE_BYTES + k % STRIP / 2 * TILE_ROW_BYTES;
     vec m = vec_load(w->t.shift + j->i + n), even = vec_set(0.0f), odd = even;
 #pragma GCC unroll 4
     for (int64_t i = 0; i < SLICE / 2; i++) {
-        vec a = weight_of(vec_load(s + 2 * i * QUERIES), m, kind);
-        vec b = weight_of(vec_load(s + (2 * i + 1) * QUERIES), m, kind);
+        vec a = probability_of(vec_load(s + 2 * i * QUERIES), m, kind);
+        vec b = probability_of(vec_load(s + (2 * i + 1) * QUERIES), m, kind);
         even = vec_add(even, a);
         odd = vec_add(odd, b);
-        store_weights(p + i * TILE_ROW_BYTES, a, b);
+        store_probabilities(p + i * TILE_ROW_BYTES, a, b);
     }
     vec_store(w->l + n, vec_add(vec_load(w->l + n), vec_add(even, odd)));
 }
 
-static void weigh_slice(work *w, int64_t k, int64_t n)
+static void slice_probabilities(work *w, int64_t k, int64_t n)
 {
     switch (w->t.kind) {
-    case F32_ONLINE: weigh_as(w, k, n, F32_ONLINE); break;
-    case F32_FIXED: weigh_as(w, k, n, F32_FIXED); break;
-    case SHORT_ONLINE: weigh_as(w, k, n, SHORT_ONLINE); break;
-    case BEGUN: weigh_as(w, k, n, BEGUN); break;
+    case F32_ONLINE: slice_probabilities_as(w, k, n, F32_ONLINE); break;
+    case F32_FIXED: slice_probabilities_as(w, k, n, F32_FIXED); break;
+    case SHORT_ONLINE: slice_probabilities_as(w, k, n, SHORT_ONLINE); break;
+    case SHORT_FIXED: slice_probabilities_as(w, k, n, SHORT_FIXED); break;
     }
 }
 
-/* The slices are prepared, the maxima raised, the slices weighed. */
+/* Units: each slice is prepared, the maxima are raised, the probabilities of each slice are computed. */
 static __attribute__((noinline)) void next_unit(work *w)
 {
     int64_t prepared = w->units / 2, unit = w->unit++;
@@ -465,18 +401,18 @@ static __attribute__((noinline)) void next_unit(work *w)
     if (unit < prepared)
         prepare_slice(w, w->k, w->n);
     else
-        weigh_slice(w, w->k, w->n);
+        slice_probabilities(w, w->k, w->n);
     w->n += LANES;
-    if (w->n == lanes_width(&w->t, w->weighed->i)) {
+    if (w->n == lanes_width(&w->t, w->pending->i)) {
         w->k += SLICE;
         w->n = 0;
     }
 }
 
-/* Of a job, or of none, along with so many products. */
-static void begin_weights(work *w, const job *j, int64_t products)
+/* Begins with the probabilities of a job (NULL: of none), spread over `products` products. */
+static void begin_pending(work *w, const job *j, int64_t products)
 {
-    w->weighed = j;
+    w->pending = j;
     w->unit = w->credit = w->k = w->n = w->units = 0;
     w->products = products;
     lanes_fill(w->t.top, -INFINITY);
@@ -486,8 +422,8 @@ static void begin_weights(work *w, const job *j, int64_t products)
     w->unfinished = unfinished(w, j);
 }
 
-/* After every product: its share of the units. */
-static inline void weigh_along(work *w)
+/* Computes the share of the units that is due after a product. */
+static inline void compute_pending(work *w)
 {
     for (w->credit += w->units; w->credit >= w->products && w->unit < w->units; w->credit -= w->products)
         next_unit(w);
@@ -513,11 +449,12 @@ static inline void multiply(work *w)
     _tile_dpbf16ps(1, 5, 6);
     _tile_dpbf16ps(2, 4, 7);
     _tile_dpbf16ps(3, 5, 7);
-    weigh_along(w);
+    compute_pending(w);
     tiles_see_memory();
 }
 
-/* The products of the parts of a and b that count, or of two parts all; each shares a factor with the one before. */
+/* The products of the parts of a and b that count; `all`: all four of two parts. Each shares a factor with the one
+ * before. */
 static inline void multiply_parts(work *w, const char *a, const char *b, const bool all)
 {
     load_left(a + (PARTS - 1) * PAIR_BYTES);
@@ -548,7 +485,7 @@ static inline void clear_square(void)
     _tile_zero(3);
 }
 
-/* As [32][QUERIES]. */
+/* out [32][QUERIES] */
 static inline void store_square(float *out)
 {
     enum { STRIDE = QUERIES * sizeof(float) };
@@ -559,7 +496,7 @@ static inline void store_square(float *out)
     tiles_see_memory();
 }
 
-/* s^T = k q^T of a job, while the job before is weighed. */
+/* s^T = k q^T of a job, while the job before it is pending. */
 static void scores(work *w, const job *j)
 {
     for (int64_t strip = 0; strip < j->strips; strip++) {
@@ -582,8 +519,8 @@ static void values(work *w, const job *j)
     add_square(w);
     w->width = lanes_width(&w->t, j->i);
     w->v_unit = head_of(j->panel, w->t.D)->v_unit;
-    for (int64_t chunk = 0; chunk < w->steps; chunk++) {
-        const char *v = panel_values(j->panel, w->t.D, chunk), *p = w->p;
+    for (int64_t step = 0; step < w->steps; step++) {
+        const char *v = panel_values(j->panel, w->t.D, step), *p = w->p;
         clear_square();
         for (int64_t strip = 0; strip < j->strips; strip++, v += FACTOR_BYTES, p += FACTOR_BYTES) {
             multiply_parts(w, v, p, false);
@@ -591,33 +528,31 @@ static void values(work *w, const job *j)
             add_square(w);
         }
         store_square(w->sum);
-        w->unadded = lanes_o(&w->t, j->i) + chunk * STEP * w->width;
+        w->sum_target = lanes_o(&w->t, j->i) + step * STEP * w->width;
     }
 }
 
-/* ---- The run --------------------------------------------------------------------------------------------------- */
+/* ---- The call -------------------------------------------------------------------------------------------------- */
 
 static job job_at(const work *w, int64_t n)
 {
     const ith_attn_call *call = w->t.call;
-    int64_t groups = ith_div_up(call->q_rows, QUERIES), panel = n / groups;
+    int64_t q_panels = ith_div_up(call->q_rows, QUERIES), panel = n / q_panels;
     job j = {.panel = (const char *)call->packed + panel * panel_bytes(call->head_dim), .s = w->s[n % 2]};
     j.key = panel * PANEL;
     j.keys = ith_min64(PANEL, call->keys - j.key);
     j.strips = ith_div_up(j.keys, STRIP);
-    j.i = n % groups * QUERIES;
+    j.i = n % q_panels * QUERIES;
     return j;
 }
 
 static fetch next_panel(const work *w, const job *j)
 {
-    const ith_attn_call *call = w->t.call;
-    int64_t bytes = panel_bytes(call->head_dim), tiles = 2 * ith_div_up(call->q_rows, QUERIES) * j->strips * w->steps;
-    const char *end = (const char *)call->packed + packed_bytes(call->keys, call->head_dim);
-    return fetch_of(j->panel + bytes, end, bytes, tiles);
+    int64_t bytes = panel_bytes(w->t.D), tiles = 2 * ith_div_up(w->t.call->q_rows, QUERIES) * j->strips * w->steps;
+    return fetch_panels(w->t.call, j->panel, bytes, tiles);
 }
 
-static void sweep(work *w)
+static void run_jobs(work *w)
 {
     int64_t jobs = ith_div_up(w->t.call->keys, PANEL) * ith_div_up(w->t.call->q_rows, QUERIES);
     job job_of[2];
@@ -627,10 +562,10 @@ static void sweep(work *w)
             *now = job_at(w, n);
             if (now->i == 0)
                 w->ahead = next_panel(w, now);
-            begin_weights(w, before, now->strips * w->steps * PRODUCTS);
+            begin_pending(w, before, now->strips * w->steps * PRODUCTS);
             scores(w, now);
         } else {
-            begin_weights(w, before, 1);
+            begin_pending(w, before, 1);
         }
         if (before == NULL)
             continue;
@@ -643,12 +578,14 @@ static void sweep(work *w)
 
 static void attend(const ith_attn_call *call)
 {
-    work w = work_of(call);
+    ith_arena arena = {.base = call->scratch};
+    work w = lay_out(&arena, call->q_rows, call->head_dim);
+    w.t.call = call;
     load_queries(&w);
     lanes_load(&w.t);
     tiles_claim();
     tiles_see_memory();
-    sweep(&w);
+    run_jobs(&w);
     _tile_release();
     lanes_store(&w.t);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of eight floats, AVX2 and FMA. What each vec_<isa>.h offers is said in ../attn_pass.h. */
+/* Vectors of eight floats, AVX2 and FMA. What each vec_<isa>.h offers is said in ../attn_state.h. */
 #ifndef ITH_KERNELS_VEC_AVX2_H
 #define ITH_KERNELS_VEC_AVX2_H
 

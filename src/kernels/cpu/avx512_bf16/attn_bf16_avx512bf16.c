@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention of bf16 tensors with bf16 dot products, AVX-512 (VDPBF16PS: two products of bf16 onto a sum in
- * f32).
+/* Partial attention of bf16 tensors with the bf16 dot products of AVX-512 (VDPBF16PS: two products of bf16 onto a sum
+ * in f32).
  *
  *     s_ij = c (q_i . k_j) + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
- *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = l_i / l'_i sum_j p'_ij v_j     m_i: attn_pass.h
+ *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = l_i / l'_i sum_j p'_ij v_j     m_i: attn_state.h
  *
- * with p' the weights rounded to bf16 and l' their sum: o / l is then a mean whose weights add up to 1, and the value
- * of a lone key comes out as it went in.
+ * where p' is p rounded to bf16 and l' the sum of p'. So o / l is a mean whose weights p' / l' add up to 1, and a lone
+ * key returns its value unchanged.
  *
- * q, k and v are multiplied as they come, c in f32 once the dot product is there. The instruction takes denormals for
- * zero: what is lost is below 2^-126, and fixed_m's gate keeps weights that matter above it.
+ * q, k and v are multiplied as they are, c is multiplied into the dot product in f32. The instruction reads denormals
+ * as zero: the loss is below 2^-126, and the gate of fixed_m keeps probabilities that matter above it.
  *
- * Packed. Panels of PANEL keys, in words of 32 bits: b [PANEL], f32 | k in pairs along D, transposed
- * [(D + 1) / 2][PANEL] | v in pairs of keys, in chunks of TILE_VECS vectors [chunk][PANEL / 2][width]. The last panel
- * is filled up with absent keys (b = -inf, k = v = 0), an odd D with a zero; D is filled up to whole vectors in v.
+ * Packed: panels of PANEL keys, in words of 32 bits, each b [PANEL], f32 | k in pairs along D, transposed
+ * [(D + 1) / 2][PANEL] | v in pairs of keys, in micro-panels of at most TILE_VECS vectors [PANEL / 2][width]. The last
+ * panel is padded with absent keys (b = -inf, k = v = 0), an odd D with a zero; D is padded to whole vectors in v.
  *
- * Loops. A run takes its queries over all keys, block_kv_compute of them at a time:
- *     scores   for each panel, for each tile of ROWS queries: a ROWS x PANEL tile of q k, summed over D in registers;
- *              then s and its maxima (online, or a mask) or at once p and l (fixed_m without a mask)
- *     weights  for each row, if there is only s so far: mask, the new maximum, p in the place of s, l
- *     values   for each chunk of v, for each tile of ROWS queries: a ROWS x width tile of o, summed over the block's
- *              keys in registers, then o = o 2^(m - m') + tile
+ * Loops: for each block of block_kv_compute keys,
+ *     scores          for each panel of keys, for each tile of ROWS queries: a tile of q k, summed over D in registers;
+ *                     then s and its maxima (online, or with a mask) or at once p and l (fixed_m without a mask)
+ *     probabilities   for each row, if only s is there: mask, the new maximum, p in the place of s, l
+ *     values          for each micro-panel of v, for each tile of ROWS queries: a tile of o, summed over the keys of
+ * the block in registers, then o = o 2^(m - m') + tile
  *
- * Rows that fill up the last tile of queries are zeros and are computed like the others: a row's arithmetic is the same
- * wherever it stands. */
+ * Padding rows are zeros and are computed like the others, so that the arithmetic of a row is the same wherever it
+ * stands. */
 #include "../avx512/exp2_short_avx512.h"
 
 #include "../attn_fetch.h"
-#include "../attn_pass.h"
+#include "../attn_rows.h"
 
 #define ROWS 6
 #define TILE_VECS 4 /* 24 sums, 4 vectors of k or v, 1 of q or p */
@@ -53,7 +53,7 @@ static int64_t pairs_of(int64_t count)
     return ith_div_up(count, 2);
 }
 
-/* D filled up to whole vectors. */
+/* D padded to whole vectors. */
 static int64_t padded_dim(int64_t D)
 {
     return ith_round_up(D, LANES);
@@ -85,7 +85,7 @@ static inline __mmask32 first_of_32(int64_t count)
     return count >= 32 ? 0xffffffffu : (1u << count) - 1u;
 }
 
-/* LANES pairs of a row of D from element d on, zeros behind its end; of an absent row zeros. */
+/* LANES pairs of a row of D from element d on. Beyond its end, and in an absent row, they are zeros. */
 static inline vec load_pairs(const uint16_t *row, int64_t d, int64_t D)
 {
     if (row == NULL)
@@ -125,9 +125,9 @@ static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
     for (int64_t i = 0; i < PANEL; i += 2) {
         const void *even = key_row(p, p->v, first + i), *odd = key_row(p, p->v, first + i + 1);
         for (int64_t d = 0; d < D; d += LANES) {
-            int64_t chunk = d / PANEL * PANEL, width = ith_min64(PANEL, padded - chunk);
+            int64_t begin = d / PANEL * PANEL, width = ith_min64(PANEL, padded - begin); /* of the micro-panel */
             __m512i upper = _mm512_slli_epi32(load_lower(odd, d, D), 16);
-            _mm512_storeu_si512(v + chunk * (PANEL / 2) + i / 2 * width + (d - chunk),
+            _mm512_storeu_si512(v + begin * (PANEL / 2) + i / 2 * width + (d - begin),
                                 _mm512_or_si512(load_lower(even, d, D), upper));
         }
     }
@@ -143,11 +143,10 @@ static void pack(const ith_attn_pack *p)
     }
 }
 
-/* ---- Scratch: the queries of a run and their pass -------------------------------------------------------------- */
+/* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
 typedef struct work {
-    pass t;
-    const ith_attn_call *call;
+    query_rows t;
     int64_t D, pairs, padded, block; /* block: keys, block_kv_compute */
     uint32_t *q;                     /* [rows / ROWS][pairs][ROWS] */
     float *rounded;                  /* [rows][LANES]: l', lane by lane */
@@ -155,29 +154,28 @@ typedef struct work {
     fetch ahead; /* the next block */
 } work;
 
-static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
+static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
 {
-    int64_t words = ith_round_up(tiles->block_q * pairs_of(head_dim), ALIGN_FLOATS) + tiles->block_q * LANES +
-                    pass_floats(tiles->block_q, padded_dim(head_dim), tiles->block_kv_compute);
-    return words * (int64_t)sizeof(float);
-}
-
-static work work_of(const ith_attn_call *call)
-{
-    int64_t D = call->head_dim, rows = ith_round_up(call->q_rows, ROWS), block = call->tiles.block_kv_compute;
-    work w = {.call = call, .D = D, .pairs = pairs_of(D), .padded = padded_dim(D), .block = block};
-    w.c = call->scale * (float)M_LOG2E;
-    w.q = call->scratch;
-    w.rounded = (float *)call->scratch + ith_round_up(rows * w.pairs, ALIGN_FLOATS);
-    w.t = pass_in(w.rounded + rows * LANES, rows, w.padded, block);
+    work w = {.D = D, .pairs = pairs_of(D), .padded = padded_dim(D), .block = block};
+    int64_t rows = ith_round_up(q_rows, ROWS);
+    w.q = ith_arena_take(arena, rows, w.pairs * (int64_t)sizeof *w.q);
+    w.rounded = ith_arena_take(arena, rows, LANES * (int64_t)sizeof *w.rounded);
+    w.t = rows_lay_out(arena, rows, w.padded, block);
     return w;
 }
 
-/* The queries transposed by tiles, in pairs. */
+static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
+{
+    ith_arena arena = {0};
+    lay_out(&arena, tiles->block_q, head_dim, tiles->block_kv_compute);
+    return arena.used_bytes;
+}
+
+/* The queries as pairs, transposed tile by tile. */
 static void load_queries(work *w)
 {
     for (int64_t i = 0; i < w->t.rows; i++) {
-        const uint16_t *row = i < w->call->q_rows ? w->call->q[i] : NULL;
+        const uint16_t *row = i < w->t.call->q_rows ? w->t.call->q[i] : NULL;
         uint32_t *q = w->q + i / ROWS * ROWS * w->pairs + i % ROWS;
         for (int64_t d = 0; d < w->D; d += 2 * LANES) {
             uint32_t x[LANES];
@@ -202,7 +200,7 @@ static inline vec vec_set_pair(const void *pair)
     return _mm512_castsi512_ps(_mm512_set1_epi32((int)word));
 }
 
-/* A tile of q k, and what becomes of it: rows of s, or of p in the same places, and sums or maxima. */
+/* A tile of q k, and its results: rows of s, or of p in the same places, and maxima or sums. */
 typedef struct score_tile {
     float *s;
     int64_t s_stride;
@@ -257,16 +255,16 @@ static __attribute__((noinline)) void tile_scores(const score_tile *t)
     }
 }
 
-/* 32 weights as bf16, in the order of their keys; their sums onto l'. */
-static inline vec store_weights(float *p, vec a, vec b, vec rounded)
+/* Stores 32 probabilities as bf16, in the order of their keys, and adds them to l'. */
+static inline vec store_probabilities(float *p, vec a, vec b, vec rounded)
 {
     vec pairs = (vec)_mm512_cvtne2ps_pbh(b, a);
     vec_store(p, pairs);
     return vec_dot(rounded, pairs, _mm512_castsi512_ps(_mm512_set1_epi32(0x3f803f80))); /* times 1 */
 }
 
-/* p = 2^(c q k + (b - m)), and its sums onto l and l'. */
-static __attribute__((noinline)) void tile_weights(const score_tile *t)
+/* p = 2^(c q k + (b - m)), added to l and l'. */
+static __attribute__((noinline)) void tile_probabilities(const score_tile *t)
 {
     vec sum[ROWS][TILE_VECS], c = vec_set(t->c);
     tile_dots(sum, t);
@@ -278,7 +276,7 @@ static __attribute__((noinline)) void tile_weights(const score_tile *t)
             vec a = vec_exp2_short(vec_fma(sum[r][n], c, vec_sub(vec_load(t->panel + n * LANES), m)));
             vec b = vec_exp2_short(vec_fma(sum[r][n + 1], c, vec_sub(vec_load(t->panel + (n + 1) * LANES), m)));
             l = vec_add(vec_add(a, b), l);
-            rounded = store_weights(t->s + r * t->s_stride + n / 2 * LANES, a, b, rounded);
+            rounded = store_probabilities(t->s + r * t->s_stride + n / 2 * LANES, a, b, rounded);
         }
         vec_store(t->rounded + r * LANES, rounded);
         vec_store(t->l + r * LANES, l);
@@ -287,9 +285,9 @@ static __attribute__((noinline)) void tile_weights(const score_tile *t)
 
 static void block_scores(work *w, const float *panel, int64_t panels, bool at_once)
 {
-    pass *t = &w->t;
+    query_rows *t = &w->t;
     score_tile tile = {.s_stride = t->s_stride, .panel = panel, .pairs = w->pairs, .c = w->c};
-    for (int64_t n = 0; n < panels && !ith_attn_halted(w->call); n++, tile.panel += panel_words(w->D))
+    for (int64_t n = 0; n < panels && !ith_attn_halted(w->t.call); n++, tile.panel += panel_words(w->D))
         for (int64_t i = 0; i < t->rows; i += ROWS) {
             tile.s = t->s + i * t->s_stride + n * (at_once ? PANEL / 2 : PANEL);
             tile.top = t->top + i * LANES;
@@ -299,14 +297,14 @@ static void block_scores(work *w, const float *panel, int64_t panels, bool at_on
             tile.q = w->q + i * w->pairs;
             fetch_some(&w->ahead);
             if (at_once)
-                tile_weights(&tile);
+                tile_probabilities(&tile);
             else
                 tile_scores(&tile);
         }
 }
 
-/* p in place of s (half as long), l and l', of row i. keys: a multiple of PANEL. */
-static __attribute__((noinline)) void row_weights(const work *w, int64_t i, int64_t keys)
+/* p in place of s (in half the space), l and l' of row i. keys: a multiple of PANEL. */
+static __attribute__((noinline)) void row_probabilities(const work *w, int64_t i, int64_t keys)
 {
     float *s = w->t.s + i * w->t.s_stride, *l = w->t.l + i * LANES, *rounded = w->rounded + i * LANES;
     vec shift = vec_set(w->t.shift[i]), scale = vec_set(w->t.scale[i]);
@@ -315,24 +313,25 @@ static __attribute__((noinline)) void row_weights(const work *w, int64_t i, int6
         vec a = vec_exp2_short(vec_sub(vec_load(s + j), shift));
         vec b = vec_exp2_short(vec_sub(vec_load(s + j + LANES), shift));
         sum = vec_add(vec_add(a, b), sum);
-        sum_rounded = store_weights(s + j / 2, a, b, sum_rounded);
+        sum_rounded = store_probabilities(s + j / 2, a, b, sum_rounded);
     }
     vec_store(l, sum);
     vec_store(rounded, sum_rounded);
 }
 
-/* A tile of o [ROWS][vecs], rows `padded` apart, and what goes into it. */
+/* A tile of o [ROWS][vecs], rows `padded` apart, and its factors. */
 typedef struct value_tile {
     float *o;
     int64_t padded;
     const float *scale, *p; /* [ROWS]; [ROWS] rows of bf16, p_stride words apart */
     int64_t p_stride;
-    const float *v; /* the chunk in the block's first panel; the next panel's is `panel_stride` further on */
+    const float
+        *v; /* the micro-panel in the first panel of the block; those of the next panels are panel_stride apart */
     int64_t panel_stride, panels;
 } value_tile;
 
-/* o = o scale + p v, over the block's keys. (Both bounds of the inner loops: clang unrolls by the one that it sees
- * before it inlines, and without it keeps the sums in memory.) */
+/* o = o scale + p v, over the keys of the block. (The inner loops have two bounds: clang unrolls by the constant one
+ * before it inlines, and otherwise keeps the sums in memory.) */
 static inline __attribute__((always_inline)) void tile_values_of(const value_tile *t, const int vecs)
 {
     const float *p = t->p, *v = t->v;
@@ -352,10 +351,10 @@ static inline __attribute__((always_inline)) void tile_values_of(const value_til
                 value[n] = vec_load(x + n * LANES);
 #pragma GCC unroll 16
             for (int r = 0; r < ROWS; r++) {
-                vec weight = vec_set_pair(p + r * p_stride);
+                vec y = vec_set_pair(p + r * p_stride);
 #pragma GCC unroll 16
                 for (int n = 0; n < TILE_VECS && n < vecs; n++)
-                    sum[r][n] = vec_dot(sum[r][n], value[n], weight);
+                    sum[r][n] = vec_dot(sum[r][n], value[n], y);
             }
         }
     }
@@ -370,37 +369,27 @@ static inline __attribute__((always_inline)) void tile_values_of(const value_til
     }
 }
 
-/* One function for each width, not inlined, like tile_scores: the registers are given out for the tile alone. */
-static __attribute__((noinline)) void tile_values_1(const value_tile *t)
-{
-    tile_values_of(t, 1);
-}
-
-static __attribute__((noinline)) void tile_values_2(const value_tile *t)
-{
-    tile_values_of(t, 2);
-}
-
-static __attribute__((noinline)) void tile_values_3(const value_tile *t)
-{
-    tile_values_of(t, 3);
-}
-
-static __attribute__((noinline)) void tile_values_4(const value_tile *t)
-{
-    tile_values_of(t, 4);
-}
+/* One function for each width, not inlined, so that the compiler keeps every sum of the tile in a register. */
+#define TILE_FUNCTION(vecs)                                                                                            \
+    static __attribute__((noinline)) void tile_values_##vecs(const value_tile *t)                                      \
+    {                                                                                                                  \
+        tile_values_of(t, vecs);                                                                                       \
+    }
+TILE_FUNCTION(1)
+TILE_FUNCTION(2)
+TILE_FUNCTION(3)
+TILE_FUNCTION(4)
 
 static void (*const tile_values[TILE_VECS + 1])(const value_tile *t) = {NULL, tile_values_1, tile_values_2,
                                                                         tile_values_3, tile_values_4};
 
 static void block_values(work *w, const float *panel, int64_t panels)
 {
-    const pass *t = &w->t;
+    const query_rows *t = &w->t;
     value_tile tile = {.padded = w->padded, .p_stride = t->s_stride, .panels = panels};
     tile.panel_stride = panel_words(w->D);
     tile.v = panel_values(panel, w->D);
-    for (int64_t d = 0; d < w->padded && !ith_attn_halted(w->call); d += PANEL, tile.v += PANEL / 2 * PANEL) {
+    for (int64_t d = 0; d < w->padded && !ith_attn_halted(w->t.call); d += PANEL, tile.v += PANEL / 2 * PANEL) {
         int64_t vecs = ith_min64(TILE_VECS, (w->padded - d) / LANES);
         for (int64_t i = 0; i < t->rows; i += ROWS) {
             tile.o = t->o + i * t->o_stride + d;
@@ -411,28 +400,31 @@ static void block_values(work *w, const float *panel, int64_t panels)
     }
 }
 
-/* Before the first block: older sums count as rounded. */
+/* Sums of earlier calls count as rounded. */
 static void load_state(work *w)
 {
-    pass_load_state(&w->t, w->call);
+    rows_load(&w->t);
     memcpy(w->rounded, w->t.l, (size_t)(w->t.rows * LANES) * sizeof *w->rounded);
 }
 
-/* After the last: o l / l'. */
+/* o = o l / l', and the end of the call. */
 static void store_state(work *w)
 {
-    for (int64_t i = 0; i < w->call->q_rows; i++) {
+    for (int64_t i = 0; i < w->t.call->q_rows; i++) {
         float l = vec_hsum(vec_load(w->t.l + i * LANES)), rounded = vec_hsum(vec_load(w->rounded + i * LANES));
         vec ratio = vec_set(rounded > 0.0f ? l / rounded : 1.0f);
         for (float *o = w->t.o + i * w->padded, *end = o + w->padded; o < end; o += LANES)
             vec_store(o, vec_mul(ratio, vec_load(o)));
     }
-    pass_store(&w->t, w->call);
+    rows_store(&w->t);
 }
 
 static void attend(const ith_attn_call *call)
 {
-    work w = work_of(call);
+    ith_arena arena = {.base = call->scratch};
+    work w = lay_out(&arena, call->q_rows, call->head_dim, call->tiles.block_kv_compute);
+    w.t.call = call;
+    w.c = call->scale * (float)M_LOG2E;
     load_queries(&w);
     load_state(&w);
     bool online = call->softmax == ITH_SOFTMAX_ONLINE, masked = call->mask_kind != ITH_MASK_NONE;
@@ -442,21 +434,21 @@ static void attend(const ith_attn_call *call)
         const float *next = panel + panels * panel_words(w.D);
         w.ahead = fetch_of(next, end, (next - panel) * (int64_t)sizeof *next, panels * w.t.rows / ROWS);
         if (online)
-            pass_clear_tops(&w.t);
+            rows_clear_tops(&w.t);
         block_scores(&w, panel, panels, !online && !masked);
         if (masked)
-            pass_mask(&w.t, call, j, keys, panels * PANEL);
+            rows_mask(&w.t, j, keys, panels * PANEL);
         if (online)
-            pass_maxima(&w.t);
+            rows_raise_maxima(&w.t);
         for (int64_t i = 0; i < w.t.rows && (online || masked); i++)
-            row_weights(&w, i, panels * PANEL);
+            row_probabilities(&w, i, panels * PANEL);
         block_values(&w, panel, panels);
         panel = next;
     }
     store_state(&w);
 }
 
-/* VDPBF16PS has twice the rate of f32 multiply-adds on AMD's processors, and half of it on Intel's. */
+/* VDPBF16PS has twice the rate of f32 multiply-adds on processors of AMD, and half of it on those of Intel. */
 static bool pays(int64_t head_dim)
 {
     (void)head_dim;

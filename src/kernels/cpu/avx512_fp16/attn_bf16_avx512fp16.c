@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention of bf16 tensors, logits in f32, p v in fp16 over short runs of keys (AVX512-FP16): its multiply-add
- * takes twice as many numbers as that of f32.
+/* Partial attention of bf16 tensors with AVX512-FP16: logits in f32, p v in fp16 over short sums of keys. The
+ * multiply-add of fp16 takes twice as many numbers as that of f32.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     t_i = max_j s_ij over a block of keys,   p_ij = 2^(s_ij - t_i),   l_i += 2^(t_i - m_i) sum_j p_ij
- *     o_i += 2^(t_i - m_i) sum over runs of RUN keys of (sum_j p_ij v_j, in fp16)
+ *     o_i += 2^(t_i - m_i) sum over the short sums of (sum_j p_ij v_j over SHORT_SUM keys, in fp16)
  *
- * Where accuracy comes from. fp16 has three bits more than bf16, but few exponents. Therefore
- *   - weights are counted from the block's own maximum and multiplied by 2^WEIGHT_BITS: below 2^-25 of it they have
- *     fewer bits than in bf16, below 2^-33 they are lost;
+ * Accuracy. fp16 has three bits more than bf16, but few exponents. Therefore
+ *   - p is measured from the maximum of the block and multiplied by 2^P_BITS: below 2^-25 of that maximum it has fewer
+ *     bits than in bf16, below 2^-33 it is lost;
  *   - the values of a panel are multiplied by a power of two that brings the largest just below 2^VALUE_BITS. A key
- *     whose values are 2^RATIO_BITS times smaller still has more bits than in bf16. A panel with keys that are smaller
- *     yet keeps its values in bf16, and a block with such a panel, or with panels as far apart, is multiplied in f32;
- *   - sums of RUN products stay below 2^15 and are added up in f32. Their roundings to 11 bits leave an error of about
- *     2^-11 of the sum, whether its numbers have one sign or any, where rounding p and o to bf16 costs 2^-8.7. (Runs of
- *     64 are too long: neighbours alike in v make large sums that cancel later.)
+ * whose values are 2^RATIO_BITS times smaller still has more bits than in bf16. A panel with even smaller keys keeps
+ * its values in bf16. A block with such a panel, or with panels as far apart, is multiplied in f32;
+ *   - sums of SHORT_SUM products stay below 2^15 and are added up in f32. Their roundings to 11 bits leave an error of
+ *     about 2^-11 of the sum, whether its numbers have one sign or two; rounding p and o to bf16 costs 2^-8.7. (Sums of
+ *     64 products are too long: neighbours alike in v make large sums that cancel later.)
  *
- * Packed. Panels of PANEL keys, in words of 32 bits: panel_head | b [PANEL] | k transposed [D][PANEL], f32 | v, fp16 or
- * bf16, in chunks of VALUE_VECS vectors [chunk][PANEL][width]. The last panel is filled up with absent keys (b = -inf,
- * k = v = 0); D is filled up to whole vectors of fp16 in v.
+ * Packed: panels of PANEL keys, in words of 32 bits, each panel_head | b [PANEL] | k transposed [D][PANEL], f32 | v,
+ * fp16 or bf16, in micro-panels of at most VALUE_VECS vectors [PANEL][width]. The last panel is padded with absent keys
+ * (b = -inf, k = v = 0); D is padded to whole vectors of fp16 in v.
  *
- * Loops. A run takes its queries over all keys, block_kv_compute of them at a time:
- *     scores   for each panel, for each tile of ROWS queries: a ROWS x PANEL tile of s, summed over D in registers
- *     mask     if there is one, in a loop of its own
- *     weights  for each row: t, the new maximum (online), p in place of s, l; o = o 2^(m - m')
- *     values   for each chunk of v, for each tile of queries: a tile of o, RUN keys at a time in registers
+ * Loops: for each block of block_kv_compute keys,
+ *     scores          for each panel of keys, for each tile of ROWS queries: a tile of s, summed over D in registers
+ *     mask            if there is one
+ *     probabilities   for each row: t, the new maximum (online), p in place of s, l; o = o 2^(m - m')
+ *     values          for each micro-panel of v, for each tile of queries: a tile of o, SHORT_SUM keys at a time in
+ *                     registers
  *
- * Rows that fill up the last tile of queries are zeros and are computed like the others: a row's arithmetic is the same
- * wherever it stands. */
+ * Padding rows are zeros and are computed like the others, so that the arithmetic of a row is the same wherever it
+ * stands. */
 #include "../avx512/exp2_short_avx512.h"
 
 #include "../attn_fetch.h"
-#include "../attn_pass.h"
+#include "../attn_rows.h"
 
 #define ROWS 6
 #define TILE_VECS 4  /* of logits: 24 sums, 4 vectors of k, 1 of q */
@@ -39,10 +40,10 @@
 enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 384, BLOCK_KEYS = 256 };
 enum {
     WIDE = 2 * LANES,
-    CHUNK = WIDE * VALUE_VECS,
+    COLUMNS = WIDE * VALUE_VECS, /* of a micro-panel of v */
     QUERY_AHEAD = 8,
-    RUN = 16,
-    WEIGHT_BITS = 8,
+    SHORT_SUM = 16, /* products */
+    P_BITS = 8,
     VALUE_BITS = 3,
     RATIO_BITS = 10
 };
@@ -64,12 +65,12 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 typedef struct panel_head {
     int32_t biased;      /* some b is not 0 */
-    int32_t in_bf16;     /* v is as it came */
+    int32_t in_bf16;     /* v is kept as it is */
     int32_t most, least; /* exponents of the largest value and of the largest of the smallest key that is not 0 */
-    float back;          /* what v is multiplied by to be as it came */
+    float back;          /* the factor that undoes the scaling of v */
 } panel_head;
 
-/* D filled up to whole vectors of fp16. */
+/* D padded to whole vectors of fp16. */
 static int64_t padded_dim(int64_t D)
 {
     return ith_round_up(D, WIDE);
@@ -121,7 +122,7 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
     }
 }
 
-/* The exponent of the largest of a row of bf16, as it is stored; 0 if all are 0, 255 for NaN and infinity. */
+/* The stored exponent of the largest element of a row of bf16; 0 if all are 0, 255 with NaN or infinity. */
 static int32_t row_exponent(const uint16_t *row, int64_t D)
 {
     __m512i most = _mm512_setzero_si512(), magnitude = _mm512_set1_epi16(0x7fff);
@@ -134,7 +135,7 @@ static int32_t row_exponent(const uint16_t *row, int64_t D)
     return bits == 0 ? 0 : (int32_t)(bits >> 7) + (bits < 0x80); /* denormals count as the smallest normal numbers */
 }
 
-/* How the values of a panel are kept. Returns what they are multiplied by. */
+/* Chooses how the values of a panel are kept. Returns the factor by which they are multiplied. */
 static float choose_values(panel_head *head, const char *const row[PANEL], int64_t D)
 {
     head->least = INT32_MAX;
@@ -160,11 +161,11 @@ static void pack_values(float *panel, panel_head *head, const ith_attn_pack *p, 
     vec factor = vec_set(choose_values(head, row, D));
     for (int64_t i = 0; i < PANEL; i++)
         for (int64_t d = 0; d < padded; d += LANES) {
-            int64_t chunk = d / CHUNK * CHUNK, width = ith_min64(CHUNK, padded - chunk);
+            int64_t begin = d / COLUMNS * COLUMNS, width = ith_min64(COLUMNS, padded - begin); /* of the micro-panel */
             vec x = load_part(d < D ? row[i] : NULL, ITH_BF16, d, D);
             __m256i same = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16));
             __m256i half = _mm512_cvtps_ph(vec_mul(x, factor), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-            _mm256_storeu_si256((__m256i *)(v + chunk * PANEL + i * width + (d - chunk)), head->in_bf16 ? same : half);
+            _mm256_storeu_si256((__m256i *)(v + begin * PANEL + i * width + (d - begin)), head->in_bf16 ? same : half);
         }
 }
 
@@ -187,44 +188,42 @@ static panel_head head_of(const float *panel)
     return head;
 }
 
-/* ---- Scratch: the queries of a run and their pass -------------------------------------------------------------- */
+/* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
 typedef struct work {
-    pass t;
-    const ith_attn_call *call;
+    query_rows t;
     int64_t D, padded, block; /* block: keys, block_kv_compute */
     float *q;                 /* [rows / ROWS][D][ROWS], times c */
-    float *top;               /* [rows]: t, or 0 where that is not finite */
-    float *share;             /* [rows]: 2^(t - m - WEIGHT_BITS) */
+    float *top;               /* [rows]: shift_of(t) */
+    float *share;             /* [rows]: 2^(t - m - P_BITS) */
     float *v;                 /* [PANEL][WIDE]: some of a panel, in f32 */
     fetch ahead;              /* the next block */
 } work;
 
-static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
+static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
 {
-    int64_t words = ith_round_up(tiles->block_q * head_dim, ALIGN_FLOATS) +
-                    2 * ith_round_up(tiles->block_q, ALIGN_FLOATS) + PANEL * WIDE +
-                    pass_floats(tiles->block_q, padded_dim(head_dim), tiles->block_kv_compute);
-    return words * (int64_t)sizeof(float);
-}
-
-static work work_of(const ith_attn_call *call)
-{
-    work w = {
-        .call = call, .D = call->head_dim, .padded = padded_dim(call->head_dim), .block = call->tiles.block_kv_compute};
-    int64_t rows = ith_round_up(call->q_rows, 2 * ROWS);
-    w.q = call->scratch;
-    w.top = w.q + ith_round_up(rows * w.D, ALIGN_FLOATS);
-    w.share = w.top + ith_round_up(rows, ALIGN_FLOATS);
-    w.v = w.share + ith_round_up(rows, ALIGN_FLOATS);
-    w.t = pass_in(w.v + PANEL * WIDE, rows, w.padded, w.block);
+    enum { BYTES = sizeof(float) };
+    work w = {.D = D, .padded = padded_dim(D), .block = block};
+    int64_t rows = ith_round_up(q_rows, 2 * ROWS), whole = ith_round_up(rows, LANES);
+    w.q = ith_arena_take(arena, rows, D * BYTES);
+    w.top = ith_arena_take(arena, whole, BYTES);
+    w.share = ith_arena_take(arena, whole, BYTES);
+    w.v = ith_arena_take(arena, PANEL * WIDE, BYTES);
+    w.t = rows_lay_out(arena, rows, w.padded, block);
     return w;
 }
 
-/* The queries transposed by tiles and multiplied by c; zeros behind them. */
+static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
+{
+    ith_arena arena = {0};
+    lay_out(&arena, tiles->block_q, head_dim, tiles->block_kv_compute);
+    return arena.used_bytes;
+}
+
+/* The queries transposed tile by tile and multiplied by c; padding is zeros. */
 static void load_queries(work *w)
 {
-    const ith_attn_call *call = w->call;
+    const ith_attn_call *call = w->t.call;
     vec c = vec_set(call->scale * (float)M_LOG2E);
     for (int64_t i = 0; i < w->t.rows; i++) {
         const char *row = i < call->q_rows ? call->q[i] : NULL;
@@ -240,7 +239,8 @@ static void load_queries(work *w)
     }
 }
 
-/* ---- Logits and weights ---------------------------------------------------------------------------------------- */
+/* ---- Logits and probabilities
+ * ---------------------------------------------------------------------------------------- */
 
 /* s [ROWS][PANEL] (rows s_stride apart) = q k + b, and its maxima into top [ROWS][LANES]. b: NULL for none. */
 static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, float *top, const float *q,
@@ -286,8 +286,8 @@ static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, fl
 
 static void block_scores(work *w, float *panel, int64_t panels)
 {
-    pass *t = &w->t;
-    pass_clear_tops(t);
+    query_rows *t = &w->t;
+    rows_clear_tops(t);
     for (int64_t n = 0; n < panels; n++, panel += panel_words(w->D)) {
         const float *k = panel_keys(panel), *b = head_of(panel).biased ? panel_bias(panel) : NULL;
         for (int64_t i = 0; i < t->rows; i += ROWS) {
@@ -298,25 +298,25 @@ static void block_scores(work *w, float *panel, int64_t panels)
     }
 }
 
-/* The block's own maxima, the new maxima of all (online), and the factors that go with them: of older sums, of the
- * block's. */
+/* The maxima of the block and, online, of all keys so far, and the factors of the sums of the block and of older ones.
+ */
 static void block_maxima(work *w)
 {
-    pass *t = &w->t;
-    if (w->call->softmax == ITH_SOFTMAX_ONLINE)
-        pass_maxima(t);
+    query_rows *t = &w->t;
+    if (w->t.call->softmax == ITH_SOFTMAX_ONLINE)
+        rows_raise_maxima(t);
     for (int64_t i = 0; i < t->rows; i += LANES) {
         float top[LANES], rise[LANES] = {0};
-        vec_store(top, pass_tops(t, i));
+        vec_store(top, rows_tops(t, i));
         for (int64_t n = 0; n < LANES && i + n < t->rows; n++) {
             w->top[i + n] = shift_of(top[n]);
             rise[n] = top[n] - t->shift[i + n];
         }
-        vec_store(w->share + i, vec_mul(vec_exp2(vec_load(rise)), vec_set(1.0f / (1 << WEIGHT_BITS))));
+        vec_store(w->share + i, vec_mul(vec_exp2(vec_load(rise)), vec_set(1.0f / (1 << P_BITS))));
     }
 }
 
-/* Each of LANES numbers in fp16, twice. */
+/* Each of LANES numbers in fp16, twice side by side. */
 static inline vec in_pairs(vec x)
 {
     const __m512i twice = _mm512_set_epi16(15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8, 7, 7, 6, 6, 5, 5,
@@ -325,38 +325,38 @@ static inline vec in_pairs(vec x)
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(twice, _mm512_castsi256_si512(half)));
 }
 
-/* p 2^WEIGHT_BITS in place of s, in f32 or as pairs of fp16, and l. */
-static inline __attribute__((always_inline)) void row_weights(const work *w, int64_t i, int64_t keys, bool in_f32)
+/* p 2^P_BITS in place of s, in f32 or as pairs of fp16, and l. */
+static inline __attribute__((always_inline)) void row_probabilities(const work *w, int64_t i, int64_t keys, bool in_f32)
 {
     float *s = w->t.s + i * w->t.s_stride, *l = w->t.l + i * LANES;
     vec top = vec_set(w->top[i]), sum = vec_set(0.0f);
     for (int64_t j = 0; j < keys; j += LANES) {
-        vec p = vec_exp2_short_times(vec_sub(vec_load(s + j), top), 1 << WEIGHT_BITS);
+        vec p = vec_exp2_short_times(vec_sub(vec_load(s + j), top), 1 << P_BITS);
         sum = vec_add(sum, p);
         vec_store(s + j, in_f32 ? p : in_pairs(p));
     }
     vec_store(l, vec_fma(vec_load(l), vec_set(w->t.scale[i]), vec_mul(sum, vec_set(w->share[i]))));
 }
 
-static __attribute__((noinline)) void row_weights_f32(const work *w, int64_t i, int64_t keys)
+static __attribute__((noinline)) void row_probabilities_f32(const work *w, int64_t i, int64_t keys)
 {
-    row_weights(w, i, keys, true);
+    row_probabilities(w, i, keys, true);
 }
 
-static __attribute__((noinline)) void row_weights_fp16(const work *w, int64_t i, int64_t keys)
+static __attribute__((noinline)) void row_probabilities_fp16(const work *w, int64_t i, int64_t keys)
 {
-    row_weights(w, i, keys, false);
+    row_probabilities(w, i, keys, false);
 }
 
-/* Weights of the block; older sums of o are brought to its maximum. */
-static void block_weights(work *w, int64_t keys, bool in_f32)
+/* Probabilities of the block, and o = o 2^(m - m'). */
+static void block_probabilities(work *w, int64_t keys, bool in_f32)
 {
-    const pass *t = &w->t;
+    const query_rows *t = &w->t;
     for (int64_t i = 0; i < t->rows; i++) {
         if (in_f32)
-            row_weights_f32(w, i, keys);
+            row_probabilities_f32(w, i, keys);
         else
-            row_weights_fp16(w, i, keys);
+            row_probabilities_fp16(w, i, keys);
         if (t->scale[i] == 1.0f)
             continue;
         vec scale = vec_set(t->scale[i]);
@@ -367,14 +367,14 @@ static void block_weights(work *w, int64_t keys, bool in_f32)
 
 /* ---- Values ---------------------------------------------------------------------------------------------------- */
 
-/* A tile of o [rows][vecs], rows o_stride apart, and what goes into it. */
+/* A tile of o [rows][vecs], rows o_stride apart, and its factors. */
 typedef struct value_tile {
     float *o;
     int64_t o_stride;
     const float *share, *p; /* [rows]; [rows][p_stride], as pairs of fp16 */
     int64_t p_stride;
     float *panel;
-    int64_t at, panel_stride, panels; /* at: where the chunk begins in a panel, in bytes */
+    int64_t at, panel_stride, panels; /* at: offset of the micro-panel of v in a panel, in bytes */
 } value_tile;
 
 /* o += factor sum, of WIDE numbers. */
@@ -387,9 +387,9 @@ static inline void add_sum(float *o, __m512h sum, vec factor)
     vec_store(o + LANES, vec_fma(high, factor, vec_load(o + LANES)));
 }
 
-/* o += share sum of p v over RUN keys. */
-static inline __attribute__((always_inline)) void tile_run(const value_tile *t, const float *p, const char *v,
-                                                           float back, const int rows, const int vecs)
+/* o += share sum of p v over SHORT_SUM keys. */
+static inline __attribute__((always_inline)) void add_short_sum(const value_tile *t, const float *p, const char *v,
+                                                                float back, const int rows, const int vecs)
 {
     float *o = t->o;
     int64_t p_stride = t->p_stride;
@@ -400,17 +400,17 @@ static inline __attribute__((always_inline)) void tile_run(const value_tile *t, 
         for (int n = 0; n < vecs; n++)
             sum[r][n] = _mm512_setzero_ph();
 #pragma GCC unroll 4
-    for (int64_t j = 0; j < RUN; j++, v += vecs * 64) {
+    for (int64_t j = 0; j < SHORT_SUM; j++, v += vecs * 64) {
         __m512h value[VALUE_VECS];
 #pragma GCC unroll 16
         for (int n = 0; n < vecs; n++)
             value[n] = _mm512_loadu_ph(v + n * 64);
 #pragma GCC unroll 16
         for (int r = 0; r < rows; r++) {
-            __m512h weight = _mm512_castps_ph(vec_set(p[r * p_stride + j]));
+            __m512h y = _mm512_castps_ph(vec_set(p[r * p_stride + j]));
 #pragma GCC unroll 16
             for (int n = 0; n < vecs; n++)
-                sum[r][n] = _mm512_fmadd_ph(value[n], weight, sum[r][n]);
+                sum[r][n] = _mm512_fmadd_ph(value[n], y, sum[r][n]);
         }
     }
 #pragma GCC unroll 16
@@ -428,41 +428,32 @@ static inline __attribute__((always_inline)) void tile_values_of(const value_til
     for (int64_t n = 0; n < t->panels; n++, panel += t->panel_stride) {
         const char *v = (const char *)panel + t->at;
         float back = head_of(panel).back;
-        for (int64_t j = 0; j < PANEL; j += RUN, p += RUN, v += RUN * vecs * 64)
-            tile_run(t, p, v, back, rows, vecs);
+        for (int64_t j = 0; j < PANEL; j += SHORT_SUM, p += SHORT_SUM, v += SHORT_SUM * vecs * 64)
+            add_short_sum(t, p, v, back, rows, vecs);
     }
 }
 
-static __attribute__((noinline)) void tile_values_1(const value_tile *t)
-{
-    tile_values_of(t, 2 * ROWS, 1);
-}
-
-static __attribute__((noinline)) void tile_values_2(const value_tile *t)
-{
-    tile_values_of(t, 2 * ROWS, 2);
-}
-
-static __attribute__((noinline)) void tile_values_3(const value_tile *t)
-{
-    tile_values_of(t, ROWS, 3);
-}
-
-static __attribute__((noinline)) void tile_values_4(const value_tile *t)
-{
-    tile_values_of(t, ROWS, 4);
-}
+/* One function for each width, not inlined, so that the compiler keeps every sum of the tile in a register. */
+#define TILE_FUNCTION(rows, vecs)                                                                                      \
+    static __attribute__((noinline)) void tile_values_##vecs(const value_tile *t)                                      \
+    {                                                                                                                  \
+        tile_values_of(t, rows, vecs);                                                                                 \
+    }
+TILE_FUNCTION(2 * ROWS, 1)
+TILE_FUNCTION(2 * ROWS, 2)
+TILE_FUNCTION(ROWS, 3)
+TILE_FUNCTION(ROWS, 4)
 
 static void (*const tile_values[VALUE_VECS + 1])(const value_tile *t) = {NULL, tile_values_1, tile_values_2,
                                                                          tile_values_3, tile_values_4};
 
 static void block_values(work *w, float *panel, int64_t panels)
 {
-    const pass *t = &w->t;
+    const query_rows *t = &w->t;
     value_tile tile = {.o_stride = t->o_stride, .p_stride = t->s_stride, .panel = panel, .panels = panels};
     tile.panel_stride = panel_words(w->D);
     tile.at = (char *)panel_values(panel, w->D) - (char *)panel;
-    for (int64_t d = 0; d < w->padded; d += CHUNK, tile.at += CHUNK * PANEL * 2) {
+    for (int64_t d = 0; d < w->padded; d += COLUMNS, tile.at += COLUMNS * PANEL * 2) {
         int64_t vecs = ith_min64(VALUE_VECS, (w->padded - d) / WIDE);
         for (int64_t i = 0; i<t->rows; i += vecs> 2 ? ROWS : 2 * ROWS) {
             tile.o = t->o + i * t->o_stride + d;
@@ -475,7 +466,7 @@ static void block_values(work *w, float *panel, int64_t panels)
 
 /* ---- Values in f32 --------------------------------------------------------------------------------------------- */
 
-/* Do the values of the block differ too much for fp16? */
+/* Whether the values of the block differ too much for fp16. */
 static bool needs_f32(const work *w, const float *panel, int64_t panels)
 {
     int32_t most = 0, least = INT32_MAX;
@@ -493,8 +484,8 @@ static bool needs_f32(const work *w, const float *panel, int64_t panels)
 static void unpack_values(const work *w, float *panel, int64_t d)
 {
     panel_head head = head_of(panel);
-    int64_t chunk = d / CHUNK * CHUNK, width = ith_min64(CHUNK, w->padded - chunk);
-    const uint16_t *v = panel_values(panel, w->D) + chunk * PANEL + (d - chunk);
+    int64_t begin = d / COLUMNS * COLUMNS, width = ith_min64(COLUMNS, w->padded - begin);
+    const uint16_t *v = panel_values(panel, w->D) + begin * PANEL + (d - begin);
     vec back = vec_set(head.back);
     for (int64_t i = 0; i < PANEL; i++, v += width)
         for (int64_t e = 0; e < WIDE; e += LANES)
@@ -513,9 +504,9 @@ static __attribute__((noinline)) void tile_values_f32(float *o, int64_t o_stride
         vec low = vec_load(v), high = vec_load(v + LANES);
 #pragma GCC unroll 16
         for (int r = 0; r < ROWS; r++) {
-            vec weight = vec_set(p[r * p_stride + j]);
-            sum[r][0] = vec_fma(low, weight, sum[r][0]);
-            sum[r][1] = vec_fma(high, weight, sum[r][1]);
+            vec y = vec_set(p[r * p_stride + j]);
+            sum[r][0] = vec_fma(low, y, sum[r][0]);
+            sum[r][1] = vec_fma(high, y, sum[r][1]);
         }
     }
 #pragma GCC unroll 16
@@ -528,7 +519,7 @@ static __attribute__((noinline)) void tile_values_f32(float *o, int64_t o_stride
 
 static void block_values_f32(work *w, float *panel, int64_t panels)
 {
-    const pass *t = &w->t;
+    const query_rows *t = &w->t;
     for (int64_t n = 0; n < panels; n++, panel += panel_words(w->D))
         for (int64_t d = 0; d < w->padded; d += WIDE) {
             unpack_values(w, panel, d);
@@ -540,9 +531,11 @@ static void block_values_f32(work *w, float *panel, int64_t panels)
 
 static void attend(const ith_attn_call *call)
 {
-    work w = work_of(call);
+    ith_arena arena = {.base = call->scratch};
+    work w = lay_out(&arena, call->q_rows, call->head_dim, call->tiles.block_kv_compute);
+    w.t.call = call;
     load_queries(&w);
-    pass_load_state(&w.t, call);
+    rows_load(&w.t);
     float *panel = (float *)call->packed, *end = panel + ith_div_up(call->keys, PANEL) * panel_words(w.D);
     for (int64_t j = 0; j < call->keys && !ith_attn_halted(call); j += w.block) {
         int64_t keys = ith_min64(w.block, call->keys - j), panels = ith_div_up(keys, PANEL);
@@ -551,19 +544,19 @@ static void attend(const ith_attn_call *call)
         w.ahead = fetch_of(next, end, (next - panel) * (int64_t)sizeof *next, panels * w.t.rows / ROWS);
         block_scores(&w, panel, panels);
         if (call->mask_kind != ITH_MASK_NONE)
-            pass_mask(&w.t, call, j, keys, panels * PANEL);
+            rows_mask(&w.t, j, keys, panels * PANEL);
         block_maxima(&w);
-        block_weights(&w, panels * PANEL, in_f32);
+        block_probabilities(&w, panels * PANEL, in_f32);
         if (in_f32)
             block_values_f32(&w, panel, panels);
         else
             block_values(&w, panel, panels);
         panel = next;
     }
-    pass_store(&w.t, call);
+    rows_store(&w.t);
 }
 
-/* Smaller heads spend more time on weights than they save on outputs. */
+/* Smaller heads spend more time on probabilities than they save on outputs. */
 static bool pays(int64_t head_dim)
 {
     return head_dim >= 64;

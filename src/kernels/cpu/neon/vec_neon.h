@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Vectors of eight floats, each two of NEON's on AArch64: attn_f32_tmpl.c packs groups of up to six numbers with one
- * store. What each vec_<isa>.h offers is said in ../attn_pass.h. */
+ * store. What each vec_<isa>.h offers is said in ../attn_state.h. */
 #ifndef ITH_KERNELS_VEC_NEON_H
 #define ITH_KERNELS_VEC_NEON_H
 

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packed panels for AMX, whose factors are tiles of bf16. A number is the sum of PARTS bf16, which the including file
+ * defines: 1 where the tensors are bf16. A panel of PANEL keys is
+ *
+ *     k              tiles [PANEL / STRIP][D / STEP][PARTS][2][16 keys][32 of D]
+ *     v, transposed  tiles [D / STEP][PANEL / STRIP][PARTS][2][16 of D][32 keys]
+ *     panel_head | b [PANEL]
+ *
+ * D is padded with zeros, the last panel with absent keys (b = -inf, k = v = 0). */
+#ifndef ITH_KERNELS_PANELS_AMX_H
+#define ITH_KERNELS_PANELS_AMX_H
+
+#include "../attn_fetch.h"
+#include "../attn_state.h"
+#include "tiles_amx.h"
+
+enum {
+    STRIP = 2 * TILE_ROWS, /* keys */
+    STEP = 32,             /* elements of D, or keys, that a product of tiles sums over; elements of D that it gives */
+    PANEL = 128,           /* keys */
+    STRIPS = PANEL / STRIP,
+    PAIR_BYTES = 2 * TILE_BYTES,      /* two tiles, of one part */
+    FACTOR_BYTES = PARTS * PAIR_BYTES /* two tiles of all parts: a factor of a square, for one step */
+};
+
+typedef struct panel_head {
+    bool biased;      /* a key of the panel is absent or has a bias */
+    float k_exponent; /* if PARTS > 1: k was divided by 2 to the power of this, */
+    float v_unit;     /* and v by this */
+} panel_head;
+_Static_assert(sizeof(panel_head) <= ALIGN_FLOATS * sizeof(float), "biases begin aligned");
+
+static inline int64_t steps_of(int64_t D)
+{
+    return ith_div_up(D, STEP);
+}
+
+/* Bytes of k in a panel, and as many of v. */
+static inline int64_t panel_factor_bytes(int64_t D)
+{
+    return STRIPS * steps_of(D) * FACTOR_BYTES;
+}
+
+static inline int64_t panel_bytes(int64_t D)
+{
+    return 2 * panel_factor_bytes(D) + (ALIGN_FLOATS + PANEL) * (int64_t)sizeof(float);
+}
+
+static inline int64_t packed_bytes(int64_t keys, int64_t head_dim)
+{
+    return packed_panels(keys, PANEL, panel_bytes(head_dim));
+}
+
+/* k of strip n. */
+static inline char *panel_keys(const char *panel, int64_t D, int64_t n)
+{
+    return (char *)panel + n * steps_of(D) * FACTOR_BYTES;
+}
+
+/* v of STEP elements, from element n STEP on. */
+static inline char *panel_values(const char *panel, int64_t D, int64_t n)
+{
+    return (char *)panel + panel_factor_bytes(D) + n * STRIPS * FACTOR_BYTES;
+}
+
+static inline panel_head *head_of(const char *panel, int64_t D)
+{
+    return (panel_head *)(panel + 2 * panel_factor_bytes(D));
+}
+
+static inline float *panel_bias(const char *panel, int64_t D)
+{
+    return (float *)head_of(panel, D) + ALIGN_FLOATS;
+}
+
+/* Writes 32 elements of 32 rows as two tiles [16 elements][32 rows]: elements of two neighbouring rows stand side by
+ * side in 32 bits, and these are transposed. even holds rows 0, 2, ..., odd rows 1, 3, ... */
+static inline void store_pairs(char *tiles, const __m512i even[LANES], const __m512i odd[LANES])
+{
+    static const uint16_t zip[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                     8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    for (int16_t half = 0; half < 2; half++) {
+        const __m512i order = _mm512_add_epi16(_mm512_loadu_si512(zip), _mm512_set1_epi16((short)(half * LANES)));
+        vec x[LANES];
+        for (int i = 0; i < LANES; i++)
+            x[i] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(even[i], order, odd[i]));
+        vec_transpose(x);
+        for (int i = 0; i < LANES; i++, tiles += TILE_ROW_BYTES)
+            vec_store((float *)tiles, x[i]);
+    }
+}
+
+/* Fetches `bytes` of the panels after those of a job, which are as many from `panels` on, while `tiles` tiles are
+ * computed. */
+static inline fetch fetch_panels(const ith_attn_call *call, const char *panels, int64_t bytes, int64_t tiles)
+{
+    const char *end = (const char *)call->packed + packed_bytes(call->keys, call->head_dim);
+    return fetch_of(end - panels > bytes ? panels + bytes : end, end, bytes, tiles);
+}
+
+#endif

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Functions that the attention kernels share, for any vector type: reading tensors, the state of a query between calls,
+ * masks, the online maximum. For each query, over the keys j of a block,
+ *
+ *     m' = max(m, max_j s_j),   p_j = 2^(s_j - m'),   l = l 2^(m - m') + sum_j p_j       online
+ *     m as given,               p_j = 2^(s_j - m),    l = l + sum_j p_j                  fixed_m
+ *
+ * The kernel computes s, p and o = o 2^(m - m') + p v.
+ *
+ * Inside a call a given m is rounded to an integer, and state that enters or leaves is multiplied by the difference.
+ * 2^(s - m) is then 2^s with another exponent, and s - m need not be computed. That matters in f32: s - m may reach 88,
+ * where it has lost bits of s. A running maximum stays as it is: near it s - m is exact, and a lone key has p = 1.
+ *
+ * Include a vec_<isa>.h before this header. It defines
+ *   vec, LANES                     a vector of LANES floats
+ *   vec_load, vec_store            64-byte aligned or not
+ *   vec_prefetch(address)          into the second-level cache
+ *   vec_set, vec_fma(a, b, c) = a b + c, vec_add, vec_sub, vec_mul
+ *   vec_max(a, b)                  b where a is NaN
+ *   vec_exp2(x)                    0 at -inf, NaN at NaN; x <= 127
+ *   vec_exp2_whole(s, m)           2^(s - m) for an integer m, without rounding s - m
+ *   vec_hsum                       the sum over the lanes
+ *   vec_load_bf16, vec_load_f16    LANES 16-bit numbers as f32
+ *   vec_transpose(vec [LANES])     in place */
+#ifndef ITH_KERNELS_ATTN_STATE_H
+#define ITH_KERNELS_ATTN_STATE_H
+
+#include "../../base/arena.h"
+#include "../../base/dtype.h"
+#include "../kernel.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { ALIGN_FLOATS = 16 };
+
+/* ---- Reading rows ---------------------------------------------------------------------------------------------- */
+
+/* Whether a kernel that converts its input takes a problem. */
+static inline bool attn_takes(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
+{
+    return head_dim >= 1 && head_dim <= ITH_ATTN_HEAD_DIM_MAX &&
+           (dtype == ITH_F32 || dtype == ITH_BF16 || dtype == ITH_F16) &&
+           (softmax == ITH_SOFTMAX_ONLINE || softmax == ITH_SOFTMAX_FIXED_M);
+}
+
+/* A bias or mask in base 2. A finite number stays finite. */
+static inline float to_base2(float x)
+{
+    float y = x * (float)M_LOG2E;
+    y = y < -FLT_MAX && x >= -FLT_MAX ? -FLT_MAX : y;
+    return y > FLT_MAX && x <= FLT_MAX ? FLT_MAX : y;
+}
+
+/* `count` (at most LANES) numbers as f32, followed by zeros. */
+static inline vec load_some(const char *x, ith_dtype dtype, int64_t count)
+{
+    char whole[LANES * sizeof(float)];
+    if (count < LANES) {
+        size_t bytes = (size_t)(count * ith_dtype_bytes(dtype));
+        memset(whole, 0, sizeof whole);
+        memcpy(whole, x, bytes);
+        x = whole;
+    }
+    if (dtype == ITH_F32)
+        return vec_load((const float *)x);
+    return dtype == ITH_BF16 ? vec_load_bf16((const uint16_t *)x) : vec_load_f16((const uint16_t *)x);
+}
+
+/* LANES elements of a row of D from element d on. Beyond its end, and in an absent row, they are zeros. */
+static inline vec load_part(const char *row, ith_dtype dtype, int64_t d, int64_t D)
+{
+    if (row == NULL)
+        return vec_set(0.0f);
+    return load_some(row + d * ith_dtype_bytes(dtype), dtype, ith_min64(LANES, D - d));
+}
+
+/* Whether key j of a packing call is present; keys beyond its end are not. */
+static inline bool key_present(const ith_attn_pack *p, int64_t j)
+{
+    return j < p->keys && p->k[j] != NULL && !(p->key_bias != NULL && p->key_bias[j] == -INFINITY);
+}
+
+/* Row j of k or v; NULL if the key is absent. */
+static inline const char *key_row(const ith_attn_pack *p, const void *const *rows, int64_t j)
+{
+    return key_present(p, j) ? rows[j] : NULL;
+}
+
+/* The bias of key j in base 2; -inf if the key is absent. */
+static inline float key_bias2(const ith_attn_pack *p, int64_t j)
+{
+    if (!key_present(p, j))
+        return -INFINITY;
+    return p->key_bias != NULL ? to_base2(p->key_bias[j]) : 0.0f;
+}
+
+/* b = the biases of `count` keys from `first` on. Returns whether any is not 0. */
+static inline bool pack_biases(float *b, const ith_attn_pack *p, int64_t first, int64_t count)
+{
+    bool any = false;
+    for (int64_t i = 0; i < count; i++) {
+        b[i] = key_bias2(p, first + i);
+        any = any || !(b[i] == 0.0f);
+    }
+    return any;
+}
+
+/* Bytes of all panels that `keys` keys take; -1 if the number does not fit. */
+static inline int64_t packed_panels(int64_t keys, int64_t panel_keys, int64_t panel_bytes)
+{
+    int64_t bytes;
+    if (keys > INT64_MAX - panel_keys || !ith_size_mul(ith_div_up(keys, panel_keys), panel_bytes, &bytes))
+        return -1;
+    return bytes;
+}
+
+/* ---- The state of query i of a call; queries from q_rows on are padding ----------------------------------------- */
+
+/* The offset that is subtracted from the logits of a row: m, or 0 if m is not finite. m is -inf while no key was seen
+ * (2^(-inf - 0) = 0), and may be NaN. */
+static inline float shift_of(float m)
+{
+    return isfinite(m) ? m : 0.0f;
+}
+
+/* Whether earlier calls have left state for query i. */
+static inline bool has_state(const ith_attn_call *call, int64_t i)
+{
+    return i < call->q_rows && !call->first;
+}
+
+/* m at the beginning of the call. */
+static inline float first_m(const ith_attn_call *call, int64_t i)
+{
+    if (i < call->q_rows && call->softmax == ITH_SOFTMAX_FIXED_M)
+        return rintf(call->m[i]);
+    return has_state(call, i) ? call->m[i] : -INFINITY;
+}
+
+/* 2^(m given - m inside): the factor of l and o when state enters the call. */
+static inline float factor_in(const ith_attn_call *call, int64_t i, float m)
+{
+    return call->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(call->m[i]) - shift_of(m)) : 1.0f;
+}
+
+/* The factor of o at the end of the call. */
+static inline float factor_out(const ith_attn_call *call, int64_t i, float m, float l)
+{
+    if (i >= call->q_rows)
+        return 0.0f;
+    if (!call->last)
+        return 1.0f / factor_in(call, i, m);
+    return l == 0.0f ? 0.0f : 1.0f / l; /* l = 0: all keys are hidden */
+}
+
+/* Writes o and lse, or the state. o was multiplied by factor_out. */
+static inline void store_query(const ith_attn_call *call, int64_t i, const float *o, float m, float l)
+{
+    if (call->last) {
+        ith_from_f32(call->o[i], call->dtype, o, call->head_dim);
+        if (call->lse != NULL)
+            call->lse[i] = l == 0.0f ? -INFINITY : (m + log2f(l)) * (float)M_LN2;
+        return;
+    }
+    memcpy(call->o_sum + i * call->head_dim, o, (size_t)call->head_dim * sizeof *o);
+    call->l[i] = l * factor_out(call, i, m, l);
+    if (call->softmax == ITH_SOFTMAX_ONLINE)
+        call->m[i] = m;
+}
+
+/* ---- Masks and maxima ------------------------------------------------------------------------------------------ */
+
+/* A hidden logit is -inf, even if s is NaN. */
+static inline void mask_row_bool(float *restrict s, const uint8_t *restrict mask, int64_t keys)
+{
+    for (int64_t j = 0; j < keys; j++)
+        s[j] = mask[j] != 0 ? s[j] : -INFINITY;
+}
+
+/* A finite mask hides nothing, however low the sum. */
+static inline void mask_row_additive(float *restrict s, const float *restrict mask, int64_t keys)
+{
+    for (int64_t j = 0; j < keys; j++) {
+        float sum = s[j] + to_base2(mask[j]);
+        sum = sum < -FLT_MAX ? -FLT_MAX : sum;
+        s[j] = mask[j] == -INFINITY || s[j] == -INFINITY ? -INFINITY : sum;
+    }
+}
+
+/* Applies the mask of query i to its logits s of keys [first, first + keys) of the KV block. */
+static inline void mask_row(const ith_attn_call *call, int64_t i, float *s, int64_t first, int64_t keys)
+{
+    if (call->mask_kind == ITH_MASK_BOOL)
+        mask_row_bool(s, (const uint8_t *)call->mask[i] + first, keys);
+    else
+        mask_row_additive(s, (const float *)call->mask[i] + first, keys);
+}
+
+/* Raises the maxima of `count` queries to `top`, the maxima of a block of keys. change: old m - new shift. */
+static inline void raise_m(float *m, float *shift, float *change, const float *top, int64_t count)
+{
+    for (int64_t n = 0; n < count; n++) {
+        float old = m[n];
+        m[n] = top[n] > old ? top[n] : old;
+        shift[n] = shift_of(m[n]);
+        change[n] = old - shift[n];
+    }
+}
+
+#endif
