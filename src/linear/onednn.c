@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oneDNN primitives behind one interface for its 2.x and 3.x versions. */
+/* oneDNN primitives behind one interface for its versions 2 and 3. */
 #include "onednn.h"
 
 #include "../base/size.h"
@@ -15,7 +15,7 @@
 /* One engine serves the process and stays until its end. */
 static dnnl_engine_t engine;
 
-/* What a primitive is described by. */
+/* The shapes, types and strides of the arguments of a primitive. */
 typedef struct layouts {
     layout src, weights, bias, dst;
 } layouts;
@@ -48,7 +48,7 @@ static dnnl_status_t conv_descriptor(dnnl_primitive_desc_t *out, const layouts *
 struct ith_onednn_op {
     dnnl_primitive_desc_t descriptor;
     dnnl_primitive_t primitive;
-    layout plain_weights; /* as ith_onednn_pack is given them */
+    layout plain_weights; /* of the argument of ith_onednn_pack */
 };
 
 static layout_view op_layout(const ith_onednn_op *op, dnnl_query_t what)
@@ -70,7 +70,7 @@ static void start(void)
         engine = NULL;
 }
 
-/* To be asked before anything else of oneDNN. */
+/* To be called before any function of oneDNN. */
 static bool limited(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -115,7 +115,7 @@ static dnnl_status_t make_stream(dnnl_stream_t *out)
     return dnnl_stream_create(out, engine, dnnl_stream_default_flags);
 }
 
-/* The descriptor that it is made from was made for it alone. */
+/* Counts two: every descriptor is made for one primitive. */
 static dnnl_status_t make_primitive(dnnl_primitive_t *out, dnnl_primitive_desc_t descriptor)
 {
     atomic_fetch_add(&objects_made, 2);
@@ -237,36 +237,37 @@ static ith_status refuse(ith_context *context, dnnl_status_t status, ith_dtype t
                     (long long)out, (int)status);
 }
 
-ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmul *shape, ith_onednn_op **out)
+/* Makes the primitive of an op whose description ended with `status`. */
+static ith_status op_finish(ith_context *context, dnnl_status_t status, ith_dtype type, const char *what, int64_t in,
+                            int64_t out, ith_onednn_op **op)
 {
-    ith_status result = op_new(context, out);
-    if (result)
-        return result;
-    /* A primitive is made for the team that its maker would have: here for one thread. */
-    int team = omp_get_max_threads();
-    omp_set_num_threads(1);
-    dnnl_status_t status = matmul_describe(*out, shape);
     if (!status)
-        status = make_primitive(&(*out)->primitive, (*out)->descriptor);
-    omp_set_num_threads(team);
+        status = make_primitive(&(*op)->primitive, (*op)->descriptor);
     if (!status)
         return ITH_OK;
-    ith_onednn_op_destroy(context, out);
-    return refuse(context, status, shape->type, "matrix product", shape->in, shape->out);
+    ith_onednn_op_destroy(context, op);
+    return refuse(context, status, type, what, in, out);
 }
 
-ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **out)
+ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmul *shape, ith_onednn_op **op)
 {
-    ith_status result = op_new(context, out);
-    if (result)
-        return result;
-    dnnl_status_t status = conv_describe(*out, shape);
-    if (!status)
-        status = make_primitive(&(*out)->primitive, (*out)->descriptor);
-    if (!status)
-        return ITH_OK;
-    ith_onednn_op_destroy(context, out);
-    return refuse(context, status, shape->type, "convolution", shape->in, shape->out);
+    ith_status status = op_new(context, op);
+    if (status)
+        return status;
+    /* oneDNN makes a primitive for the team that the calling thread would have. */
+    int team = omp_get_max_threads();
+    omp_set_num_threads(1);
+    status = op_finish(context, matmul_describe(*op, shape), shape->type, "matrix product", shape->in, shape->out, op);
+    omp_set_num_threads(team);
+    return status;
+}
+
+ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **op)
+{
+    ith_status status = op_new(context, op);
+    return status
+               ? status
+               : op_finish(context, conv_describe(*op, shape), shape->type, "convolution", shape->in, shape->out, op);
 }
 
 int64_t ith_onednn_weight_bytes(const ith_onednn_op *op)
@@ -285,7 +286,7 @@ bool ith_onednn_multiplies_bf16(const ith_context *context)
 {
     if (!limited())
         return false;
-    /* A set of instructions has the bits of all those that it stands on. */
+    /* The number of an instruction set contains the bits of the sets that it extends. */
     const unsigned dots = (unsigned)dnnl_cpu_isa_avx512_core_bf16, tiles = (unsigned)dnnl_cpu_isa_avx512_core_amx;
     unsigned has = (unsigned)dnnl_get_effective_cpu_isa();
     uint32_t used = ITH_CPU_AVX512_BF16 | ((has & tiles) == tiles ? ITH_CPU_AMX_BF16 : 0);
@@ -356,7 +357,7 @@ ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane)
     dnnl_status_t status = make_stream(&lane->stream);
     if (!status)
         status = make_memory(&lane->src, op_layout(op, dnnl_query_src_md), DNNL_MEMORY_NONE);
-    if (!status) /* the bias is the second of the weights */
+    if (!status) /* for oneDNN the bias is the second weight */
         status = make_memory(&lane->bias, dnnl_primitive_desc_query_md(op->descriptor, dnnl_query_weights_md, 1),
                              DNNL_MEMORY_NONE);
     if (!status)

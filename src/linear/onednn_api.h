@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What differs between oneDNN 2.x and 3.x: in 2.x a memory descriptor is a struct and a primitive descriptor is made
- * from an operation descriptor; in 3.x a memory descriptor is a handle and a primitive descriptor is made in one call.
- * https://oneapi-src.github.io/oneDNN/dev_guide_transition_to_v3.html */
+/* The differences between oneDNN 2 and 3. In version 2 a memory descriptor is a struct, and a primitive descriptor is
+ * made from an operation descriptor. In version 3 a memory descriptor is a handle, and one call makes a primitive
+ * descriptor. https://oneapi-src.github.io/oneDNN/dev_guide_transition_to_v3.html */
 #ifndef ITH_LINEAR_ONEDNN_API_H
 #define ITH_LINEAR_ONEDNN_API_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A memory descriptor of one's own, zero at first; to be given to layout_free. */
+/* A memory descriptor that layout_free frees; zero at first. */
 typedef dnnl_memory_desc_t layout;
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -82,7 +82,8 @@ static inline dnnl_status_t matmul_descriptor(dnnl_primitive_desc_t *out, dnnl_e
 #endif
 }
 
-/* Scratch memory comes from the caller, so that threads can share a primitive. adds: to what dst holds. */
+/* The caller gives scratch memory, so that threads can share a primitive and an execution allocates none. adds: the
+ * result is added to dst. */
 static inline dnnl_status_t attributes_make(bool adds, dnnl_primitive_attr_t *out)
 {
     dnnl_post_ops_t operations = NULL;

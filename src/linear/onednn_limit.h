@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ITHACA_CPU for oneDNN, whose instruction sets are one choice for a whole process, made before its first use. */
+/* ITHACA_CPU for oneDNN. Its instruction sets are one choice for the whole process, made before its first use. */
 #ifndef ITH_LINEAR_ONEDNN_LIMIT_H
 #define ITH_LINEAR_ONEDNN_LIMIT_H
 
@@ -7,8 +7,8 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-/* The highest of oneDNN's steps within the sets that are allowed. SSE4.1 is its lowest. Its step of AMX holds FP16
- * too, which it would only use for products of f16: none are asked of it. */
+/* The highest of oneDNN's levels within the allowed sets; SSE4.1 is the lowest. The level of AMX includes FP16, which
+ * oneDNN uses for products of f16 only, and we ask for none. */
 static inline dnnl_cpu_isa_t onednn_step(uint32_t allowed)
 {
     if (allowed & ITH_CPU_AMX_BF16)
@@ -20,8 +20,8 @@ static inline dnnl_cpu_isa_t onednn_step(uint32_t allowed)
     return allowed & ITH_CPU_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41;
 }
 
-/* To be called before anything else of oneDNN. False if oneDNN uses more than ITHACA_CPU allows, because this process
- * used it before. Without ITHACA_CPU nothing is set; on other processors than x86-64 oneDNN cannot be limited. */
+/* To be called before any other function of oneDNN. False if this process used oneDNN before, with more than ITHACA_CPU
+ * allows. Without ITHACA_CPU, and on processors other than x86-64, nothing is limited. */
 static inline bool onednn_keep_limit(void)
 {
 #if defined(__x86_64__)

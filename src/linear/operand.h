@@ -6,13 +6,13 @@
 #include "../base/context.h"
 #include "../kernels/rowops.h"
 
-/* Three choices, each F32 or BF16. A weight is rounded to `stored` and an activation to `rounded`; then both are
- * converted to `multiplied`, which is exact. A product of two bf16 numbers is exact in f32, so f32 multiplies them as
- * bf16 instructions do, and sums differ by their rounding alone. */
+/* Three choices, each F32 or BF16. A weight is rounded to `stored` and an activation to `rounded`. Both are then
+ * converted to `multiplied`, without loss. The product of two bf16 numbers is exact in f32: f32 and bf16 instructions
+ * give the same terms, and differ only in the rounding of their sums. */
 typedef struct ith_operand_types {
-    ith_dtype stored;     /* in which linear layers hold their weights */
-    ith_dtype rounded;    /* to which activations are rounded */
-    ith_dtype multiplied; /* which the multiplier takes; BF16 only if the other two are */
+    ith_dtype stored;     /* of the weights of linear layers in memory */
+    ith_dtype rounded;    /* of activations after rounding */
+    ith_dtype multiplied; /* of the operands of the multiplication; BF16 only if the other two are */
 } ith_operand_types;
 
 static inline ith_operand_types ith_operands_f32(void)
@@ -20,8 +20,8 @@ static inline ith_operand_types ith_operands_f32(void)
     return (ith_operand_types){ITH_F32, ITH_F32, ITH_F32};
 }
 
-/* ITH_ERR_ARGUMENT for other types than the comments above allow, and for weights in a file that are neither F32 nor
- * BF16 nor F16; what: "a linear layer", ... */
+/* ITH_ERR_ARGUMENT for types that the comments above do not allow, and for weights of a file that are not F32, BF16 or
+ * F16. what: "a linear layer", ... */
 ith_status ith_operand_types_check(ith_context *context, const ith_operand_types *types, ith_dtype weight_type,
                                    const char *what);
 

@@ -2,12 +2,11 @@
 /* The Wan diffusion transformer: one expert's weights, a prompt's keys and values, and one rank's forward pass.
  *
  * A latent [C, F, H, W] becomes a sequence of S = F * H/2 * W/2 tokens (patch 1 x 2 x 2), f outermost, then h, w. Each
- * rank holds its ith_share of the S tokens from the embedding to the head; only self-attention communicates. What is
- * computed for a token outside of it depends neither on the other tokens nor on the number of ranks.
+ * rank holds its ith_share of the S tokens from the embedding to the head. Only self-attention communicates. Everything
+ * else computes a token alone, so that its bits depend neither on other tokens nor on the number of ranks.
  *
- * The number types that an expert is loaded with are those of the products of its layers and of its text, and of its
- * attention. The first and the last layer, the time embedding, norms, modulation and the residual stream are f32
- * always. */
+ * An expert is loaded with the number types of its products and of its attention. The first and the last layer, the
+ * time embedding, norms, modulation and the residual stream are f32 always. */
 #ifndef ITH_WAN_DIT_H
 #define ITH_WAN_DIT_H
 
@@ -16,7 +15,8 @@
 #include "../../base/observer.h"
 #include "../precision.h"
 
-#define ITH_DIT_TEXT_LEN 512 /* rows that the reference pads a prompt to */
+#define ITH_DIT_TEXT_LEN 512 /* rows to which the reference pads a prompt */
+#define ITH_DIT_PATCH 4      /* numbers of one channel in a token */
 
 typedef struct ith_dit_config {
     int64_t heads, head_dim, dim; /* dim = heads * head_dim */
@@ -26,27 +26,28 @@ typedef struct ith_dit_config {
     double eps;
 } ith_dit_config;
 
-/* folder/config.json, checked; anything of another architecture is refused by name. */
+/* Reads and checks folder/config.json. A field that asks for another architecture is refused by its name. */
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
 
 /* An expert's weights, packed. Read-only once loaded: shared by all ranks of a process. */
 typedef struct ith_dit ith_dit;
 ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_types types, ith_dit **out);
-/* Whether it would load: every tensor there, by name, type and shape, and no other. Reads headers and vectors only. */
+/* Checks that the files have every tensor, by name, type and shape, and no other. Reads headers only. */
 ith_status ith_dit_check(ith_context *context, const char *folder);
 void ith_dit_free(ith_context *context, ith_dit **dit);
 const ith_dit_config *ith_dit_config_of(const ith_dit *dit);
 
 /* The keys and values of one or more prompts in every layer of one expert, made once per prompt and expert.
- * rows[b]: [counts[b], text_dim], counts[b] of 0 .. 512, the rows of the text encoder without padding; the
- * 512 - counts[b] zero rows that the reference attends to are one key with log(512 - count) added to its logit.
- * Read-only, shared by the ranks. */
+ * rows[b]: [counts[b], text_dim], counts[b] of 0 .. 512: rows of the text encoder without padding. The reference pads
+ * with 512 - counts[b] rows of zeros. Their keys are all alike, and one key with log(512 - counts[b]) added to its
+ * logit stands for them. Read-only, shared by the ranks. */
 typedef struct ith_dit_text ith_dit_text;
 ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t batch, const float *const *rows,
                                const int64_t *counts, ith_dit_text **out);
 void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 
-/* One rank's buffers and plans for latents of one size: batch entries are the guidance branches. */
+/* One rank's buffers, plans and oneDNN objects for latents of one size. A forward pass allocates nothing. The entries
+ * of a batch are the guidance branches. */
 typedef struct ith_dit_workspace ith_dit_workspace;
 typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* of the latent; height and width even */
@@ -57,25 +58,25 @@ ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, co
                                     const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
                                     ith_dit_workspace **out);
 void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace);
-/* Another text of the same expert, for the calls that follow: as many entries as the shape's batch, none of more rows
- * than the shape's longest_text. */
+/* Another text of the same expert for the following passes, with shape.batch prompts of at most shape.longest_text
+ * rows. */
 void ith_dit_workspace_set_text(ith_dit_workspace *workspace, const ith_dit_text *text);
-/* Where the next passes stand in the work as a whole, shown to the context's observer part by part of every layer;
- * nothing is shown until it is called, or with a span of zeros. */
+/* The span of progress that the next pass fills: the context's observer is shown every stage of every layer. Without a
+ * span, or with one of zeros, nothing is shown. */
 void ith_dit_workspace_show(ith_dit_workspace *workspace, const ith_span *span);
 /* The self-attention's plan. */
 const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *workspace);
 
-/* Collective. tokens [batch, S share, in_channels * 4] and out [batch, S share, out_channels * 4], a token's numbers in
- * the order (channel, patch row, patch column) on the way in AND out. t [batch]: the time step each entry is given.
- * ITH_ERR_INTERRUPTED names the layer. */
+/* Collective. tokens [batch, share of S, in_channels * 4], out [batch, share of S, out_channels * 4]; the numbers of a
+ * token are in the order (channel, patch row, patch column) in both. t [batch]: the time step of each entry. The
+ * sentence of ITH_ERR_INTERRUPTED names the layer. */
 ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *workspace, const float *tokens, const float *t,
                            float *out);
 
-/* Shows stages' outputs as they are computed, for tests: rows [first, first + count) of [batch * S share, width], or of
- * [batch, width] for the two of the time embedding. Names are those of the modules of diffusers' WanTransformer3DModel,
- * whose outputs they are: patch_embedding, condition_embedder.time_embedder, condition_embedder.time_proj,
- * blocks.N.attn1, blocks.N.attn2, blocks.N.ffn, blocks.N. */
+/* For tests: the output of every stage, as rows [first, first + count) of [batch * share of S, width], or of
+ * [batch, width] for the time embedding. A stage has the name of the module of diffusers' WanTransformer3DModel with
+ * this output: patch_embedding, condition_embedder.time_embedder, condition_embedder.time_proj, blocks.N.attn1,
+ * blocks.N.attn2, blocks.N.ffn, blocks.N. */
 typedef void (*ith_dit_watch_fn)(void *user, const char *stage, const float *rows, int64_t first, int64_t count,
                                  int64_t width);
 void ith_dit_workspace_watch(ith_dit_workspace *workspace, ith_dit_watch_fn watch, void *user);
@@ -92,7 +93,8 @@ ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, i
 int64_t ith_dit_bytes(const ith_dit *dit);
 /* Those of a text of `batch` prompts of at most `longest` rows, and those that its making takes besides. */
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
-/* Those of the workspace of one of `ranks` ranks of a process, whose longest prompt has shape->longest_text rows. */
+/* Those of the workspace of one of `ranks` ranks of a process, for as many threads as the calling thread has now.
+ * shape->longest_text is the length of the longest prompt. */
 ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
                                    const ith_attn_options *options, int ranks, int rank, int64_t *bytes);
 

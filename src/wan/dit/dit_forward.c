@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One forward pass of one rank.
+/* One forward pass of one rank, stage by stage.
  *
  *   e = time MLP(sinusoid(t)), e0 = w_t silu(e);   x = patch embedding(tokens)
  *   in every layer, with (shift, scale, gate) of the layer's table + e0:
@@ -8,7 +8,8 @@
  *     x += gate_ff FFN(LN(x) (1 + scale_ff) + shift_ff)
  *   out = head(LN(x) (1 + scale) + shift), with the head's table + e
  *
- * Between two attentions everything is done row by row, for a strip of rows at a time. */
+ * Every stage but attention works on one row at a time. Rows go through such a stage in strips, so that the buffers
+ * between its steps (narrow, wide) stay small. */
 #include "../../base/context.h"
 #include "../../base/dtype.h"
 #include "../../base/size.h"
@@ -19,42 +20,55 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PATCH 4 /* numbers of one channel in a token */
+#define LAYER_STAGES 5
 
 typedef struct pass {
     ith_context *context;
-    ith_dit_workspace *workspace;
+    const ith_dit_workspace *w;
     const ith_dit_layer *layer;
-    int64_t index, dim; /* index: of the layer */
+    int64_t index; /* of the layer */
+    int64_t dim;
     float eps;
 } pass;
 
 static void show(const pass *p, const char *stage, const float *rows, int64_t first, int64_t count, int64_t width)
 {
-    if (p->workspace->watch)
-        p->workspace->watch(p->workspace->watch_user, stage, rows, first, count, width);
+    if (p->w->watch)
+        p->w->watch(p->w->watch_user, stage, rows, first, count, width);
 }
 
 static void show_in_layer(const pass *p, const char *part, const float *rows, int64_t first, int64_t count)
 {
-    if (!p->workspace->watch)
-        return;
     char stage[64];
+    if (!p->w->watch)
+        return;
     snprintf(stage, sizeof stage, "blocks.%lld%s", (long long)p->index, part);
-    p->workspace->watch(p->workspace->watch_user, stage, rows, first, count, p->dim);
+    show(p, stage, rows, first, count, p->dim);
 }
 
-/* The modulation vector of that kind for the batch entry of a row. */
-static const float *modulation(const pass *p, int64_t row, int kinds, int kind)
+static ith_status apply(const pass *p, const ith_linear *linear, int64_t rows, const float *x, float *y)
 {
-    return p->workspace->modulation + (row / p->workspace->share * kinds + kind) * p->dim;
+    return ith_linear_apply(p->context, linear, &p->w->linears, rows, x, y);
+}
+
+typedef ith_status (*strip_fn)(const pass *p, int64_t first, int64_t count);
+
+/* A stage other than attention; name: in the trace. */
+static ith_status in_strips(const pass *p, const char *name, strip_fn stage)
+{
+    double traced = ith_trace_begin(p->context);
+    ith_status status = ITH_OK;
+    for (int64_t first = 0; first < p->w->rows && !status; first += p->w->strip)
+        status = stage(p, first, ith_min64(p->w->strip, p->w->rows - first));
+    ith_trace_end(p->context, traced, name, "compute");
+    return status;
 }
 
 /* ---- Time ------------------------------------------------------------------------------------------------------ */
 
 static ith_status embed_time(const pass *p, const float *t)
 {
-    const ith_dit_workspace *w = p->workspace;
+    const ith_dit_workspace *w = p->w;
     const ith_dit *dit = w->dit;
     const int64_t batch = w->shape.batch, freq_dim = dit->config.freq_dim, half = freq_dim / 2, dim = p->dim;
     for (int64_t b = 0; b < batch; b++)
@@ -63,28 +77,29 @@ static ith_status embed_time(const pass *p, const float *t)
             w->sinusoid[b * freq_dim + i] = (float)cos(angle);
             w->sinusoid[b * freq_dim + half + i] = (float)sin(angle);
         }
-    ith_status status = ith_linear_apply(p->context, dit->time_1, &w->linears, batch, w->sinusoid, w->e_silu);
+    ith_status status = apply(p, dit->time_1, batch, w->sinusoid, w->e_silu);
     if (status)
         return status;
     w->ops->silu(w->e_silu, w->e_silu, batch * dim);
-    status = ith_linear_apply(p->context, dit->time_2, &w->linears, batch, w->e_silu, w->e);
+    status = apply(p, dit->time_2, batch, w->e_silu, w->e);
     if (status)
         return status;
     show(p, "condition_embedder.time_embedder", w->e, 0, batch, dim);
     w->ops->silu(w->e_silu, w->e, batch * dim);
-    int64_t width = ITH_DIT_MODULATIONS * dim;
-    status = ith_linear_apply(p->context, dit->time_proj, &w->linears, batch, w->e_silu, w->e0);
+    status = apply(p, dit->time_proj, batch, w->e_silu, w->e0);
     if (!status)
-        show(p, "condition_embedder.time_proj", w->e0, 0, batch, width);
+        show(p, "condition_embedder.time_proj", w->e0, 0, batch, ITH_DIT_MODULATIONS * dim);
     return status;
 }
 
-/* table [kinds, dim] + e [batch, kinds or 1, dim]; 1 is added to the scales. */
+/* ---- Modulation ------------------------------------------------------------------------------------------------ */
+
+/* modulation = table [kinds, dim] + e [batch, kinds or 1, dim], and 1 more for scales. */
 static void modulate(const pass *p, const float *table, int kinds, const float *e, bool one_e)
 {
-    for (int64_t b = 0; b < p->workspace->shape.batch; b++)
+    for (int64_t b = 0; b < p->w->shape.batch; b++)
         for (int kind = 0; kind < kinds; kind++) {
-            float *out = p->workspace->modulation + (b * kinds + kind) * p->dim;
+            float *out = p->w->modulation + (b * kinds + kind) * p->dim;
             const float *time = e + (one_e ? b : b * kinds + kind) * p->dim;
             float one = kind % 3 == ITH_DIT_SCALE_SA ? 1.0f : 0.0f;
             for (int64_t i = 0; i < p->dim; i++)
@@ -92,12 +107,16 @@ static void modulate(const pass *p, const float *table, int kinds, const float *
         }
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------------------------ */
+/* The vector of one kind that modulates a row; it is that of the row's batch entry. */
+static const float *modulation(const pass *p, int64_t row, int kinds, int kind)
+{
+    return p->w->modulation + (row / p->w->share * kinds + kind) * p->dim;
+}
 
 /* narrow = LN(x) (1 + scale) + shift */
 static void norm_modulated(const pass *p, int64_t first, int64_t count, int kinds, int shift)
 {
-    const ith_dit_workspace *w = p->workspace;
+    const ith_dit_workspace *w = p->w;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         const float *scale = modulation(p, first + i, kinds, shift + 1);
@@ -106,10 +125,12 @@ static void norm_modulated(const pass *p, int64_t first, int64_t count, int kind
     }
 }
 
-/* q and k of self-attention: RMSNorm over all heads, RoPE; in bf16 also the rounding, of v too. */
+/* ---- Self-attention -------------------------------------------------------------------------------------------- */
+
+/* RMSNorm over all heads and RoPE of q and k; then q, k and v are rounded if attention takes bf16. */
 static void finish_qkv(const pass *p, float *rows, int64_t first, int64_t count)
 {
-    const ith_dit_workspace *w = p->workspace;
+    const ith_dit_workspace *w = p->w;
     const ith_dit_config *c = &w->dit->config;
     const int64_t dim = p->dim, half = c->head_dim / 2;
 #pragma omp parallel for schedule(static)
@@ -126,24 +147,59 @@ static void finish_qkv(const pass *p, float *rows, int64_t first, int64_t count)
     }
 }
 
-static void finish_cross_q(const pass *p, float *rows, int64_t first, int64_t count)
+/* qkv = w_qkv (LN(x) (1 + scale_sa) + shift_sa) + b_qkv, normalised and turned */
+static ith_status make_qkv(const pass *p, int64_t first, int64_t count)
 {
-    const ith_dit_workspace *w = p->workspace;
-    const int64_t dim = p->dim;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < count; i++) {
-        float *q = rows + i * dim;
-        w->ops->rms_norm(q, q, p->layer->cross_norm_q, dim, p->eps);
-        if (w->type == ITH_BF16)
-            w->ops->bf16_from_f32((uint16_t *)w->qkv + (first + i) * dim, q, dim);
-    }
+    const ith_dit_workspace *w = p->w;
+    norm_modulated(p, first, count, ITH_DIT_MODULATIONS, ITH_DIT_SHIFT_SA);
+    float *rows = w->type == ITH_F32 ? (float *)w->qkv + first * 3 * p->dim : w->wide;
+    ith_status status = apply(p, p->layer->qkv, count, w->narrow, rows);
+    if (!status)
+        finish_qkv(p, rows, first, count);
+    return status;
 }
 
-/* x += gate narrow, then narrow = LN(x) a + b. Gates and norms of a layer's two joints:
- *   after self-attention    gate_sa, the affine norm       after cross attention    none, modulated for the FFN */
+static ith_status attend(const pass *p, const char *name, ith_plan *plan, const ith_attn_tensors *tensors)
+{
+    double traced = ith_trace_begin(p->context);
+    ith_status status = ith_plan_execute(plan, tensors);
+    ith_trace_end(p->context, traced, name, "compute");
+    return status;
+}
+
+static ith_status attend_self(const pass *p)
+{
+    const ith_dit_workspace *w = p->w;
+    const int64_t dim_bytes = p->dim * ith_dtype_bytes(w->type);
+    ith_attn_tensors t = {.struct_size = sizeof(ith_attn_tensors), .q = w->qkv, .o = w->o};
+    t.k = (const char *)w->qkv + dim_bytes;
+    t.v = (const char *)w->qkv + 2 * dim_bytes;
+    return attend(p, "self attention", w->self_plan, &t);
+}
+
+/* ---- Cross attention ------------------------------------------------------------------------------------------- */
+
+/* narrow = w o + b: attention's output through its last linear layer */
+static ith_status project_o(const pass *p, const ith_linear *linear, int64_t first, int64_t count)
+{
+    const ith_dit_workspace *w = p->w;
+    const float *o = (const float *)w->o + first * p->dim;
+    if (w->type == ITH_BF16) {
+        const uint16_t *rounded = (const uint16_t *)w->o + first * p->dim;
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < count; i++)
+            w->ops->f32_from_bf16(w->wide + i * p->dim, rounded + i * p->dim, p->dim);
+        o = w->wide;
+    }
+    return apply(p, linear, count, o, w->narrow);
+}
+
+/* x += gate narrow; narrow = LN(x) a + b
+ *   after self-attention:  gate = gate_sa, a and b are weights
+ *   after cross attention: gate = 1, a = 1 + scale_ff, b = shift_ff */
 static void add_and_norm(const pass *p, int64_t first, int64_t count, bool after_self)
 {
-    const ith_dit_workspace *w = p->workspace;
+    const ith_dit_workspace *w = p->w;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         int64_t row = first + i;
@@ -159,128 +215,39 @@ static void add_and_norm(const pass *p, int64_t first, int64_t count, bool after
     }
 }
 
-static void add_ffn(const pass *p, int64_t first, int64_t count)
+static void finish_q(const pass *p, float *rows, int64_t first, int64_t count)
 {
-    const ith_dit_workspace *w = p->workspace;
+    const ith_dit_workspace *w = p->w;
+    const int64_t dim = p->dim;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < count; i++)
-        w->ops->add_gated(w->x + (first + i) * p->dim, w->narrow + i * p->dim,
-                          modulation(p, first + i, ITH_DIT_MODULATIONS, ITH_DIT_GATE_FF), p->dim);
-}
-
-static void gelu_rows(const pass *p, int64_t count, int64_t width)
-{
-    const ith_dit_workspace *w = p->workspace;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < count; i++)
-        w->ops->gelu_tanh(w->wide + i * width, w->wide + i * width, width);
-}
-
-/* ---- Layers, a strip of rows at a time ------------------------------------------------------------------------- */
-
-/* Attention's output through the layer behind it, into narrow. */
-static ith_status project_out(const pass *p, const ith_linear *linear, int64_t first, int64_t count)
-{
-    const ith_dit_workspace *w = p->workspace;
-    const float *o = (const float *)w->o + first * p->dim;
-    if (w->type == ITH_BF16) {
-        const uint16_t *rounded = (const uint16_t *)w->o + first * p->dim;
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < count; i++)
-            w->ops->f32_from_bf16(w->wide + i * p->dim, rounded + i * p->dim, p->dim);
-        o = w->wide;
+    for (int64_t i = 0; i < count; i++) {
+        float *q = rows + i * dim;
+        w->ops->rms_norm(q, q, p->layer->cross_norm_q, dim, p->eps);
+        if (w->type == ITH_BF16)
+            w->ops->bf16_from_f32((uint16_t *)w->qkv + (first + i) * dim, q, dim);
     }
-    return ith_linear_apply(p->context, linear, &w->linears, count, o, w->narrow);
 }
 
-/* x -> q, k, v of self-attention. */
-static ith_status make_qkv(const pass *p, int64_t first, int64_t count)
+/* x += gate_sa (w_o o + b_o), and from x the q of cross attention */
+static ith_status add_self(const pass *p, int64_t first, int64_t count)
 {
-    const ith_dit_workspace *w = p->workspace;
-    norm_modulated(p, first, count, ITH_DIT_MODULATIONS, ITH_DIT_SHIFT_SA);
-    float *rows = w->type == ITH_F32 ? (float *)w->qkv + first * 3 * p->dim : w->wide;
-    ith_status status = ith_linear_apply(p->context, p->layer->qkv, &w->linears, count, w->narrow, rows);
-    if (!status)
-        finish_qkv(p, rows, first, count);
-    return status;
-}
-
-/* Self-attention's output -> x, q of cross attention. */
-static ith_status finish_self(const pass *p, int64_t first, int64_t count)
-{
-    const ith_dit_workspace *w = p->workspace;
-    ith_status status = project_out(p, p->layer->self_out, first, count);
+    const ith_dit_workspace *w = p->w;
+    ith_status status = project_o(p, p->layer->self_out, first, count);
     if (status)
         return status;
     show_in_layer(p, ".attn1", w->narrow, first, count);
     add_and_norm(p, first, count, true);
     float *rows = w->type == ITH_F32 ? (float *)w->qkv + first * p->dim : w->wide;
-    status = ith_linear_apply(p->context, p->layer->cross_q, &w->linears, count, w->narrow, rows);
+    status = apply(p, p->layer->cross_q, count, w->narrow, rows);
     if (!status)
-        finish_cross_q(p, rows, first, count);
+        finish_q(p, rows, first, count);
     return status;
 }
 
-/* Cross attention's output -> x, through the feed-forward layer. */
-static ith_status finish_text(const pass *p, int64_t first, int64_t count)
-{
-    const ith_dit_workspace *w = p->workspace;
-    const int64_t width = w->dit->config.ffn_dim;
-    ith_status status = project_out(p, p->layer->cross_out, first, count);
-    if (status)
-        return status;
-    show_in_layer(p, ".attn2", w->narrow, first, count);
-    add_and_norm(p, first, count, false);
-    status = ith_linear_apply(p->context, p->layer->ffn_up, &w->linears, count, w->narrow, w->wide);
-    if (status)
-        return status;
-    gelu_rows(p, count, width);
-    status = ith_linear_apply(p->context, p->layer->ffn_down, &w->linears, count, w->wide, w->narrow);
-    if (status)
-        return status;
-    show_in_layer(p, ".ffn", w->narrow, first, count);
-    add_ffn(p, first, count);
-    show_in_layer(p, "", w->x + first * p->dim, first, count);
-    return ITH_OK;
-}
-
-typedef ith_status (*strip_fn)(const pass *p, int64_t first, int64_t count);
-
-/* name: in the trace. */
-static ith_status for_strips(const pass *p, const char *name, strip_fn fn)
-{
-    double traced = ith_trace_begin(p->context);
-    ith_status status = ITH_OK;
-    for (int64_t first = 0; first < p->workspace->rows && !status; first += p->workspace->strip)
-        status = fn(p, first, ith_min64(p->workspace->strip, p->workspace->rows - first));
-    ith_trace_end(p->context, traced, name, "compute");
-    return status;
-}
-
-/* ---- Attention ------------------------------------------------------------------------------------------------- */
-
-static ith_status attend(const pass *p, const char *name, ith_plan *plan, const ith_attn_tensors *tensors)
-{
-    double traced = ith_trace_begin(p->context);
-    ith_status status = ith_plan_execute(plan, tensors);
-    ith_trace_end(p->context, traced, name, "compute");
-    return status;
-}
-
-static ith_status attend_self(const pass *p)
-{
-    const ith_dit_workspace *w = p->workspace;
-    const int64_t dim_bytes = p->dim * ith_dtype_bytes(w->type);
-    ith_attn_tensors t = {.struct_size = sizeof(ith_attn_tensors), .q = w->qkv, .o = w->o};
-    t.k = (const char *)w->qkv + dim_bytes;
-    t.v = (const char *)w->qkv + 2 * dim_bytes;
-    return attend(p, "self attention", w->self_plan, &t);
-}
-
-/* The layer's keys and values, with as many keys as the plan has. */
+/* The layer's keys and values of the text, padded to the number of keys that the plan was made for. */
 static const char *text_layer(const pass *p)
 {
-    const ith_dit_workspace *w = p->workspace;
+    const ith_dit_workspace *w = p->w;
     const ith_dit_text *text = w->text;
     const int64_t key_bytes = 2 * p->dim * ith_dtype_bytes(w->type), entry = text->keys * key_bytes;
     const char *layer = (const char *)text->keys_values + p->index * text->batch * entry;
@@ -293,46 +260,88 @@ static const char *text_layer(const pass *p)
 
 static ith_status attend_text(const pass *p)
 {
-    const ith_dit_workspace *w = p->workspace;
+    const ith_dit_workspace *w = p->w;
     ith_attn_tensors t = {.struct_size = sizeof(ith_attn_tensors), .q = w->qkv, .o = w->o, .key_bias = w->padded_bias};
     t.k = text_layer(p);
     t.v = (const char *)t.k + p->dim * ith_dtype_bytes(w->type);
     return attend(p, "cross attention", w->cross_plan, &t);
 }
 
-#define LAYER_PARTS 5
+/* ---- Feed-forward ---------------------------------------------------------------------------------------------- */
 
-/* One part more is left for what follows the layers: a pass that is shown as whole is whole. */
-static void show_part(const pass *p, int part, ith_status status)
+static void add_ffn(const pass *p, int64_t first, int64_t count)
+{
+    const ith_dit_workspace *w = p->w;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < count; i++)
+        w->ops->add_gated(w->x + (first + i) * p->dim, w->narrow + i * p->dim,
+                          modulation(p, first + i, ITH_DIT_MODULATIONS, ITH_DIT_GATE_FF), p->dim);
+}
+
+static void gelu_rows(const pass *p, int64_t count, int64_t width)
+{
+    const ith_dit_workspace *w = p->w;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < count; i++)
+        w->ops->gelu_tanh(w->wide + i * width, w->wide + i * width, width);
+}
+
+/* x += w_o o + b_o; x += gate_ff FFN(LN(x) (1 + scale_ff) + shift_ff) */
+static ith_status add_text_and_ffn(const pass *p, int64_t first, int64_t count)
+{
+    const ith_dit_workspace *w = p->w;
+    const int64_t width = w->dit->config.ffn_dim;
+    ith_status status = project_o(p, p->layer->cross_out, first, count);
+    if (status)
+        return status;
+    show_in_layer(p, ".attn2", w->narrow, first, count);
+    add_and_norm(p, first, count, false);
+    status = apply(p, p->layer->ffn_up, count, w->narrow, w->wide);
+    if (status)
+        return status;
+    gelu_rows(p, count, width);
+    status = apply(p, p->layer->ffn_down, count, w->wide, w->narrow);
+    if (status)
+        return status;
+    show_in_layer(p, ".ffn", w->narrow, first, count);
+    add_ffn(p, first, count);
+    show_in_layer(p, "", w->x + first * p->dim, first, count);
+    return ITH_OK;
+}
+
+/* ---- Layers ---------------------------------------------------------------------------------------------------- */
+
+/* The head counts as one more stage, so that a pass is not shown as complete before its end. */
+static void show_stage(const pass *p, int stage, ith_status status)
 {
     if (!status)
-        ith_span_show(p->context, &p->workspace->shown, p->index * LAYER_PARTS + part,
-                      p->workspace->dit->config.layers * LAYER_PARTS + 1);
+        ith_span_show(p->context, &p->w->shown, p->index * LAYER_STAGES + stage,
+                      p->w->dit->config.layers * LAYER_STAGES + 1);
 }
 
 static ith_status compute_layer(const pass *p)
 {
-    modulate(p, p->layer->modulation, ITH_DIT_MODULATIONS, p->workspace->e0, false);
-    ith_status status = for_strips(p, "qkv", make_qkv);
-    show_part(p, 1, status);
+    modulate(p, p->layer->modulation, ITH_DIT_MODULATIONS, p->w->e0, false);
+    ith_status status = in_strips(p, "qkv", make_qkv);
+    show_stage(p, 1, status);
     if (!status)
         status = attend_self(p);
-    show_part(p, 2, status);
+    show_stage(p, 2, status);
     if (!status)
-        status = for_strips(p, "project", finish_self);
-    show_part(p, 3, status);
+        status = in_strips(p, "project", add_self);
+    show_stage(p, 3, status);
     if (!status)
         status = attend_text(p);
-    show_part(p, 4, status);
+    show_stage(p, 4, status);
     if (!status)
-        status = for_strips(p, "ffn", finish_text);
-    show_part(p, LAYER_PARTS, status);
+        status = in_strips(p, "ffn", add_text_and_ffn);
+    show_stage(p, LAYER_STAGES, status);
     return status;
 }
 
 static ith_status compute_layers(pass *p)
 {
-    const ith_dit *dit = p->workspace->dit;
+    const ith_dit *dit = p->w->dit;
     ith_status status = ITH_OK;
     for (p->index = 0; p->index < dit->config.layers && !status; p->index++) {
         p->layer = &dit->layers[p->index];
@@ -350,14 +359,14 @@ static ith_status compute_layers(pass *p)
 
 static ith_status compute_head(const pass *p, float *out)
 {
-    const ith_dit_workspace *w = p->workspace;
-    const int64_t width = w->dit->config.out_channels * PATCH;
+    const ith_dit_workspace *w = p->w;
+    const int64_t width = w->dit->config.out_channels * ITH_DIT_PATCH;
     modulate(p, w->dit->head_modulation, 2, w->e, true);
     ith_status status = ITH_OK;
     for (int64_t first = 0; first < w->rows && !status; first += w->strip) {
         int64_t count = ith_min64(w->strip, w->rows - first);
         norm_modulated(p, first, count, 2, 0);
-        status = ith_linear_apply(p->context, w->dit->head, &w->linears, count, w->narrow, out + first * width);
+        status = apply(p, w->dit->head, count, w->narrow, out + first * width);
     }
     return status;
 }
@@ -370,10 +379,10 @@ ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *w, const flo
                         "a text of %lld prompts with %lld keys for a workspace of %lld prompts with at most %lld",
                         (long long)w->text->batch, (long long)w->text->keys, (long long)w->shape.batch,
                         (long long)w->keys);
-    pass p = {.context = context, .workspace = w, .dim = dit->config.dim, .eps = (float)dit->config.eps};
+    pass p = {.context = context, .w = w, .dim = dit->config.dim, .eps = (float)dit->config.eps};
     ith_status status = embed_time(&p, t);
     if (!status)
-        status = ith_linear_apply(context, dit->patch, &w->linears, w->rows, tokens, w->x);
+        status = apply(&p, dit->patch, w->rows, tokens, w->x);
     if (status)
         return status;
     show(&p, "patch_embedding", w->x, 0, w->rows, p.dim);

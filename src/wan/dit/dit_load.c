@@ -7,7 +7,6 @@
 #include "dit_weights.h"
 
 #define STEM "diffusion_pytorch_model"
-#define PATCH 4 /* numbers of one channel in a token */
 
 /* One linear layer of modules that read the same rows, each from `in` to `out` numbers. */
 static ith_linear *stacked(ith_weights *w, const char *const *modules, int count, int64_t in, int64_t out,
@@ -59,7 +58,7 @@ static ith_linear *patch_embedding(ith_weights *w, const ith_dit_config *c)
 /* Rows of proj_out, (patch row, patch column, channel) in the file, become (channel, patch row, patch column). */
 static ith_linear *head(ith_weights *w, const ith_dit_config *c)
 {
-    const int64_t dim = c->dim, channels = c->out_channels, rows = channels * PATCH, shape[2] = {rows, dim};
+    const int64_t dim = c->dim, channels = c->out_channels, rows = channels * ITH_DIT_PATCH, shape[2] = {rows, dim};
     const ith_tensor *weight = ith_weights_tensor(w, "proj_out", 2, shape);
     const float *bias = ith_weights_floats(w, "proj_out.bias", 1, &rows);
     float *ordered = NULL, *ordered_bias = NULL;
@@ -68,7 +67,7 @@ static ith_linear *head(ith_weights *w, const ith_dit_config *c)
         w->status = ordered ? ITH_OK : ITH_ERR_MEMORY;
     }
     for (int64_t row = 0; ordered && row < rows; row++) {
-        int64_t from = row % PATCH * channels + row / PATCH;
+        int64_t from = row % ITH_DIT_PATCH * channels + row / ITH_DIT_PATCH;
         const char *source = (const char *)weight->data + from * dim * ith_dtype_bytes(weight->dtype);
         ith_to_f32(ordered + row * dim, source, weight->dtype, dim);
         ordered_bias = ordered + rows * dim;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A prompt's keys and values in every layer: text embedding (linear, GELU, linear), then per layer k = RMSNorm(w_k y),
- * v = w_v y. The zero rows behind a prompt of n rows are all alike: one of them stands for all, with log(512 - n) added
- * to its logit. Prompts of a batch are padded to the longest with keys whose bias is -infinity. */
+/* A prompt's keys and values in every layer: y = text embedding (linear, GELU, linear), then in each layer
+ * k = RMSNorm(w_k y), v = w_v y. The 512 - n rows of zeros behind a prompt of n rows give equal keys: one of them
+ * stands for all, with log(512 - n) added to its logit. Prompts of a batch are padded to the longest with keys whose
+ * bias is -infinity. */
 #include "../../base/context.h"
 #include "../../base/dtype.h"
 #include "../../base/size.h"

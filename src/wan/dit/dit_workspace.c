@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rank's buffers, plans and RoPE tables for latents of one size.
  *
- * RoPE: of head_dim d, h and w get 2 (d / 6) numbers each and t the rest, in this order t, h, w; the i-th pair of a
- * part of size n turns by position * 10000^(-2i/n). Angles are double, cosines and sines are kept as f32. */
+ * RoPE: a head of d numbers has three parts, in the order t, h, w. h and w get 2 (d / 6) numbers each, t the rest. Pair
+ * i of a part of n numbers turns by position * 10000^(-2i/n). Angles are double, their cosines and sines f32. */
 #include "dit_workspace.h"
 
 #include "../../base/context.h"
@@ -38,8 +38,7 @@ static int64_t token_count(const ith_dit_shape *shape)
     return shape->frames * (shape->height / 2) * (shape->width / 2);
 }
 
-/* The sizes of a rank's workspace, whose first text has `keys` keys, for a team of as many threads as the caller has.
- */
+/* The sizes of a rank's workspace; keys: of its first text. */
 static ith_dit_workspace sizes_of(const ith_dit *dit, const ith_dit_shape *shape, int64_t keys, int ranks, int rank)
 {
     ith_dit_workspace w = {.dit = dit, .shape = *shape, .type = dit->types.attention, .threads = omp_get_max_threads()};
@@ -79,7 +78,7 @@ static ith_dit_workspace *lay_out(const ith_dit_workspace *sizes, ith_arena *are
 
 /* ---- RoPE ------------------------------------------------------------------------------------------------------ */
 
-/* The pairs of one part of a head, of `size` numbers, at one position. */
+/* The angles of one part of a head, `size` numbers, at one position. */
 static void rope_part(float *cosines, float *sines, int64_t size, int64_t position)
 {
     for (int64_t i = 0; i < size / 2; i++) {
@@ -183,7 +182,7 @@ static ith_status build(ith_context *context, const ith_dit_workspace *sizes, it
     *out = lay_out(sizes, &arena);
     (*out)->ops = ith_rowops_choose(ith_context_cpu(context));
     fill_rope(*out);
-    /* Keys behind a shorter text have a bias of -infinity; 0 * their values must be 0. */
+    /* The probability of a key behind a shorter text is 0, and 0 times its value must be 0. */
     memset((*out)->padded, 0,
            (size_t)(sizes->shape.batch * sizes->keys * 2 * sizes->dit->config.dim * ith_dtype_bytes(sizes->type)));
     return ith_linear_workspace_open(context, &(*out)->linears);
