@@ -1,34 +1,128 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions on a ring of frames, by oneDNN, whose primitives cannot be stopped. A large one is therefore cut into
- * bands of rows, each a run of the same primitive on a copy of its rows and of those that its kernel reaches into, or
- * zeros. */
+/* Convolutions on a ring of frames by oneDNN, whose primitives cannot be stopped. A large frame is therefore cut into
+ * bands of rows. Each band is one call of the same primitive, on a copy of its rows and of the rows above and below
+ * that the kernel reaches, or zeros. */
 #include "conv.h"
 
 #include "../base/size.h"
-#include "onednn.h"
 
 #include <omp.h>
 #include <string.h>
 
-#define MOST_FRAMES 4
 #define CACHE_LINE 64
-
-struct ith_conv {
-    ith_conv_shape shape;
-    int64_t band;      /* rows; the height where it is not cut */
-    ith_onednn_op *op; /* of a band */
-    ith_onednn_lane lane;
-    char *packed;                             /* [shape.frames] of the packings below */
-    struct dnnl_memory *weights[MOST_FRAMES]; /* by the slot of the newest frame */
-    float *bias;
-};
 
 int64_t ith_conv_frame_bytes(const ith_conv_shape *shape)
 {
     return shape->height * shape->width * shape->in * ith_dtype_bytes(shape->types.multiplied);
 }
 
-/* Taps in the order of the slots: slot newest + 1 holds the oldest frame. One output channel a task. */
+int64_t ith_conv_weight_bytes(const ith_conv_shape *shape)
+{
+    int64_t taps = shape->frames * shape->kernel * shape->kernel;
+    return shape->out * shape->in * taps * ith_dtype_bytes(shape->types.multiplied);
+}
+
+double ith_conv_operations(const ith_conv_shape *s)
+{
+    double taps = (double)(s->frames * s->kernel * s->kernel);
+    return 2 * taps * (double)(s->in * ith_round_up(s->out, 16)) * (double)(s->height * s->width);
+}
+
+/* ---- Making ---------------------------------------------------------------------------------------------------- */
+
+static ith_status check(ith_context *context, const ith_conv_shape *s)
+{
+    int64_t largest = ith_max64(ith_max64(s->in, s->out), ith_max64(s->height, s->width));
+    int64_t least = ith_min64(ith_min64(s->in, s->out), ith_min64(s->height, s->width));
+    if (least < 1 || largest > INT32_MAX || s->frames < 1 || s->frames > ITH_CONV_MOST_FRAMES || s->kernel < 1 ||
+        s->kernel % 2 == 0)
+        return ith_fail(
+            context, ITH_ERR_ARGUMENT,
+            "a convolution of %lld to %lld channels, %lld frames deep, kernel %lld, over %lld x %lld: sizes "
+            "must be positive, the kernel odd, the depth at most %d",
+            (long long)s->in, (long long)s->out, (long long)s->frames, (long long)s->kernel, (long long)s->height,
+            (long long)s->width, ITH_CONV_MOST_FRAMES);
+    return ith_operand_types_check(context, &s->types, ITH_F32, "a convolution");
+}
+
+/* Operations that one thread completes in about a quarter of a second. */
+static double band_operations(const ith_context *context, const ith_conv_shape *s)
+{
+    uint32_t cpu = ith_context_cpu(context);
+    if (s->types.multiplied == ITH_BF16 && cpu & ITH_CPU_AMX_BF16)
+        return 1e11;
+    if (cpu & ITH_CPU_AVX512)
+        return 2.5e10;
+    return cpu & ITH_CPU_AVX2 ? 1e10 : 2e9;
+}
+
+/* The most rows that divide the height and are few enough operations for the calling thread's team. */
+static int64_t band_rows(const ith_context *context, const ith_conv_shape *s)
+{
+    double bands = ith_conv_operations(s) / (band_operations(context, s) * omp_get_max_threads());
+    int64_t rows = s->height;
+    while (rows > 1 && (s->height % rows || (double)rows * bands > (double)s->height))
+        rows--;
+    return rows;
+}
+
+ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, ith_conv *conv)
+{
+    *conv = (ith_conv){.shape = *shape};
+    ith_status status = check(context, shape);
+    if (status)
+        return status;
+    conv->band = band_rows(context, shape);
+    const ith_onednn_conv description = {.in = shape->in,
+                                         .out = shape->out,
+                                         .frames = shape->frames,
+                                         .kernel = shape->kernel,
+                                         .height = conv->band,
+                                         .width = shape->width,
+                                         .adds = shape->adds,
+                                         .has_border = conv->band < shape->height,
+                                         .type = shape->types.multiplied};
+    status = ith_onednn_conv_create(context, &description, &conv->op);
+    if (!status && ith_onednn_lane_open(conv->op, &conv->lane))
+        status = ith_fail(context, ITH_ERR_INTERNAL, "oneDNN made no memory objects for a convolution");
+    return status;
+}
+
+void ith_conv_destroy(ith_context *context, ith_conv *conv)
+{
+    ith_onednn_lane_close(&conv->lane);
+    for (int i = 0; i < ITH_CONV_MOST_FRAMES; i++)
+        ith_onednn_weights_free(&conv->weights[i]);
+    ith_onednn_op_destroy(context, &conv->op);
+}
+
+/* Of the copy of a band with its borders; 0 where the frame is not cut. */
+static int64_t band_bytes(const ith_conv *conv)
+{
+    const ith_conv_shape *s = &conv->shape;
+    int64_t row_bytes = s->width * s->in * ith_dtype_bytes(s->types.multiplied);
+    return conv->band < s->height ? s->frames * (conv->band + s->kernel / 2 * 2) * row_bytes : 0;
+}
+
+/* The copy follows oneDNN's own scratch memory. */
+static int64_t band_offset(const ith_conv *conv)
+{
+    return ith_round_up(ith_onednn_scratch_bytes(conv->op), CACHE_LINE);
+}
+
+int64_t ith_conv_scratch_bytes(const ith_conv *conv)
+{
+    return band_offset(conv) + band_bytes(conv);
+}
+
+/* ---- Weights --------------------------------------------------------------------------------------------------- */
+
+void ith_conv_lay_out(ith_conv *conv, ith_arena *arena)
+{
+    conv->packed = ith_arena_take(arena, conv->shape.frames, ith_onednn_weight_bytes(conv->op));
+}
+
+/* Puts the taps in the order of the slots: slot newest + 1 holds the oldest frame. */
 static void turn_taps(const ith_conv *conv, const void *weight, ith_dtype type, int64_t newest, void *turned)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -44,166 +138,29 @@ static void turn_taps(const ith_conv *conv, const void *weight, ith_dtype type, 
             }
 }
 
-static ith_status pack(ith_context *context, ith_conv *conv, const void *weight, ith_dtype type)
+ith_status ith_conv_pack(ith_context *context, ith_conv *conv, const void *weight, ith_dtype weight_type,
+                         const float *bias, void *scratch)
 {
     const ith_conv_shape *s = &conv->shape;
-    int64_t count = s->out * s->in * s->frames * s->kernel * s->kernel, bytes = ith_onednn_weight_bytes(conv->op);
-    conv->packed = ith_alloc(context, s->frames, bytes, "packed weights");
-    void *turned =
-        conv->packed ? ith_alloc(context, count, ith_dtype_bytes(s->types.multiplied), "weights being packed") : NULL;
-    if (!turned)
-        return ITH_ERR_MEMORY;
-    ith_status status = ITH_OK;
+    ith_status status = ith_operand_types_check(context, &s->types, weight_type, "a convolution");
+    conv->bias = bias;
     for (int64_t newest = 0; newest < s->frames && !status; newest++) {
-        if (ith_context_interrupted(context)) {
-            ith_free(context, turned);
+        if (ith_context_interrupted(context))
             return ith_fail_interrupted(context);
-        }
-        turn_taps(conv, weight, type, newest, turned);
-        status = ith_onednn_pack(conv->op, turned, conv->packed + newest * bytes, &conv->weights[newest]);
+        char *packed = conv->packed + newest * ith_onednn_weight_bytes(conv->op);
+        turn_taps(conv, weight, weight_type, newest, scratch);
+        if (ith_onednn_pack(conv->op, scratch, packed, &conv->weights[newest]))
+            status = ith_fail(context, ITH_ERR_INTERNAL,
+                              "oneDNN did not pack the weights of a convolution of %lld to %lld channels",
+                              (long long)s->in, (long long)s->out);
     }
-    ith_free(context, turned);
-    return status
-               ? ith_fail(context, status, "oneDNN did not pack the weights of a convolution of %lld to %lld channels",
-                          (long long)s->in, (long long)s->out)
-               : ITH_OK;
-}
-
-static ith_status check(ith_context *context, const ith_conv_shape *s, ith_dtype weight_type)
-{
-    int64_t largest = ith_max64(ith_max64(s->in, s->out), ith_max64(s->height, s->width));
-    int64_t least = ith_min64(ith_min64(s->in, s->out), ith_min64(s->height, s->width));
-    if (least < 1 || largest > INT32_MAX || s->frames < 1 || s->frames > MOST_FRAMES || s->kernel < 1 ||
-        s->kernel % 2 == 0)
-        return ith_fail(
-            context, ITH_ERR_ARGUMENT,
-            "a convolution of %lld to %lld channels, %lld frames deep, kernel %lld, over %lld x %lld: sizes "
-            "must be positive, the kernel odd, the depth at most %d",
-            (long long)s->in, (long long)s->out, (long long)s->frames, (long long)s->kernel, (long long)s->height,
-            (long long)s->width, MOST_FRAMES);
-    return ith_operand_types_check(context, &s->types, weight_type, "a convolution");
-}
-
-double ith_conv_operations(const ith_conv_shape *s)
-{
-    double taps = (double)(s->frames * s->kernel * s->kernel);
-    return 2 * taps * (double)(s->in * ith_round_up(s->out, 16)) * (double)(s->height * s->width);
-}
-
-/* Operations of a band for each thread: about a quarter of a second. */
-static double band_operations(const ith_context *context, const ith_conv_shape *s)
-{
-    uint32_t cpu = ith_context_cpu(context);
-    if (s->types.multiplied == ITH_BF16 && cpu & ITH_CPU_AMX_BF16)
-        return 1e11;
-    if (cpu & ITH_CPU_AVX512)
-        return 2.5e10;
-    return cpu & ITH_CPU_AVX2 ? 1e10 : 2e9;
-}
-
-/* Rows of a band: the most that divide the height and are few enough operations for the calling thread's team. */
-static int64_t band_rows(const ith_context *context, const ith_conv_shape *s)
-{
-    double bands = ith_conv_operations(s) / (band_operations(context, s) * omp_get_max_threads());
-    int64_t rows = s->height;
-    while (rows > 1 && (s->height % rows || (double)rows * bands > (double)s->height))
-        rows--;
-    return rows;
-}
-
-static ith_status create_op(ith_context *context, const ith_conv_shape *shape, ith_onednn_op **op)
-{
-    int64_t rows = band_rows(context, shape);
-    const ith_onednn_conv description = {.in = shape->in,
-                                         .out = shape->out,
-                                         .frames = shape->frames,
-                                         .kernel = shape->kernel,
-                                         .height = rows,
-                                         .width = shape->width,
-                                         .adds = shape->adds,
-                                         .has_border = rows < shape->height,
-                                         .type = shape->types.multiplied};
-    return ith_onednn_conv_create(context, &description, op);
-}
-
-/* Of the copy of a band with its borders; 0 where nothing is cut. */
-static int64_t band_bytes(const ith_conv_shape *s, int64_t rows)
-{
-    int64_t row_bytes = s->width * s->in * ith_dtype_bytes(s->types.multiplied);
-    return rows < s->height ? s->frames * (rows + s->kernel / 2 * 2) * row_bytes : 0;
-}
-
-/* Behind oneDNN's own scratch memory. */
-static int64_t band_offset(const ith_onednn_op *op)
-{
-    return ith_round_up(ith_onednn_scratch_bytes(op), CACHE_LINE);
-}
-
-ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, const void *weight, ith_dtype weight_type,
-                           const float *bias, ith_conv **conv)
-{
-    *conv = NULL;
-    ith_status status = check(context, shape, weight_type);
-    if (status)
-        return status;
-    ith_conv *c = ith_alloc_zero(context, 1, sizeof *c, "a convolution");
-    if (!c)
-        return ITH_ERR_MEMORY;
-    c->shape = *shape;
-    c->band = band_rows(context, shape);
-    status = create_op(context, shape, &c->op);
-    if (!status)
-        status = pack(context, c, weight, weight_type);
-    if (!status && !(c->bias = ith_alloc(context, shape->out, sizeof *c->bias, "a bias")))
-        status = ITH_ERR_MEMORY;
-    if (!status)
-        memcpy(c->bias, bias, (size_t)shape->out * sizeof *bias);
-    if (!status && ith_onednn_lane_open(c->op, &c->lane))
-        status = ith_fail(context, ITH_ERR_INTERNAL, "oneDNN made no memory objects for a convolution");
-    *conv = c;
-    if (status)
-        ith_conv_destroy(context, conv);
     return status;
 }
 
-void ith_conv_destroy(ith_context *context, ith_conv **conv)
-{
-    if (!conv || !*conv)
-        return;
-    ith_conv *c = *conv;
-    ith_onednn_lane_close(&c->lane);
-    for (int i = 0; i < MOST_FRAMES; i++)
-        ith_onednn_weights_free(&c->weights[i]);
-    ith_onednn_op_destroy(context, &c->op);
-    ith_free(context, c->packed);
-    ith_free(context, c->bias);
-    ith_free(context, c);
-    *conv = NULL;
-}
+/* ---- Running --------------------------------------------------------------------------------------------------- */
 
-int64_t ith_conv_scratch_bytes(const ith_conv *conv)
-{
-    return band_offset(conv->op) + band_bytes(&conv->shape, conv->band);
-}
-
-ith_status ith_conv_predict_scratch(ith_context *context, const ith_conv_shape *shape, int64_t *bytes)
-{
-    ith_onednn_op *op = NULL;
-    ith_status status = create_op(context, shape, &op);
-    *bytes = status ? 0 : band_offset(op) + band_bytes(shape, band_rows(context, shape));
-    ith_onednn_op_destroy(context, &op);
-    return status;
-}
-
-int64_t ith_conv_bytes(const ith_conv_shape *shape)
-{
-    int64_t taps = shape->frames * shape->kernel * shape->kernel; /* oneDNN pads channels to 16 */
-    int64_t packed =
-        ith_round_up(shape->in, 16) * ith_round_up(shape->out, 16) * taps * ith_dtype_bytes(shape->types.multiplied);
-    return shape->frames * packed + shape->out * 4 + (int64_t)sizeof(ith_conv);
-}
-
-/* The rows of the band that begins at `first`, as they lie if they do so without a gap, otherwise copied. */
+/* The rows of the band that begins at `first` with its borders: in place where they are contiguous, otherwise a copy.
+ */
 static const void *take_band(const ith_conv *conv, const char *ring, int64_t first, char *copy)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -234,7 +191,7 @@ ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, 
     for (int64_t first = 0; first < s->height; first += conv->band) {
         if (ith_context_interrupted(context))
             return ith_fail_interrupted(context);
-        const void *rows = take_band(conv, ring, first, (char *)scratch + band_offset(conv->op));
+        const void *rows = take_band(conv, ring, first, (char *)scratch + band_offset(conv));
         if (ith_onednn_execute(&conv->lane, rows, conv->weights[newest], conv->bias, dst + first * s->width * s->out,
                                scratch))
             return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not compute a convolution of %lld to %lld channels",

@@ -18,6 +18,42 @@
 
 static uint64_t seed = 7;
 
+/* A convolution with its weights, and memory for it. */
+typedef struct packed_conv {
+    ith_context *context;
+    ith_conv conv;
+    char *memory, *scratch;
+} packed_conv;
+
+static ith_status packed_open(packed_conv *p, ith_context *context, const ith_conv_shape *shape, const void *w,
+                              ith_dtype type, const float *bias)
+{
+    *p = (packed_conv){.context = context};
+    ith_status status = ith_conv_create(context, shape, &p->conv);
+    if (status)
+        return status;
+    ith_arena arena = {0};
+    ith_conv_lay_out(&p->conv, &arena);
+    assert_int_equal(ith_arena_allocate(context, &arena, "packed weights"), ITH_OK);
+    p->memory = arena.base;
+    ith_conv_lay_out(&p->conv, &arena);
+    int64_t scratch = ith_conv_scratch_bytes(&p->conv), packing = ith_conv_weight_bytes(shape);
+    p->scratch = ith_alloc(context, scratch > packing ? scratch : packing, 1, "scratch");
+    return ith_conv_pack(context, &p->conv, w, type, bias, p->scratch);
+}
+
+static ith_status packed_run(packed_conv *p, const void *ring, int64_t newest, float *dst)
+{
+    return ith_conv_run(p->context, &p->conv, ring, newest, dst, p->scratch);
+}
+
+static void packed_close(packed_conv *p)
+{
+    ith_conv_destroy(p->context, &p->conv);
+    ith_free(p->context, p->memory);
+    ith_free(p->context, p->scratch);
+}
+
 /* One number of the output, and the sum of what it is made of without signs. */
 static double expected(const ith_conv_shape *s, int kind, const float *ring, int64_t newest, const float *w, int64_t y,
                        int64_t x, int64_t o, double *size)
@@ -63,16 +99,17 @@ static void check_shape(ith_context *context, ith_conv_shape s, int kind)
     float *w = random_floats(&seed, s.out * s.in * s.frames * s.kernel * s.kernel), *b = random_floats(&seed, s.out);
     void *operand = malloc((size_t)ring_count * sizeof *ring);
     ith_operand_round(&s.types, &ith_rowops_ref, operand, ring, ring_count);
-    ith_conv *conv = NULL;
-    assert_int_equal(ith_conv_create(context, &s, w, ITH_F32, b, &conv), ITH_OK);
-    char *scratch = ith_alloc(context, ith_conv_scratch_bytes(conv), 1, "scratch");
+    packed_conv conv;
+    assert_int_equal(packed_open(&conv, context, &s, w, ITH_F32, b), ITH_OK);
+    int64_t objects = ith_onednn_objects_made(), peak = memory_of(context).peak_bytes;
     for (int64_t newest = 0; newest < s.frames; newest++) {
         memcpy(dst, before, (size_t)dst_count * sizeof *dst);
-        assert_int_equal(ith_conv_run(context, conv, operand, newest, dst, scratch), ITH_OK);
+        assert_int_equal(packed_run(&conv, operand, newest, dst), ITH_OK);
         check_output(&s, kind, ring, newest, w, b, before, dst);
     }
-    ith_free(context, scratch);
-    ith_conv_destroy(context, &conv);
+    assert_int_equal(ith_onednn_objects_made(), objects);
+    assert_int_equal(memory_of(context).peak_bytes, peak);
+    packed_close(&conv);
     free(ring), free(before), free(dst), free(w), free(b), free(operand);
 }
 
@@ -107,16 +144,14 @@ static void check_weight_types(ith_context *context, int kind)
     for (int i = 0; i < 2; i++) {
         ith_from_f32(narrow, types[i], w, WEIGHTS);
         ith_to_f32(w, narrow, types[i], WEIGHTS);
-        ith_conv *wide = NULL, *conv = NULL;
-        assert_int_equal(ith_conv_create(context, &s, w, ITH_F32, b, &wide), ITH_OK);
-        assert_int_equal(ith_conv_create(context, &s, narrow, types[i], b, &conv), ITH_OK);
-        char *scratch = ith_alloc(context, ith_conv_scratch_bytes(wide), 1, "scratch");
-        assert_int_equal(ith_conv_run(context, wide, ring, 1, y, scratch), ITH_OK);
-        assert_int_equal(ith_conv_run(context, conv, ring, 1, z, scratch), ITH_OK);
+        packed_conv wide, conv;
+        assert_int_equal(packed_open(&wide, context, &s, w, ITH_F32, b), ITH_OK);
+        assert_int_equal(packed_open(&conv, context, &s, narrow, types[i], b), ITH_OK);
+        assert_int_equal(packed_run(&wide, ring, 1, y), ITH_OK);
+        assert_int_equal(packed_run(&conv, ring, 1, z), ITH_OK);
         assert_memory_equal(y, z, FRAME * sizeof *y);
-        ith_free(context, scratch);
-        ith_conv_destroy(context, &wide);
-        ith_conv_destroy(context, &conv);
+        packed_close(&wide);
+        packed_close(&conv);
     }
     free(w), free(b), free(ring), free(y), free(z), free(narrow);
 }
@@ -148,15 +183,12 @@ static void check_bands(ith_context *context, ith_conv_shape s)
         memcpy(top_ring + t * top_frame, ring + t * frame, (size_t)top_frame * sizeof *ring);
     memcpy(dst, before, (size_t)count * sizeof *dst);
     memcpy(top_dst, before, (size_t)(top.height * s.width * s.out) * sizeof *dst);
-    ith_conv *conv = NULL, *alone = NULL;
-    assert_int_equal(ith_conv_create(context, &s, w, ITH_F32, b, &conv), ITH_OK);
-    assert_int_equal(ith_conv_create(context, &top, w, ITH_F32, b, &alone), ITH_OK);
-    int64_t predicted = 0;
-    assert_int_equal(ith_conv_predict_scratch(context, &s, &predicted), ITH_OK);
-    assert_int_equal(predicted, ith_conv_scratch_bytes(conv));
-    char *scratch = ith_alloc(context, predicted + ith_conv_scratch_bytes(alone), 1, "scratch");
-    assert_int_equal(ith_conv_run(context, conv, ring, 0, dst, scratch), ITH_OK);
-    assert_int_equal(ith_conv_run(context, alone, top_ring, 0, top_dst, scratch), ITH_OK);
+    packed_conv conv, alone;
+    assert_int_equal(packed_open(&conv, context, &s, w, ITH_F32, b), ITH_OK);
+    assert_int_equal(packed_open(&alone, context, &top, w, ITH_F32, b), ITH_OK);
+    assert_true(conv.conv.band < s.height && alone.conv.band == top.height);
+    assert_int_equal(packed_run(&conv, ring, 0, dst), ITH_OK);
+    assert_int_equal(packed_run(&alone, top_ring, 0, top_dst), ITH_OK);
     assert_memory_equal(dst, top_dst, (size_t)((top.height - 1) * s.width * s.out) * sizeof *dst);
     for (int64_t y = 0; y < s.height; y++)
         for (int64_t i = 0; i < 4; i++) {
@@ -167,11 +199,10 @@ static void check_bands(ith_context *context, ith_conv_shape s)
             assert_true(fabs(sum - (double)dst[at]) < 1e-6 * size);
         }
     ith_context_interrupt(context, true);
-    assert_int_equal(ith_conv_run(context, conv, ring, 0, dst, scratch), ITH_ERR_INTERRUPTED);
+    assert_int_equal(packed_run(&conv, ring, 0, dst), ITH_ERR_INTERRUPTED);
     ith_context_interrupt(context, false);
-    ith_free(context, scratch);
-    ith_conv_destroy(context, &conv);
-    ith_conv_destroy(context, &alone);
+    packed_close(&conv);
+    packed_close(&alone);
     free(ring), free(before), free(dst), free(w), free(b), free(top_ring), free(top_dst);
 }
 
@@ -198,19 +229,21 @@ static void test_refusals(void **state)
     ith_context *context = NULL;
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
     float w[9] = {0}, b[1] = {0};
-    ith_conv *conv = NULL;
-    const ith_conv_shape even = {1, 1, 1, 2, 3, 3, false, {ITH_F32, ITH_F32, ITH_F32}};
-    const ith_conv_shape empty = {1, 1, 1, 3, 0, 3, false, {ITH_F32, ITH_F32, ITH_F32}};
-    const ith_conv_shape undecided = {1, 1, 1, 3, 3, 3, false, {ITH_F32, ITH_F32, ITH_DTYPE_NONE}};
+    packed_conv conv;
+    const ith_conv_shape bad[] = {{1, 1, 1, 2, 3, 3, false, {ITH_F32, ITH_F32, ITH_F32}},
+                                  {1, 1, 1, 3, 0, 3, false, {ITH_F32, ITH_F32, ITH_F32}},
+                                  {1, 1, 1, 3, 3, 3, false, {ITH_F32, ITH_F32, ITH_DTYPE_NONE}}};
     const ith_conv_shape good = {1, 1, 1, 3, 3, 3, false, {ITH_F32, ITH_F32, ITH_F32}};
-    assert_int_equal(ith_conv_create(context, &even, w, ITH_F32, b, &conv), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_conv_create(context, &empty, w, ITH_F32, b, &conv), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_conv_create(context, &undecided, w, ITH_F32, b, &conv), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_conv_create(context, &good, w, ITH_I32, b, &conv), ITH_ERR_ARGUMENT);
-    assert_null(conv);
-    assert_int_equal(ith_conv_create(context, &good, w, ITH_F32, b, &conv), ITH_OK);
-    assert_int_equal(ith_conv_run(context, conv, w, 1, w, NULL), ITH_ERR_ARGUMENT);
-    ith_conv_destroy(context, &conv);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(packed_open(&conv, context, &bad[i], w, ITH_F32, b), ITH_ERR_ARGUMENT);
+        packed_close(&conv);
+    }
+    assert_int_equal(packed_open(&conv, context, &good, w, ITH_I32, b), ITH_ERR_ARGUMENT);
+    packed_close(&conv);
+    assert_int_equal(packed_open(&conv, context, &good, w, ITH_F32, b), ITH_OK);
+    assert_int_equal(packed_run(&conv, w, 1, w), ITH_ERR_ARGUMENT);
+    packed_close(&conv);
+    assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
 }
 

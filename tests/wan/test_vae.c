@@ -4,6 +4,8 @@
 
 #include <ithaca/files.h>
 
+#include "files/store.h"
+#include "linear/onednn.h"
 #include "support/compare.h"
 #include "support/engine/kinds.h"
 #include "support/memory.h"
@@ -184,6 +186,81 @@ static void test_causal(void **state)
     ith_context_destroy(&context);
 }
 
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+/* One decoding, its frames thrown away; the memory and the oneDNN objects of the process are looked at in each. */
+typedef struct meter {
+    failing_allocator allocator;
+    ith_context *context;
+    long calls;
+    int64_t objects, bytes;
+} meter;
+
+static ith_status meter_frame(void *user, int64_t index, const float *frame, int64_t height, int64_t width)
+{
+    (void)frame, (void)height, (void)width;
+    meter *m = user;
+    if (index) {
+        assert_int_equal(atomic_load(&m->allocator.calls), m->calls);
+        assert_int_equal(ith_onednn_objects_made(), m->objects);
+        assert_int_equal(memory_of(m->context).current_bytes, m->bytes);
+    }
+    m->calls = atomic_load(&m->allocator.calls);
+    m->objects = ith_onednn_objects_made();
+    m->bytes = memory_of(m->context).current_bytes;
+    return ITH_OK;
+}
+
+/* Bytes that the open files of the autoencoder hold, which no configuration tells. */
+static int64_t file_bytes(ith_context *context)
+{
+    ith_store *store = NULL;
+    int64_t before = memory_of(context).current_bytes;
+    assert_int_equal(ith_store_open(context, MODEL, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &store), ITH_OK);
+    int64_t bytes = memory_of(context).current_bytes - before;
+    ith_store_close(&store);
+    return bytes;
+}
+
+static void check_memory(int kind, int64_t height, int64_t width)
+{
+    enum { FRAMES = 3, MOST = 16 * FRAMES * 99 };
+    meter m = {0};
+    float latents[MOST] = {0};
+    ith_vae *vae = NULL;
+    int64_t predicted = 0;
+    m.context = failing_context(&m.allocator, -1);
+    int64_t files = file_bytes(m.context);
+    assert_int_equal(ith_vae_load(m.context, MODEL, operand_kinds[kind], &vae), ITH_OK);
+    assert_int_equal(
+        ith_vae_decode_bytes(m.context, ith_vae_config_of(vae), operand_kinds[kind], height, width, &predicted),
+        ITH_OK);
+    assert_int_equal(ith_vae_decode(m.context, vae, latents, FRAMES, height, width, meter_frame, &m), ITH_OK);
+    assert_int_equal(m.bytes - files, predicted);
+    assert_int_equal(memory_of(m.context).peak_bytes, m.bytes);
+    ith_vae_free(m.context, &vae);
+    ith_context_destroy(&m.context);
+    assert_int_equal(atomic_load(&m.allocator.held), 0);
+}
+
+/* Nothing is allocated, and no object of oneDNN made, between the first frame and the last; what was allocated before
+ * is what was predicted. */
+static void test_memory(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][2] = {{1, 1}, {3, 5}, {9, 11}};
+    int threads = omp_get_max_threads();
+    ith_context *context = new_context();
+    int kinds = operand_kinds_here(context);
+    ith_context_destroy(&context);
+    for (int kind = 0; kind < kinds; kind++)
+        for (int i = 0; i < 3; i++) {
+            omp_set_num_threads(i + 1);
+            check_memory(kind, sizes[i][0], sizes[i][1]);
+        }
+    omp_set_num_threads(threads);
+}
+
 /* ---- Configurations -------------------------------------------------------------------------------------------- */
 
 #define GOOD_LEVELS "\"dim_mult\": [1, 2, 4], \"temperal_downsample\": [false, true], "
@@ -264,14 +341,19 @@ static ith_status load_and_decode(ith_context *context, void *user)
 static void test_failing_allocations(void **state)
 {
     (void)state;
-    assert_true(refuse_every_allocation(load_and_decode, NULL, 5) > 100);
+    assert_true(refuse_every_allocation(load_and_decode, NULL, 3) > 50);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden), cmocka_unit_test(test_video),  cmocka_unit_test(test_video_bf16),
-        cmocka_unit_test(test_causal), cmocka_unit_test(test_config), cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_video),
+        cmocka_unit_test(test_video_bf16),
+        cmocka_unit_test(test_causal),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

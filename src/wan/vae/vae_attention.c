@@ -3,57 +3,75 @@
  *
  *   x += W_o softmax(q k^T / sqrt(channels)) v + b_o,   [q k v] = W norm(x) + b
  *
- * One head as wide as the channels. The library's own attention takes it, which holds no matrix of pixels by pixels. */
+ * There is one head, as wide as the channels. The library's own attention computes it without a matrix of pixels by
+ * pixels. */
 #include "vae_layers.h"
 
 #include "../../base/size.h"
 
-ith_status ith_vae_attention_create(ith_vae_work *work, const ith_vae *vae, int64_t pixels,
-                                    ith_vae_attention_layer *out)
+static int64_t channels_of(const ith_vae_attention *attention)
 {
-    out->norm = vae->attention_norm, out->pixels = pixels, out->channels = vae->proj.in;
+    return attention->proj->filter->in;
+}
+
+void ith_vae_attention_add(ith_vae_work *work, const ith_vae *vae, int64_t pixels, ith_vae_attention *attention)
+{
+    attention->norm = vae->attention_norm;
+    attention->qkv = ith_vae_linear_add(work, &vae->qkv, pixels);
+    attention->proj = ith_vae_linear_add(work, &vae->proj, pixels);
+}
+
+static ith_attn_problem problem_of(const ith_vae_attention *attention)
+{
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
-    problem.heads = problem.kv_heads = 1, problem.head_dim = out->channels;
-    problem.q_len = problem.kv_len = pixels, problem.dtype = ITH_F32;
-    problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = 3 * out->channels;
+    problem.heads = problem.kv_heads = 1, problem.head_dim = channels_of(attention);
+    problem.q_len = problem.kv_len = attention->qkv->pixels, problem.dtype = ITH_F32;
+    problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = 3 * channels_of(attention);
+    return problem;
+}
+
+ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *attention)
+{
+    const ith_attn_problem problem = problem_of(attention);
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     options.strategy = ITH_STRATEGY_SINGLE;
-    ith_status status = ith_vae_linear_create(work, &vae->qkv, &out->qkv);
-    if (!status)
-        status = ith_vae_linear_create(work, &vae->proj, &out->proj);
-    return status ? status : ith_plan_create(work->context, &problem, &options, NULL, &out->plan);
+    return ith_plan_create(work->context, &problem, &options, NULL, &attention->plan);
 }
 
-void ith_vae_attention_free(ith_vae_work *work, ith_vae_attention_layer *layer)
+ith_status ith_vae_attention_plan_bytes(const ith_vae_work *work, const ith_vae_attention *attention, int64_t *bytes)
 {
-    ith_linear_destroy(work->context, &layer->qkv);
-    ith_linear_destroy(work->context, &layer->proj);
-    ith_plan_destroy(&layer->plan);
+    const ith_attn_problem problem = problem_of(attention);
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    options.strategy = ITH_STRATEGY_SINGLE;
+    ith_status status = ith_plan_predict(work->context, &problem, &options, 1, 0, true, &info);
+    *bytes = info.memory_bytes + ITH_ALLOC_HEADER;
+    return status;
 }
 
-int64_t ith_vae_attention_temp_bytes(int64_t pixels, int64_t channels)
+int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention)
 {
-    return pixels * channels * 5 * (int64_t)sizeof(float);
+    return attention->qkv->pixels * channels_of(attention) * 5 * (int64_t)sizeof(float);
 }
 
-ith_status ith_vae_attention_run(ith_vae_work *work, ith_vae_attention_layer *layer)
+ith_status ith_vae_attention_run(ith_vae_work *work, ith_vae_attention *attention)
 {
-    int64_t c = layer->channels, count = layer->pixels * c;
+    const int64_t c = channels_of(attention), pixels = attention->qkv->pixels, count = pixels * c;
     float *normal = (float *)(void *)work->temp, *o = normal + count, *qkv = o + count;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < layer->pixels; i++)
-        work->rowops->channel_norm(normal + i * c, work->x + i * c, layer->norm, 1, c, false);
-    ith_status status = ith_linear_run(work->context, layer->qkv, layer->pixels, normal, c, qkv, 3 * c);
+    for (int64_t i = 0; i < pixels; i++)
+        work->rowops->channel_norm(normal + i * c, work->x + i * c, attention->norm, 1, c, false);
+    ith_status status = ith_vae_linear_run(work, attention->qkv, normal, qkv);
     const ith_attn_tensors tensors = {
         .struct_size = sizeof(ith_attn_tensors), .q = qkv, .k = qkv + c, .v = qkv + 2 * c, .o = o};
     if (!status)
-        status = ith_plan_execute(layer->plan, &tensors);
+        status = ith_plan_execute(attention->plan, &tensors);
     if (!status)
-        status = ith_linear_run(work->context, layer->proj, layer->pixels, o, c, normal, c);
+        status = ith_vae_linear_run(work, attention->proj, o, normal);
     if (status)
         return status;
 #pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < layer->pixels; i++)
+    for (int64_t i = 0; i < pixels; i++)
         work->rowops->add_gated(work->x + i * c, normal + i * c, NULL, c);
     return ITH_OK;
 }

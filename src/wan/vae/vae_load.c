@@ -96,16 +96,24 @@ static void name_weights(ith_weights *w, void *model)
     }
 }
 
-ith_status ith_vae_create(ith_context *context, const ith_vae_config *config, ith_operand_types types, ith_vae **out)
+static int64_t struct_bytes(const ith_vae_config *config)
 {
     int64_t residuals = config->levels * (config->res_blocks + 1);
-    ith_vae *vae = ith_alloc_zero(context, 1, (int64_t)sizeof *vae + residuals * (int64_t)sizeof *vae->residuals,
-                                  "the autoencoder");
-    *out = vae;
-    if (!vae)
+    return (int64_t)sizeof(ith_vae) + residuals * (int64_t)sizeof(ith_vae_residual);
+}
+
+ith_status ith_vae_create(ith_context *context, const ith_vae_config *config, ith_operand_types types, ith_vae **out)
+{
+    *out = ith_alloc_zero(context, 1, struct_bytes(config), "the autoencoder");
+    if (!*out)
         return ITH_ERR_MEMORY;
-    vae->config = *config, vae->types = types;
-    return ith_weights_outline(context, name_weights, vae, &vae->memory);
+    (*out)->config = *config, (*out)->types = types;
+    return ith_weights_outline(context, name_weights, *out, &(*out)->memory);
+}
+
+int64_t ith_vae_bytes(const ith_vae *vae)
+{
+    return struct_bytes(&vae->config) + ITH_ALLOC_HEADER + vae->memory.bytes;
 }
 
 ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out)

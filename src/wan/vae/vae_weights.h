@@ -45,6 +45,8 @@ struct ith_vae {
 
 /* An autoencoder whose filters have sizes but no weights. */
 ith_status ith_vae_create(ith_context *context, const ith_vae_config *config, ith_operand_types types, ith_vae **out);
+/* Bytes of memory that a loaded one holds, besides its open files. */
+int64_t ith_vae_bytes(const ith_vae *vae);
 
 /* Channels of a level of the decoder, on its way in and after its residual blocks. */
 static inline int64_t ith_vae_level_out(const ith_vae_config *config, int64_t level)

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The decoder for latents of one size: its layers, and its memory in one arena. */
+#ifndef ITH_WAN_VAE_DECODER_H
+#define ITH_WAN_VAE_DECODER_H
+
+#include "vae_layers.h"
+
+/* Residual blocks, then twice the height and width; where `time` is, also twice the frames. Not after the last. */
+typedef struct ith_vae_level_layers {
+    int64_t height, width, in, out; /* before doubling */
+    ith_vae_conv *residuals;        /* two for each block */
+    ith_vae_conv *time, *resample;  /* NULL: there is none */
+    float *doubled;                 /* [height, width, 2 out]: the two frames that time makes of one */
+} ith_vae_level_layers;
+
+typedef struct ith_vae_decoder {
+    const ith_vae *vae;
+    ith_vae_work work;
+    int64_t pixels; /* of a latent frame */
+    ith_vae_linear *post_quant;
+    ith_vae_conv *in, *before, *after, *out; /* before, after: the attention */
+    ith_vae_attention attention;
+    ith_vae_level_layers levels[ITH_VAE_MOST_LEVELS];
+    float *frame; /* [height, width, 3] */
+    char *memory; /* of the arena */
+    char *rings;  /* of all convolutions over time; what follows in the arena is free until decoding begins */
+    int64_t ring_bytes;
+    ith_vae_conv convs[];
+} ith_vae_decoder;
+
+/* Makes the layers, whose oneDNN objects tell how much memory they need. */
+ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
+                                  ith_vae_decoder **out);
+/* Allocates the memory and packs the weights. From here on decoding allocates nothing. */
+ith_status ith_vae_decoder_open(ith_vae_decoder *decoder);
+/* *bytes: what create and open take from the context. */
+ith_status ith_vae_decoder_bytes(ith_vae_decoder *decoder, int64_t *bytes);
+void ith_vae_decoder_free(ith_vae_decoder **decoder);
+
+#endif
