@@ -31,10 +31,12 @@ ith_status ith_linear_set_status(const ith_linear_set *set);
 /* Bytes that the set takes from the context besides the arena. */
 int64_t ith_linear_set_bytes(const ith_linear_set *set);
 
-/* Packs the weights, [out, in] of F32, BF16 or F16, and copies the bias, [out] or NULL for none. Works on all threads
- * of the calling thread's team, and allocates meanwhile. linear NULL: checks the type only. */
+/* Packs the weights, [out, in] of F32, BF16 or F16, and copies the bias, [out] or NULL for none, by the calling thread's
+ * team in ith_linear_packing_bytes of scratch memory. linear NULL: checks the type only. */
 ith_status ith_linear_pack(ith_context *context, ith_linear *linear, const void *weight, ith_dtype weight_type,
-                           const float *bias);
+                           const float *bias, void *scratch);
+/* For any layer of the set and a team of today's size; a multiple of 64. */
+int64_t ith_linear_packing_bytes(const ith_linear_set *set);
 
 typedef struct ith_linear_workspace {
     const ith_linear_set *set;
@@ -59,16 +61,5 @@ void ith_linear_workspace_close(ith_linear_workspace *workspace);
  * unfinished. */
 ith_status ith_linear_apply(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,
                             int64_t rows, const float *x, float *y);
-
-/* For callers that have no set and no workspace yet; goes with the last of them. */
-ith_status ith_linear_create(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype weight_type,
-                             const float *bias, ith_operand_types types, ith_linear **linear);
-void ith_linear_destroy(ith_context *context, ith_linear **linear);
-ith_status ith_linear_run(ith_context *context, const ith_linear *linear, int64_t rows, const float *x,
-                          int64_t x_stride, float *y, int64_t y_stride);
-int64_t ith_linear_in(const ith_linear *linear);
-int64_t ith_linear_out(const ith_linear *linear);
-int64_t ith_linear_bytes(int64_t in, int64_t out, ith_operand_types types);
-int64_t ith_linear_run_bytes(int64_t in, int64_t out, ith_operand_types types, int64_t rows, int threads);
 
 #endif

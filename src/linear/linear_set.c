@@ -123,7 +123,7 @@ ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith
     char *packed = ith_arena_take(arena, p->panels, p->stored_bytes);
     if (!linear)
         return NULL;
-    *linear = (ith_linear){set->layers, p, packed, handles ? weights : NULL, bias, NULL};
+    *linear = (ith_linear){set->layers, p, packed, handles ? weights : NULL, bias};
     memset(weights, 0, (size_t)handles * sizeof *weights);
     set->layers = linear;
     return linear;
@@ -160,34 +160,46 @@ static ith_status pack_panel(const ith_linear *linear, int64_t panel, const void
     return status;
 }
 
+/* Of one thread: a panel as it is multiplied, and a packed one where panels are stored narrower. */
+static int64_t plain_bytes(const ith_product *p)
+{
+    return ith_round_up(p->columns * p->in * ith_dtype_bytes(p->types.multiplied), CACHE_LINE);
+}
+
+static int64_t packing_bytes(const ith_product *p)
+{
+    return plain_bytes(p) + (ith_product_widens(p) ? p->panel_bytes : 0);
+}
+
+int64_t ith_linear_packing_bytes(const ith_linear_set *set)
+{
+    int64_t most = 0;
+    for (const ith_product *p = set->products; p; p = p->next)
+        most = ith_max64(most, packing_bytes(p));
+    return omp_get_max_threads() * most;
+}
+
 ith_status ith_linear_pack(ith_context *context, ith_linear *linear, const void *weight, ith_dtype weight_type,
-                           const float *bias)
+                           const float *bias, void *scratch)
 {
     const ith_operand_types f32 = ith_operands_f32();
     ith_status status = ith_operand_types_check(context, &f32, weight_type, "a linear layer");
     if (status || !linear)
         return status;
     const ith_product *p = linear->product;
-    int64_t plain_bytes = ith_round_up(p->columns * p->in * ith_dtype_bytes(p->types.multiplied), CACHE_LINE);
-    int64_t thread_bytes = plain_bytes + (ith_product_widens(p) ? p->panel_bytes : 0);
-    int threads = omp_get_max_threads();
-    char *room = ith_alloc(context, threads, thread_bytes, "weights being packed");
-    if (!room)
-        return ITH_ERR_MEMORY;
     int failed = 0, stopped = 0;
     /* A thread of the team that will multiply is the first to touch a panel's memory. */
-#pragma omp parallel for schedule(static) num_threads(threads) reduction(| : failed, stopped)
+#pragma omp parallel for schedule(static) reduction(| : failed, stopped)
     for (int64_t i = 0; i < p->panels; i++) {
         if (failed || stopped || ith_context_interrupted(context)) {
             stopped = 1;
             continue;
         }
         int64_t begin = i * p->columns, count = ith_min64(p->columns, p->out - begin);
-        char *plain = room + omp_get_thread_num() * thread_bytes;
+        char *plain = (char *)scratch + omp_get_thread_num() * packing_bytes(p);
         const void *rows = plain_panel(p, weight, weight_type, begin, count, plain);
-        failed |= pack_panel(linear, i, rows, plain + plain_bytes) != ITH_OK;
+        failed |= pack_panel(linear, i, rows, plain + plain_bytes(p)) != ITH_OK;
     }
-    ith_free(context, room);
     if (failed)
         return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not pack the weights of a %lld to %lld layer",
                         (long long)p->in, (long long)p->out);

@@ -39,7 +39,6 @@ struct ith_linear {
     char *packed;                 /* [panels][stored_bytes] */
     struct dnnl_memory **weights; /* [panels]; none where panels are widened before they are multiplied */
     float *bias;                  /* [out], zero where there is none */
-    ith_linear_set *alone;        /* the set of a layer that ith_linear_create made */
 };
 
 /* Whether weights are held in bf16 and multiplied in f32. */

@@ -80,7 +80,7 @@ ith_linear *ith_weights_pack(ith_weights *w, int64_t in, int64_t out, const void
     ith_linear *linear = ith_linear_lay_out(w->linears, in, out, types, &w->arena);
     w->status = ith_linear_set_status(w->linears);
     if (!w->status && w->reads)
-        w->status = ith_linear_pack(w->context, linear, weight, type, bias);
+        w->status = ith_linear_pack(w->context, linear, weight, type, bias, w->scratch);
     return linear;
 }
 
@@ -187,10 +187,15 @@ ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, 
     if (status)
         return status;
     memory->arena = w.arena.base;
+    w.scratch = ith_alloc(context, ith_linear_packing_bytes(w.linears), 1, "weights being packed");
+    if (!w.scratch)
+        return ITH_ERR_MEMORY;
     w.reads = true, w.prefix[0] = '\0';
     if (shows)
         ith_store_show(store, ITH_STAGE_LOAD);
-    return check(&w, name_all, model);
+    status = check(&w, name_all, model);
+    ith_free(context, w.scratch);
+    return status;
 }
 
 void ith_weights_free(ith_context *context, ith_weights_memory *memory)

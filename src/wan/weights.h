@@ -22,6 +22,7 @@ typedef struct ith_weights {
     bool reads;              /* false: check and count only; then all functions below return NULL */
     ith_arena arena;         /* of everything that is read */
     ith_linear_set *linears; /* NULL: only check */
+    void *scratch;           /* of packing */
     ith_status status;       /* the first failure; later calls do nothing */
     char prefix[96];         /* of the names */
 } ith_weights;

@@ -325,7 +325,7 @@ static ith_status load_and_encode(ith_context *poor, void *user)
 static void failing_allocations_are_survived(void **state)
 {
     (void)state;
-    assert_true(refuse_every_allocation(load_and_encode, NULL, 1) > 50);
+    assert_true(refuse_every_allocation(load_and_encode, NULL, 1) > 30);
 }
 
 int main(void)

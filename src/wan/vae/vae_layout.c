@@ -135,8 +135,8 @@ static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
 static void lay_out(ith_vae_decoder *d, ith_arena *arena)
 {
     ith_vae_work *work = &d->work;
-    int64_t packing = 0;
     lay_out_linears(work, arena);
+    int64_t packing = ith_linear_packing_bytes(work->linear_set);
     for (int64_t i = 0; i < work->conv_count; i++) {
         ith_conv_lay_out(&work->convs[i].conv, arena);
         packing = ith_max64(packing, ith_conv_weight_bytes(&work->convs[i].conv.shape));
@@ -189,7 +189,8 @@ static ith_status pack(ith_vae_decoder *d)
     ith_observer_show(work->context, ITH_STAGE_LOAD, 0, d->vae->weight_bytes);
     for (int64_t i = 0; i < work->linear_count && !status; i++) {
         const ith_vae_filter *f = work->linears[i].filter;
-        status = ith_linear_pack(work->context, work->linears[i].linear, f->weight->data, f->weight->dtype, f->bias);
+        status = ith_linear_pack(work->context, work->linears[i].linear, f->weight->data, f->weight->dtype, f->bias,
+                                 d->rings);
         status = packed(d, f, status, &bytes);
     }
     for (int64_t i = 0; i < work->conv_count && !status; i++) {

@@ -23,7 +23,9 @@ ith_status one_layer_make(ith_context *context, int64_t in, int64_t out, const v
         status = ith_arena_allocate(context, &l->arena, "a layer");
     if (!status) {
         l->linear = ith_linear_lay_out(l->set, in, out, types, &l->arena);
-        status = ith_linear_pack(context, l->linear, weight, type, bias);
+        void *scratch = ith_alloc(context, ith_linear_packing_bytes(l->set), 1, "weights being packed");
+        status = scratch ? ith_linear_pack(context, l->linear, weight, type, bias, scratch) : ITH_ERR_MEMORY;
+        ith_free(context, scratch);
     }
     if (status)
         one_layer_free(context, l);
