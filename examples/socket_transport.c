@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transport of socket_transport.h.
+ *
+ * Two sockets connect each pair of ranks: one for data, one for short messages, which thus never wait behind data. Both
+ * keep the bounds of messages (SOCK_SEQPACKET): a message is sent whole or not at all, so that nothing is ever half
+ * sent, and any thread may send a short one without a lock.
+ *
+ * A receiver asks first. When a rank posts an exchange, it sends MESSAGE_ASK to each rank that it receives from, with
+ * the number of the exchange and what it expects. A rank sends data once it has been asked and has posted the same
+ * exchange. So data that arrives always has its place, and both ends compare what they think of the exchange before it
+ * moves.
+ *
+ * All that has to be done is done by `pump`, which never blocks. `exchange`, `wait` and `alive` call it. There is no
+ * thread: a rank that neither waits nor computes moves nothing. */
+#include "socket_transport.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    REQUESTS = ITH_TRANSPORT_LEAST_REQUESTS,
+    DATA_BYTES = 1 << 16, /* of a message with data, at most */
+    PIECES = 256,         /* stretches of memory in one, at most */
+    LIFE_NS = 50000000,   /* between two signs of life */
+    SLICE_MS = 10         /* a wait looks again after this long: another thread may have moved things */
+};
+
+typedef enum message_kind {
+    MESSAGE_ASK = 1,
+    MESSAGE_DATA,
+    MESSAGE_LIFE,
+    MESSAGE_NOTICE,
+    MESSAGE_END,
+    MESSAGE_LEAVE
+} message_kind;
+
+/* How every message begins. Data follows a MESSAGE_DATA, a sentence a MESSAGE_END. */
+typedef struct message {
+    message_kind kind;
+    int status;       /* END */
+    int64_t group;    /* ASK, DATA, NOTICE */
+    int64_t request;  /* ASK, DATA: of the receiver */
+    int64_t exchange; /* ASK: its number */
+    int64_t tag, regions, bytes;
+    uint64_t sizes; /* ASK: a hash of the bytes of each region */
+    int64_t notice;
+} message;
+
+/* What a rank sends to another, or receives from it, in one exchange. */
+typedef struct flow {
+    int64_t regions, bytes;
+    uint64_t sizes;
+    bool open;  /* something is left to do */
+    bool asked; /* a receiver has asked; a sender was asked, by the peer's request `request` */
+    int64_t request;
+    int64_t next, offset, left; /* the transfer that is under way, the bytes of it that are done, and the bytes to go */
+} flow;
+
+typedef struct request {
+    bool in_flight;
+    int64_t number; /* of the exchange in its group */
+    ith_operation operation;
+    flow *in, *out; /* [size]: from and to each rank of the group */
+    int open;       /* flows */
+} request;
+
+/* This rank's end of a group. */
+typedef struct group {
+    struct group *next;
+    struct world *world;
+    int64_t number; /* 0: the whole group */
+    int rank, size;
+    int *members;    /* [size] */
+    int64_t posted;  /* exchanges so far */
+    int64_t unasked; /* the first exchange for which asking is not complete */
+    request requests[REQUESTS];
+    message *asks; /* [size][REQUESTS]: what each rank has asked for, by its requests; kind 0: nothing */
+    _Atomic int64_t notice;
+} group;
+
+typedef struct connection {
+    int data, control; /* sockets; -1 to the rank itself */
+    bool full;         /* data waits for room in the socket */
+    bool left, gone;   /* it has taken its leave; its process has closed the sockets */
+    double heard;      /* when its last message was read */
+} connection;
+
+/* This process's end of everything. */
+typedef struct world {
+    pthread_mutex_t lock; /* of all but the atomics and the sockets' numbers */
+    int rank, size;
+    connection *connections;
+    struct pollfd *polls; /* [2 size] */
+    group *groups;
+    atomic_int status; /* not ITH_OK: the group has ended */
+    _Atomic int64_t life_ns;
+    char sentence[SOCKET_SENTENCE];
+    char buffer[sizeof(message) + DATA_BYTES];
+} world;
+
+static int64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static double now(void)
+{
+    return (double)now_ns() * 1e-9;
+}
+
+/* ---- Short messages -------------------------------------------------------------------------------------------- */
+
+/* False if there is no room now. A rank that is gone needs no message. Any thread, without the lock. */
+static bool tell(const world *w, int rank, const message *m, const char *sentence)
+{
+    struct iovec parts[2] = {{(void *)m, sizeof *m}, {(void *)sentence, sentence ? strlen(sentence) + 1 : 0}};
+    struct msghdr header = {.msg_iov = parts, .msg_iovlen = 2};
+    if (rank == w->rank)
+        return true;
+    return sendmsg(w->connections[rank].control, &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 ||
+           (errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS);
+}
+
+static void tell_all(const world *w, const message *m, const char *sentence)
+{
+    for (int rank = 0; rank < w->size; rank++)
+        tell(w, rank, m, sentence);
+}
+
+/* The first end of the group counts. */
+static void end_group(world *w, ith_status status, const char *format, ...)
+{
+    va_list arguments;
+    if (w->status)
+        return;
+    va_start(arguments, format);
+    vsnprintf(w->sentence, sizeof w->sentence, format, arguments);
+    va_end(arguments);
+    atomic_store(&w->status, status);
+    tell_all(w, &(message){.kind = MESSAGE_END, .status = status}, w->sentence);
+}
+
+static void give_life(world *w)
+{
+    int64_t before = atomic_load(&w->life_ns), time = now_ns();
+    if (time - before >= LIFE_NS && atomic_compare_exchange_strong(&w->life_ns, &before, time))
+        tell_all(w, &(message){.kind = MESSAGE_LIFE}, NULL);
+}
+
+/* ---- Flows ----------------------------------------------------------------------------------------------------- */
+
+/* Sets up the flows to all ranks, or from all. What the rank sends to itself the library has copied. */
+static void open_flows(request *r, flow *flows, const group *g, const ith_transfer *list, int64_t count)
+{
+    memset(flows, 0, (size_t)g->size * sizeof *flows);
+    for (int64_t i = 0; i < count; i++) {
+        flow *f = &flows[list[i].peer];
+        int64_t bytes = ith_region_bytes(&list[i].region);
+        if (list[i].peer == g->rank)
+            continue;
+        r->open += !f->open;
+        f->open = true;
+        f->regions++;
+        f->bytes += bytes;
+        f->left += bytes;
+        f->sizes = (f->sizes ^ (uint64_t)bytes) * 1099511628211u + 1;
+    }
+}
+
+/* The next stretch of memory of the flow, among the transfers with `peer`; 0: there is none left. */
+static int64_t next_stretch(flow *f, const ith_transfer *list, int64_t count, int peer, void **data)
+{
+    for (; f->next < count; f->next++, f->offset = 0) {
+        int64_t bytes = list[f->next].peer == peer ? ith_region_stretch(&list[f->next].region, f->offset, data) : 0;
+        if (bytes > 0)
+            return bytes;
+    }
+    return 0;
+}
+
+static void advance_flow(flow *f, int64_t bytes)
+{
+    f->offset += bytes;
+    f->left -= bytes;
+}
+
+static void close_flow(request *r, flow *f)
+{
+    f->open = false;
+    r->open--;
+}
+
+/* Sends one message of data. False if the socket has no room. */
+static bool send_data(const group *g, request *r, int peer)
+{
+    flow *out = &r->out[peer], before = *out;
+    struct iovec pieces[PIECES + 1];
+    message m = {.kind = MESSAGE_DATA, .group = g->number, .request = out->request};
+    int count = 1;
+    pieces[0] = (struct iovec){&m, sizeof m};
+    while (count <= PIECES && m.bytes < DATA_BYTES) {
+        void *data = NULL;
+        int64_t bytes = next_stretch(out, r->operation.sends, r->operation.send_count, peer, &data);
+        if (bytes == 0)
+            break;
+        bytes = bytes < DATA_BYTES - m.bytes ? bytes : DATA_BYTES - m.bytes;
+        pieces[count++] = (struct iovec){data, (size_t)bytes};
+        advance_flow(out, bytes);
+        m.bytes += bytes;
+    }
+    struct msghdr header = {.msg_iov = pieces, .msg_iovlen = (size_t)count};
+    if (sendmsg(g->world->connections[g->members[peer]].data, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+        *out = before;
+        return false;
+    }
+    if (out->left == 0)
+        close_flow(r, out);
+    return true;
+}
+
+static group *find_group(world *w, int64_t number)
+{
+    group *g = w->groups;
+    while (g && g->number != number)
+        g = g->next;
+    return g;
+}
+
+static int find_member(const group *g, int rank)
+{
+    int member = 0;
+    while (member < g->size && g->members[member] != rank)
+        member++;
+    return member;
+}
+
+static void take_data(world *w, int rank, const message *m, const char *data)
+{
+    group *g = find_group(w, m->group);
+    if (!g || find_member(g, rank) == g->size || m->request < 0 || m->request >= REQUESTS) {
+        end_group(w, ITH_ERR_INTERNAL, "rank %d got data from rank %d that it did not ask for", w->rank, rank);
+        return;
+    }
+    request *r = &g->requests[m->request];
+    int peer = find_member(g, rank);
+    flow *in = &r->in[peer];
+    for (int64_t done = 0; done < m->bytes;) {
+        void *place = NULL;
+        int64_t bytes = next_stretch(in, r->operation.receives, r->operation.receive_count, peer, &place);
+        if (bytes == 0)
+            return;
+        bytes = bytes < m->bytes - done ? bytes : m->bytes - done;
+        memcpy(place, data + done, (size_t)bytes);
+        advance_flow(in, bytes);
+        done += bytes;
+    }
+    if (in->open && in->left == 0)
+        close_flow(r, in);
+}
+
+/* ---- Asking ---------------------------------------------------------------------------------------------------- */
+
+/* What a rank asked for becomes part of the request that answers it, if both mean the same. */
+static void answer(group *g, request *r, int peer, message *ask)
+{
+    world *w = g->world;
+    flow *out = &r->out[peer];
+    if (ask->tag != r->operation.tag)
+        end_group(w, ITH_ERR_ARGUMENT, "rank %d is in %s, and rank %d in another operation", w->rank, r->operation.what,
+                  g->members[peer]);
+    else if (!out->open || ask->regions != out->regions || ask->bytes != out->bytes || ask->sizes != out->sizes)
+        end_group(
+            w, ITH_ERR_ARGUMENT,
+            "ranks %d and %d disagree about what the first sends in %s: %lld regions of %lld bytes in all are sent, "
+            "%lld of %lld are expected",
+            w->rank, g->members[peer], r->operation.what, (long long)out->regions, (long long)out->bytes,
+            (long long)ask->regions, (long long)ask->bytes);
+    out->asked = true;
+    out->request = ask->request;
+    ask->kind = 0;
+}
+
+static request *find_request(group *g, int64_t number)
+{
+    for (int i = 0; i < REQUESTS; i++)
+        if (g->requests[i].in_flight && g->requests[i].number == number)
+            return &g->requests[i];
+    return NULL;
+}
+
+static void take_ask(world *w, int rank, const message *m)
+{
+    group *g = find_group(w, m->group);
+    if (!g || find_member(g, rank) == g->size || m->request < 0 || m->request >= REQUESTS)
+        return; /* this rank has closed the group: it will leave, or the other wait in vain */
+    int peer = find_member(g, rank);
+    message *ask = &g->asks[peer * REQUESTS + m->request];
+    request *r = find_request(g, m->exchange);
+    *ask = *m;
+    if (r)
+        answer(g, r, peer, ask);
+    else if (m->exchange < g->posted)
+        end_group(w, ITH_ERR_ARGUMENT, "rank %d expects something from rank %d that this rank does not send", rank,
+                  w->rank);
+    for (int i = 0; i < REQUESTS; i++) {
+        r = &g->requests[i];
+        if (r->in_flight && r->number < m->exchange && r->out[peer].open && !r->out[peer].asked)
+            end_group(w, ITH_ERR_ARGUMENT, "rank %d sends to rank %d in %s, which that rank does not expect", w->rank,
+                      rank, r->operation.what);
+    }
+}
+
+/* False if there is no room for a message now. */
+static bool send_asks(const group *g, const request *r)
+{
+    for (int peer = 0; peer < g->size; peer++) {
+        flow *in = &r->in[peer];
+        message m = {.kind = MESSAGE_ASK,
+                     .group = g->number,
+                     .request = r - g->requests,
+                     .exchange = r->number,
+                     .tag = r->operation.tag,
+                     .regions = in->regions,
+                     .bytes = in->bytes,
+                     .sizes = in->sizes};
+        if (in->open && !in->asked && !tell(g->world, g->members[peer], &m, NULL))
+            return false;
+        in->asked = true;
+    }
+    return true;
+}
+
+/* ---- Moving ---------------------------------------------------------------------------------------------------- */
+
+static void take_message(world *w, int rank, const message *m)
+{
+    connection *c = &w->connections[rank];
+    group *g = NULL;
+    c->heard = now();
+    switch (m->kind) {
+    case MESSAGE_ASK: take_ask(w, rank, m); break;
+    case MESSAGE_DATA: take_data(w, rank, m, (const char *)(m + 1)); break;
+    /* Passed on, so that who leaves because of it is heard to say so first. */
+    case MESSAGE_END: end_group(w, (ith_status)m->status, "%s", (const char *)(m + 1)); break;
+    case MESSAGE_LEAVE: c->left = true; break;
+    case MESSAGE_NOTICE:
+        g = find_group(w, m->group);
+        if (g)
+            atomic_store(&g->notice, m->notice);
+        break;
+    default: break;
+    }
+}
+
+/* Reads all that has come through a socket. False: the other end is closed. */
+static bool read_all(world *w, int rank, int descriptor)
+{
+    while (!w->status) {
+        ssize_t bytes = recv(descriptor, w->buffer, sizeof w->buffer, MSG_DONTWAIT);
+        if (bytes < 0 && (errno == EINTR || errno == ECONNRESET))
+            continue; /* after a reset there may still be messages, and then comes the end */
+        if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return true;
+        if (bytes < (ssize_t)sizeof(message))
+            return false;
+        take_message(w, rank, (const message *)(void *)w->buffer);
+    }
+    return true;
+}
+
+/* Reads from all ranks. Returns a rank that is gone without a leave, -1 if there is none. */
+static int read_everything(world *w)
+{
+    int lost = -1;
+    for (int rank = 0; rank < w->size; rank++) {
+        connection *c = &w->connections[rank];
+        if (rank == w->rank || c->gone)
+            continue;
+        c->gone = !read_all(w, rank, c->control);
+        read_all(w, rank, c->data); /* what was sent before a MESSAGE_LEAVE is there by now */
+        if (c->gone && !c->left)
+            lost = rank;
+    }
+    return lost;
+}
+
+static void send_all(group *g, request *r)
+{
+    for (int member = 0; member < g->size; member++) {
+        connection *c = &g->world->connections[g->members[member]];
+        while (!c->full && r->out[member].open && r->out[member].asked)
+            c->full = !send_data(g, r, member);
+    }
+}
+
+/* Reads what has come and sends what can be sent. Under the lock. */
+static void pump(world *w)
+{
+    int lost = read_everything(w);
+    if (lost >= 0) {
+        read_everything(w); /* another rank may have said before why that one is gone */
+        end_group(w, ITH_ERR_ABORTED, "rank %d is gone: its process has ended or has closed its sockets", lost);
+    }
+    for (int rank = 0; rank < w->size; rank++)
+        w->connections[rank].full = false;
+    for (group *g = w->groups; g && !w->status; g = g->next) {
+        for (request *r; g->unasked < g->posted; g->unasked++)
+            if ((r = find_request(g, g->unasked)) && !send_asks(g, r))
+                break;
+        for (int i = 0; i < REQUESTS; i++)
+            if (g->requests[i].in_flight && g->requests[i].open)
+                send_all(g, &g->requests[i]);
+    }
+}
+
+/* Sleeps until something can be moved. The lock is given up meanwhile. */
+static void sleep_for(world *w, double seconds)
+{
+    nfds_t count = 0;
+    for (int rank = 0; rank < w->size; rank++) {
+        const connection *c = &w->connections[rank];
+        if (rank == w->rank || c->gone)
+            continue;
+        w->polls[count++] = (struct pollfd){.fd = c->control, .events = POLLIN};
+        w->polls[count++] = (struct pollfd){.fd = c->data, .events = (short)(c->full ? POLLIN | POLLOUT : POLLIN)};
+    }
+    pthread_mutex_unlock(&w->lock);
+    poll(w->polls, count, seconds * 1000 < SLICE_MS ? (int)(seconds * 1000) + 1 : SLICE_MS);
+    pthread_mutex_lock(&w->lock);
+}
+
+/* ---- The table ------------------------------------------------------------------------------------------------- */
+
+static ith_status socket_exchange(void *state, const ith_operation *operation)
+{
+    group *g = state;
+    world *w = g->world;
+    request *r = &g->requests[operation->request];
+    pthread_mutex_lock(&w->lock);
+    r->operation = *operation;
+    r->number = g->posted++;
+    r->in_flight = true;
+    r->open = 0;
+    open_flows(r, r->out, g, operation->sends, operation->send_count);
+    open_flows(r, r->in, g, operation->receives, operation->receive_count);
+    for (int peer = 0; peer < g->size; peer++)
+        for (int i = 0; i < REQUESTS; i++) {
+            message *ask = &g->asks[peer * REQUESTS + i];
+            if (ask->kind && ask->exchange == r->number)
+                answer(g, r, peer, ask);
+        }
+    pump(w);
+    ith_status status = (ith_status)w->status;
+    pthread_mutex_unlock(&w->lock);
+    give_life(w);
+    return status;
+}
+
+/* A rank that has left moves nothing any more. */
+static void look_for_leavers(const group *g, const request *r)
+{
+    world *w = g->world;
+    for (int peer = 0; peer < g->size; peer++)
+        if ((r->in[peer].open || r->out[peer].open) && w->connections[g->members[peer]].left)
+            end_group(w, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s", g->members[peer], w->rank,
+                      r->operation.what);
+}
+
+static ith_status socket_wait(void *state, int64_t number, double seconds, bool *done)
+{
+    group *g = state;
+    world *w = g->world;
+    request *r = &g->requests[number];
+    double end = now() + seconds;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        pump(w);
+        look_for_leavers(g, r);
+        double left = end - now();
+        if (w->status || r->open == 0 || left <= 0)
+            break;
+        sleep_for(w, left);
+    }
+    ith_status status = (ith_status)w->status;
+    *done = !status && r->open == 0;
+    r->in_flight = !*done;
+    pthread_mutex_unlock(&w->lock);
+    return status;
+}
+
+static void socket_alive(void *state)
+{
+    world *w = ((group *)state)->world;
+    give_life(w);
+    if (pthread_mutex_trylock(&w->lock) == 0) {
+        pump(w);
+        pthread_mutex_unlock(&w->lock);
+    }
+}
+
+static double socket_silence(void *state, int64_t number, int *rank)
+{
+    group *g = state;
+    world *w = g->world;
+    const request *r = &g->requests[number];
+    double longest = 0, time = now();
+    *rank = -1;
+    pthread_mutex_lock(&w->lock);
+    for (int peer = 0; peer < g->size; peer++) {
+        double silence = time - w->connections[g->members[peer]].heard;
+        if ((r->in[peer].open || r->out[peer].open) && silence > longest)
+            longest = silence, *rank = peer;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return longest;
+}
+
+static void socket_abort(void *state, ith_status status, const char *sentence)
+{
+    world *w = ((group *)state)->world;
+    pthread_mutex_lock(&w->lock);
+    end_group(w, status, "%s", sentence);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static ith_status socket_failure(void *state, const char **sentence)
+{
+    world *w = ((group *)state)->world;
+    ith_status status = (ith_status)atomic_load(&w->status);
+    *sentence = status ? w->sentence : "";
+    return status;
+}
+
+static void socket_notify(void *state, int64_t number)
+{
+    group *g = state;
+    message m = {.kind = MESSAGE_NOTICE, .group = g->number, .notice = number};
+    atomic_store(&g->notice, number);
+    for (int member = 0; member < g->size; member++)
+        tell(g->world, g->members[member], &m, NULL);
+}
+
+static int64_t socket_noticed(void *state)
+{
+    return atomic_load(&((group *)state)->notice);
+}
+
+static void socket_leave(void *state)
+{
+    tell_all(((group *)state)->world, &(message){.kind = MESSAGE_LEAVE}, NULL);
+}
+
+/* ---- Groups ---------------------------------------------------------------------------------------------------- */
+
+static void free_group(group *g)
+{
+    if (!g)
+        return;
+    free(g->members);
+    free(g->asks);
+    free(g->requests[0].in);
+    free(g);
+}
+
+static group *make_group(world *w, int64_t number, int rank, int size, const int *members)
+{
+    group *g = calloc(1, sizeof *g);
+    if (!g)
+        return NULL;
+    *g = (group){.world = w, .number = number, .rank = rank, .size = size};
+    g->members = calloc((size_t)size, sizeof *g->members);
+    g->asks = calloc((size_t)size * REQUESTS, sizeof *g->asks);
+    flow *flows = calloc((size_t)size * REQUESTS * 2, sizeof *flows);
+    g->requests[0].in = flows;
+    if (!g->members || !g->asks || !flows) {
+        free_group(g);
+        return NULL;
+    }
+    for (int i = 0; i < size; i++)
+        g->members[i] = members ? members[i] : i;
+    for (int i = 0; i < REQUESTS; i++) {
+        g->requests[i].in = flows + 2 * i * size;
+        g->requests[i].out = flows + (2 * i + 1) * size;
+    }
+    pthread_mutex_lock(&w->lock);
+    g->next = w->groups;
+    w->groups = g;
+    pthread_mutex_unlock(&w->lock);
+    return g;
+}
+
+static ith_status socket_split(void *state, const ith_subgroup *s, void **out)
+{
+    *out = make_group(((group *)state)->world, s->number, s->rank, s->size, s->members);
+    return *out ? ITH_OK : ITH_ERR_MEMORY;
+}
+
+static void free_world(world *w)
+{
+    pthread_mutex_destroy(&w->lock);
+    free(w->connections);
+    free(w->polls);
+    free(w);
+}
+
+static void socket_close(void *state)
+{
+    group *g = state;
+    world *w = g->world;
+    pthread_mutex_lock(&w->lock);
+    group **link = &w->groups;
+    while (*link != g)
+        link = &(*link)->next;
+    *link = g->next;
+    pthread_mutex_unlock(&w->lock);
+    for (int rank = 0; g->number == 0 && rank < w->size; rank++) {
+        if (rank == w->rank)
+            continue;
+        close(w->connections[rank].data);
+        close(w->connections[rank].control);
+    }
+    if (g->number == 0)
+        free_world(w);
+    free_group(g);
+}
+
+void *socket_state(int rank, int ranks, const int (*sockets)[2])
+{
+    world *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    pthread_mutex_init(&w->lock, NULL);
+    w->rank = rank;
+    w->size = ranks;
+    w->connections = calloc((size_t)ranks, sizeof *w->connections);
+    w->polls = calloc((size_t)ranks * 2, sizeof *w->polls);
+    group *whole = w->connections && w->polls ? make_group(w, 0, rank, ranks, NULL) : NULL;
+    for (int i = 0; whole && i < ranks; i++)
+        w->connections[i] = (connection){.data = sockets[i][0], .control = sockets[i][1], .heard = now()};
+    if (!whole)
+        free_world(w);
+    return whole;
+}
+
+const ith_transport socket_transport = {
+    .struct_size = sizeof socket_transport,
+    .name = "Unix sockets",
+    .requests = REQUESTS,
+    .exchange = socket_exchange,
+    .wait = socket_wait,
+    .failure = socket_failure,
+    .split = socket_split,
+    .abort = socket_abort,
+    .close = socket_close,
+    .leave = socket_leave,
+    .alive = socket_alive,
+    .silence = socket_silence,
+    .notify = socket_notify,
+    .noticed = socket_noticed,
+};
