@@ -17,6 +17,7 @@
 
 #include "base/size.h"
 #include "support/fault_subject.h"
+#include "support/socket_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -547,6 +548,8 @@ static void nothing_goes_wrong_in_silence(void **state)
                 options.ulysses = options.ring = 0;
                 options.exchange = s.ranks == 1 ? ITH_EXCHANGE_AUTO : options.exchange;
             }
+            if (group_connect == socket_group_create)
+                options.exchange = ITH_EXCHANGE_COPY;
             s.subjects[i].options = options;
         }
         for (int i = 0; i < SUBJECTS; i++)
@@ -562,8 +565,12 @@ static void nothing_goes_wrong_in_silence(void **state)
     print_message("%d plans, %d faults each\n", plans, faults);
 }
 
-int main(void)
+/* With an argument, ranks are connected by sockets. */
+int main(int argc, char **argv)
 {
+    (void)argv;
+    if (argc > 1)
+        group_connect = socket_group_create;
     const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_goes_wrong_in_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

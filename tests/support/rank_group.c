@@ -4,13 +4,15 @@
 #include <omp.h>
 #include <pthread.h>
 
+ith_status (*group_connect)(ith_context *const *contexts, int ranks, ith_comm **comms) = ith_comm_create_local;
+
 ith_status group_create(rank_group *g, ith_context *root, int ranks)
 {
     ith_status status = ITH_OK;
     *g = (rank_group){.ranks = ranks, .contexts = {root}};
     for (int i = 1; i < ranks && !status; i++)
         status = ith_context_clone(root, &g->contexts[i]);
-    return status ? status : ith_comm_create_local(g->contexts, ranks, g->comms);
+    return status ? status : group_connect(g->contexts, ranks, g->comms);
 }
 
 void group_destroy(rank_group *g)

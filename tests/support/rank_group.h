@@ -15,6 +15,9 @@ typedef struct rank_group {
     ith_comm *comms[GROUP_RANKS];
 } rank_group;
 
+/* Connects the ranks: ith_comm_create_local unless a test sets another function. */
+extern ith_status (*group_connect)(ith_context *const *contexts, int ranks, ith_comm **comms);
+
 /* The first context is the caller's, who destroys it; the others are clones. */
 ith_status group_create(rank_group *g, ith_context *root, int ranks);
 
