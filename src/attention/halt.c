@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The number that ranks bring one another (ith_comm_notify): which execution is to stop, and on which rank's account.
- */
+/* The number by which ranks notify one another (ith_comm_notify): the execution that is to stop, and the rank that was
+ * cancelled. */
 #include "halt.h"
 
 #define RANK_BITS 20

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Problems and tensors: checked, completed, addressed. */
+/* Checks of problems and tensors, defaults of problems, and addresses of rows. */
 #include "setting.h"
 
 #include "../base/size.h"
@@ -84,7 +84,7 @@ static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
                         ith_dtype_name(p->dtype));
     if (!isfinite(p->scale))
         return ith_fail(context, ITH_ERR_ARGUMENT, "scale is %g, and must be finite", (double)p->scale);
-    /* With room for the sums and products of a few such sizes. */
+    /* 64: room for the sums and products of a few such sizes. */
     int64_t product = 64;
     const int64_t factors[] = {p->batch, p->heads, p->head_dim, ith_max64(ith_max64(p->q_len, p->kv_len), 1)};
     for (int i = 0; i < 4; i++)
@@ -111,7 +111,8 @@ static ith_status check_mask(ith_context *context, const ith_attn_problem *p)
     return ITH_OK;
 }
 
-/* Fills in the strides of one tensor. Its rows must not overlap, in either order of batch and sequence. */
+/* Fills in the strides of one tensor and checks that its rows do not overlap. Rows may lie inside batch entries or
+ * batch entries inside rows. */
 static ith_status resolve_strides(ith_attn_setting *s, int which)
 {
     int64_t *row = row_stride(&s->problem, which), *entry = batch_stride(&s->problem, which);
@@ -180,7 +181,7 @@ ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *p
 typedef struct extent {
     const char *name;
     uintptr_t begin, bytes;
-    uintptr_t row_stride, width; /* rows [width] at multiples of row_stride bytes; 0: there is no such grid */
+    uintptr_t row_stride, width; /* every row is `width` bytes at a multiple of row_stride; 0: it is not */
 } extent;
 
 static extent tensor_extent(const ith_attn_setting *s, int which, const ith_attn_tensors *tensors)
@@ -208,24 +209,24 @@ static ith_status check_extent(const ith_attn_setting *s, const extent *e, int64
     return ITH_OK;
 }
 
-/* Whether the rows of both lie in columns of their own of one wider buffer. */
+/* Whether the two are separate columns of one wider buffer. */
 static bool interleave(const extent *a, const extent *b)
 {
     if (!a->row_stride || a->row_stride != b->row_stride)
         return false;
     uintptr_t stride = a->row_stride;
-    uintptr_t distance = (b->begin % stride + stride - a->begin % stride) % stride; /* of b's columns behind a's */
+    uintptr_t distance = (b->begin % stride + stride - a->begin % stride) % stride; /* from a's columns to b's */
     return distance >= a->width && distance + b->width <= stride;
 }
 
-/* From the first byte to the last, but for columns. */
+/* Whether the bytes from the first to the last intersect, unless the two are separate columns. */
 static bool overlap(const extent *a, const extent *b)
 {
     return a->bytes && b->bytes && a->begin < b->begin + b->bytes && b->begin < a->begin + a->bytes &&
            !interleave(a, b);
 }
 
-/* What the problem announces is there, and nothing else. */
+/* A tensor that the problem does not announce must not be given. */
 static ith_status check_announced(const ith_attn_setting *s, const ith_attn_tensors *tensors)
 {
     const ith_attn_problem *p = &s->problem;
@@ -252,7 +253,7 @@ static ith_status check_lengths(const ith_attn_setting *s, const ith_attn_tensor
     return ITH_OK;
 }
 
-/* Everything that execution reads or writes. */
+/* The tensors that an execution reads or writes. */
 enum { EXTENT_LSE = ITH_TENSOR_LSE, EXTENT_BIAS, EXTENT_MASK, EXTENT_LENGTHS, EXTENTS };
 
 static void list_extents(const ith_attn_setting *s, const ith_attn_tensors *tensors, extent all[EXTENTS])

@@ -14,9 +14,9 @@
 
 typedef struct ith_attn_setting {
     ith_context *context;
-    ith_attn_problem problem; /* resolved: kv_heads, scale, mask sizes and all strides are what they stand for */
+    ith_attn_problem problem; /* with the values of defaults: kv_heads, scale, mask sizes, strides */
     int64_t element_bytes;
-    int64_t q_rows, kv_rows; /* this rank's share; kv_rows is all of them if replicated_kv */
+    int64_t q_rows, kv_rows; /* of this rank's tensors; kv_rows is kv_len if replicated_kv */
     const ith_attn_kernel *kernel;
     ith_kernel_origin kernel_origin;
     ith_attn_tiles tiles;
@@ -26,10 +26,10 @@ typedef struct ith_attn_setting {
     bool smoothed, folded; /* see ith_plan_info */
     ith_direction direction;
     ith_exchange_mode exchange;                /* IN_PLACE or COPY; AUTO where nothing is exchanged */
-    int chunks;                                /* asked for, of a batch entry unless it is folded */
+    int chunks;                                /* asked for; for each batch entry if it is not folded */
     int ulysses, ring;                         /* the mesh */
     int rank;                                  /* of ulysses * ring; on the axes rank % ulysses and rank / ulysses */
-    ith_halt *halt;                            /* of the plan; NULL: nobody stops it */
+    ith_halt *halt;                            /* of the plan; NULL: executions cannot be stopped */
     ith_comm *comm, *ulysses_comm, *ring_comm; /* all ranks and the two axes; NULL: of length 1 */
 } ith_attn_setting;
 
@@ -78,7 +78,7 @@ ith_heads ith_heads_of(const ith_attn_problem *problem, int64_t first, int64_t c
 /* The part of a sequence that ranks [first, first + count) of `ranks` hold together. */
 void ith_stretch(int64_t length, int ranks, int first, int count, int64_t *begin, int64_t *rows);
 
-/* Checks a problem and puts it, with all defaults, into *out, together with this rank's shares. */
+/* Checks a problem and writes it to *out, with the values of its defaults and this rank's shares. */
 ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *problem, int ranks, int rank,
                                  ith_attn_setting *out);
 /* Checks the tensors of an execution: none is missing, misaligned or overlaps another. */

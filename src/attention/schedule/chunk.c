@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranges of the list of heads. */
+/* Chunks as ranges of the list of heads. */
 #include "chunk.h"
 
 #include "../../base/size.h"
 
-/* Chunks cut a list of `heads` (all, or a batch entry's) into groups of this many. */
-static int64_t group_of(const ith_attn_setting *s, int64_t heads)
+/* Chunks cut a list of `heads` heads (all, or those of a batch entry) at multiples of this number. */
+static int64_t unit_of(const ith_attn_setting *s, int64_t heads)
 {
     int64_t per_key = s->problem.heads / s->problem.kv_heads;
     return heads >= s->ulysses * per_key ? s->ulysses * per_key : s->ulysses;
 }
 
-/* Without an exchange of heads there is one list and one chunk. */
+/* Whether each batch entry has chunks of its own. Without an exchange of heads there is one chunk. */
 static bool by_entry(const ith_attn_setting *s)
 {
     return !s->folded && s->ulysses > 1;
@@ -24,9 +24,9 @@ static int64_t list_length(const ith_attn_setting *s)
 
 static int64_t chunks_of_list(const ith_attn_setting *s)
 {
-    int64_t heads = list_length(s), groups = ith_max64(heads / group_of(s, heads), 1);
+    int64_t heads = list_length(s), units = ith_max64(heads / unit_of(s, heads), 1);
     int64_t wanted = s->ulysses > 1 ? ith_max64(s->chunks, 1) : 1;
-    return ith_min64(wanted, groups);
+    return ith_min64(wanted, units);
 }
 
 int ith_chunk_count(const ith_attn_setting *s)
@@ -36,11 +36,11 @@ int ith_chunk_count(const ith_attn_setting *s)
 
 ith_heads ith_chunk_heads(const ith_attn_setting *s, int chunk, int ulysses_index)
 {
-    int64_t chunks = chunks_of_list(s), heads = list_length(s), group = group_of(s, heads);
-    int64_t first, groups, mine, count;
-    ith_share(ith_max64(heads / group, 1), (int)chunks, (int)(chunk % chunks), &first, &groups);
-    first *= group;
-    count = chunk % chunks == chunks - 1 ? heads - first : groups * group;
+    int64_t chunks = chunks_of_list(s), heads = list_length(s), unit = unit_of(s, heads);
+    int64_t first, units, mine, count;
+    ith_share(ith_max64(heads / unit, 1), (int)chunks, (int)(chunk % chunks), &first, &units);
+    first *= unit;
+    count = chunk % chunks == chunks - 1 ? heads - first : units * unit;
     ith_share(count, s->ulysses, ulysses_index, &mine, &count);
     return ith_heads_of(&s->problem, chunk / chunks * heads + first + mine, count);
 }

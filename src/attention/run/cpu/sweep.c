@@ -9,13 +9,13 @@
 #include <stdatomic.h>
 
 #define TASKS_PER_THREAD 8 /* blocks of queries between two packings, so that threads end at nearly the same time */
-#define PIECE_KEYS 256     /* about as many keys are packed by one call, */
-#define PIECE_ELEMENTS ((int64_t)1 << 20) /* or fewer, if they are long: somebody may wait for the end of it */
+#define PIECE_KEYS 256     /* keys packed by one call, rounded up to panels; */
+#define PIECE_ELEMENTS ((int64_t)1 << 20) /* fewer if rows are long, so that a cancellation waits briefly */
 
-/* What a thread needs for a block of queries, in its share of the sweep's memory. */
+/* The memory of one thread for a block of queries. */
 typedef struct block_memory {
     void *scratch;
-    float *o_sum, *m, *l;   /* unless the sweep keeps them */
+    float *o_sum, *m, *l;   /* if the sweep does not keep them */
     const void **q, **mask; /* [block_q] */
     void **o;               /* [block_q] */
     float *offsets, *lse;   /* [block_q] */
@@ -37,7 +37,7 @@ static int64_t packed_shard_bytes(const ith_sweep *s, int64_t rows)
            ith_round_up(kernel->packed_bytes(rest, s->setting->problem.head_dim), ITH_ARENA_ALIGNMENT);
 }
 
-/* How many kv heads are packed at a time: as few as keep the threads busy, or all where other ranks use them. */
+/* The number of kv heads packed at a time: the fewest that keep all threads busy; all if other ranks use them. */
 static int64_t packed_together(const ith_sweep *s)
 {
     const ith_attn_problem *p = &s->setting->problem;
@@ -49,7 +49,7 @@ static int64_t packed_together(const ith_sweep *s)
     return ith_max64(ith_min64(wanted, s->shape.kv_heads), 1);
 }
 
-/* The parts of a thread's memory, from `memory` on (NULL: only their size). */
+/* Divides the memory of a thread into its parts and returns their size. memory NULL: only the size. */
 static int64_t split_thread_memory(const ith_sweep *s, char *memory, block_memory *out)
 {
     ith_arena arena = {.base = memory};
@@ -104,7 +104,7 @@ ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith
     return status;
 }
 
-/* The trace shows what the team's first thread does. */
+/* The trace records the first thread of the team. */
 static double trace_begin(const ith_sweep *s, int thread)
 {
     return thread == 0 ? ith_trace_begin(s->setting->context) : -1;
@@ -115,7 +115,7 @@ static void trace_end(const ith_sweep *s, double begin, const char *name)
     ith_trace_end(s->setting->context, begin, name, "compute");
 }
 
-/* Whether to skip what is left. */
+/* Whether to skip the remaining work. */
 static bool halted(const ith_sweep *s)
 {
     return ith_halted(s->setting->halt);
@@ -158,44 +158,44 @@ static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slo
     ith_key_count(s->setting, job->shards, kv_block * s->setting->tiles.block_kv + first, pack.keys);
 }
 
-/* Some of a job's kv heads: packing them, or passing their queries over them. */
-typedef struct group {
+/* Some kv heads of a job, which are packed together, and their query heads. */
+typedef struct head_range {
     const ith_sweep *sweep;
     const ith_sweep_job *job;
-    int64_t begin, end;       /* kv heads, counted from the job's first */
-    int64_t first, heads;     /* of their queries */
-    atomic_int_fast64_t next; /* block of queries that no thread has taken yet */
-} group;
+    int64_t begin, end;       /* kv heads, counted from the first of the job */
+    int64_t first, heads;     /* query heads */
+    atomic_int_fast64_t next; /* the first block of queries that no thread has taken */
+} head_range;
 
-/* One thread's part in packing a group. */
+/* The share of one thread in packing a range. */
 static void pack_in_thread(void *user, int thread)
 {
-    const group *g = user;
-    const ith_sweep *s = g->sweep;
-    const ith_sweep_job *job = g->job;
+    const head_range *r = user;
+    const ith_sweep *s = r->sweep;
+    const ith_sweep_job *job = r->job;
     double traced = trace_begin(s, thread);
     int64_t block = ith_min64(s->setting->tiles.block_kv, s->shape.shard_rows);
     int64_t pieces = ith_div_up(block, s->piece_keys);
     int64_t tasks = kv_blocks_of(s, job->shards->rows) * pieces, first, count;
-    ith_share((g->end - g->begin) * tasks, s->setting->threads, thread, &first, &count);
+    ith_share((r->end - r->begin) * tasks, s->setting->threads, thread, &first, &count);
     for (int64_t task = first; task < first + count; task++) {
         int64_t slot = task / tasks, kv_block = task % tasks / pieces;
         if (halted(s))
             break;
-        pack_piece(s, job, slot, job->heads.kv_first + g->begin + slot, kv_block, task % pieces);
+        pack_piece(s, job, slot, job->heads.kv_first + r->begin + slot, kv_block, task % pieces);
     }
     trace_end(s, traced, "pack");
 }
 
 void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job)
 {
-    group all = {.sweep = sweep, .job = job, .end = job->heads.kv_heads};
+    head_range all = {.sweep = sweep, .job = job, .end = job->heads.kv_heads};
     ith_parallel(sweep->setting->context, sweep->setting->threads, pack_in_thread, &all);
 }
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
-/* Pointers to the mask's rows of `rows` queries from number `number` on, at key `key`. */
+/* Pointers to the mask of `rows` queries from query `number` on, at key `key`. */
 static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors, int64_t n, int64_t number,
                       int64_t key, int64_t rows, const void **out)
 {
@@ -296,21 +296,21 @@ static void query_heads(const ith_sweep *s, const ith_heads *heads, int64_t begi
     *count = ith_min64((heads->kv_first + end) * per_key, heads->first + heads->count) - *first;
 }
 
-/* One thread's part in passing the queries of a group over their keys: the next block, as long as there is one. */
+/* The work of one thread on a range: block after block of queries, as long as there are any. */
 static void attend_in_thread(void *user, int thread)
 {
-    group *g = user;
-    const ith_sweep *s = g->sweep;
-    const ith_sweep_job *job = g->job;
+    head_range *r = user;
+    const ith_sweep *s = r->sweep;
+    const ith_sweep_job *job = r->job;
     block_memory memory;
     split_thread_memory(s, s->threads + thread * s->thread_bytes, &memory);
     int64_t blocks = ith_div_up(job->queries->rows, s->setting->tiles.block_q), task;
     int64_t per_key = s->setting->problem.heads / s->setting->problem.kv_heads;
     double traced = trace_begin(s, thread);
-    while (!halted(s) && (task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->heads * blocks) {
-        query_block b = {.head = g->first + task / blocks};
+    while (!halted(s) && (task = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed)) < r->heads * blocks) {
+        query_block b = {.head = r->first + task / blocks};
         b.kv_head = b.head / per_key;
-        b.slot = b.kv_head - job->heads.kv_first - g->begin;
+        b.slot = b.kv_head - job->heads.kv_first - r->begin;
         attend_block(s, job, task % blocks, &memory, &b);
         if (thread == 0 && job->progress)
             job->progress(job->progress_user);
@@ -318,7 +318,7 @@ static void attend_in_thread(void *user, int thread)
     trace_end(s, traced, "attend");
 }
 
-/* Counts the shards that other ranks have packed, each once for each kv head. */
+/* Counts the bytes of shards that other ranks have packed, once for each kv head. */
 static void count_packed(const ith_sweep *s, const ith_sweep_job *job)
 {
     const ith_attn_problem *p = &s->setting->problem;
@@ -337,12 +337,12 @@ void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job)
     const ith_attn_setting *s = sweep->setting;
     count_packed(sweep, job);
     for (int64_t begin = 0; begin < job->heads.kv_heads; begin += sweep->together) {
-        group g = {.sweep = sweep, .job = job, .begin = begin};
-        g.end = ith_min64(begin + sweep->together, job->heads.kv_heads);
-        query_heads(sweep, &job->heads, begin, g.end, &g.first, &g.heads);
+        head_range r = {.sweep = sweep, .job = job, .begin = begin};
+        r.end = ith_min64(begin + sweep->together, job->heads.kv_heads);
+        query_heads(sweep, &job->heads, begin, r.end, &r.first, &r.heads);
         if (!job->shards->packed)
-            ith_parallel(s->context, s->threads, pack_in_thread, &g);
-        ith_parallel(s->context, s->threads, attend_in_thread, &g);
+            ith_parallel(s->context, s->threads, pack_in_thread, &r);
+        ith_parallel(s->context, s->threads, attend_in_thread, &r);
     }
 }
 
