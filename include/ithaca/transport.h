@@ -97,7 +97,7 @@ typedef struct ith_operation {
     int64_t request;  /* the number of the request, 0 to requests - 1, which is not in flight; for `wait` */
     int64_t tag;      /* names the operation: the same on all ranks of the group, or else they are in different ones */
     const char *what; /* the same for a sentence: "an exchange", "a barrier"; static storage */
-    const ith_transfer *sends; /* to other ranks; transfers to this rank itself have been copied before */
+    const ith_transfer *sends; /* Transfers with this rank itself have been made before: skip them in both lists */
     int64_t send_count;
     const ith_transfer *receives;
     int64_t receive_count;

@@ -201,11 +201,7 @@ ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int64_t send
         const char *wrong = copy_own(0, 1, &own);
         return wrong ? ith_fail(NULL, ITH_ERR_ARGUMENT, "one rank, in an exchange: %s", wrong) : ITH_OK;
     }
-    ith_status status = post(comm, TAG_EXCHANGE, "an exchange", sends, send_count, receives, receive_count, out);
-    for (int64_t i = 0; !status && i < send_count; i++)
-        if (sends[i].peer != comm->rank)
-            comm->exchanged_bytes += ith_region_bytes(&sends[i].region);
-    return status;
+    return post(comm, TAG_EXCHANGE, "an exchange", sends, send_count, receives, receive_count, out);
 }
 
 ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int64_t send_count,

@@ -35,7 +35,6 @@ struct ith_comm {
     int64_t under_way;       /* requests in flight; in the whole group's communicator those of sub-groups too */
     double timeout_seconds;  /* 0: none */
     int64_t posted;          /* exchanges so far */
-    int64_t exchanged_bytes; /* posted so far from this rank to others by ith_comm_post */
     ith_request *requests;   /* [transport.requests]; exchange n has request n % transport.requests */
     ith_transfer *transfers; /* [2][size]: of the collective under way */
     float *gathered;         /* [size][ITH_COMM_RECORD_BYTES]: of the reduction under way */

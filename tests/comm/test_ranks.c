@@ -160,85 +160,6 @@ static void a_wait_ends_in_time(void **state)
     }
 }
 
-/* A time limit that is far from reached, or that is none, changes nothing. */
-static ith_status patient(ith_context *context, ith_comm *comm, void *user)
-{
-    static const double limits[] = {0, -1, 1e300, 3600, NAN};
-    (void)user;
-    for (int i = 0; i < 5; i++) {
-        ith_comm_set_timeout(comm, limits[i]);
-        if (ith_comm_rank(comm) == i % 2)
-            nap(0.002);
-        float value = 1;
-        RANK_TRY(ith_comm_allreduce(comm, &value, 1, ITH_REDUCE_SUM));
-        RANK_CHECK(context, value == 2);
-    }
-    return ITH_OK;
-}
-
-/* Posts one operation more than may be in flight. */
-static ith_status flood(ith_context *context, ith_comm *comm, void *user)
-{
-    (void)context, (void)user;
-    ith_request *requests[ITH_TRANSPORT_LEAST_REQUESTS + 1] = {NULL};
-    ith_transfer sends[ITH_TRANSPORT_LEAST_REQUESTS + 1], receives[ITH_TRANSPORT_LEAST_REQUESTS + 1];
-    char in[ITH_TRANSPORT_LEAST_REQUESTS + 1], out = 0;
-    int ranks = comm->size, next = (comm->rank + 1) % ranks, before = (comm->rank + ranks - 1) % ranks;
-    int posted = ITH_TRANSPORT_LEAST_REQUESTS + (comm->rank == 0);
-    for (int i = 0; i < posted; i++) {
-        ith_transfer send = {next, {.data = &out, .count = {1, 1}, .bytes = 1}};
-        ith_transfer receive = {before, {.data = &in[i], .count = {1, 1}, .bytes = 1}};
-        sends[i] = send, receives[i] = receive;
-        RANK_TRY(ith_comm_post(comm, &sends[i], 1, &receives[i], 1, &requests[i]));
-    }
-    for (int i = 0; i < posted; i++)
-        RANK_TRY(ith_comm_wait(comm, &requests[i]));
-    return ith_comm_barrier(comm);
-}
-
-/* Leaves with an operation under way, to whose memory a peer may be writing. */
-static ith_status flee(ith_context *context, ith_comm *comm, void *user)
-{
-    (void)user;
-    char *memory = ith_alloc(context, 1, 1 << 20, "a block");
-    RANK_CHECK(context, memory);
-    ith_transfer all = {1 - ith_comm_rank(comm), {.data = memory, .count = {1, 1}, .bytes = 1 << 19}};
-    ith_transfer in = all;
-    in.region.data = memory + (1 << 19);
-    ith_status status = ITH_OK;
-    if (ith_comm_rank(comm) == 0) {
-        ith_request *request = NULL;
-        status = ith_comm_post(comm, &all, 1, &in, 1, &request);
-        ith_comm_abort(comm, ITH_ERR_INTERRUPTED);
-        status = status ? status : ITH_ERR_INTERRUPTED;
-    } else {
-        status = ith_comm_exchange(comm, &all, 1, &in, 1);
-    }
-    ith_free(context, memory);
-    return status;
-}
-
-static ith_status wrong_arguments(ith_context *context, ith_comm *comm, void *user)
-{
-    (void)context;
-    float value = 0;
-    ith_transfer far = {comm->size, {.data = &value, .count = {1, 1}, .bytes = 4}};
-    ith_transfer negative = {0, {.data = &value, .count = {-1, 1}, .bytes = 4}};
-    ith_transfer null = {0, {.data = NULL, .count = {1, 1}, .bytes = 4}};
-    ith_transfer huge = {0, {.data = &value, .count = {INT64_MAX / 2, 3}, .bytes = 4}};
-    switch (*(int *)user) {
-    case 0: return ith_comm_exchange(comm, &far, 1, NULL, 0);
-    case 1: return ith_comm_exchange(comm, NULL, 0, &negative, 1);
-    case 2: return ith_comm_exchange(comm, &null, 1, &null, 1);
-    case 3: return ith_comm_exchange(comm, &huge, 1, &huge, 1);
-    case 4: return ith_comm_exchange(comm, NULL, 1, NULL, 0);
-    case 5: return ith_comm_allreduce(comm, NULL, 1, ITH_REDUCE_MAX);
-    case 6: return ith_comm_allgather(comm, &value, -4, &value);
-    case 7: return ith_comm_broadcast(comm, &value, 4, comm->size);
-    default: return ith_comm_broadcast(comm, NULL, 4, 0);
-    }
-}
-
 static ith_status run_quietly(int ranks, ith_rank_fn fn, void *user)
 {
     ith_context *context = NULL;
@@ -250,55 +171,55 @@ static ith_status run_quietly(int ranks, ith_rank_fn fn, void *user)
     return status;
 }
 
-static void misuse_is_an_error(void **state)
+/* ---- What the ranks do together ------------------------------------------------------------------------------- */
+
+static ith_status barrier_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
-    (void)state;
-    assert_int_equal(run_quietly(2, patient, NULL), ITH_OK);
-    assert_int_equal(run_quietly(3, flood, NULL), ITH_ERR_ARGUMENT);
-    for (int i = 0; i < 20; i++)
-        assert_int_equal(run_quietly(2, flee, NULL), ITH_ERR_INTERRUPTED);
-    for (int which = 0; which < 9; which++)
-        for (int ranks = 1; ranks < 3; ranks++)
-            assert_int_equal(run_quietly(ranks, wrong_arguments, &which), ITH_ERR_ARGUMENT);
-    ith_context *context = NULL;
-    ith_comm *comm = NULL;
-    ith_context_create(NULL, &context);
-    assert_int_equal(ith_run_ranks(NULL, 1, 0, patient, NULL), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_run_ranks(context, 0, 0, patient, NULL), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_run_ranks(context, 1, -1, patient, NULL), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_run_ranks(context, 1, 0, NULL, NULL), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_comm_create_local(NULL, 1, &comm), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_comm_create_local(&context, 0, &comm), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_comm_create_local(&context, 1, NULL), ITH_ERR_ARGUMENT);
-    ith_context_destroy(&context);
+    int *seen = user;
+    for (int round = 0; round < 20; round++) {
+        seen[ith_comm_rank(comm)] = round;
+        RANK_TRY(ith_comm_barrier(comm));
+        for (int r = 0; r < ith_comm_size(comm); r++)
+            RANK_CHECK(context, seen[r] == round);
+        RANK_TRY(ith_comm_barrier(comm));
+    }
+    return ITH_OK;
 }
 
-/* ---- Groups: the end of one is the end of all ------------------------------------------------------------------ */
-
-/* Ranks 0 and 1 are one half, 2 and 3 the other; rank 3 fails while all wait in their half or for the whole. */
-static ith_status fail_in_a_half(ith_context *context, ith_comm *comm, void *user)
-{
-    mishap *m = user;
-    int rank = ith_comm_rank(comm);
-    ith_comm *half = NULL;
-    ith_status status = ith_comm_split(comm, rank / 2, 0, &half);
-    if (!status && rank == 3)
-        status = ith_fail(context, ITH_ERR_NUMERIC, "the latents are no numbers any more");
-    else if (!status)
-        status = ith_comm_barrier(rank == 2 ? half : comm);
-    m->seen[rank] = status;
-    ith_comm_destroy(&half);
-    return status;
-}
-
-static void groups_end_together(void **state)
+static void barriers_order_memory(void **state)
 {
     (void)state;
-    mishap m = {.rank = 3};
-    ith_status status = run_quietly(4, fail_in_a_half, &m);
-    assert_int_equal(status, ITH_ERR_NUMERIC); /* not that rank 3 has left its half */
-    for (int rank = 0; rank < 3; rank++)
-        assert_int_equal(m.seen[rank], status);
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
+        int seen[MOST_RANKS] = {0};
+        assert_int_equal(run_quietly(ranks, barrier_in_rank, seen), ITH_OK);
+    }
+}
+
+static ith_status agree_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    int failing = *(int *)user, rank = ith_comm_rank(comm); /* bits */
+    ith_status mine = ITH_OK;
+    if (failing & (1 << rank))
+        mine = ith_fail(context, rank ? ITH_ERR_IO : ITH_ERR_FORMAT, "rank %d is to blame", rank);
+    ith_status status = ith_comm_agree(comm, mine);
+    if (!failing) {
+        RANK_CHECK(context, status == ITH_OK);
+        return ITH_OK;
+    }
+    int lowest = __builtin_ctz((unsigned)failing);
+    char expected[64];
+    snprintf(expected, sizeof expected, "rank %d is to blame", lowest);
+    RANK_CHECK(context, status == (lowest ? ITH_ERR_IO : ITH_ERR_FORMAT));
+    RANK_CHECK(context, !strcmp(ith_context_error(context), expected));
+    return ith_comm_barrier(comm); /* the group lives on */
+}
+
+static void ranks_agree(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (int failing = 0; failing < 1 << ranks; failing++)
+            assert_int_equal(run_quietly(ranks, agree_in_rank, &failing), ITH_OK);
 }
 
 /* ---- Memory and threads that are not to be had ----------------------------------------------------------------- */
@@ -439,8 +360,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_failure_ends_the_call_on_all),
         cmocka_unit_test(a_wait_ends_in_time),
-        cmocka_unit_test(misuse_is_an_error),
-        cmocka_unit_test(groups_end_together),
+        cmocka_unit_test(barriers_order_memory),
+        cmocka_unit_test(ranks_agree),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(creation_by_hand_may_fail),
         cmocka_unit_test(threads_are_shared_out),

@@ -67,6 +67,9 @@ void ith_local_end(local_world *world, ith_status status, const char *format, ..
     __attribute__((format(printf, 3, 4)));
 
 /* local_group.c */
+/* The states of all ranks of a new world, each of which holds its rank's context. On failure the sentence is in
+ * contexts[0]. */
+ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **states);
 ith_status ith_local_split(void *state, const ith_subgroup *subgroup, void **out);
 void ith_local_leave(void *state);
 void ith_local_close(void *state);

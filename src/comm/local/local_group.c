@@ -232,41 +232,58 @@ ith_status ith_local_split(void *state, const ith_subgroup *subgroup, void **out
     return group ? ITH_OK : ITH_ERR_MEMORY;
 }
 
-/* Rank `rank` of the whole group. */
-static ith_status create_rank(ith_context *context, local_group *group, int rank, ith_comm **out)
-{
-    local_state *state = state_new(context);
-    if (!state)
-        return ITH_ERR_MEMORY;
-    state_join(state, group, rank);
-    ith_status status = ith_comm_create(context, &ith_local_transport, state, rank, group->size, out);
-    if (status)
-        ith_local_close(state);
-    return status;
-}
-
-ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms)
+ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **states)
 {
     local_world *world = NULL;
-    ith_status status = check_arguments(contexts, ranks, comms);
-    if (!status)
-        status = world_create(contexts[0], ranks, &world);
-    if (status)
-        return status;
     ith_subgroup all = ITH_SUBGROUP_INIT;
     all.size = ranks;
+    ith_status status = world_create(contexts[0], ranks, &world);
+    if (status)
+        return status;
     local_group *group = group_create(contexts[0], world, &all);
     if (!group) {
         world_free(world);
         return ITH_ERR_MEMORY;
     }
     group->states = world->states = 1; /* this function's, so that both live until its end */
-    char reason[ITH_ERROR_BYTES];
-    for (int i = 0; !status && i < ranks; i++)
-        if ((status = create_rank(contexts[i], group, i, &comms[i])))
-            snprintf(reason, sizeof reason, "%s", ith_context_error(contexts[i]));
+    for (int i = 0; i < ranks; i++) {
+        local_state *state = states[i] = state_new(contexts[i]);
+        if (state)
+            state_join(state, group, i);
+        else if (!status)
+            status = ith_fail(contexts[0], ITH_ERR_MEMORY, "%s", ith_context_error(contexts[i]));
+    }
     for (int i = 0; status && i < ranks; i++)
-        ith_comm_destroy(&comms[i]);
+        if (states[i])
+            ith_local_close(states[i]);
     drop(group);
-    return status ? ith_fail(contexts[0], status, "%s", reason) : ITH_OK;
+    return status;
+}
+
+ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms)
+{
+    ith_status status = check_arguments(contexts, ranks, comms);
+    if (status)
+        return status;
+    void **states = ith_alloc_zero(contexts[0], ranks, sizeof *states, "a group of ranks");
+    if (!states)
+        return ITH_ERR_MEMORY;
+    status = ith_local_connect(contexts, ranks, states);
+    if (status)
+        goto done;
+    int made = 0;
+    while (made < ranks && !status) {
+        status = ith_comm_create(contexts[made], &ith_local_transport, states[made], made, ranks, &comms[made]);
+        made += !status;
+    }
+    if (status)
+        ith_fail(contexts[0], status, "%s", ith_context_error(contexts[made]));
+    for (int i = 0; status && i < ranks; i++)
+        if (comms[i])
+            ith_comm_destroy(&comms[i]);
+        else
+            ith_local_close(states[i]);
+done:
+    ith_free(contexts[0], states);
+    return status;
 }

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes wrong on one rank ends the group on all, in time, with the status and sentence of the failure; no memory is
+ * touched afterwards. */
+#include "suite.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SENTENCE "the disk of a rank is lost"
+
+static bool says(ith_context *context, const char *words)
+{
+    return strstr(ith_context_error(context), words) != NULL;
+}
+
+/* A context's sentence, which abort passes on: that of a file that is not there is as good as any. */
+static void set_sentence(ith_context *context)
+{
+    ith_wisdom_load(context, "/nonexistent/" SENTENCE);
+}
+
+/* ---- One rank fails before one of several operations ----------------------------------------------------------- */
+
+typedef enum manner { MANNER_ABORT, MANNER_LEAVE, MANNER_MISMATCH, MANNER_OTHER, MANNERS } manner;
+
+typedef struct mishap {
+    int rank, at;
+    manner manner;
+} mishap;
+
+#define OPERATIONS 6
+
+/* Operation number n, all of them in turn; `odd` makes this rank's part unlike the others'. */
+static ith_status operate(ith_comm *comm, int n, float *memory, bool odd)
+{
+    int ranks = ith_comm_size(comm);
+    ith_transfer sends[SUITE_RANKS], receives[SUITE_RANKS];
+    for (int peer = 0; peer < ranks; peer++) {
+        sends[peer] = (ith_transfer){peer, {.data = memory, .count = {2, 3}, .stride = {16, 4}, .bytes = odd ? 3 : 4}};
+        receives[peer] = suite_whole(peer, memory + 64 + 16 * peer, odd && peer == ith_comm_rank(comm) ? 18 : 24);
+    }
+    switch (n % OPERATIONS) {
+    case 0: return ith_comm_exchange(comm, sends, ranks, receives, ranks);
+    case 1: return ith_comm_allreduce(comm, memory, odd ? 2 : 3, ITH_REDUCE_SUM);
+    case 2: return ith_comm_allgather(comm, memory, odd ? 7 : 8, memory + 64);
+    case 3: return ith_comm_broadcast(comm, memory, odd ? 4 : 8, ranks - 1);
+    case 4: return odd ? ith_comm_allreduce(comm, memory, 1, ITH_REDUCE_MAX) : ith_comm_barrier(comm);
+    default: return ith_comm_allreduce(comm, memory, 3, odd ? ITH_REDUCE_SUM : ITH_REDUCE_MAX);
+    }
+}
+
+static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
+{
+    const mishap *m = user;
+    float memory[64 + 16 * SUITE_RANKS] = {0};
+    char gone[32];
+    ith_comm_set_timeout(comm, 5); /* a transport may see a missing counterpart as late as this */
+    snprintf(gone, sizeof gone, "rank %d", m->rank);
+    ith_status status = ITH_OK;
+    for (int n = 0; !status && n < 2 * OPERATIONS; n++) {
+        bool here = ith_comm_rank(comm) == m->rank && n == m->at;
+        if (here && m->manner == MANNER_LEAVE)
+            return ITH_OK;
+        if (here && m->manner == MANNER_ABORT) {
+            set_sentence(context);
+            ith_comm_abort(comm, ITH_ERR_IO);
+        }
+        int shift = here && m->manner == MANNER_OTHER ? 2 : 0; /* another operation than the others' */
+        status = operate(comm, n + shift, memory, here && m->manner == MANNER_MISMATCH);
+    }
+    if (m->manner == MANNER_ABORT)
+        SUITE_CHECK(context, status == ITH_ERR_IO && says(context, SENTENCE));
+    else if (m->manner == MANNER_LEAVE)
+        SUITE_CHECK(context, status == ITH_ERR_ABORTED && says(context, gone));
+    else
+        SUITE_CHECK(context, status == ITH_ERR_ARGUMENT || status == ITH_ERR_TIMEOUT);
+    SUITE_CHECK(context, ith_comm_barrier(comm) == status); /* and so does every later operation */
+    return ITH_OK;
+}
+
+static int one_failure_ends_the_group(const suite_subject *s)
+{
+    int failed = 0;
+    for (int ranks = 2; ranks <= suite_least(s->ranks, 3); ranks++)
+        for (int at = 0; at < OPERATIONS; at++)
+            for (int how = 0; how < MANNERS; how++) {
+                mishap m = {.rank = (at + how) % ranks, .at = at, .manner = (manner)how};
+                if (how == MANNER_MISMATCH && at == 3) /* else it depends on the root who sees what */
+                    m.rank = ranks - 1;
+                int here = s->run(s->self, ranks, suffer, &m);
+                if (here)
+                    fprintf(stderr, "%d ranks, manner %d of rank %d at operation %d\n", ranks, how, m.rank, at);
+                failed += here;
+            }
+    return failed;
+}
+
+/* ---- Wrong arguments ------------------------------------------------------------------------------------------- */
+
+static ith_status wrong_call(ith_comm *comm, int which)
+{
+    float value = 0;
+    int ranks = ith_comm_size(comm);
+    ith_transfer far = suite_whole(ranks, &value, 4), below = suite_whole(-1, &value, 4);
+    ith_transfer negative = {0, {.data = &value, .count = {-1, 1}, .bytes = 4}};
+    ith_transfer null = suite_whole(0, NULL, 4);
+    ith_transfer huge = {0, {.data = &value, .count = {INT64_MAX / 2, 3}, .bytes = 4}};
+    ith_transfer alone = suite_whole(ith_comm_rank(comm), &value, 4);
+    ith_request *request = NULL;
+    switch (which) {
+    case 0: return ith_comm_exchange(comm, &far, 1, NULL, 0);
+    case 1: return ith_comm_exchange(comm, NULL, 0, &negative, 1);
+    case 2: return ith_comm_exchange(comm, &null, 1, &null, 1);
+    case 3: return ith_comm_exchange(comm, &huge, 1, &huge, 1);
+    case 4: return ith_comm_exchange(comm, NULL, 1, NULL, 0);
+    case 5: return ith_comm_exchange(comm, &below, 1, NULL, 0);
+    case 6: return ith_comm_exchange(comm, &alone, -1, NULL, 0);
+    case 7: return ith_comm_exchange(comm, &alone, 1, NULL, 0);
+    case 8: return ith_comm_post(comm, NULL, 0, NULL, 0, NULL);
+    case 9: return ith_comm_allreduce(comm, NULL, 1, ITH_REDUCE_MAX);
+    case 10: return ith_comm_allreduce(comm, &value, 1, (ith_reduce)7);
+    case 11: return ith_comm_allgather(comm, &value, -4, &value);
+    case 12: return ith_comm_allgather(comm, &value, ranks > 1 ? INT64_MAX : -1, &value);
+    case 13: return ith_comm_broadcast(comm, &value, 4, ranks);
+    case 14: return ith_comm_broadcast(comm, NULL, 4, 0);
+    default:
+        for (int i = 0; i <= 4096; i++) { /* more than any transport takes */
+            ith_status status = ith_comm_post(comm, NULL, 0, NULL, 0, &request);
+            if (status)
+                return status;
+        }
+        return ITH_OK;
+    }
+}
+
+#define WRONG_CALLS 16
+
+static ith_status wrong_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    ith_status status = ith_comm_rank(comm) == 0 ? wrong_call(comm, *(int *)user) : ith_comm_barrier(comm);
+    SUITE_CHECK(context, status == ITH_ERR_ARGUMENT && says(context, "rank 0"));
+    return ITH_OK;
+}
+
+static int wrong_arguments_end_the_group(const suite_subject *s)
+{
+    int failed = 0;
+    for (int which = 0; which < WRONG_CALLS; which++)
+        for (int ranks = 1; ranks <= 2; ranks++) {
+            int here = s->run(s->self, ranks, wrong_in_rank, &which);
+            if (here)
+                fprintf(stderr, "%d ranks, wrong call %d\n", ranks, which);
+            failed += here;
+        }
+    return failed;
+}
+
+/* ---- Time limits ----------------------------------------------------------------------------------------------- */
+
+static ith_status silent_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    int last = ith_comm_size(comm) - 1;
+    double begin = suite_seconds();
+    ith_comm_set_timeout(comm, ith_comm_rank(comm) == last ? 0 : 0.1);
+    if (ith_comm_rank(comm) == last)
+        suite_nap(0.3);
+    SUITE_CHECK(context, ith_comm_barrier(comm) == ITH_ERR_TIMEOUT);
+    SUITE_CHECK(context, says(context, "ith_comm_set_timeout") && suite_seconds() - begin < 30);
+    return ITH_OK;
+}
+
+static ith_status lively_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    ith_comm_set_timeout(comm, 1);
+    for (int i = 0; i < 60 && ith_comm_rank(comm) == 0; i++) {
+        suite_nap(0.02);
+        ith_comm_alive(comm);
+    }
+    SUITE_TRY(context, ith_comm_barrier(comm));
+    return ITH_OK;
+}
+
+/* A limit that is far from reached, or that is none, changes nothing. */
+static ith_status patient_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    static const double limits[] = {0, -1, 1e300, 3600};
+    (void)user;
+    for (int i = 0; i < 4; i++) {
+        ith_comm_set_timeout(comm, limits[i]);
+        if (ith_comm_rank(comm) == i % 2)
+            suite_nap(0.002);
+        SUITE_TRY(context, ith_comm_barrier(comm));
+    }
+    return ITH_OK;
+}
+
+static int a_wait_ends_in_time(const suite_subject *s)
+{
+    int failed = 0;
+    for (int ranks = 2; ranks <= suite_least(s->ranks, 3); ranks++)
+        failed += s->run(s->self, ranks, silent_in_rank, NULL);
+    failed += s->run(s->self, 2, patient_in_rank, NULL);
+    return failed + (s->alive ? s->run(s->self, suite_least(s->ranks, 3), lively_in_rank, NULL) : 0);
+}
+
+/* ---- Abort ----------------------------------------------------------------------------------------------------- */
+
+static void *abort_soon(void *comm)
+{
+    suite_nap(0.05);
+    ith_comm_abort(comm, ITH_ERR_NUMERIC);
+    return NULL;
+}
+
+/* Rank 0 ends the group from another thread, while all wait for the last, which computes. */
+static ith_status aborted_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    pthread_t thread;
+    int rank = ith_comm_rank(comm);
+    if (rank == 0)
+        SUITE_CHECK(context, !pthread_create(&thread, NULL, abort_soon, comm));
+    if (rank == ith_comm_size(comm) - 1)
+        suite_nap(0.15);
+    double begin = suite_seconds();
+    ith_status status = ith_comm_barrier(comm);
+    double seconds = suite_seconds() - begin;
+    if (rank == 0)
+        pthread_join(thread, NULL);
+    SUITE_CHECK(context, status == ITH_ERR_NUMERIC && says(context, "rank 0 ended the group") && seconds < 10);
+    return ITH_OK;
+}
+
+static int abort_reaches_all(const suite_subject *s)
+{
+    int failed = 0;
+    for (int ranks = 2; ranks <= suite_least(s->ranks, 4); ranks++)
+        failed += s->run(s->self, ranks, aborted_in_rank, NULL);
+    return failed;
+}
+
+/* Ends the group while a large region may be under way, and frees its memory at once. */
+static ith_status flee_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    int64_t half = (int64_t)1 << 22;
+    char *memory = calloc(2, (size_t)half);
+    SUITE_CHECK(context, memory);
+    ith_transfer out = suite_whole(1 - ith_comm_rank(comm), memory, half);
+    ith_transfer in = suite_whole(out.peer, memory + half, half);
+    ith_request *request = NULL;
+    ith_status status = ith_comm_post(comm, &out, 1, &in, 1, &request);
+    if (ith_comm_rank(comm) == 0) {
+        suite_nap(*(double *)user);
+        ith_comm_abort(comm, ITH_ERR_INTERRUPTED);
+        free(memory);
+        SUITE_CHECK(context, ith_comm_wait(comm, &request) == ITH_ERR_INTERRUPTED || !status);
+        return ITH_OK;
+    }
+    status = status ? status : ith_comm_wait(comm, &request);
+    free(memory);
+    SUITE_CHECK(context, !status || status == ITH_ERR_INTERRUPTED); /* it may have been done before */
+    return ITH_OK;
+}
+
+static int memory_is_left_alone_after_an_abort(const suite_subject *s)
+{
+    int failed = 0;
+    for (int i = 0; i < 8; i++) {
+        double seconds = i * 3e-4;
+        failed += s->run(s->self, 2, flee_in_rank, &seconds);
+    }
+    return failed;
+}
+
+/* Ranks 0 and 1 are one half, 2 and 3 the other; rank 3 fails while all wait in their half or for the whole. */
+static ith_status half_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    ith_comm *half = NULL;
+    int rank = ith_comm_rank(comm);
+    ith_status status = ith_comm_split(comm, rank / 2, 0, &half);
+    if (rank == 3) {
+        SUITE_TRY(context, status);
+        set_sentence(context);
+        ith_comm_abort(half, ITH_ERR_IO);
+    }
+    if (!status) /* else rank 3 has ended the group before this rank came out of the split */
+        status = ith_comm_barrier(rank == 2 ? half : comm);
+    SUITE_CHECK(context, status == ITH_ERR_IO && says(context, SENTENCE));
+    SUITE_CHECK(context, ith_comm_barrier(half ? half : comm) == ITH_ERR_IO);
+    ith_comm_destroy(&half);
+    return ITH_OK;
+}
+
+static int groups_end_together(const suite_subject *s)
+{
+    return s->ranks < 4 ? 0 : s->run(s->self, 4, half_in_rank, NULL);
+}
+
+/* Rank 0 leaves with an operation under way, or without; rank 1 needs it, or does not. */
+static ith_status leave_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    bool under_way = *(bool *)user;
+    char data = 0;
+    ith_transfer transfer = suite_whole(1, &data, 1);
+    ith_request *request = NULL;
+    if (ith_comm_rank(comm) == 0) {
+        if (under_way)
+            SUITE_TRY(context, ith_comm_post(comm, NULL, 0, &transfer, 1, &request));
+        return ITH_OK;
+    }
+    suite_nap(0.05);
+    SUITE_CHECK(context, ith_comm_barrier(comm) == ITH_ERR_ABORTED && says(context, "rank 0 left"));
+    return ITH_OK;
+}
+
+static int who_leaves_is_missed(const suite_subject *s)
+{
+    int failed = 0;
+    for (int i = 0; i < 2; i++) {
+        bool under_way = i;
+        failed += s->run(s->self, 2, leave_in_rank, &under_way);
+    }
+    return failed;
+}
+
+const suite_test suite_failures[] = {
+    {"one_failure_ends_the_group", one_failure_ends_the_group},
+    {"wrong_arguments_end_the_group", wrong_arguments_end_the_group},
+    {"a_wait_ends_in_time", a_wait_ends_in_time},
+    {"abort_reaches_all", abort_reaches_all},
+    {"memory_is_left_alone_after_an_abort", memory_is_left_alone_after_an_abort},
+    {"groups_end_together", groups_end_together},
+    {"who_leaves_is_missed", who_leaves_is_missed},
+    {NULL, NULL},
+};

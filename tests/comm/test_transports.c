@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The suite of transports on threads, over three tables: the library's own; one with the required functions alone, so
+ * that everything else is the library's; and one that checks that the library keeps its half of the contract. Then
+ * tables that no communicator may be made of. */
+#include "comm/local/local.h"
+#include "comm/suite/suite.h"
+#include "support/fixture.h"
+#include "support/refused.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <omp.h>
+#include <pthread.h>
+
+/* ---- Ranks over a table ---------------------------------------------------------------------------------------- */
+
+/* How a table makes its state of a rank from the local transport's. */
+typedef struct wrapper {
+    const ith_transport *table;
+    void *(*wrap)(void *local); /* NULL: it is the same */
+} wrapper;
+
+typedef struct rank_thread {
+    pthread_t thread;
+    ith_context *context;
+    ith_comm *comm;
+    ith_rank_fn fn;
+    void *user;
+    bool failed;
+} rank_thread;
+
+static void *rank_main(void *argument)
+{
+    rank_thread *self = argument;
+    omp_set_num_threads(1);
+    ith_status status = self->fn(self->context, self->comm, self->user);
+    self->failed = status != ITH_OK;
+    if (status)
+        ith_comm_abort(self->comm, status);
+    ith_comm_destroy(&self->comm);
+    return NULL;
+}
+
+/* The communicators of the ranks are made one by one, each from a state and a table. */
+static int run_wrapped(void *self, int ranks, ith_rank_fn fn, void *user)
+{
+    const wrapper *w = self;
+    rank_thread all[SUITE_RANKS] = {{0}};
+    ith_context *contexts[SUITE_RANKS] = {context};
+    void *states[SUITE_RANKS];
+    int failed = 0;
+    for (int i = 0; i < ranks; i++)
+        check(context, ith_context_clone(context, &contexts[i]));
+    check(contexts[0], ith_local_connect(contexts, ranks, states));
+    for (int i = 0; i < ranks; i++) {
+        void *state = w->wrap ? w->wrap(states[i]) : states[i];
+        all[i] = (rank_thread){.context = contexts[i], .fn = fn, .user = user};
+        check(contexts[i], ith_comm_create(contexts[i], w->table, state, i, ranks, &all[i].comm));
+    }
+    for (int i = 0; i < ranks; i++)
+        assert_int_equal(pthread_create(&all[i].thread, NULL, rank_main, &all[i]), 0);
+    for (int i = 0; i < ranks; i++) {
+        pthread_join(all[i].thread, NULL);
+        failed += all[i].failed;
+    }
+    for (int i = 0; i < ranks; i++)
+        ith_context_destroy(&contexts[i]);
+    assert_int_equal(memory_of(context).current_bytes, 0);
+    return failed;
+}
+
+static int run_local(void *self, int ranks, ith_rank_fn fn, void *user)
+{
+    (void)self;
+    ith_status status = ith_run_ranks(context, ranks, ranks, fn, user);
+    if (status)
+        print_error("%s\n", ith_context_error(context));
+    return status != ITH_OK;
+}
+
+static void local_passes(void **state)
+{
+    (void)state;
+    const suite_subject subject = {
+        .name = "local", .ranks = SUITE_RANKS, .alive = true, .notifies = true, .run = run_local};
+    assert_int_equal(suite_run(&subject, getenv("SUITE")), 0);
+}
+
+/* ---- The required functions alone ------------------------------------------------------------------------------ */
+
+/* Without `leave` it is `close` that takes the rank out of the group. */
+static void close_and_leave(void *state)
+{
+    const local_state *self = state;
+    if (self->group->number == 0)
+        ith_local_leave(state);
+    ith_local_close(state);
+}
+
+static void a_table_of_required_functions_passes(void **state)
+{
+    (void)state;
+    ith_transport table = ITH_TRANSPORT_INIT;
+    table.name = "minimal", table.requests = ith_local_transport.requests;
+    table.exchange = ith_local_transport.exchange, table.wait = ith_local_transport.wait;
+    table.failure = ith_local_transport.failure, table.split = ith_local_transport.split;
+    table.abort = ith_local_transport.abort, table.close = close_and_leave;
+    wrapper minimal = {&table, NULL};
+    const suite_subject subject = {.name = "minimal", .ranks = SUITE_RANKS, .run = run_wrapped, .self = &minimal};
+    assert_int_equal(suite_run(&subject, getenv("SUITE")), 0);
+}
+
+/* ---- The library's half of the contract ------------------------------------------------------------------------ */
+
+typedef struct strict_state {
+    void *local;
+    struct strict_state *whole;
+    int open_parts; /* states of sub-groups; of the whole group's state */
+    bool in_flight[LOCAL_REQUESTS];
+    int under_way; /* of all groups; of the whole group's state */
+    bool left, sharing, shared;
+    atomic_int inside; /* calls that one thread at a time makes; of the whole group's state */
+} strict_state;
+
+static atomic_int breaches;
+
+static void demand(bool kept, const char *what)
+{
+    if (!kept && atomic_fetch_add(&breaches, 1) < 10)
+        print_error("the library: %s\n", what);
+}
+
+static void enter(strict_state *s)
+{
+    demand(atomic_fetch_add(&s->whole->inside, 1) == 0, "two threads in one rank's calls");
+    demand(!s->whole->left, "a call after leave");
+}
+
+static void exit_call(strict_state *s)
+{
+    atomic_fetch_sub(&s->whole->inside, 1);
+}
+
+static bool over(const strict_state *s)
+{
+    const char *sentence;
+    return ith_local_transport.failure(s->local, &sentence) != ITH_OK;
+}
+
+static void *strict_wrap(void *local)
+{
+    strict_state *s = calloc(1, sizeof *s);
+    assert_non_null(s);
+    s->local = local;
+    s->whole = s;
+    return s;
+}
+
+static ith_status strict_exchange(void *state, const ith_operation *operation)
+{
+    strict_state *s = state;
+    enter(s);
+    bool known = operation->request >= 0 && operation->request < LOCAL_REQUESTS;
+    demand(known && !s->in_flight[operation->request], "a request is posted that is in flight, or is none");
+    demand(operation->struct_size == sizeof *operation && operation->what, "an operation has no size or name");
+    ith_status status = ith_local_transport.exchange(s->local, operation);
+    if (known && !status) {
+        s->in_flight[operation->request] = true;
+        s->whole->under_way++;
+    }
+    exit_call(s);
+    return status;
+}
+
+static ith_status strict_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    strict_state *s = state;
+    enter(s);
+    demand(s->in_flight[request], "a request is waited for that is not in flight");
+    demand(seconds >= 0 && seconds < 1, "a wait is longer than a second");
+    *done = false;
+    ith_status status = ITH_OK;
+    if (request % 2 == 0 || seconds == 0 || rand() % 4) /* a wait may return too early */
+        status = ith_local_transport.wait(s->local, request, seconds, done);
+    if (*done || status) {
+        s->in_flight[request] = false;
+        s->whole->under_way--;
+    }
+    exit_call(s);
+    return status;
+}
+
+static ith_status strict_failure(void *state, const char **sentence)
+{
+    return ith_local_transport.failure(((strict_state *)state)->local, sentence);
+}
+
+static ith_status strict_split(void *state, const ith_subgroup *subgroup, void **out)
+{
+    strict_state *s = state;
+    enter(s);
+    demand(s->whole == s, "split is called with a sub-group's state");
+    demand(subgroup->number > 0 && subgroup->members && subgroup->members[subgroup->rank] >= 0, "a sub-group is none");
+    void *local = NULL;
+    ith_status status = ith_local_transport.split(s->local, subgroup, &local);
+    if (!status) {
+        strict_state *part = strict_wrap(local);
+        part->whole = s;
+        s->open_parts++;
+        *out = part;
+    }
+    exit_call(s);
+    return status;
+}
+
+static void strict_abort(void *state, ith_status status, const char *sentence)
+{
+    const strict_state *s = state;
+    demand(status < 0 && sentence && sentence[0], "abort without a status or a sentence");
+    ith_local_transport.abort(s->local, status, sentence);
+}
+
+static void strict_leave(void *state)
+{
+    strict_state *s = state;
+    enter(s);
+    demand(s->whole == s, "leave is called with a sub-group's state");
+    demand(s->under_way == 0 || over(s), "the rank leaves with requests in flight");
+    demand(!s->sharing, "the rank leaves while it shares");
+    ith_local_transport.leave(s->local);
+    s->left = true;
+    exit_call(s);
+}
+
+static void strict_close(void *state)
+{
+    strict_state *s = state;
+    if (s->whole == s)
+        demand(s->left && s->open_parts == 0, "closed before it is left, or before its sub-groups");
+    else
+        s->whole->open_parts--;
+    ith_local_transport.close(s->local);
+    free(s);
+}
+
+static void strict_alive(void *state)
+{
+    ith_local_transport.alive(((strict_state *)state)->local);
+}
+
+static double strict_silence(void *state, int64_t request, int *rank)
+{
+    const strict_state *s = state;
+    demand(s->in_flight[request], "the silence of a request that is not in flight is asked for");
+    return ith_local_transport.silence(s->local, request, rank);
+}
+
+static void strict_notify(void *state, int64_t number)
+{
+    ith_local_transport.notify(((strict_state *)state)->local, number);
+}
+
+static int64_t strict_noticed(void *state)
+{
+    return ith_local_transport.noticed(((strict_state *)state)->local);
+}
+
+static ith_status strict_share(void *state)
+{
+    strict_state *s = state;
+    enter(s);
+    demand(!s->sharing, "share is called twice");
+    ith_status status = ith_local_transport.share(s->local);
+    s->sharing = !status;
+    exit_call(s);
+    return status;
+}
+
+static void strict_unshare(void *state)
+{
+    strict_state *s = state;
+    enter(s);
+    demand(s->sharing, "unshare without a share that succeeded");
+    s->sharing = false;
+    ith_local_transport.unshare(s->local);
+    exit_call(s);
+}
+
+static void strict_drain(void *state)
+{
+    strict_state *s = state;
+    enter(s);
+    demand(!s->sharing && over(s), "drain while the rank shares, or while the group works");
+    ith_local_transport.drain(s->local);
+    exit_call(s);
+}
+
+static const ith_transport strict_table = {
+    .struct_size = sizeof(ith_transport),
+    .name = "strict",
+    .requests = LOCAL_REQUESTS,
+    .exchange = strict_exchange,
+    .wait = strict_wait,
+    .failure = strict_failure,
+    .split = strict_split,
+    .abort = strict_abort,
+    .close = strict_close,
+    .leave = strict_leave,
+    .alive = strict_alive,
+    .silence = strict_silence,
+    .notify = strict_notify,
+    .noticed = strict_noticed,
+    .share = strict_share,
+    .unshare = strict_unshare,
+    .drain = strict_drain,
+};
+
+static void the_library_keeps_the_contract(void **state)
+{
+    (void)state;
+    wrapper strict = {&strict_table, strict_wrap};
+    const suite_subject subject = {
+        .name = "strict", .ranks = SUITE_RANKS, .alive = true, .notifies = true, .run = run_wrapped, .self = &strict};
+    assert_int_equal(suite_run(&subject, getenv("SUITE")), 0);
+    assert_int_equal(atomic_load(&breaches), 0);
+}
+
+/* ---- Tables and arguments that are refused --------------------------------------------------------------------- */
+
+/* The address of function number i of a table, and its name. */
+static void (**function_at(ith_transport *t, int i, const char **name))(void)
+{
+#define FUNCTION(field)                                                                                                \
+    {                                                                                                                  \
+#field, (void (**)(void))(void *)&t->field                                                                     \
+    }
+    const struct {
+        const char *name;
+        void (**at)(void);
+    } all[] = {FUNCTION(exchange), FUNCTION(wait),    FUNCTION(failure), FUNCTION(split),
+               FUNCTION(abort),    FUNCTION(close),   FUNCTION(notify),  FUNCTION(noticed),
+               FUNCTION(share),    FUNCTION(unshare), FUNCTION(drain)};
+#undef FUNCTION
+    if (i >= (int)(sizeof all / sizeof *all))
+        return NULL;
+    *name = all[i].name;
+    return all[i].at;
+}
+
+static void wrong_tables_are_refused(void **state)
+{
+    (void)state;
+    ith_transport t = strict_table;
+    int nothing = 0;
+    ith_comm *comm = (ith_comm *)&nothing;
+    const char *name;
+    for (int i = 0; function_at(&t, i, &name); i++) {
+        *function_at(&t, i, &name) = NULL;
+        REFUSED(context, name, ith_comm_create(context, &t, &nothing, 0, 1, &comm));
+        assert_null(comm);
+        t = strict_table;
+    }
+    t.name = NULL;
+    REFUSED(context, "name", ith_comm_create(context, &t, &nothing, 0, 1, &comm));
+    t = strict_table;
+    const int64_t requests[] = {INT64_MIN, -1, 0, ITH_TRANSPORT_LEAST_REQUESTS - 1, 4097, INT64_MAX};
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        t.requests = requests[i];
+        REFUSED(context, "requests", ith_comm_create(context, &t, &nothing, 0, 1, &comm));
+    }
+    t = strict_table;
+    REFUSED_SIZES(context, t, "ith_transport", ith_comm_create(context, &t, &nothing, 0, 1, &comm));
+    struct {
+        ith_transport table;
+        int64_t later;
+    } longer = {strict_table, 1};
+    longer.table.struct_size = sizeof longer;
+    REFUSED(context, "later", ith_comm_create(context, &longer.table, &nothing, 0, 1, &comm));
+    const int sizes[][2] = {{0, 0}, {0, -1}, {-1, 1}, {1, 1}, {7, 3}, {0, INT_MAX}, {INT_MIN, 2}, {0, 1048577}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        REFUSED(context, "size", ith_comm_create(context, &t, &nothing, sizes[i][0], sizes[i][1], &comm));
+    REFUSED(NULL, "context is NULL", ith_comm_create(NULL, &t, &nothing, 0, 1, &comm));
+    REFUSED(context, "ith_transport is NULL", ith_comm_create(context, NULL, &nothing, 0, 1, &comm));
+    REFUSED(context, "out is NULL", ith_comm_create(context, &t, &nothing, 0, 1, NULL));
+}
+
+/* A table that was compiled against an earlier header lacks the functions at its end. */
+static void a_shorter_table_is_taken(void **state)
+{
+    (void)state;
+    ith_transport table = ith_local_transport;
+    table.struct_size = offsetof(ith_transport, share);
+    wrapper shorter = {&table, NULL};
+    const suite_subject subject = {
+        .name = "shorter", .ranks = 2, .alive = true, .notifies = true, .run = run_wrapped, .self = &shorter};
+    assert_int_equal(suite_run(&subject, "refusal"), 0);
+    assert_int_equal(suite_run(&subject, "cancelling"), 0);
+}
+
+static void one_rank_needs_no_communicator(void **state)
+{
+    (void)state;
+    char from[6] = "abcde", to[12] = "-----------";
+    ith_transfer send = suite_whole(0, from, 4);
+    ith_transfer receive = {0, {.data = to, .count = {2, 2}, .stride = {5, 2}, .bytes = 1}};
+    ith_request *request = NULL;
+    bool done = true;
+    float value = 3;
+    check(NULL, ith_comm_exchange(NULL, &send, 1, &receive, 1));
+    assert_string_equal(to, "a-b--c-d---");
+    REFUSED(NULL, "receives from itself", ith_comm_exchange(NULL, &send, 1, &receive, 0));
+    REFUSED(NULL, "out is NULL", ith_comm_post(NULL, &send, 1, &receive, 1, NULL));
+    receive.region.bytes = 2;
+    REFUSED(NULL, "receives from itself", ith_comm_exchange(NULL, &send, 1, &receive, 1));
+    send.peer = 1;
+    REFUSED(NULL, "not a rank", ith_comm_exchange(NULL, &send, 1, NULL, 0));
+    check(NULL, ith_comm_post(NULL, NULL, 0, NULL, 0, &request));
+    assert_null(request);
+    check(NULL, ith_comm_test(NULL, &request, &done));
+    assert_false(done);
+    check(NULL, ith_comm_wait(NULL, &request));
+    check(NULL, ith_comm_wait(NULL, NULL));
+    REFUSED(NULL, "NULL", ith_comm_test(NULL, NULL, &done));
+    REFUSED(NULL, "NULL", ith_comm_test(NULL, &request, NULL));
+    check(NULL, ith_comm_allreduce(NULL, &value, 1, ITH_REDUCE_SUM));
+    assert_true(value == 3);
+    REFUSED(NULL, "values is NULL", ith_comm_allreduce(NULL, NULL, 1, ITH_REDUCE_SUM));
+    REFUSED(NULL, "unknown", ith_comm_allreduce(NULL, &value, 1, (ith_reduce)-1));
+    check(NULL, ith_comm_allgather(NULL, from, 2, to));
+    assert_memory_equal(to, "ab", 2);
+    REFUSED(NULL, "negative", ith_comm_allgather(NULL, from, -1, to));
+    check(NULL, ith_comm_broadcast(NULL, from, 2, 0));
+    REFUSED(NULL, "root", ith_comm_broadcast(NULL, from, 2, 1));
+    check(NULL, ith_comm_barrier(NULL));
+    ith_comm *part = (ith_comm *)from;
+    check(NULL, ith_comm_split(NULL, 0, 0, &part));
+    assert_null(part);
+    REFUSED(NULL, "out is NULL", ith_comm_split(NULL, 0, 0, NULL));
+}
+
+/* ---- Regions --------------------------------------------------------------------------------------------------- */
+
+static void regions_are_walked(void **state)
+{
+    (void)state;
+    char memory[] = "ab.cd...ef.gh...", packed[9] = "";
+    ith_region region = {.data = memory, .count = {2, 2}, .stride = {8, 3}, .bytes = 2}, wrong = region;
+    ith_region target = {.data = packed, .count = {1, 1}, .bytes = 8};
+    void *at = NULL;
+    int64_t done = 0, stretch;
+    assert_int_equal(ith_region_bytes(&region), 8);
+    while ((stretch = ith_region_stretch(&region, done, &at)) > 0) {
+        assert_int_equal(stretch, done % 2 ? 1 : 2);
+        memcpy(packed + done, at, (size_t)stretch);
+        done += stretch;
+    }
+    assert_string_equal(packed, "abcdefgh");
+    assert_int_equal(ith_region_stretch(&region, 5, &at), 1);
+    assert_int_equal(*(char *)at, 'f');
+    region.stride[1] = 2; /* runs side by side are one stretch */
+    assert_int_equal(ith_region_stretch(&region, 1, &at), 3);
+    ith_region_copy(&target, &region);
+    assert_string_equal(packed, "ab.cef.g");
+    target.bytes = 7;
+    memset(packed, '-', 8);
+    ith_region_copy(&target, &region); /* sizes differ */
+    ith_region_copy(NULL, &region);
+    ith_region_copy(&target, NULL);
+    assert_string_equal(packed, "--------");
+    const int64_t numbers[][3] = {{-1, 1, 1}, {1, -1, 1}, {1, 1, -1}, {INT64_MAX, 2, 1}, {1 << 30, 1 << 30, 1 << 30}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        wrong.count[0] = numbers[i][0], wrong.count[1] = numbers[i][1], wrong.bytes = numbers[i][2];
+        assert_int_equal(ith_region_bytes(&wrong), -1);
+        assert_int_equal(ith_region_stretch(&wrong, 0, &at), 0);
+    }
+    const int64_t offsets[] = {INT64_MIN, -1, 8, 9, INT64_MAX};
+    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
+        assert_int_equal(ith_region_stretch(&region, offsets[i], &at), 0);
+    assert_int_equal(ith_region_bytes(NULL), -1);
+    assert_int_equal(ith_region_stretch(NULL, 0, &at), 0);
+    assert_int_equal(ith_region_stretch(&region, 0, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(local_passes),
+        cmocka_unit_test(a_table_of_required_functions_passes),
+        cmocka_unit_test(the_library_keeps_the_contract),
+        cmocka_unit_test(wrong_tables_are_refused),
+        cmocka_unit_test(a_shorter_table_is_taken),
+        cmocka_unit_test(one_rank_needs_no_communicator),
+        cmocka_unit_test(regions_are_walked),
+    };
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
+}
