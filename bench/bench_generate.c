@@ -35,10 +35,25 @@ static double median_ms(const sample *samples, int count, size_t offset)
     return 1e3 * values[count / 2];
 }
 
-static ith_status measure(ith_pipeline *pipeline, const ith_generate_options *options, sample *out)
+typedef struct job {
+    ith_pipeline *pipeline;
+    const ith_generate_options *options;
+    ith_generate_report report; /* of rank 0 */
+} job;
+
+static ith_status run_rank(ith_context *context, ith_comm *comm, void *user)
 {
-    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
-    ith_status status = ith_pipeline_generate(pipeline, options, &report);
+    (void)context;
+    job *j = user;
+    return ith_pipeline_generate(j->pipeline, comm, j->options, ith_comm_rank(comm) ? NULL : &j->report);
+}
+
+static ith_status measure(ith_context *context, int ranks, ith_pipeline *pipeline, const ith_generate_options *options,
+                          sample *out)
+{
+    job j = {pipeline, options, ITH_GENERATE_REPORT_INIT};
+    ith_status status = ith_run_ranks(context, ranks, options->threads, run_rank, &j);
+    const ith_generate_report report = j.report;
     *out = (sample){report.load_seconds,    report.text_seconds,   report.plan_seconds,
                     report.denoise_seconds, report.decode_seconds, 0};
     out->whole = out->text + out->plan + out->denoise + out->decode;
@@ -70,7 +85,7 @@ int main(int argc, char **argv)
     options.frames = 17, options.height = options.width = 128, options.steps = 8;
     options.shift = 3, options.guidance[0] = 4, options.guidance[1] = 3, options.boundary = 0.875;
     options.sigmas = ITH_SIGMAS_DIFFUSERS;
-    options.ranks = argc > 2 ? atoi(argv[2]) : 1;
+    int ranks = argc > 2 ? atoi(argv[2]) : 1;
     options.precision = argc > 3 && !strcmp(argv[3], "bf16") ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
     if (repeats < 1 || repeats > MAX_REPEATS) {
         fprintf(stderr, "usage: bench_generate [repeats, 1 to %d] [ranks] [f32|bf16]\n", MAX_REPEATS);
@@ -83,9 +98,9 @@ int main(int argc, char **argv)
     if (!status)
         status = ith_pipeline_open(context, MODEL, &pipeline);
     if (!status)
-        status = measure(pipeline, &options, &warm_up);
+        status = measure(context, ranks, pipeline, &options, &warm_up);
     for (int i = 0; i < repeats && !status; i++)
-        status = measure(pipeline, &options, &samples[i]);
+        status = measure(context, ranks, pipeline, &options, &samples[i]);
     if (status)
         fprintf(stderr, "%s\n", ith_context_error(context));
     else

@@ -5,9 +5,21 @@
  *     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
  *     options.prompt = "A red circle moves to the right on a black background.";
  *     options.on_frame = my_frame;
- *     if (ith_pipeline_open(ctx, "models/shapes", &pipeline) || ith_pipeline_generate(pipeline, &options, NULL))
+ *     if (ith_pipeline_open(ctx, "models/shapes", &pipeline) || ith_pipeline_generate(pipeline, NULL, &options, NULL))
  *         fprintf(stderr, "%s\n", ith_context_error(ctx));
  *     ith_pipeline_close(&pipeline);
+ *
+ * On several ranks every rank makes that call, with its communicator in the place of NULL. Ranks that are threads of one
+ * process share the pipeline; each process opens its own. Four ranks in this process:
+ *
+ *     typedef struct job { ith_pipeline *pipeline; ith_generate_options options; } job;
+ *     static ith_status rank(ith_context *context, ith_comm *comm, void *user)
+ *     {
+ *         job *j = user;
+ *         return ith_pipeline_generate(j->pipeline, comm, &j->options, NULL);
+ *     }
+ *     ...
+ *     status = ith_run_ranks(ctx, 4, 0, rank, &j);
  *
  * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too: a pipeline keeps what it needs of its
  * context, so that either may be destroyed first. Both libraries must be of one version. */
@@ -104,13 +116,15 @@ ITH_API void ith_precision_describe(const ith_context *context, ith_precision as
 typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, ITH_STAGE_DECODE } ith_stage;
 #define ITH_PROGRESS_UNIT 1000
 
+/* What a rank did itself: the lowest of a process loads and encodes, rank 0 decodes. */
 typedef struct ith_generate_report {
     size_t struct_size;
     double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds;
     double decode_sink_seconds; /* in on_frame, and not in decode_seconds */
     bool latents_saved;         /* to options.latents_file, by this run */
     int64_t steps_done, frames_done;
-    int64_t predicted_bytes, peak_bytes; /* of the context's allocator */
+    int64_t predicted_bytes; /* of this process; on the lowest of its ranks */
+    int64_t peak_bytes;      /* of the context's allocator */
     char plan[512];                      /* ith_plan_print of the self-attention */
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
@@ -118,7 +132,8 @@ typedef struct ith_generate_report {
         sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}                                          \
     }
 
-/* Zero, and NULL, mean "the model's default" or "none" unless a comment says otherwise. */
+/* Every rank gives the same options, but for those that only one rank looks at, or only those of one process (`threads`,
+ * `force`), where the comment says so. Zero, and NULL, mean "the model's default" or "none" unless a comment says otherwise. */
 typedef struct ith_generate_options {
     size_t struct_size;
     const char *prompt;   /* UTF-8; required unless from_latents */
@@ -133,14 +148,14 @@ typedef struct ith_generate_options {
     ith_precision precision;
     uint64_t seed;
     const char *noise_file;   /* .safetensors with `noise` [channels, frames, height, width]; NULL: from seed */
-    const char *dump_file;    /* .safetensors: noise, latents [steps, ...], final, frames */
-    const char *latents_file; /* where latents are saved before they are decoded; NULL: nowhere */
-    const char *from_latents; /* such a file: decode it and do nothing else */
-    int ranks;                /* in this process; 0: 1 */
+    const char *dump_file;    /* .safetensors: noise, latents [steps, ...], final, frames. Of rank 0 */
+    const char *latents_file; /* where latents are saved before they are decoded; NULL: nowhere. Of rank 0 */
+    const char *from_latents; /* such a file: decode it and do nothing else. Rank 0 reads it */
     int threads;              /* of this process, shared out to its ranks; 0: as many as it has processors */
     bool force;               /* go on although the machine seems to have less memory than the run will hold */
     const ith_attn_options *attention; /* of the self-attention; NULL: choose everything. Its threads are not used */
-    /* These three are called from one thread at a time, not always the same one.
+    /* The callbacks are called by the thread that called ith_pipeline_generate. on_progress and on_frame of rank 0 count,
+     * should_stop of every rank: ranks that share it call it at the same time.
      * Progress: whenever a part is done (a tensor loaded, a part of a layer computed, a step, a frame), and about once
      * a second in between with the numbers of before, for as long as the run is alive. */
     void (*on_progress)(void *user, ith_stage stage, int64_t done, int64_t total);
@@ -153,30 +168,40 @@ typedef struct ith_generate_options {
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \
     {                                                                                                                  \
         sizeof(ith_generate_options), NULL, NULL, 0, 0, 0, 0, 0, {NAN, NAN}, NAN, ITH_SOLVER_AUTO, ITH_SIGMAS_AUTO,    \
-            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, 0, false, NULL, NULL, NULL, NULL, NULL     \
+            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, false, NULL, NULL, NULL, NULL, NULL        \
     }
 
 /* Puts the model's defaults where nothing was asked for, the size of saved latents where these are to be decoded, and
  * the precision that AUTO means on this machine, and checks everything that can be checked without weights. On failure
  * options stay as they were. Texts that it puts there live as long as the pipeline. */
 ITH_API ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *options);
-/* The bytes that a run with these options will hold at its peak, computed from sizes: the tokenizer is read, weight
- * files are not. Options need not be resolved. */
-ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes);
-/* Prompt to frames. report may be NULL; it is filled as far as the run came, also on failure. options may not.
+/* The bytes that a run with these options on `ranks` ranks will hold at its peak in a process that has the first
+ * `ranks_here` of them, computed from sizes: the tokenizer is read, weight files are not. Options need not be resolved. */
+ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
+                                        int ranks_here, int64_t *bytes);
+/* Prompt to frames. Collective over comm (NULL: one rank): every rank calls it, with a pipeline that was opened on the
+ * same checkpoint. report may be NULL; it is filled as far as the run came, also on failure. options may not.
  *
- * In this order: options are resolved; memory is predicted, and ITH_ERR_MEMORY returned if the machine does not have it
- * (see force); every weight file is checked (ith_pipeline_check); prompts are encoded; latents denoised; latents saved,
- * if latents_file is given; frames decoded and handed to on_frame, one after the other; the dump written.
+ * Ranks are the caller's: threads that ith_run_ranks or the caller starts, or processes. A rank works with the context of
+ * its communicator, which has the sentence of a failure, and which is the pipeline's or a clone of its family. Ranks that
+ * call with the same pipeline share the weights, encoded prompts and threads of their process; the lowest of them loads
+ * and encodes for all with all of the threads, while the others wait. Rank 0 decodes, and alone has frames and files.
  *
- * ITH_ERR_INTERRUPTED within a second if should_stop said so or ith_pipeline_cancel was called; the sentence says where
- * the run was. Then: before denoising was done, no file has been written. After it, latents_file is there and whole
- * (report->latents_saved; once begun, saving it is not interrupted), on_frame has had report->frames_done frames, and
- * from_latents gives the same frames again. The dump is whole or not there. ITH_ERR_NUMERIC names the step if latents
- * became NaN. */
-ITH_API ith_status ith_pipeline_generate(ith_pipeline *pipeline, const ith_generate_options *options,
+ * In this order: options are resolved and compared, and all ranks return ITH_ERR_ARGUMENT with the name of an option that
+ * differs; memory is predicted, and ITH_ERR_MEMORY returned if a machine does not have it (see force); every weight file
+ * is checked (ith_pipeline_check) and compared. Until here a failure leaves the group as it was. A failure after this
+ * ends the group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
+ * Prompts are encoded; latents denoised; latents saved, if latents_file is given; frames decoded and handed to on_frame,
+ * one after the other; the dump written.
+ *
+ * ITH_ERR_INTERRUPTED within a second, on all ranks, if should_stop of any rank said so or ith_pipeline_cancel was called
+ * in any process; the sentence says where the run was. Then: before denoising was done, no file has been written. After
+ * it, latents_file is there and whole (report->latents_saved; once begun, saving it is not interrupted), on_frame has had
+ * report->frames_done frames, and from_latents gives the same frames again. The dump is whole or not there.
+ * ITH_ERR_NUMERIC names the step if latents became NaN. ITH_ERR_ARGUMENT if the pipeline is in a run of other ranks. */
+ITH_API ith_status ith_pipeline_generate(ith_pipeline *pipeline, ith_comm *comm, const ith_generate_options *options,
                                          ith_generate_report *report);
-/* Ends the call of ith_pipeline_generate that is under way; if there is none, the next one. That call returns
+/* Ends the run of ith_pipeline_generate that the pipeline is in; if there is none, the next one. All of its ranks return
  * ITH_ERR_INTERRUPTED. May be called from any thread and from a signal handler. NULL does nothing. */
 ITH_API void ith_pipeline_cancel(ith_pipeline *pipeline);
 

@@ -218,6 +218,11 @@ uint32_t ith_context_cpu(const ith_context *context)
     return context ? context->cpu : 0;
 }
 
+bool ith_context_is_family(const ith_context *context, const ith_context *other)
+{
+    return context->family == other->family;
+}
+
 int ith_context_rank(const ith_context *context)
 {
     return context->rank;

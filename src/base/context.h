@@ -45,6 +45,9 @@ char *ith_strdup(ith_context *context, const char *text);
 /* printf into a new string, to be freed with ith_free; NULL on failure, as from ith_alloc. */
 char *ith_format(ith_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Whether both are of one family: clones of one another or of the same one. */
+bool ith_context_is_family(const ith_context *context, const ith_context *other);
+
 /* Adds a reference, and removes one; the last one frees the context. An object holds the context that it was made with;
  * ith_context_destroy removes the caller's reference only. ith_context_hold returns context. Any thread. */
 ith_context *ith_context_hold(ith_context *context);

@@ -23,51 +23,12 @@ static const ith_progress_stage stages[] = {{"load", NULL, 1, ITH_LINES_TIMED},
                                             {"denoise", "step", ITH_PROGRESS_UNIT, ITH_LINES_UNITS},
                                             {"decode", "frame", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS}};
 
-/* ---- What the library calls ------------------------------------------------------------------------------------ */
-
-static void show_progress(void *user, ith_stage stage, int64_t done, int64_t total)
-{
-    ith_generation *g = user;
-    ith_progress_show(&g->progress, (int)stage, done, total);
-}
-
-static bool was_stopped(void)
-{
-    return ith_interrupt_came() != 0;
-}
-
-static bool should_stop(void *user)
-{
-    (void)user;
-    return was_stopped();
-}
+/* ---- Before the run -------------------------------------------------------------------------------------------- */
 
 static void cancel(void *pipeline)
 {
     ith_pipeline_cancel(pipeline);
 }
-
-static ith_video_options video_options(const ith_generation *g, int64_t width, int64_t height)
-{
-    return (ith_video_options){width, height, g->fps, (int)g->settings.crf, g->title, g->comment, was_stopped};
-}
-
-static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
-{
-    ith_generation *g = user;
-    ith_status status = ITH_OK;
-    if (index == 0) {
-        ith_video_options options = video_options(g, width, height);
-        g->height = height, g->width = width;
-        status = ith_video_open(g->media_context, g->settings.output, &options, &g->writer);
-    }
-    if (!status)
-        status = ith_video_add(g->writer, rgb);
-    g->media_failed = status != ITH_OK;
-    return status;
-}
-
-/* ---- Before the run -------------------------------------------------------------------------------------------- */
 
 static int check_distinct(const ith_generation *g)
 {
@@ -119,11 +80,11 @@ static int open_model(ith_generation *g)
     g->asked_precision = g->options.precision;
     if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) || ith_pipeline_info(g->pipeline, &g->model) ||
         ith_pipeline_resolve(g->pipeline, &g->options) ||
-        ith_pipeline_predict(g->pipeline, &g->options, &g->predicted_bytes))
+        ith_pipeline_predict(g->pipeline, &g->options, g->ranks, g->ranks, &g->predicted_bytes))
         return ith_cli_error("%s", ith_context_error(g->context));
     g->fps = g->settings.fps > 0 ? g->settings.fps : g->model.fps;
     int code = ith_generate_describe(g);
-    ith_video_options options = video_options(g, g->options.width, g->options.height);
+    ith_video_options options = ith_generate_video(g, g->options.width, g->options.height);
     /* Saved latents tell their size only when they are read. */
     if (!code && !g->settings.from_latents && ith_video_check(g->media_context, g->settings.output, &options))
         return ith_cli_error("%s", ith_context_error(g->media_context));
@@ -155,10 +116,6 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
     if (!code)
         code = open_model(g);
     g->shift_source = shift_source(g, options);
-    g->options.on_progress = show_progress;
-    g->options.on_frame = take_frame;
-    g->options.should_stop = should_stop;
-    g->options.user = g;
     return code;
 }
 
@@ -204,7 +161,7 @@ static int run(ith_generation *g)
         return ith_cli_error("%s", ith_context_error(g->context));
     ith_interrupt_target(cancel, g->pipeline);
     ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
-    ith_status status = ith_pipeline_generate(g->pipeline, &g->options, &g->report);
+    ith_status status = ith_run_ranks(g->context, g->ranks, g->options.threads, ith_generate_rank, g);
     ith_progress_end(&g->progress);
     ith_interrupt_target(NULL, NULL);
     int code = status ? ITH_EXIT_FAILED : finish_video(g);

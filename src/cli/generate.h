@@ -27,8 +27,9 @@ int ith_generate_parse_model(ith_generate_settings *settings, ith_options *optio
 typedef struct ith_generation {
     ith_generate_settings settings;
     ith_context *context;
-    ith_context *media_context; /* frames come from a rank's thread while `context` is in use */
+    ith_context *media_context; /* of rank 0's thread, which takes frames */
     ith_pipeline *pipeline;
+    int ranks;
     ith_model_info model;
     ith_attn_options attention;
     ith_generate_options options; /* resolved; its attention is the one above */
@@ -50,6 +51,10 @@ typedef struct ith_generation {
 int ith_generate_translate(ith_generation *generation, const char *command);
 /* Fills title and comment: prompt, seed and settings, or those of the latents that are decoded. */
 int ith_generate_describe(ith_generation *g);
+/* How the video is written. */
+ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height);
+/* What every rank runs; user is the ith_generation. */
+ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user);
 /* What will be done, before it is. */
 void ith_generate_announce(const ith_generation *g);
 /* What was done: the timing summary on standard output, or one JSON object. */

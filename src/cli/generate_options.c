@@ -143,7 +143,8 @@ int ith_generate_translate(ith_generation *g, const char *command)
     out->seed = settings->seed, out->noise_file = settings->noise;
     out->dump_file = settings->dump, out->from_latents = settings->from_latents;
     out->force = settings->force;
-    out->ranks = (int)settings->ranks, out->threads = (int)settings->threads;
+    g->ranks = settings->ranks ? (int)settings->ranks : 1;
+    out->threads = (int)settings->threads;
     out->attention = &g->attention;
     g->attention.ulysses = (int)settings->ulysses, g->attention.ring = (int)settings->ring;
     if (settings->strategy && ith_strategy_parse(g->context, settings->strategy, &g->attention))

@@ -6,6 +6,7 @@
 #include "comm.h"
 
 #include "../base/clock.h"
+#include "../base/observer.h"
 #include "../base/size.h"
 
 #include <math.h>
@@ -137,6 +138,17 @@ static void retire(ith_comm *comm, ith_request **request)
         comm->whole->under_way--;
 }
 
+/* Ends the group if this rank is interrupted while it waits. */
+static void heed_interruption(ith_comm *comm)
+{
+    ith_context *context = comm->context;
+    if (!ith_context_interrupted(context))
+        return;
+    ith_fail(context, ITH_ERR_INTERRUPTED, "rank %d was stopped on request", world_rank(comm, comm->rank));
+    ith_observer_say_place(context, ITH_ERR_INTERRUPTED);
+    comm->transport.abort(comm->transport_state, ITH_ERR_INTERRUPTED, ith_context_sentence(context));
+}
+
 /* Ends the group if a rank that the request waits for has been silent since `since` and for too long. */
 static void check_time(ith_comm *comm, const ith_request *request, double since)
 {
@@ -183,6 +195,7 @@ ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
             break;
         if (comm->unwanted)
             comm->unwanted(comm->unwanted_user);
+        heed_interruption(comm);
         check_time(comm, *request, since);
     }
     retire(comm, request);

@@ -3,6 +3,7 @@
  * that was taken. The index of shards is the format of transformers: {"weight_map": {TENSOR: FILE, ...}}. */
 #include "store.h"
 
+#include "../base/hash.h"
 #include "../base/observer.h"
 #include "../base/size.h"
 #include "json.h"
@@ -360,6 +361,23 @@ void ith_store_skip(ith_store *store, const char *prefix)
             store->entries[i].taken = true;
             use_bytes(store, store->entries[i].tensor.bytes);
         }
+}
+
+#define HASHED_BYTES 64 /* of a tensor, from its middle */
+
+uint64_t ith_store_hash(const ith_store *store)
+{
+    uint64_t hash = 0;
+    for (int64_t i = 0; i < store->entry_count; i++) {
+        const ith_tensor *t = &store->entries[i].tensor;
+        int64_t bytes = ith_min64(t->bytes, HASHED_BYTES), numbers[2] = {t->dtype, t->bytes};
+        hash = ith_hash(hash + 1, t->name, (int64_t)strlen(t->name));
+        hash = ith_hash(hash, numbers, sizeof numbers);
+        hash = ith_hash(hash, t->shape, t->dims * (int64_t)sizeof *t->shape);
+        if (bytes)
+            hash = ith_hash(hash, (const char *)t->data + (t->bytes - bytes) / 2, bytes);
+    }
+    return hash;
 }
 
 ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store)

@@ -35,6 +35,10 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
 void ith_store_release(ith_store *store, const ith_tensor *tensor);
 /* Counts every tensor whose name begins with `prefix` as taken: the loader does not need them. */
 void ith_store_skip(ith_store *store, const char *prefix);
+/* A hash of the names, types and shapes of all tensors, and of a few numbers of each. Two stores with the same hash are
+ * almost certainly equal. */
+uint64_t ith_store_hash(const ith_store *store);
+
 /* ITH_ERR_UNSUPPORTED with the name of a tensor that was not taken; ITH_OK if there is none. */
 ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store);
 

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks at every component's weights before a run begins. */
+/* Looks at every component's files before a run begins. */
 #include "../base/context.h"
+#include "../base/hash.h"
+#include "../base/open_file.h"
+#include "../files/store.h"
 #include "model.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 typedef ith_status (*check_fn)(ith_context *context, const char *folder);
 
@@ -31,5 +38,65 @@ ith_status ith_model_check_weights(ith_context *context, const ith_model *model)
         status = check_part(context, model, "transformer_2", ith_dit_check);
     if (!status)
         status = check_part(context, model, "vae", check_vae);
+    return status;
+}
+
+/* ---- Comparing checkpoints ------------------------------------------------------------------------------------- */
+
+static ith_status hash_file(ith_context *context, const char *path, uint64_t *hash)
+{
+    char piece[4096];
+    int64_t bytes;
+    int file;
+    ith_status status = ith_open_file(context, path, &file, &bytes);
+    if (status)
+        return status;
+    for (ssize_t got; (got = read(file, piece, sizeof piece)) > 0;)
+        *hash = ith_hash(*hash, piece, got);
+    close(file);
+    return ITH_OK;
+}
+
+static ith_status hash_config(ith_context *context, const ith_model *model, const char *name, uint64_t *hash)
+{
+    char *path = ith_model_path(context, model, name);
+    ith_status status = path ? hash_file(context, path, hash) : ITH_ERR_MEMORY;
+    ith_free(context, path);
+    return status;
+}
+
+static ith_status hash_weights(ith_context *context, const ith_model *model, const char *part, uint64_t *hash)
+{
+    bool text = !strcmp(part, "text_encoder");
+    char *path = ith_model_path(context, model, part);
+    ith_store *store = NULL;
+    ith_status status = !path ? ITH_ERR_MEMORY
+                        : text
+                            ? ith_store_open(context, path, "model", ITH_STORE_FILE_FIRST, &store)
+                            : ith_store_open(context, path, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &store);
+    if (!status)
+        *hash ^= ith_store_hash(store);
+    ith_store_close(&store);
+    ith_free(context, path);
+    return status;
+}
+
+ith_status ith_model_hash(ith_context *context, const ith_model *model, uint64_t *hash)
+{
+    static const char *const parts[] = {"text_encoder", "vae", "transformer", "transformer_2"};
+    const int count = model->info.experts == 2 ? 4 : 3;
+    *hash = 1;
+    ith_status status = hash_config(context, model, "model_index.json", hash);
+    if (!status)
+        status = hash_config(context, model, "scheduler/scheduler_config.json", hash);
+    if (!status)
+        status = hash_config(context, model, "tokenizer/spiece.model", hash);
+    for (int i = 0; i < count && !status; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s/config.json", parts[i]);
+        status = hash_config(context, model, name, hash);
+        if (!status)
+            status = hash_weights(context, model, parts[i], hash);
+    }
     return status;
 }

@@ -9,6 +9,8 @@
 
 typedef struct search {
     ith_pipeline *pipeline;
+    ith_context *context;
+    const ith_team *team;
     int64_t free_bytes;
     ith_generate_options best;       /* the last that fit */
     int64_t best_bytes, least_bytes; /* of it; of everything that was tried */
@@ -32,7 +34,7 @@ static byte_text print_bytes(int64_t bytes)
 static bool fits(search *s, const ith_generate_options *options)
 {
     int64_t bytes = 0;
-    if (ith_predict(s->pipeline, options, &bytes))
+    if (ith_predict(s->pipeline, s->context, options, s->team, &bytes))
         return false;
     s->least_bytes = ith_min64(s->least_bytes, bytes);
     if (bytes > s->free_bytes)
@@ -96,12 +98,13 @@ static void describe_changes(const ith_generate_options *asked, const ith_genera
              other->cfg != asked->cfg ? ", cfg sequential" : "", frames, size);
 }
 
-ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int64_t bytes,
-                                     const ith_machine_memory *memory)
+ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                            const ith_team *team, int64_t bytes, const ith_machine_memory *memory)
 {
     if (options->force || bytes <= memory->free_bytes)
         return ITH_OK;
-    search s = {.pipeline = pipeline, .free_bytes = memory->free_bytes, .least_bytes = bytes};
+    search s = {
+        .pipeline = pipeline, .context = context, .team = team, .free_bytes = memory->free_bytes, .least_bytes = bytes};
     char advice[256], changes[192];
     if (!find_what_fits(&s, options)) {
         snprintf(advice, sizeof advice, "the least that other options would need is %s",
@@ -110,7 +113,7 @@ ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_
         describe_changes(options, &s.best, changes, sizeof changes);
         snprintf(advice, sizeof advice, "%s would do with %s", print_bytes(s.best_bytes).text, changes + 2);
     }
-    return ith_fail(pipeline->context, ITH_ERR_MEMORY,
+    return ith_fail(context, ITH_ERR_MEMORY,
                     "this run holds %s at its peak, and %s %s: %s; force tries it all the same",
                     print_bytes(bytes).text, print_bytes(memory->free_bytes).text, memory->source, advice);
 }

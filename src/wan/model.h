@@ -25,6 +25,8 @@ ith_status ith_model_read(ith_context *context, const char *folder, ith_model **
 /* Whether every component's weights are there, by name, type and shape, so that a run does not find out after an hour
  * that its second expert is cut short. Reads headers and small tensors only. */
 ith_status ith_model_check_weights(ith_context *context, const ith_model *model);
+/* Of every configuration file and all weights (ith_store_hash): for ranks whose processes opened a checkpoint each. */
+ith_status ith_model_hash(ith_context *context, const ith_model *model, uint64_t *hash);
 void ith_model_free(ith_context *context, ith_model **model);
 
 /* folder/part, to be freed with ith_free. */

@@ -15,27 +15,30 @@
 #include <omp.h>
 
 /* ids of the prompts, which say how long the text is. */
-static ith_status count_ids(ith_pipeline *pipeline, const ith_generate_options *options, int64_t counts[2])
+static ith_status count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                            int64_t counts[2])
 {
     int32_t ids[ITH_TEXT_LEN];
     const char *const texts[2] = {options->prompt, options->negative};
     int prompts = ith_denoise_is_guided(pipeline->model, options) ? 2 : 1;
-    ith_status status = ITH_OK;
+    ith_status status = ith_pipeline_need_tokenizer(pipeline, context);
     counts[0] = counts[1] = 0;
     for (int i = 0; i < prompts && !status; i++)
-        status = ith_pipeline_tokenize(pipeline, texts[i], ids, &counts[i]);
+        status = ith_tokenizer_encode(context, pipeline->tokenizer, texts[i], ids, &counts[i]);
     return status;
 }
 
-/* The workspaces of all ranks, each laid out for the threads that the rank has. */
+/* The workspaces of the team's ranks, each laid out for the threads that the rank has. */
 static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
-                                  const ith_generate_options *options, int sequence_ranks, int64_t *bytes)
+                                  const ith_generate_options *options, const ith_team *team, int sequence_ranks,
+                                  int64_t *bytes)
 {
     ith_status status = ITH_OK;
     int64_t begin, threads, one = 0;
     *bytes = 0;
-    for (int rank = 0; rank < options->ranks && !status; rank++) {
-        ith_share(options->threads, options->ranks, rank, &begin, &threads);
+    for (int i = 0; i < team->count && !status; i++) {
+        int rank = team->members ? team->members[i] : i;
+        ith_share(options->threads, team->count, i, &begin, &threads);
         omp_set_num_threads(threads > 1 ? (int)threads : 1);
         status = ith_dit_workspace_bytes(context, dit, shape, options->attention, sequence_ranks, rank % sequence_ranks,
                                          &one);
@@ -46,13 +49,12 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
 }
 
 /* An expert, its text, and either the making of the text or the ranks. */
-static ith_status expert_bytes(ith_pipeline *pipeline, const ith_generate_options *options, int expert,
-                               const ith_number_types *types, const ith_dit_shape *shape, const int64_t counts[2],
-                               int64_t *bytes)
+static ith_status expert_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                               const ith_team *team, int expert, const ith_number_types *types,
+                               const ith_dit_shape *shape, const int64_t counts[2], int64_t *bytes)
 {
-    const ith_model *model = pipeline->model;
     ith_dit *dit = NULL;
-    ith_status status = ith_dit_outline(pipeline->context, &model->dit[expert], *types, &dit);
+    ith_status status = ith_dit_outline(context, &model->dit[expert], *types, &dit);
     if (status)
         return status;
     int64_t branches = counts[1] ? 2 : 1, texts = 0, making = 0, held = 0, ranks = 0;
@@ -62,88 +64,110 @@ static ith_status expert_bytes(ith_pipeline *pipeline, const ith_generate_option
         texts += held;
         making = ith_max64(making, most);
     }
-    status =
-        workspace_bytes(pipeline->context, dit, shape, options, ith_denoise_sequence_ranks(model, options), &ranks);
+    status = workspace_bytes(context, dit, shape, options, team,
+                             ith_denoise_sequence_ranks(model, options, team->ranks), &ranks);
     *bytes = ith_dit_bytes(dit) + texts + ith_max64(making, ranks);
-    ith_dit_free(pipeline->context, &dit);
+    ith_dit_free(context, &dit);
     return status;
 }
 
-static ith_status denoise_bytes(ith_pipeline *pipeline, const ith_generate_options *options,
-                                const ith_number_types *types, const ith_latent_size *size, const int64_t counts[2],
-                                int64_t *bytes)
+/* x and the solver's history, tokens in (batch) and the velocities of both branches, for every rank of the team; what
+ * rank 0 gathers. */
+static int64_t buffer_bytes(const ith_model *model, const ith_generate_options *options, const ith_latent_size *size,
+                            const ith_team *team, int sequence_ranks)
+{
+    int64_t bytes = 0, token_numbers = size->channels * 4, begin, share;
+    int64_t tokens = size->frames * (size->height / 2) * (size->width / 2);
+    for (int i = 0; i < team->count; i++) {
+        int rank = team->members ? team->members[i] : i;
+        ith_share(tokens, sequence_ranks, rank % sequence_ranks, &begin, &share);
+        int64_t numbers = share * token_numbers;
+        bytes += (1 + ith_denoise_batch(model, options) + 2) * numbers * 4 +
+                 ith_sampler_bytes(&model->scheduler, options->solver, numbers);
+        bytes += rank ? 0 : tokens * token_numbers * 4;
+    }
+    return bytes;
+}
+
+static ith_status denoise_bytes(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                                const ith_team *team, const ith_number_types *types, const ith_latent_size *size,
+                                const int64_t counts[2], int64_t *bytes)
 {
     const ith_model *model = pipeline->model;
-    int groups = options->ranks / ith_denoise_sequence_ranks(model, options);
     ith_dit_shape shape = {ith_denoise_batch(model, options), size->frames, size->height, size->width,
                            ith_max64(counts[0], counts[1])};
-    int64_t tokens = size->frames * (size->height / 2) * (size->width / 2), latent_bytes = ith_latent_count(size) * 4;
     int64_t expert = 0, most = 0;
     for (int i = 0; i < model->info.experts; i++) {
-        ith_status status = expert_bytes(pipeline, options, i, types, &shape, counts, &expert);
+        ith_status status = expert_bytes(model, context, options, team, i, types, &shape, counts, &expert);
         if (status)
             return status;
         most = ith_max64(most, expert);
     }
-    /* x and the solver's history; tokens in (batch) and velocities of both branches; what rank 0 gathers. */
-    int64_t states =
-        groups * (latent_bytes + ith_sampler_bytes(&model->scheduler, options->solver, ith_latent_count(size)));
-    int64_t buffers = groups * (shape.batch + 2) * tokens * size->channels * 16 + latent_bytes;
-    *bytes = most + states + buffers;
+    *bytes = most + buffer_bytes(model, options, size, team, ith_denoise_sequence_ranks(model, options, team->ranks));
     return ITH_OK;
 }
 
-static ith_status predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
+static ith_status predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                          const ith_team *team, int64_t *bytes)
 {
     const ith_model *model = pipeline->model;
-    const ith_model_info *info = &model->info;
-    const ith_number_types types = ith_number_types_choose(pipeline->context, options->precision);
-    ith_latent_size size = {info->latent_channels, (options->frames - 1) / info->frame_stride + 1,
-                            options->height / info->pixel_stride, options->width / info->pixel_stride};
+    const ith_number_types types = ith_number_types_choose(context, options->precision);
+    const ith_latent_size size = ith_latent_size_of(&model->info, options);
     int64_t decode = 0;
-    ith_status status =
-        ith_vae_decode_bytes(pipeline->context, &model->vae, types.products, size.height, size.width, &decode);
+    const bool has_first = !team->members || team->members[0] == 0; /* the rank that decodes */
+    ith_status status = ith_vae_decode_bytes(context, &model->vae, types.products, size.height, size.width, &decode);
     if (status)
         return status;
     int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3;
-    int64_t kept = latents + frame;
+    int64_t kept = latents + (has_first ? frame : 0);
+    decode = has_first ? decode : 0;
     *bytes = kept + decode;
     if (options->from_latents)
         return ITH_OK;
     int64_t counts[2];
-    status = count_ids(pipeline, options, counts);
+    status = count_ids(pipeline, context, options, counts);
     if (status)
         return status;
     int64_t longest = ith_max64(counts[0], counts[1]);
     kept += ith_tokenizer_bytes(pipeline->tokenizer) + (counts[0] + counts[1]) * model->text.dim * 4;
-    if (options->dump_file)
+    if (options->dump_file && has_first)
         kept += latents * (options->steps + 2) + frame * options->frames;
     int64_t text = 0, denoise = 0;
-    status = ith_text_encoder_bytes(pipeline->context, &model->text, types.products, longest, &text);
+    status = ith_text_encoder_bytes(context, &model->text, types.products, longest, &text);
     if (!status)
-        status = denoise_bytes(pipeline, options, &types, &size, counts, &denoise);
+        status = denoise_bytes(pipeline, context, options, team, &types, &size, counts, &denoise);
     *bytes = kept + ith_max64(ith_max64(text, denoise), decode);
     return status;
 }
 
 /* Some buffers exist once for each thread, so that the run's number of threads must be in force. */
-ith_status ith_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
+ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                       const ith_team *team, int64_t *bytes)
 {
     int threads = omp_get_max_threads();
     omp_set_num_threads(options->threads);
-    ith_status status = predict(pipeline, options, bytes);
+    ith_status status = predict(pipeline, context, options, team, bytes);
     omp_set_num_threads(threads);
     return status;
 }
 
-ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int64_t *bytes)
+ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks, int ranks_here,
+                                int64_t *bytes)
 {
     ith_generate_options resolved;
     ith_attn_options attention;
-    ith_status status = ith_need(NULL, pipeline, "pipeline");
+    if (!pipeline)
+        return ith_need(NULL, pipeline, "pipeline");
+    ith_context *context = pipeline->context;
+    const ith_team team = {ranks, ranks_here, NULL, ranks == ranks_here};
+    ith_status status = ith_need(context, bytes, "bytes");
+    if (!status && (ranks_here < 1 || ranks_here > ranks))
+        status = ith_fail(context, ITH_ERR_ARGUMENT,
+                          "ranks is %d and ranks_here %d; there is at least one rank here, and no more than there are",
+                          ranks, ranks_here);
     if (!status)
-        status = ith_need(pipeline->context, bytes, "bytes");
+        status = ith_request_read(pipeline, context, options, true, &resolved, &attention);
     if (!status)
-        status = ith_request_read(pipeline, options, &resolved, &attention);
-    return status ? status : ith_predict(pipeline, &resolved, bytes);
+        status = ith_request_check_ranks(context, &resolved, ranks);
+    return status ? status : ith_predict(pipeline, context, &resolved, &team, bytes);
 }

@@ -6,8 +6,8 @@
 #include "../base/size.h"
 #include "../base/sized.h"
 #include "../base/team_limit.h"
-#include "sample/denoise.h"
 #include "precision.h"
+#include "sample/denoise.h"
 
 #include <limits.h>
 #include <math.h>
@@ -15,7 +15,6 @@
 #include <string.h>
 
 #define MAX_STEPS 10000
-#define MAX_RANKS 1024
 
 static void put_defaults(const ith_model *model, ith_generate_options *options)
 {
@@ -44,8 +43,6 @@ static void put_defaults(const ith_model *model, ith_generate_options *options)
         options->sigmas = ITH_SIGMAS_OFFICIAL;
     if (!options->cfg)
         options->cfg = ITH_CFG_BATCH;
-    if (!options->ranks)
-        options->ranks = 1;
     if (!options->threads)
         options->threads = omp_get_num_procs();
 }
@@ -120,8 +117,6 @@ static ith_status check_numbers(ith_context *context, const ith_model *model, co
     if (!status)
         status = check_boundary(context, model, options);
     if (!status)
-        status = check_range(context, "ranks", options->ranks, 1, MAX_RANKS);
-    if (!status)
         status = check_range(context, "threads", options->threads, 1, INT_MAX);
     if (!status)
         status = ith_thread_limit_check(context, "threads", options->threads);
@@ -143,13 +138,17 @@ static ith_status check_words(ith_context *context, const ith_generate_options *
     if ((unsigned)options->precision > ITH_PRECISION_BF16)
         return ith_fail(context, ITH_ERR_ARGUMENT, "precision is %d; 0 (auto), 1 (f32) and 2 (bf16) are known",
                         options->precision);
-    if (options->cfg == ITH_CFG_PARALLEL && options->ranks % 2)
-        return ith_fail(
-            context, ITH_ERR_ARGUMENT,
-            "cfg parallel runs the two guidance branches on two halves of the ranks, and %d is odd: %d ranks "
-            "would do, or cfg batch",
-            options->ranks, options->ranks + 1);
     return ITH_OK;
+}
+
+ith_status ith_request_check_ranks(ith_context *context, const ith_generate_options *options, int ranks)
+{
+    if (options->cfg != ITH_CFG_PARALLEL || ranks % 2 == 0)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "cfg parallel runs the two guidance branches on two halves of the ranks, and %d is odd: %d ranks "
+                    "would do, or cfg batch",
+                    ranks, ranks + 1);
 }
 
 /* Whether the scheduler can make so many steps with such a shift: a sampler of nothing is made and thrown away. */
@@ -177,10 +176,9 @@ static ith_status take_size(ith_context *context, const ith_model *model, ith_ge
     return ITH_OK;
 }
 
-ith_status ith_request_read(ith_pipeline *pipeline, const ith_generate_options *given, ith_generate_options *options,
-                            ith_attn_options *attention)
+ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
+                            bool sized, ith_generate_options *options, ith_attn_options *attention)
 {
-    ith_context *context = pipeline->context;
     *options = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
     *attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     ith_status status = ITH_SIZED_READ(context, ith_generate_options, ITH_GENERATE_OPTIONS_INIT, given, options);
@@ -195,9 +193,10 @@ ith_status ith_request_read(ith_pipeline *pipeline, const ith_generate_options *
         status = check_numbers(context, pipeline->model, options);
     if (!status && !options->from_latents)
         status = check_sampling(context, pipeline->model, options);
-    if (!status)
-        status = options->from_latents ? take_size(context, pipeline->model, options)
-                                       : check_size(context, pipeline->model, options);
+    if (!status && !options->from_latents)
+        status = check_size(context, pipeline->model, options);
+    else if (!status && sized)
+        status = take_size(context, pipeline->model, options);
     if (!status)
         options->precision = ith_precision_resolve(context, options->precision);
     return status;
@@ -209,7 +208,7 @@ ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_options *op
         return ith_need(NULL, pipeline, "pipeline");
     ith_generate_options resolved;
     ith_attn_options attention;
-    ith_status status = ith_request_read(pipeline, options, &resolved, &attention);
+    ith_status status = ith_request_read(pipeline, pipeline->context, options, true, &resolved, &attention);
     if (status)
         return status;
     resolved.attention = options->attention;

@@ -104,27 +104,41 @@ static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int6
     return ITH_OK;
 }
 
+typedef struct job {
+    ith_pipeline *pipeline;
+    ith_generate_options options;
+    ith_generate_report report;
+} job;
+
+static ith_status rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)context;
+    job *j = user;
+    return ith_pipeline_generate(j->pipeline, comm, &j->options, ith_comm_rank(comm) ? NULL : &j->report);
+}
+
 static ith_status generate(ith_context *context, const char *folder)
 {
     ith_pipeline *pipeline = NULL;
     ith_model_info info = ITH_MODEL_INFO_INIT;
     ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
-    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
-    ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+    job j = {.options = ITH_GENERATE_OPTIONS_INIT, .report = ITH_GENERATE_REPORT_INIT};
+    ith_generate_options *o = &j.options;
     attention.strategy = ITH_STRATEGY_RING;
-    options.prompt = "a red circle", options.frames = 1, options.height = options.width = 32, options.steps = 2;
-    options.ranks = options.threads = 2, options.precision = ITH_PRECISION_F32, options.attention = &attention;
-    options.on_frame = take_frame;
+    o->prompt = "a red circle", o->frames = 1, o->height = o->width = 32, o->steps = 2;
+    o->threads = 2, o->precision = ITH_PRECISION_F32, o->attention = &attention;
+    o->on_frame = take_frame;
     ith_status status = ith_pipeline_open(context, folder, &pipeline);
+    j.pipeline = pipeline;
     if (!status)
         status = ith_pipeline_info(pipeline, &info);
     if (!status)
-        status = ith_pipeline_resolve(pipeline, &options);
+        status = ith_pipeline_resolve(pipeline, o);
     if (!status)
-        status = ith_pipeline_generate(pipeline, &options, &report);
+        status = ith_run_ranks(context, 2, 2, rank, &j);
     printf("%s: %lld layers, shift %g, sigmas %s, solver %s, %lld steps, %lld frames, %016llx\n",
-           info.kind ? info.kind : "?", (long long)info.layers, options.shift, ith_sigmas_name(options.sigmas),
-           ith_solver_name(options.solver), (long long)report.steps_done, (long long)report.frames_done,
+           info.kind ? info.kind : "?", (long long)info.layers, o->shift, ith_sigmas_name(o->sigmas),
+           ith_solver_name(o->solver), (long long)j.report.steps_done, (long long)j.report.frames_done,
            (unsigned long long)frames_hash);
     ith_pipeline_close(&pipeline);
     return status;

@@ -55,7 +55,7 @@ static ith_status generate_with(double boundary)
     options.precision = ITH_PRECISION_F32, options.threads = 1, options.boundary = boundary;
     ith_status status = ith_pipeline_resolve(pipeline, &options);
     if (!status)
-        status = ith_pipeline_generate(pipeline, &options, NULL);
+        status = ith_pipeline_generate(pipeline, NULL, &options, NULL);
     ith_pipeline_close(&pipeline);
     return status;
 }

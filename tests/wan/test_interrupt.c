@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/context.h"
 #include "support/engine/pipeline_fixture.h"
+#include "support/engine/engine_ranks.h"
 #include "support/memory.h"
 #include "support/random.h"
 
@@ -68,12 +69,12 @@ static void *cancel_later(void *user)
 }
 
 /* Seconds that a run took to end after it was cancelled. */
-static double cancel_run(ith_generate_options *options, canceller *c)
+static double cancel_run(int ranks, ith_generate_options *options, canceller *c)
 {
     pthread_t thread;
     options->on_progress = look_whether_reached, options->user = c;
     assert_int_equal(pthread_create(&thread, NULL, cancel_later, c), 0);
-    ith_status status = ith_pipeline_generate(pipeline, options, NULL);
+    ith_status status = engine_generate(context, pipeline, ranks, options, NULL);
     double end = ith_clock_seconds();
     c->over = true;
     pthread_join(thread, NULL);
@@ -86,12 +87,12 @@ static double cancel_run(ith_generate_options *options, canceller *c)
     return end - c->cancelled_at;
 }
 
-static ith_generate_options large_options(int ranks)
+static ith_generate_options large_options(void)
 {
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a red circle moves to the right", options.frames = 5, options.steps = 2;
     options.height = options.width = 256;
-    options.precision = ITH_PRECISION_F32, options.ranks = ranks;
+    options.precision = ITH_PRECISION_F32;
     return options;
 }
 
@@ -102,10 +103,10 @@ static void any_moment_will_do(void **state)
     check(context, ith_pipeline_check(pipeline));
     int64_t before_bytes = memory_of(context).current_bytes;
     for (int i = 0; i < 12; i++) {
-        ith_generate_options options = large_options(1 + i % 3);
+        ith_generate_options options = large_options();
         canceller c = {.stage = (ith_stage)(i % 4), .part = (double)random_uniform(&random)};
         c.delay = 0.1 * (double)random_uniform(&random);
-        assert_true(cancel_run(&options, &c) <= most_seconds());
+        assert_true(cancel_run(1 + i % 3, &options, &c) <= most_seconds());
     }
     assert_int_equal(memory_of(context).current_bytes, before_bytes);
 }
@@ -113,11 +114,11 @@ static void any_moment_will_do(void **state)
 static void a_pipeline_works_after_it_was_cancelled(void **state)
 {
     (void)state;
-    ith_generate_options options = large_options(2);
+    ith_generate_options options = large_options();
     options.height = options.width = 32;
     ith_pipeline_cancel(pipeline); /* the next run */
-    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_INTERRUPTED);
-    check(context, ith_pipeline_generate(pipeline, &options, NULL));
+    assert_int_equal(engine_generate(context, pipeline, 2, &options, NULL), ITH_ERR_INTERRUPTED);
+    check(context, engine_generate(context, pipeline, 2, &options, NULL));
 }
 
 /* What a caller is told. */
@@ -149,11 +150,11 @@ static void listen(void *user, ith_stage stage, int64_t done, int64_t total)
 static void progress_only_goes_on(void **state)
 {
     (void)state;
-    ith_generate_options options = large_options(1);
+    ith_generate_options options = large_options();
     options.cfg = ITH_CFG_SEQUENTIAL;
     listener l = {.last = ith_clock_seconds()};
     options.on_progress = listen, options.user = &l;
-    check(context, ith_pipeline_generate(pipeline, &options, NULL));
+    check(context, ith_pipeline_generate(pipeline, NULL, &options, NULL));
     assert_int_equal(l.total[ITH_STAGE_TEXT], 2 * ITH_PROGRESS_UNIT);
     assert_int_equal(l.total[ITH_STAGE_DENOISE], 2 * ITH_PROGRESS_UNIT);
     assert_int_equal(l.total[ITH_STAGE_DECODE], 5 * ITH_PROGRESS_UNIT);
@@ -178,10 +179,10 @@ static void a_callback_stops_every_stage(void **state)
     (void)state;
     static const char *const words[] = {"loading the text encoder", "text encoder", "step 1 of 2", " of 5"};
     for (int stage = 0; stage < 4; stage++) {
-        ith_generate_options options = large_options(1);
+        ith_generate_options options = large_options();
         listener l = {.last = ith_clock_seconds(), .stop_in = (ith_stage)stage};
         options.on_progress = listen, options.should_stop = stop_in_stage, options.user = &l;
-        assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_INTERRUPTED);
+        assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_INTERRUPTED);
         assert_true(ith_clock_seconds() - l.stopped_at <= most_seconds());
         printf("%s\n", ith_context_error(context));
         if (stage != ITH_STAGE_TEXT) /* too short here to be stopped within it */

@@ -116,8 +116,8 @@ static void expect_refused(ith_status wanted, const ith_generate_options *option
     int64_t bytes = 7;
     REFUSED_AS(wanted, context, word, ith_pipeline_resolve(pipeline, &copy));
     assert_memory_equal(&copy, options, sizeof copy);
-    REFUSED_AS(wanted, context, word, ith_pipeline_predict(pipeline, options, &bytes));
-    REFUSED_AS(wanted, context, word, ith_pipeline_generate(pipeline, options, &report));
+    REFUSED_AS(wanted, context, word, ith_pipeline_predict(pipeline, options, 1, 1, &bytes));
+    REFUSED_AS(wanted, context, word, ith_pipeline_generate(pipeline, NULL, options, &report));
     assert_int_equal(report.frames_done, 0);
 }
 
@@ -127,17 +127,17 @@ static void options_of_runs(void **state)
     ith_generate_options o = small_run();
     int64_t bytes;
     REFUSED(NULL, "pipeline is NULL", ith_pipeline_resolve(NULL, &o));
-    REFUSED(NULL, "pipeline is NULL", ith_pipeline_predict(NULL, &o, &bytes));
-    REFUSED(NULL, "pipeline is NULL", ith_pipeline_generate(NULL, &o, NULL));
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_predict(NULL, &o, 1, 1, &bytes));
+    REFUSED(NULL, "pipeline is NULL", ith_pipeline_generate(NULL, NULL, &o, NULL));
     REFUSED(context, "ith_generate_options is NULL", ith_pipeline_resolve(pipeline, NULL));
-    REFUSED(context, "ith_generate_options is NULL", ith_pipeline_predict(pipeline, NULL, &bytes));
-    REFUSED(context, "bytes is NULL", ith_pipeline_predict(pipeline, &o, NULL));
-    REFUSED(context, "ith_generate_options is NULL", ith_pipeline_generate(pipeline, NULL, NULL));
+    REFUSED(context, "ith_generate_options is NULL", ith_pipeline_predict(pipeline, NULL, 1, 1, &bytes));
+    REFUSED(context, "bytes is NULL", ith_pipeline_predict(pipeline, &o, 1, 1, NULL));
+    REFUSED(context, "ith_generate_options is NULL", ith_pipeline_generate(pipeline, NULL, NULL, NULL));
     REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_resolve(pipeline, &o));
-    REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_predict(pipeline, &o, &bytes));
-    REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_generate(pipeline, &o, NULL));
+    REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_predict(pipeline, &o, 1, 1, &bytes));
+    REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     ith_generate_report report = ITH_GENERATE_REPORT_INIT;
-    REFUSED_SIZES(context, report, "ith_generate_report", ith_pipeline_generate(pipeline, &o, &report));
+    REFUSED_SIZES(context, report, "ith_generate_report", ith_pipeline_generate(pipeline, NULL, &o, &report));
     o.threads = 65536; /* OpenMP would end the program if it could not start them */
     expect_refused(ITH_ERR_ARGUMENT, &o, "threads is 65536");
     o.prompt = NULL;
@@ -155,7 +155,6 @@ static void options_of_runs(void **state)
         {offsetof(ith_generate_options, sigmas), "sigmas", false},
         {offsetof(ith_generate_options, cfg), "cfg", false},
         {offsetof(ith_generate_options, precision), "precision", false},
-        {offsetof(ith_generate_options, ranks), "ranks", false},
         {offsetof(ith_generate_options, threads), "threads", false},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
@@ -195,13 +194,13 @@ static void texts_of_runs(void **state)
     o.from_latents = "/nowhere";
     expect_refused(ITH_ERR_IO, &o, "/nowhere");
     o = small_run(), o.noise_file = "/nowhere";
-    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, &o, NULL));
+    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     o = small_run(), o.latents_file = "/nowhere/latents";
-    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, &o, NULL));
+    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     o = small_run(), o.dump_file = "/nowhere/dump";
-    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, &o, NULL));
+    REFUSED_AS(ITH_ERR_IO, context, "/nowhere", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     o = small_run(), o.prompt = "\xc3(";
-    REFUSED(context, "UTF-8", ith_pipeline_generate(pipeline, &o, NULL));
+    REFUSED(context, "UTF-8", ith_pipeline_generate(pipeline, NULL, &o, NULL));
 }
 
 static void attention_of_runs(void **state)
@@ -211,13 +210,13 @@ static void attention_of_runs(void **state)
     ith_generate_options o = small_run();
     o.attention = &attention;
     REFUSED_SIZES(context, attention, "ith_attn_options", ith_pipeline_resolve(pipeline, &o));
-    REFUSED_SIZES(context, attention, "ith_attn_options", ith_pipeline_generate(pipeline, &o, NULL));
+    REFUSED_SIZES(context, attention, "ith_attn_options", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     attention.strategy = (ith_strategy)99;
-    REFUSED(context, "strategy is 99", ith_pipeline_generate(pipeline, &o, NULL));
+    REFUSED(context, "strategy is 99", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT, attention.block_q = INT64_MIN;
-    REFUSED(context, "block_q is -", ith_pipeline_generate(pipeline, &o, NULL));
+    REFUSED(context, "block_q is -", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT, attention.kernel = "abacus";
-    REFUSED(context, "abacus", ith_pipeline_generate(pipeline, &o, NULL));
+    REFUSED(context, "abacus", ith_pipeline_generate(pipeline, NULL, &o, NULL));
 }
 
 static ith_status answer(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
@@ -242,15 +241,15 @@ static void answers_of_callbacks(void **state)
     o.on_frame = answer, o.user = &status;
     for (int i = 0; i < 4; i++) {
         status = (ith_status)numbers[i];
-        REFUSED_AS(ITH_ERR_ABORTED, context, "no ith_status", ith_pipeline_generate(pipeline, &o, NULL));
+        REFUSED_AS(ITH_ERR_ABORTED, context, "no ith_status", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     }
     status = ITH_ERR_NUMERIC;
     REFUSED_AS(ITH_ERR_NUMERIC, context, "on_frame returned ITH_ERR_NUMERIC for frame 0",
-               ith_pipeline_generate(pipeline, &o, NULL));
+               ith_pipeline_generate(pipeline, NULL, &o, NULL));
     o.on_frame = fail_with_a_reason;
-    REFUSED_AS(ITH_ERR_IO, context, "cannot open /nowhere", ith_pipeline_generate(pipeline, &o, NULL));
+    REFUSED_AS(ITH_ERR_IO, context, "cannot open /nowhere", ith_pipeline_generate(pipeline, NULL, &o, NULL));
     status = ITH_OK, o.on_frame = answer;
-    check(context, ith_pipeline_generate(pipeline, &o, NULL));
+    check(context, ith_pipeline_generate(pipeline, NULL, &o, NULL));
 }
 
 /* ---- files.h --------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 #include "support/temporary.h"
 #include "wan/pipeline.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,7 @@ static void follows(const char *path)
 {
     golden_run run;
     golden_run_open(context, path, &run);
-    ith_tensor_file *dump = golden_generate(context, pipeline, &run.options, NULL);
+    ith_tensor_file *dump = golden_generate(context, pipeline, 1, &run.options, NULL);
     double error = latents_error(&run, dump);
     printf("%s: largest error of the latents %.2e\n", path, error);
     assert_true(error <= 1e-3);
@@ -71,7 +72,7 @@ static void compare_frames(ith_precision precision, double *share_off, double *p
     golden_run run;
     golden_run_open(context, "golden/shapes/denoise_unipc_diffusers.safetensors", &run);
     run.options.precision = precision;
-    ith_tensor_file *dump = golden_generate(context, pipeline, &run.options, NULL), *video = NULL;
+    ith_tensor_file *dump = golden_generate(context, pipeline, 1, &run.options, NULL), *video = NULL;
     assert_int_equal(ith_tensor_file_open(context, "golden/shapes/video.safetensors", &video), ITH_OK);
     const ith_tensor *ours = ith_tensor_file_find(dump, "frames"), *golden = ith_tensor_file_find(video, "frames");
     assert_int_equal(ours->bytes, golden->bytes);
@@ -118,8 +119,8 @@ static void the_same_bits_twice(void **state)
     options.prompt = "a purple circle moving downwards, grey background";
     options.frames = 5, options.height = 48, options.width = 80, options.steps = 3;
     options.precision = ITH_PRECISION_F32, options.seed = 7;
-    ith_tensor_file *first = golden_generate(context, pipeline, &options, NULL);
-    ith_tensor_file *second = golden_generate(context, pipeline, &options, NULL);
+    ith_tensor_file *first = golden_generate(context, pipeline, 1, &options, NULL);
+    ith_tensor_file *second = golden_generate(context, pipeline, 1, &options, NULL);
     for (int64_t i = 0; i < ith_tensor_file_count(first); i++) {
         const ith_tensor *a = ith_tensor_file_at(first, i), *b = ith_tensor_file_at(second, i);
         assert_string_equal(a->name, b->name);
@@ -128,7 +129,7 @@ static void the_same_bits_twice(void **state)
     }
     ith_tensor_file_close(&second);
     options.seed = 8;
-    second = golden_generate(context, pipeline, &options, NULL);
+    second = golden_generate(context, pipeline, 1, &options, NULL);
     assert_memory_not_equal(floats(first, "noise"), floats(second, "noise"), 64);
     ith_tensor_file_close(&first);
     ith_tensor_file_close(&second);
@@ -148,8 +149,8 @@ static void no_kernel_is_chosen_by_measurement(void **state)
     assert_int_equal(ith_context_create(NULL, &fresh), ITH_OK);
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a", options.frames = 1, options.height = options.width = 32, options.steps = 2;
-    options.ranks = 2, options.precision = ITH_PRECISION_F32;
-    check(context, ith_pipeline_generate(pipeline, &options, NULL));
+    options.precision = ITH_PRECISION_F32;
+    check(context, engine_generate(context, pipeline, 2, &options, NULL));
     char *folder = temporary_folder(), *before = wisdom_of(fresh, folder), *after = wisdom_of(context, folder);
     assert_string_equal(after, before);
     free(before), free(after);
@@ -168,7 +169,7 @@ static void expect_memory_predicted(int threads)
     ith_generate_report report = ITH_GENERATE_REPORT_INIT;
     ith_context_create(NULL, &own);
     assert_int_equal(ith_pipeline_open(own, MODEL, &fresh), ITH_OK);
-    assert_int_equal(ith_pipeline_generate(fresh, &options, &report), ITH_OK);
+    assert_int_equal(ith_pipeline_generate(fresh, NULL, &options, &report), ITH_OK);
     double ratio = (double)report.predicted_bytes / (double)report.peak_bytes;
     if (ratio < 0.95 || ratio > 1.05)
         fail_msg("%d threads: predicted %.1f MB, held %.1f MB", threads, (double)report.predicted_bytes / 1e6,
@@ -207,13 +208,13 @@ static void a_run_too_large_for_the_machine_is_refused_first(void **state)
     options.prompt = "a", options.frames = 4093, options.height = options.width = 8192, options.steps = 1;
     options.precision = ITH_PRECISION_F32;
     options.on_progress = note_progress, options.should_stop = has_progress, options.user = &begun;
-    assert_int_equal(ith_pipeline_generate(pipeline, &options, &report), ITH_ERR_MEMORY);
+    assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, &report), ITH_ERR_MEMORY);
     printf("%s\n", ith_context_error(context));
     assert_non_null(strstr(ith_context_error(context), "at its peak"));
     assert_true(report.predicted_bytes > (int64_t)1 << 40);
     assert_false(begun);
     options.force = true;
-    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_INTERRUPTED);
+    assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_INTERRUPTED);
     assert_true(begun);
 }
 
@@ -229,22 +230,23 @@ static void what_would_fit_is_named(void **state)
     options.precision = ITH_PRECISION_F32;
     check(context, ith_pipeline_resolve(pipeline, &options));
     int64_t whole = 0, sequential = 0, bf16 = 0, both = 0, seen = 0, expected = 8 | 4;
-    check(context, ith_pipeline_predict(pipeline, &options, &whole));
+    check(context, ith_pipeline_predict(pipeline, &options, 1, 1, &whole));
     ith_generate_options in_turn = options, rounded = options;
     in_turn.cfg = ITH_CFG_SEQUENTIAL;
-    check(context, ith_pipeline_predict(pipeline, &in_turn, &sequential));
+    check(context, ith_pipeline_predict(pipeline, &in_turn, 1, 1, &sequential));
     in_turn.precision = rounded.precision = ITH_PRECISION_BF16; /* saves little without instructions for it */
-    check(context, ith_pipeline_predict(pipeline, &rounded, &bf16));
-    check(context, ith_pipeline_predict(pipeline, &in_turn, &both));
+    check(context, ith_pipeline_predict(pipeline, &rounded, 1, 1, &bf16));
+    check(context, ith_pipeline_predict(pipeline, &in_turn, 1, 1, &both));
+    const ith_team alone = {1, 1, NULL, true};
     ith_machine_memory memory = {whole, "are free here"};
-    check(context, ith_pipeline_check_memory(pipeline, &options, whole, &memory));
+    check(context, ith_check_memory(pipeline, context, &options, &alone, whole, &memory));
     for (int percent = 99; percent > 0; percent--) {
         memory.free_bytes = whole / 100 * percent;
         if (memory.free_bytes >= sequential)
             expected |= 1;
         else if (memory.free_bytes < bf16 && memory.free_bytes >= both)
             expected |= 2;
-        assert_int_equal(ith_pipeline_check_memory(pipeline, &options, whole, &memory), ITH_ERR_MEMORY);
+        assert_int_equal(ith_check_memory(pipeline, context, &options, &alone, whole, &memory), ITH_ERR_MEMORY);
         assert_non_null(strstr(ith_context_error(context), "are free here"));
         for (int i = 0; i < 4; i++)
             if (strstr(ith_context_error(context), words[i]))
@@ -254,14 +256,14 @@ static void what_would_fit_is_named(void **state)
     assert_int_equal(seen, expected);
     assert_non_null(strstr(ith_context_error(context), "the least that other options would need"));
     options.force = true;
-    check(context, ith_pipeline_check_memory(pipeline, &options, whole, &memory));
+    check(context, ith_check_memory(pipeline, context, &options, &alone, whole, &memory));
 }
 
 /* Stops a run that has come so far. */
 typedef struct stopper {
     ith_stage stage;
     int64_t at, total; /* at: whole steps or frames */
-    bool reached;
+    atomic_bool reached;
 } stopper;
 
 static void look_how_far(void *user, ith_stage stage, int64_t done, int64_t total)
@@ -269,12 +271,12 @@ static void look_how_far(void *user, ith_stage stage, int64_t done, int64_t tota
     stopper *s = user;
     assert_true(done >= 0 && done <= total);
     if (stage == s->stage && done >= s->at * ITH_PROGRESS_UNIT)
-        s->reached = true, s->total = total;
+        s->total = total, s->reached = true;
 }
 
 static bool stop_there(void *user)
 {
-    return ((const stopper *)user)->reached;
+    return ((stopper *)user)->reached;
 }
 
 static ith_status refuse_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
@@ -293,20 +295,20 @@ static void a_run_can_be_stopped(void **state)
     for (int ranks = 1; ranks < 4; ranks++) {
         stopper after_three = {.stage = ITH_STAGE_DENOISE, .at = 3};
         options.user = &after_three;
-        options.ranks = ranks;
         ith_generate_report report = ITH_GENERATE_REPORT_INIT;
-        assert_int_equal(ith_pipeline_generate(pipeline, &options, &report), ITH_ERR_INTERRUPTED);
+        assert_int_equal(engine_generate(context, pipeline, ranks, &options, &report), ITH_ERR_INTERRUPTED);
         assert_int_equal(report.steps_done, 3);
+        printf("%s\n", ith_context_error(context));
         assert_non_null(strstr(ith_context_error(context), "step 4 of 4"));
         assert_int_equal(after_three.total, 4 * ITH_PROGRESS_UNIT);
     }
     stopper after_a_frame = {.stage = ITH_STAGE_DECODE, .at = 1};
     options.user = &after_a_frame;
-    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_INTERRUPTED);
+    assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_INTERRUPTED);
     assert_non_null(strstr(ith_context_error(context), "frame 2 of 5"));
     options.on_progress = NULL, options.should_stop = NULL;
     options.on_frame = refuse_frame;
-    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_IO);
+    assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_IO);
 }
 
 static void saved_latents_give_the_same_frames(void **state)
@@ -317,7 +319,7 @@ static void saved_latents_give_the_same_frames(void **state)
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a", options.frames = 5, options.height = options.width = 32, options.steps = 2;
     options.precision = ITH_PRECISION_F32, options.latents_file = path;
-    ith_tensor_file *whole = golden_generate(context, pipeline, &options, NULL), *saved = NULL;
+    ith_tensor_file *whole = golden_generate(context, pipeline, 1, &options, NULL), *saved = NULL;
     assert_int_equal(ith_tensor_file_open(context, path, &saved), ITH_OK);
     assert_memory_equal(floats(saved, "latents"), floats(whole, "final"), 16 * 2 * 4 * 4 * 4);
     assert_string_equal(ith_tensor_file_metadata(saved, "prompt"), "a");
@@ -325,7 +327,7 @@ static void saved_latents_give_the_same_frames(void **state)
     ith_generate_options again = ITH_GENERATE_OPTIONS_INIT;
     ith_generate_report report = ITH_GENERATE_REPORT_INIT;
     again.from_latents = path, again.precision = ITH_PRECISION_F32;
-    assert_int_equal(ith_pipeline_generate(pipeline, &again, &report), ITH_OK);
+    assert_int_equal(ith_pipeline_generate(pipeline, NULL, &again, &report), ITH_OK);
     assert_false(report.latents_saved);
     assert_int_equal(report.frames_done, 5);
     assert_int_equal(report.steps_done, 0);
@@ -355,7 +357,6 @@ static void wrong_options_are_refused_with_the_nearest(void **state)
         {"shift", 17, 128, 128, 2, -3, n, n, 1, 0},
         {"guidance", 17, 128, 128, 2, 3, 1e9, n, 1, 0},
         {"boundary", 17, 128, 128, 2, 3, n, 2, 1, 0},
-        {"ranks", 17, 128, 128, 2, 3, n, n, -1, 0},
         {"4 ranks would do", 17, 128, 128, 2, 3, n, n, 3, ITH_CFG_PARALLEL},
         {"cfg is 9", 17, 128, 128, 2, 3, n, n, 1, (ith_cfg)9},
     };
@@ -364,15 +365,15 @@ static void wrong_options_are_refused_with_the_nearest(void **state)
         ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
         options.prompt = "a", options.frames = r->frames, options.height = r->height, options.width = r->width;
         options.steps = r->steps, options.shift = r->shift, options.guidance[0] = r->guidance;
-        options.boundary = r->boundary, options.ranks = r->ranks, options.cfg = r->cfg;
-        assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_ARGUMENT);
+        options.boundary = r->boundary, options.cfg = r->cfg;
+        assert_int_equal(engine_generate(context, pipeline, r->ranks, &options, NULL), ITH_ERR_ARGUMENT);
         if (!strstr(ith_context_error(context), r->words))
             fail_msg("\"%s\" lacks \"%s\"", ith_context_error(context), r->words);
     }
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
-    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_ARGUMENT);
     options.prompt = "caf\xe9";
-    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "UTF-8"));
 }
 

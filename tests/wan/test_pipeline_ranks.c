@@ -25,9 +25,9 @@ typedef struct outcome {
     bool same_bits;
 } outcome;
 
-static outcome compare(const ith_tensor_file *reference, const ith_generate_options *options)
+static outcome compare(const ith_tensor_file *reference, int ranks, const ith_generate_options *options)
 {
-    ith_tensor_file *dump = golden_generate(context, pipeline, options, NULL);
+    ith_tensor_file *dump = golden_generate(context, pipeline, ranks, options, NULL);
     const ith_tensor *ours = ith_tensor_file_find(dump, "latents"),
                      *theirs = ith_tensor_file_find(reference, "latents");
     int64_t count = ours->bytes / 4 / ours->shape[0];
@@ -57,13 +57,13 @@ static void check_mesh(const ith_tensor_file *reference, const mesh *m, ith_cfg 
 {
     ith_generate_options options = small_run();
     options.cfg = cfg;
-    options.ranks = cfg == ITH_CFG_PARALLEL ? 2 * m->ranks : m->ranks;
+    int ranks = cfg == ITH_CFG_PARALLEL ? 2 * m->ranks : m->ranks;
     ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
     options.attention = &attention;
     attention.strategy = m->strategy;
     attention.ulysses = m->ulysses, attention.ring = m->ring;
-    outcome result = compare(reference, &options);
-    printf("%d ranks, %s %d x %d, cfg %d: %.1e after a step, %.1e at the end%s\n", options.ranks,
+    outcome result = compare(reference, ranks, &options);
+    printf("%d ranks, %s %d x %d, cfg %d: %.1e after a step, %.1e at the end%s\n", ranks,
            ith_strategy_name(m->strategy), m->ulysses, m->ring, cfg, result.after_one_step, result.at_the_end,
            result.same_bits ? ", same bits" : "");
     if (m->ring == 1)
@@ -76,7 +76,7 @@ static void every_mesh_gives_the_same_video(void **state)
 {
     (void)state;
     ith_generate_options one = small_run();
-    ith_tensor_file *reference = golden_generate(context, pipeline, &one, NULL);
+    ith_tensor_file *reference = golden_generate(context, pipeline, 1, &one, NULL);
     for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
         check_mesh(reference, &meshes[i], ITH_CFG_BATCH);
     ith_tensor_file_close(&reference);
@@ -86,7 +86,7 @@ static void the_guidance_branches_may_share_in_any_way(void **state)
 {
     (void)state;
     ith_generate_options one = small_run();
-    ith_tensor_file *reference = golden_generate(context, pipeline, &one, NULL);
+    ith_tensor_file *reference = golden_generate(context, pipeline, 1, &one, NULL);
     const mesh single = {1, ITH_STRATEGY_SINGLE, 1, 1};
     check_mesh(reference, &single, ITH_CFG_SEQUENTIAL);
     check_mesh(reference, &single, ITH_CFG_PARALLEL);
@@ -103,14 +103,14 @@ static void guidance_may_end_with_an_expert(void **state)
     (void)state;
     ith_generate_options one = small_run();
     one.guidance[1] = 1;
-    ith_tensor_file *reference = golden_generate(context, pipeline, &one, NULL);
+    ith_tensor_file *reference = golden_generate(context, pipeline, 1, &one, NULL);
     for (int cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
         ith_generate_options options = one;
-        options.ranks = 4, options.cfg = (ith_cfg)cfg;
+        options.cfg = (ith_cfg)cfg;
         ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
         options.attention = &attention;
         attention.strategy = ITH_STRATEGY_ULYSSES;
-        assert_true(compare(reference, &options).same_bits);
+        assert_true(compare(reference, 4, &options).same_bits);
     }
     ith_tensor_file_close(&reference);
 }
@@ -120,15 +120,14 @@ static void more_ranks_than_tokens(void **state)
     (void)state;
     ith_generate_options one = small_run();
     one.frames = 1, one.height = 16, one.width = 32, one.steps = 2;
-    ith_tensor_file *reference = golden_generate(context, pipeline, &one, NULL);
+    ith_tensor_file *reference = golden_generate(context, pipeline, 1, &one, NULL);
     const ith_strategy strategies[] = {ITH_STRATEGY_ULYSSES, ITH_STRATEGY_RING, ITH_STRATEGY_ULYSSES_RING};
     for (int i = 0; i < 3; i++) {
         ith_generate_options options = one;
-        options.ranks = 6;
         ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
         options.attention = &attention;
         attention.strategy = strategies[i];
-        outcome result = compare(reference, &options);
+        outcome result = compare(reference, 6, &options);
         assert_true(result.at_the_end <= 1e-4);
     }
     ith_tensor_file_close(&reference);
@@ -138,12 +137,11 @@ static void an_illegal_mesh_is_refused(void **state)
 {
     (void)state;
     ith_generate_options options = small_run();
-    options.ranks = 4;
     ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
     options.attention = &attention;
     attention.strategy = ITH_STRATEGY_ULYSSES_RING;
     attention.ulysses = 3, attention.ring = 2;
-    assert_int_equal(ith_pipeline_generate(pipeline, &options, NULL), ITH_ERR_ARGUMENT);
+    assert_int_equal(engine_generate(context, pipeline, 4, &options, NULL), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "4"));
 }
 

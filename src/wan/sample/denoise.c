@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The denoising loop.
+/* The denoising loop, as every rank runs it.
  *
  *   for every step:  v = dit(x, t)   or, with guidance g,   v = u + g (c - u)   of the prompt's c and the negative's u
  *                    x = solver(x, v)
  *
  * x stays cut into tokens and split over the ranks: a rank embeds, transforms and steps its own share, and only
- * self-attention communicates. Weights are shared by the ranks and held for the expert in use alone; the solver's
- * history lies outside the experts and survives the switch. */
+ * self-attention communicates. The ranks of a pipeline share the weights of the expert in use, and no others are held.
+ * The solver's history belongs to the rank and survives the switch of experts. */
 #include "denoise.h"
 
 #include "../../base/clock.h"
@@ -18,37 +18,25 @@
 #include <math.h>
 #include <string.h>
 
-/* What a rank keeps over both experts: its share of x, and the solver's history of it. */
-typedef struct rank_share {
-    int64_t begin, count; /* tokens */
-    float *x;             /* [count, channels * 4] */
-    ith_sampler *sampler;
-} rank_share;
-
-/* The steps of one expert. */
-typedef struct phase {
-    ith_denoise_job *job;
-    ith_dit *dit;
-    ith_dit_text *text[2]; /* batch: the first holds both branches; otherwise one each */
-    rank_share *shares;    /* one a rank */
-    ith_dit_shape shape;
-    int expert;
-    int64_t first_step, end_step, width; /* width: numbers in a token */
-    double guidance;
-} phase;
-
-/* One rank at work on a phase. */
+/* One rank at work. */
 typedef struct worker {
+    ith_rank *rank;
     ith_context *context;
-    phase *phase;
-    rank_share *share;
-    ith_comm *comm;     /* all ranks */
-    ith_comm *sequence; /* those that share the tokens: comm, or this rank's half of it */
-    ith_comm *half;     /* owned; NULL unless the branches run side by side */
-    ith_dit_workspace *run;
-    float *tokens, *velocity; /* [batch, count, width]; velocity has room for both branches */
-    float *whole;             /* rank 0: [S, width] */
-    ith_transfer *receives;   /* rank 0: one a rank */
+    ith_comm *comm;              /* all ranks */
+    ith_comm *sequence;          /* those that share the tokens: comm, or this rank's half of it */
+    ith_comm *half;              /* owned; NULL unless the branches run side by side */
+    int64_t begin, count, width; /* this rank's tokens, and the numbers in each */
+    float *x;                    /* [count, width] */
+    ith_sampler *sampler;        /* its history of x */
+    float *tokens, *velocity;    /* [batch, count, width]; velocity has room for both branches */
+    float *whole;                /* rank 0: [S, width] */
+    ith_transfer *receives;      /* rank 0: one a rank */
+    /* Of the expert in use. */
+    int expert;
+    int64_t first_step, end_step;
+    double guidance;
+    ith_dit_shape shape;
+    ith_dit_workspace *workspace;
 } worker;
 
 static bool step_is_high(const ith_model *model, const ith_generate_options *options, double timestep)
@@ -61,10 +49,10 @@ bool ith_denoise_is_guided(const ith_model *model, const ith_generate_options *o
     return options->guidance[0] > 1 || (model->info.experts == 2 && options->guidance[1] > 1);
 }
 
-int ith_denoise_sequence_ranks(const ith_model *model, const ith_generate_options *options)
+int ith_denoise_sequence_ranks(const ith_model *model, const ith_generate_options *options, int ranks)
 {
     bool halves = options->cfg == ITH_CFG_PARALLEL && ith_denoise_is_guided(model, options);
-    return halves ? options->ranks / 2 : options->ranks;
+    return halves ? ranks / 2 : ranks;
 }
 
 int64_t ith_denoise_batch(const ith_model *model, const ith_generate_options *options)
@@ -77,23 +65,22 @@ static int64_t token_count(const ith_dit_shape *shape)
     return shape->frames * (shape->height / 2) * (shape->width / 2);
 }
 
-/* ---- One step of one rank -------------------------------------------------------------------------------------- */
+/* ---- One step -------------------------------------------------------------------------------------------------- */
 
 static int64_t share_numbers(const worker *w)
 {
-    return w->share->count * w->phase->width;
+    return w->count * w->width;
 }
 
 /* One of `count` passes of the step is next. */
 static void show_pass(worker *w, int64_t step, int pass, int count)
 {
-    int64_t begin = step * ITH_PROGRESS_UNIT, steps = w->phase->job->options->steps;
+    int64_t begin = step * ITH_PROGRESS_UNIT, steps = w->rank->options.steps;
     ith_span span = {.stage = ITH_STAGE_DENOISE,
                      .begin = begin + ITH_PROGRESS_UNIT * pass / count,
                      .end = begin + ITH_PROGRESS_UNIT * (pass + 1) / count,
                      .total = steps * ITH_PROGRESS_UNIT};
-    if (!w->comm->rank)
-        ith_dit_workspace_show(w->run, &span);
+    ith_dit_workspace_show(w->workspace, &span);
 }
 
 /* Both branches as one batch of two. */
@@ -101,9 +88,9 @@ static ith_status forward_batch(worker *w, float t)
 {
     int64_t count = share_numbers(w);
     const float times[2] = {t, t};
-    for (int64_t entry = 0; entry < w->phase->shape.batch; entry++)
-        memcpy(w->tokens + entry * count, w->share->x, (size_t)count * sizeof(float));
-    return ith_dit_forward(w->context, w->run, w->tokens, times, w->velocity);
+    for (int64_t entry = 0; entry < w->shape.batch; entry++)
+        memcpy(w->tokens + entry * count, w->x, (size_t)count * sizeof(float));
+    return ith_dit_forward(w->context, w->workspace, w->tokens, times, w->velocity);
 }
 
 /* One branch after the other, in the same buffers. */
@@ -112,8 +99,8 @@ static ith_status forward_in_turn(worker *w, int64_t step, float t, int branches
     ith_status status = ITH_OK;
     for (int branch = 0; branch < branches && !status; branch++) {
         show_pass(w, step, branch, branches);
-        ith_dit_workspace_set_text(w->run, w->phase->text[branch]);
-        status = ith_dit_forward(w->context, w->run, w->share->x, &t, w->velocity + branch * share_numbers(w));
+        ith_dit_workspace_set_text(w->workspace, w->rank->pipeline->shared.keys[branch]);
+        status = ith_dit_forward(w->context, w->workspace, w->x, &t, w->velocity + branch * share_numbers(w));
     }
     return status;
 }
@@ -129,7 +116,7 @@ static ith_status forward_side_by_side(worker *w, float t)
     int half_size = w->comm->size / 2, branch = w->comm->rank / half_size;
     int64_t count = share_numbers(w);
     float *mine = w->velocity + branch * count, *theirs = w->velocity + (1 - branch) * count;
-    ith_status status = ith_dit_forward(w->context, w->run, w->share->x, &t, mine);
+    ith_status status = ith_dit_forward(w->context, w->workspace, w->x, &t, mine);
     if (status)
         return status;
     int partner = (w->comm->rank + half_size) % w->comm->size;
@@ -139,12 +126,12 @@ static ith_status forward_side_by_side(worker *w, float t)
 
 static ith_status forward(worker *w, int64_t step)
 {
-    int branches = w->phase->guidance > 1 ? 2 : 1;
-    float t = (float)ith_sampler_timestep(w->share->sampler, step);
+    int branches = w->guidance > 1 ? 2 : 1;
+    float t = (float)ith_sampler_timestep(w->sampler, step);
     show_pass(w, step, 0, 1);
     if (w->half && branches == 2)
         return forward_side_by_side(w, t);
-    if (w->phase->shape.batch == branches)
+    if (w->shape.batch == branches)
         return forward_batch(w, t);
     return forward_in_turn(w, step, t, branches);
 }
@@ -152,10 +139,10 @@ static ith_status forward(worker *w, int64_t step)
 /* v = u + g (c - u), into the first half of velocity. */
 static void guide(worker *w)
 {
-    if (w->phase->guidance <= 1)
+    if (w->guidance <= 1)
         return;
     int64_t count = share_numbers(w);
-    float guidance = (float)w->phase->guidance;
+    float guidance = (float)w->guidance;
     float *cond = w->velocity;
     const float *uncond = w->velocity + count;
     for (int64_t i = 0; i < count; i++)
@@ -166,258 +153,220 @@ static ith_status check_finite(worker *w, int64_t step)
 {
     int64_t count = share_numbers(w);
     for (int64_t i = 0; i < count; i++)
-        if (!isfinite(w->share->x[i]))
+        if (!isfinite(w->x[i]))
             return ith_fail(w->context, ITH_ERR_NUMERIC,
                             "latents are not finite after step %lld of %lld: the run has gone wrong and was stopped",
-                            (long long)step + 1, (long long)w->phase->job->options->steps);
+                            (long long)step + 1, (long long)w->rank->options.steps);
     return ITH_OK;
 }
 
-/* Every rank's tokens to rank 0 of the sequence, and there into the job's latents. */
+/* Every rank's tokens to rank 0 of the sequence, and there into the latents. */
 static ith_status gather(worker *w)
 {
-    phase *p = w->phase;
-    if (w->comm->rank >= w->sequence->size) /* the other half holds the same */
+    if (w->rank->rank >= ith_comm_size(w->sequence)) /* the other half holds the same */
         return ITH_OK;
-    int receive_count = w->sequence->rank == 0 ? w->sequence->size : 0;
+    int64_t tokens = token_count(&w->shape), begin, count;
+    int receive_count = w->rank->rank == 0 ? ith_comm_size(w->sequence) : 0;
     for (int rank = 0; rank < receive_count; rank++) {
-        const rank_share *share = &p->shares[rank];
-        w->receives[rank] =
-            (ith_transfer){rank, whole_region(w->whole + share->begin * p->width, share->count * p->width)};
+        ith_share(tokens, receive_count, rank, &begin, &count);
+        w->receives[rank] = (ith_transfer){rank, whole_region(w->whole + begin * w->width, count * w->width)};
     }
-    ith_transfer send = {0, whole_region(w->share->x, share_numbers(w))};
+    ith_transfer send = {0, whole_region(w->x, share_numbers(w))};
     ith_status status = ith_comm_exchange(w->sequence, &send, 1, w->receives, receive_count);
     if (!status && receive_count)
-        ith_dit_unpatchify(w->whole, p->job->size.channels, &p->shape, 0, token_count(&p->shape), p->job->latents);
+        ith_dit_unpatchify(w->whole, w->rank->size.channels, &w->shape, 0, tokens, w->rank->pipeline->shared.latents);
     return status;
 }
 
 static void keep_for_dump(const worker *w, int64_t step)
 {
-    ith_dump *dump = w->phase->job->dump;
+    ith_dump *dump = w->rank->dump;
     int64_t count = ith_latent_count(&dump->size);
-    memcpy(dump->latents + step * count, w->phase->job->latents, (size_t)count * sizeof(float));
+    memcpy(dump->latents + step * count, w->rank->pipeline->shared.latents, (size_t)count * sizeof(float));
     dump->steps_done = step + 1;
-}
-
-/* Rank 0 asks the caller; the others learn of it when all agree. */
-static ith_status ask_to_go_on(worker *w)
-{
-    return w->comm->rank ? ith_context_check(w->context) : ith_observer_ask(w->context);
 }
 
 static ith_status take_step(worker *w, int64_t step)
 {
-    phase *p = w->phase;
-    ith_status status = ith_comm_agree(w->comm, ask_to_go_on(w));
+    ith_rank *rank = w->rank;
+    ith_status status = ith_rank_agree(rank, ith_observer_ask(w->context));
     if (!status)
         status = forward(w, step);
     if (status)
         return status;
     guide(w);
-    ith_sampler_step(w->share->sampler, step, w->velocity, w->share->x);
-    if ((status = ith_comm_agree(w->comm, check_finite(w, step))))
-        return status;
-    if (p->job->dump || step + 1 == p->job->options->steps)
+    ith_sampler_step(w->sampler, step, w->velocity, w->x);
+    status = ith_rank_agree(rank, check_finite(w, step));
+    if (!status && (rank->dumps || step + 1 == rank->options.steps))
         status = gather(w);
-    if (status || w->comm->rank)
+    if (status)
         return status;
-    if (p->job->dump)
+    if (rank->dump)
         keep_for_dump(w, step);
-    p->job->report->steps_done = step + 1;
+    rank->report.steps_done = step + 1;
     ith_observer_show(w->context, ITH_STAGE_DENOISE, (step + 1) * ITH_PROGRESS_UNIT,
-                      p->job->options->steps * ITH_PROGRESS_UNIT);
+                      rank->options.steps * ITH_PROGRESS_UNIT);
     return ITH_OK;
 }
 
-/* ---- One rank, one phase --------------------------------------------------------------------------------------- */
+/* ---- The steps of one expert ----------------------------------------------------------------------------------- */
 
-static ith_status worker_buffers(worker *w)
+static ith_status load_expert(ith_rank *rank, void *user)
 {
-    const phase *p = w->phase;
-    int64_t count = share_numbers(w);
-    w->tokens = ith_alloc(w->context, p->shape.batch * count, sizeof(float), "tokens");
-    w->velocity = ith_alloc(w->context, 2 * count, sizeof(float), "velocities");
-    if (!w->tokens || !w->velocity)
+    const worker *w = user;
+    ith_context *context = rank->context;
+    ith_shared *shared = &rank->pipeline->shared;
+    double start = ith_clock_seconds(), traced = ith_trace_begin(context);
+    char *path = ith_model_path(context, rank->pipeline->model, w->expert ? "transformer_2" : "transformer");
+    ith_status status = path ? ith_dit_load(context, path, rank->types, &shared->dit) : ITH_ERR_MEMORY;
+    ith_free(context, path);
+    ith_trace_end(context, traced, "load transformer", "load");
+    rank->report.load_seconds += ith_clock_seconds() - start;
+    if (status)
+        return status;
+    ith_observer_set_place(context, "making the prompts' keys");
+    start = ith_clock_seconds(), traced = ith_trace_begin(context);
+    const float *const *text = (const float *const *)shared->text;
+    int branches = w->guidance > 1 ? 2 : 1, together = w->shape.batch == branches ? branches : 1;
+    for (int branch = 0; branch < branches && !status; branch += together)
+        status = ith_dit_text_create(context, shared->dit, together, &text[branch], &shared->text_count[branch],
+                                     &shared->keys[branch]);
+    ith_trace_end(context, traced, "text keys", "compute");
+    rank->report.text_seconds += ith_clock_seconds() - start;
+    return status;
+}
+
+/* This rank's buffers and plans for the expert. */
+static ith_status make_workspace(worker *w)
+{
+    ith_rank *rank = w->rank;
+    const ith_shared *shared = &rank->pipeline->shared;
+    const ith_dit_text *keys = shared->keys[w->half && w->guidance > 1 ? rank->rank / ith_comm_size(w->half) : 0];
+    double start = ith_clock_seconds();
+    ith_status status =
+        ith_dit_workspace_create(w->context, shared->dit, keys, &w->shape, &rank->attention, w->sequence, &w->workspace);
+    if (status)
+        return status;
+    rank->report.plan_seconds += ith_clock_seconds() - start;
+    ith_plan_print(ith_dit_workspace_plan(w->workspace), rank->report.plan, sizeof rank->report.plan);
+    return ITH_OK;
+}
+
+static ith_status take_steps(worker *w)
+{
+    ith_status status = ITH_OK;
+    double start = ith_clock_seconds();
+    for (int64_t step = w->first_step; step < w->end_step && !status; step++) {
+        double traced = ith_trace_begin(w->context);
+        ith_observer_set_place(w->context, "denoising step %lld of %lld", (long long)step + 1,
+                               (long long)w->rank->options.steps);
+        status = ith_observer_say_place(w->context, take_step(w, step));
+        ith_trace_end(w->context, traced, "step", "compute");
+    }
+    w->rank->report.denoise_seconds += ith_clock_seconds() - start;
+    return status;
+}
+
+static ith_status run_expert(worker *w)
+{
+    ith_status status =
+        ith_rank_lead(w->rank, w->expert ? "loading the transformer_2" : "loading the transformer", load_expert, w);
+    if (!status)
+        status = make_workspace(w);
+    if (!status)
+        status = take_steps(w);
+    if (status)
+        status = ith_rank_fail(w->rank, status); /* before others find a rank gone */
+    ith_dit_workspace_free(w->context, &w->workspace);
+    if (!status)
+        status = ith_rank_agree(w->rank, ITH_OK); /* no rank uses the expert any more */
+    if (!status && !w->rank->place)
+        ith_shared_free_expert(w->context, &w->rank->pipeline->shared);
+    return status;
+}
+
+/* ---- All steps ------------------------------------------------------------------------------------------------- */
+
+static bool is_high(const worker *w, int64_t step)
+{
+    return step_is_high(w->rank->pipeline->model, &w->rank->options, ith_sampler_timestep(w->sampler, step));
+}
+
+/* The steps from first_step on that one expert takes: time steps only go down. */
+static void choose_expert(worker *w)
+{
+    const ith_generate_options *options = &w->rank->options;
+    const int64_t *counts = w->rank->pipeline->shared.text_count;
+    bool high = is_high(w, w->first_step);
+    w->end_step = w->first_step + 1;
+    while (w->end_step < options->steps && is_high(w, w->end_step) == high)
+        w->end_step++;
+    w->expert = high ? 0 : 1;
+    w->guidance = options->guidance[w->expert];
+    w->shape.batch = options->cfg == ITH_CFG_BATCH && w->guidance > 1 ? 2 : 1;
+    w->shape.longest_text = counts[0] > counts[1] ? counts[0] : counts[1];
+}
+
+static ith_status make_buffers(worker *w)
+{
+    ith_rank *rank = w->rank;
+    const ith_generate_options *options = &rank->options;
+    const ith_model *model = rank->pipeline->model;
+    const ith_sampling sampling = {
+        .solver = options->solver, .sigmas = options->sigmas, .steps = options->steps, .shift = options->shift};
+    int64_t numbers = share_numbers(w);
+    w->x = ith_alloc(w->context, numbers, sizeof(float), "a rank's latents");
+    w->tokens = ith_alloc(w->context, ith_denoise_batch(model, options) * numbers, sizeof(float), "tokens");
+    w->velocity = ith_alloc(w->context, 2 * numbers, sizeof(float), "velocities");
+    if (!w->x || !w->tokens || !w->velocity)
         return ITH_ERR_MEMORY;
-    if (w->comm->rank)
-        return ITH_OK;
-    w->whole = ith_alloc(w->context, token_count(&p->shape) * p->width, sizeof(float), "gathered tokens");
-    w->receives = ith_alloc(w->context, w->sequence->size, sizeof *w->receives, "transfers");
+    ith_status status = ith_sampler_create(w->context, &model->scheduler, &sampling, numbers, &w->sampler);
+    if (status || rank->rank)
+        return status;
+    w->whole = ith_alloc(w->context, token_count(&w->shape) * w->width, sizeof(float), "gathered tokens");
+    w->receives = ith_alloc(w->context, ith_comm_size(w->sequence), sizeof *w->receives, "transfers");
     return w->whole && w->receives ? ITH_OK : ITH_ERR_MEMORY;
 }
 
 static ith_status worker_open(worker *w)
 {
-    phase *p = w->phase;
-    int sequence_ranks = ith_denoise_sequence_ranks(p->job->model, p->job->options);
-    ith_status status = ITH_OK;
+    ith_rank *rank = w->rank;
+    int sequence_ranks = ith_denoise_sequence_ranks(rank->pipeline->model, &rank->options, rank->ranks);
     w->sequence = w->comm;
-    if (sequence_ranks < w->comm->size) {
-        if ((status = ith_comm_split(w->comm, w->comm->rank / sequence_ranks, w->comm->rank, &w->half)))
+    if (sequence_ranks < rank->ranks) {
+        ith_status status = ith_comm_split(w->comm, rank->rank / sequence_ranks, rank->rank, &w->half);
+        if (status)
             return status;
         w->sequence = w->half;
     }
-    if ((status = ith_comm_agree(w->comm, worker_buffers(w))))
-        return status;
-    const ith_dit_text *text = p->text[w->half && p->guidance > 1 ? w->comm->rank / sequence_ranks : 0];
-    double start = ith_clock_seconds();
-    status =
-        ith_dit_workspace_create(w->context, p->dit, text, &p->shape, p->job->options->attention, w->sequence, &w->run);
-    if (status || w->comm->rank)
-        return status;
-    p->job->report->plan_seconds += ith_clock_seconds() - start;
-    ith_plan_print(ith_dit_workspace_plan(w->run), p->job->report->plan, sizeof p->job->report->plan);
-    return ITH_OK;
+    w->shape = (ith_dit_shape){1, rank->size.frames, rank->size.height, rank->size.width, 0};
+    w->width = rank->size.channels * 4;
+    ith_share(token_count(&w->shape), sequence_ranks, rank->rank % sequence_ranks, &w->begin, &w->count);
+    ith_status status = ith_rank_agree(rank, make_buffers(w));
+    if (!status)
+        ith_dit_patchify(rank->pipeline->shared.latents, rank->size.channels, &w->shape, w->begin, w->count, w->x);
+    return status;
 }
 
 static void worker_close(worker *w)
 {
-    ith_dit_workspace_free(w->context, &w->run);
     ith_comm_destroy(&w->half);
+    ith_sampler_destroy(w->context, &w->sampler);
+    ith_free(w->context, w->x);
     ith_free(w->context, w->tokens);
     ith_free(w->context, w->velocity);
     ith_free(w->context, w->whole);
     ith_free(w->context, w->receives);
 }
 
-static ith_status denoise_rank(ith_context *context, ith_comm *comm, void *user)
+ith_status ith_denoise(ith_rank *rank)
 {
-    phase *p = user;
-    worker w = {.context = context, .phase = p, .share = &p->shares[comm->rank], .comm = comm};
+    worker w = {.rank = rank, .context = rank->context, .comm = rank->comm};
     ith_status status = worker_open(&w);
-    for (int64_t step = p->first_step; step < p->end_step && !status; step++) {
-        double traced = ith_trace_begin(context);
-        status = take_step(&w, step);
-        if (status == ITH_ERR_INTERRUPTED)
-            ith_fail_in(context, status, "denoising step %lld of %lld", (long long)step + 1,
-                        (long long)p->job->options->steps);
-        ith_trace_end(context, traced, "step", "compute");
+    for (; w.first_step < rank->options.steps && !status; w.first_step = w.end_step) {
+        choose_expert(&w);
+        status = run_expert(&w);
     }
     worker_close(&w);
-    return status;
-}
-
-/* ---- All ranks, both phases ------------------------------------------------------------------------------------ */
-
-static ith_status load_expert(ith_context *context, phase *p)
-{
-    static const char *const folders[] = {"transformer", "transformer_2"};
-    ith_denoise_job *job = p->job;
-    double start = ith_clock_seconds(), traced = ith_trace_begin(context);
-    char *path = ith_model_path(context, job->model, folders[p->expert]);
-    ith_status status = path ? ith_dit_load(context, path, job->types, &p->dit) : ITH_ERR_MEMORY;
-    ith_free(context, path);
-    if (status == ITH_ERR_INTERRUPTED)
-        ith_fail_in(context, status, "loading the %s", folders[p->expert]);
-    ith_trace_end(context, traced, "load transformer", "load");
-    job->report->load_seconds += ith_clock_seconds() - start;
-    if (status)
-        return status;
-    start = ith_clock_seconds(), traced = ith_trace_begin(context);
-    int branches = p->guidance > 1 ? 2 : 1;
-    if (p->shape.batch == branches)
-        status = ith_dit_text_create(context, p->dit, branches, job->text, job->text_count, &p->text[0]);
-    else
-        for (int branch = 0; branch < branches && !status; branch++)
-            status =
-                ith_dit_text_create(context, p->dit, 1, &job->text[branch], &job->text_count[branch], &p->text[branch]);
-    if (status == ITH_ERR_INTERRUPTED)
-        ith_fail_in(context, status, "making the prompts' keys");
-    ith_trace_end(context, traced, "text keys", "compute");
-    job->report->text_seconds += ith_clock_seconds() - start;
-    return status;
-}
-
-static ith_status run_phase(ith_context *context, phase *p)
-{
-    ith_denoise_job *job = p->job;
-    ith_status status = load_expert(context, p);
-    if (!status) {
-        double start = ith_clock_seconds(), planned = job->report->plan_seconds;
-        status = ith_run_ranks(context, job->options->ranks, job->options->threads, denoise_rank, p);
-        job->report->denoise_seconds += ith_clock_seconds() - start - (job->report->plan_seconds - planned);
-    }
-    ith_dit_text_free(context, &p->text[0]);
-    ith_dit_text_free(context, &p->text[1]);
-    ith_dit_free(context, &p->dit);
-    return status;
-}
-
-/* The steps that fall to one expert follow one another: time steps only go down. */
-static int64_t end_of_phase(const ith_denoise_job *job, const ith_sampler *sampler, int64_t first)
-{
-    bool high = step_is_high(job->model, job->options, ith_sampler_timestep(sampler, first));
-    int64_t end = first + 1;
-    while (end < job->options->steps &&
-           step_is_high(job->model, job->options, ith_sampler_timestep(sampler, end)) == high)
-        end++;
-    return end;
-}
-
-static ith_status run_phases(ith_context *context, ith_denoise_job *job, rank_share *shares)
-{
-    const ith_generate_options *options = job->options;
-    const ith_sampler *sampler = shares[0].sampler;
-    ith_status status = ITH_OK;
-    for (int64_t first = 0, end = 0; first < options->steps && !status; first = end) {
-        end = end_of_phase(job, sampler, first);
-        int expert = step_is_high(job->model, options, ith_sampler_timestep(sampler, first)) ? 0 : 1;
-        double guidance = options->guidance[expert];
-        phase p = {.job = job,
-                   .shares = shares,
-                   .expert = expert,
-                   .first_step = first,
-                   .end_step = end,
-                   .width = job->size.channels * 4,
-                   .guidance = guidance};
-        p.shape = (ith_dit_shape){.batch = options->cfg == ITH_CFG_BATCH && guidance > 1 ? 2 : 1,
-                                  .frames = job->size.frames,
-                                  .height = job->size.height,
-                                  .width = job->size.width,
-                                  .longest_text = job->text_count[0] > job->text_count[1] ? job->text_count[0]
-                                                                                          : job->text_count[1]};
-        status = run_phase(context, &p);
-    }
-    return status;
-}
-
-static ith_status make_shares(ith_context *context, const ith_denoise_job *job, rank_share *shares)
-{
-    const ith_generate_options *options = job->options;
-    int sequence_ranks = ith_denoise_sequence_ranks(job->model, options);
-    ith_dit_shape shape = {1, job->size.frames, job->size.height, job->size.width, 0};
-    int64_t width = job->size.channels * 4;
-    const ith_sampling sampling = {
-        .solver = options->solver, .sigmas = options->sigmas, .steps = options->steps, .shift = options->shift};
-    for (int rank = 0; rank < options->ranks; rank++) {
-        rank_share *share = &shares[rank];
-        ith_share(token_count(&shape), sequence_ranks, rank % sequence_ranks, &share->begin, &share->count);
-        share->x = ith_alloc(context, share->count * width, sizeof(float), "a rank's latents");
-        if (!share->x)
-            return ITH_ERR_MEMORY;
-        ith_status status =
-            ith_sampler_create(context, &job->model->scheduler, &sampling, share->count * width, &share->sampler);
-        if (status)
-            return status;
-        ith_dit_patchify(job->latents, job->size.channels, &shape, share->begin, share->count, share->x);
-    }
-    return ITH_OK;
-}
-
-ith_status ith_denoise(ith_context *context, ith_denoise_job *job)
-{
-    int ranks = job->options->ranks;
-    rank_share *shares = ith_alloc_zero(context, ranks, sizeof *shares, "the ranks' shares");
-    if (!shares)
-        return ITH_ERR_MEMORY;
-    ith_status status = make_shares(context, job, shares);
-    if (!status)
-        status = run_phases(context, job, shares);
-    for (int rank = 0; rank < ranks; rank++) {
-        ith_free(context, shares[rank].x);
-        ith_sampler_destroy(context, &shares[rank].sampler);
-    }
-    ith_free(context, shares);
     return status;
 }

@@ -14,6 +14,12 @@ int64_t ith_latent_count(const ith_latent_size *size)
     return size->channels * size->frames * size->height * size->width;
 }
 
+ith_latent_size ith_latent_size_of(const ith_model_info *info, const ith_generate_options *options)
+{
+    return (ith_latent_size){info->latent_channels, (options->frames - 1) / info->frame_stride + 1,
+                             options->height / info->pixel_stride, options->width / info->pixel_stride};
+}
+
 static ith_tensor tensor_of(const char *name, const ith_latent_size *size, const float *data)
 {
     ith_tensor tensor = {.struct_size = sizeof(ith_tensor), .name = name, .dtype = ITH_F32, .dims = 4, .data = data};
@@ -168,6 +174,5 @@ ith_status ith_dump_write(ith_context *context, const char *path, const ith_dump
     frames->shape[0] = dump->frames_done, frames->shape[1] = dump->height;
     frames->shape[2] = dump->width, frames->shape[3] = 3;
     frames->bytes = dump->frames_done * dump->height * dump->width * 3;
-    ith_status status = ith_tensor_file_write_stoppable(context, path, tensors, 4);
-    return status == ITH_ERR_INTERRUPTED ? ith_fail_in(context, status, "writing %s", path) : status;
+    return ith_tensor_file_write_stoppable(context, path, tensors, 4);
 }

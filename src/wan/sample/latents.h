@@ -4,6 +4,7 @@
 #define ITH_WAN_LATENTS_H
 
 #include <ithaca/files.h>
+#include <ithaca/wan.h>
 
 /* The size of a latent: [channels, frames, height, width]. */
 typedef struct ith_latent_size {
@@ -11,6 +12,8 @@ typedef struct ith_latent_size {
 } ith_latent_size;
 
 int64_t ith_latent_count(const ith_latent_size *size);
+/* Of the video that the options ask for. */
+ith_latent_size ith_latent_size_of(const ith_model_info *info, const ith_generate_options *options);
 
 /* The first tensor of `names` (ended by NULL) that the file has, as F32 of exactly this size. *out: ith_free. */
 ith_status ith_latents_read(ith_context *context, const char *path, const char *const *names,

@@ -104,7 +104,7 @@ ith_status generate(ith_pipeline *pipeline, int *frames)
     options.threads = 1;
     options.on_frame = count_frame;
     options.user = frames;
-    return ith_pipeline_generate(pipeline, &options, NULL);
+    return ith_pipeline_generate(pipeline, NULL, &options, NULL);
 }
 
 ith_status attempt(void)

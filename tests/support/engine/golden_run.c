@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/engine/golden_run.h"
 
+#include "support/engine/engine_ranks.h"
 #include "support/temporary.h"
 
 #include <setjmp.h>
@@ -53,14 +54,14 @@ void golden_run_open(ith_context *ctx, const char *path, golden_run *run)
     run->options = options;
 }
 
-ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline, const ith_generate_options *asked,
-                                 ith_generate_report *report)
+ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline, int ranks,
+                                 const ith_generate_options *asked, ith_generate_report *report)
 {
     char *folder = temporary_folder();
     const char *path = temporary_path(folder, "dump.safetensors");
     ith_generate_options options = *asked;
     options.dump_file = path;
-    ith_status status = ith_pipeline_generate(pipeline, &options, report);
+    ith_status status = engine_generate(ctx, pipeline, ranks, &options, report);
     if (status)
         fail_msg("%s: %s", ith_status_name(status), ith_context_error(ctx));
     ith_tensor_file *dump = NULL;

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One rank of ithaca generate: it calls the engine, which calls it back. */
+#include "generate.h"
+
+#include "interrupt.h"
+
+static void show_progress(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    ith_generation *g = user;
+    ith_progress_show(&g->progress, (int)stage, done, total);
+}
+
+static bool was_stopped(void)
+{
+    return ith_interrupt_came() != 0;
+}
+
+static bool should_stop(void *user)
+{
+    (void)user;
+    return was_stopped();
+}
+
+ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height)
+{
+    return (ith_video_options){width, height, g->fps, (int)g->settings.crf, g->title, g->comment, was_stopped};
+}
+
+static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    ith_generation *g = user;
+    ith_status status = ITH_OK;
+    if (index == 0) {
+        ith_video_options options = ith_generate_video(g, width, height);
+        g->height = height, g->width = width;
+        status = ith_video_open(g->media_context, g->settings.output, &options, &g->writer);
+    }
+    if (!status)
+        status = ith_video_add(g->writer, rgb);
+    g->media_failed = status != ITH_OK;
+    return status;
+}
+
+ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)context;
+    ith_generation *g = user;
+    ith_generate_options options = g->options;
+    options.on_progress = show_progress;
+    options.on_frame = take_frame;
+    options.should_stop = should_stop;
+    options.user = g;
+    return ith_pipeline_generate(g->pipeline, comm, &options, ith_comm_rank(comm) ? NULL : &g->report);
+}

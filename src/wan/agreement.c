@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks compare what they were asked for (agreement.h). */
+#include "agreement.h"
+
+#include "../base/context.h"
+#include "../base/hash.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef enum field_kind {
+    TEXT,  /* const char *: its hash is compared */
+    GIVEN, /* const char *: whether there is one */
+    WHOLE, /* int64_t */
+    INT,   /* int, or an enum with `word` */
+    REAL   /* double */
+} field_kind;
+
+typedef struct field {
+    const char *name;
+    field_kind kind;
+    size_t offset;
+    const char *(*word)(int value); /* NULL: numbers are printed as they are */
+} field;
+
+#define WORD(type, noun)                                                                                               \
+    static const char *noun##_word(int value)                                                                          \
+    {                                                                                                                  \
+        return ith_##noun##_name((type)value);                                                                         \
+    }
+WORD(ith_solver, solver)
+WORD(ith_sigmas, sigmas)
+WORD(ith_cfg, cfg)
+WORD(ith_precision, precision)
+WORD(ith_dtype, dtype)
+WORD(ith_strategy, strategy)
+WORD(ith_direction, direction)
+WORD(ith_choice, choice)
+WORD(ith_softmax, softmax)
+WORD(ith_exchange_mode, exchange_mode)
+WORD(ith_effort, effort)
+
+#define AT(member) offsetof(ith_model_info, member)
+static const field model_fields[] = {
+    {"the model's number of experts", INT, AT(experts), NULL},
+    {"the model's number of layers", WHOLE, AT(layers), NULL},
+    {"the model's number of heads", WHOLE, AT(heads), NULL},
+    {"the model's head_dim", WHOLE, AT(head_dim), NULL},
+    {"the model's ffn_dim", WHOLE, AT(ffn_dim), NULL},
+    {"the model's text_dim", WHOLE, AT(text_dim), NULL},
+    {"the model's number of text encoder layers", WHOLE, AT(text_layers), NULL},
+    {"the model's number of latent channels", WHOLE, AT(latent_channels), NULL},
+};
+#undef AT
+#define AT(member) offsetof(ith_generate_options, member)
+static const field option_fields[] = {
+    {"from_latents", GIVEN, AT(from_latents), NULL},
+    {"prompt", TEXT, AT(prompt), NULL},
+    {"negative", TEXT, AT(negative), NULL},
+    {"frames", WHOLE, AT(frames), NULL},
+    {"height", WHOLE, AT(height), NULL},
+    {"width", WHOLE, AT(width), NULL},
+    {"steps", WHOLE, AT(steps), NULL},
+    {"shift", REAL, AT(shift), NULL},
+    {"guidance", REAL, AT(guidance[0]), NULL},
+    {"guidance of the low-noise expert", REAL, AT(guidance[1]), NULL},
+    {"boundary", REAL, AT(boundary), NULL},
+    {"solver", INT, AT(solver), solver_word},
+    {"sigmas", INT, AT(sigmas), sigmas_word},
+    {"cfg", INT, AT(cfg), cfg_word},
+    {"precision", INT, AT(precision), precision_word},
+    {"seed", WHOLE, AT(seed), NULL},
+};
+#undef AT
+static const field type_fields[] = {
+    {"the type in which products are computed", INT, offsetof(ith_number_types, products.multiplied), dtype_word},
+};
+#define AT(member) offsetof(ith_attn_options, member)
+static const field attention_fields[] = {
+    {"strategy", INT, AT(strategy), strategy_word},
+    {"ulysses", INT, AT(ulysses), NULL},
+    {"ring", INT, AT(ring), NULL},
+    {"direction", INT, AT(direction), direction_word},
+    {"chunks", INT, AT(chunks), NULL},
+    {"fold", INT, AT(fold), choice_word},
+    {"softmax", INT, AT(softmax), softmax_word},
+    {"smooth", INT, AT(smooth), choice_word},
+    {"exchange", INT, AT(exchange), exchange_mode_word},
+    {"effort", INT, AT(effort), effort_word},
+    {"kernel", TEXT, AT(kernel), NULL},
+    {"block_q", WHOLE, AT(block_q), NULL},
+    {"block_kv", WHOLE, AT(block_kv), NULL},
+    {"block_kv_compute", WHOLE, AT(block_kv_compute), NULL},
+    {"block_kv_compute_in", WHOLE, AT(block_kv_compute_in), NULL},
+};
+#undef AT
+
+#define COUNT(fields) ((int)(sizeof fields / sizeof *fields))
+#define FIELDS (COUNT(model_fields) + COUNT(option_fields) + COUNT(type_fields) + COUNT(attention_fields))
+
+typedef struct record {
+    uint64_t pipeline, run;
+    int64_t dumps, threads; /* of rank 0; of ranks that share a pipeline */
+    int64_t values[FIELDS];
+} record;
+
+/* The value as 64 bits: equal fields have equal ones. */
+static int64_t read_value(const field *f, const char *base)
+{
+    const char *text;
+    int64_t value = 0;
+    int number;
+    switch (f->kind) {
+    case TEXT:
+        memcpy(&text, base + f->offset, sizeof text);
+        return text ? (int64_t)ith_hash(1, text, (int64_t)strlen(text)) : 0;
+    case GIVEN: memcpy(&text, base + f->offset, sizeof text); return text != NULL;
+    case INT: memcpy(&number, base + f->offset, sizeof number); return number;
+    case WHOLE:
+    case REAL: memcpy(&value, base + f->offset, sizeof value); return value;
+    }
+    return value;
+}
+
+static void read_values(int64_t **values, const field *fields, int count, const void *base)
+{
+    for (int i = 0; i < count; i++)
+        *(*values)++ = read_value(&fields[i], base);
+}
+
+static void fill_record(const ith_rank *rank, uint64_t run, record *mine)
+{
+    int64_t *values = mine->values;
+    mine->pipeline = rank->pipeline->number, mine->run = run;
+    mine->dumps = rank->options.dump_file != NULL;
+    mine->threads = rank->options.threads;
+    read_values(&values, model_fields, COUNT(model_fields), &rank->pipeline->model->info);
+    read_values(&values, option_fields, COUNT(option_fields), &rank->options);
+    read_values(&values, type_fields, COUNT(type_fields), &rank->types);
+    read_values(&values, attention_fields, COUNT(attention_fields), &rank->attention);
+}
+
+static void print_value(const field *f, int64_t value, char *text, size_t bytes)
+{
+    double real;
+    memcpy(&real, &value, sizeof real);
+    if (f->word)
+        snprintf(text, bytes, "%s", f->word((int)value));
+    else if (f->kind == REAL)
+        snprintf(text, bytes, "%.17g", real);
+    else if (f->kind == GIVEN)
+        snprintf(text, bytes, "%s", value ? "given" : "not given");
+    else
+        snprintf(text, bytes, "%lld", (long long)value);
+}
+
+static ith_status differ(const ith_rank *rank, const field *f, int other, int64_t there, int64_t here)
+{
+    char theirs[64], ours[64];
+    if (f->kind == TEXT)
+        return ith_fail(rank->context, ITH_ERR_ARGUMENT, "%s on rank %d is not that of rank 0: all must be the same",
+                        f->name, other);
+    print_value(f, there, theirs, sizeof theirs);
+    print_value(f, here, ours, sizeof ours);
+    return ith_fail(rank->context, ITH_ERR_ARGUMENT, "%s is %s on rank %d and %s on rank 0: all must be the same",
+                    f->name, theirs, other, ours);
+}
+
+static ith_status compare_fields(const ith_rank *rank, const record *all, int *at, const field *fields, int count)
+{
+    for (int i = 0; i < count; i++, ++*at)
+        for (int other = 1; other < rank->ranks; other++)
+            if (all[other].values[*at] != all[0].values[*at])
+                return differ(rank, &fields[i], other, all[other].values[*at], all[0].values[*at]);
+    return ITH_OK;
+}
+
+static ith_status compare_records(const ith_rank *rank, const record *all)
+{
+    int at = 0;
+    bool decodes = rank->options.from_latents; /* then only rank 0 does anything, and the first option counts */
+    ith_status status = compare_fields(rank, all, &at, model_fields, COUNT(model_fields));
+    if (!status)
+        status = compare_fields(rank, all, &at, option_fields, decodes ? 1 : COUNT(option_fields));
+    if (!status && !decodes)
+        status = compare_fields(rank, all, &at, type_fields, COUNT(type_fields));
+    if (!status && !decodes)
+        status = compare_fields(rank, all, &at, attention_fields, COUNT(attention_fields));
+    /* Every rank compares all teams, so that all come to the same. */
+    for (int i = 1; i < rank->ranks && !status; i++)
+        for (int j = 0; j < i && !status; j++)
+            if (all[i].pipeline == all[j].pipeline && all[i].threads != all[j].threads)
+                status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
+                                  "threads is %lld on rank %d and %lld on rank %d: the threads of a process are the "
+                                  "same on all ranks that share its pipeline",
+                                  (long long)all[i].threads, i, (long long)all[j].threads, j);
+    return status;
+}
+
+static void find_team(ith_rank *rank, const record *all, int *members)
+{
+    int count = 0;
+    for (int i = 0; i < rank->ranks; i++) {
+        if (i == rank->rank)
+            rank->place = count;
+        if (all[i].pipeline == all[rank->rank].pipeline)
+            members[count++] = i;
+    }
+    rank->team = (ith_team){rank->ranks, count, members, !rank->comm || ith_comm_shares_memory(rank->comm)};
+}
+
+ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)
+{
+    const int64_t ranks = rank->ranks;
+    record *all = rank->records = ith_alloc(rank->context, ranks, sizeof(record) + sizeof(int), "the ranks' records");
+    ith_status status = ith_rank_agree(rank, mine || all ? mine : ITH_ERR_MEMORY);
+    if (status)
+        return status;
+    record own = {0};
+    fill_record(rank, ith_draw_number(&own), &own);
+    status = ith_comm_allgather(rank->comm, &own, sizeof own, all);
+    if (!status)
+        status = compare_records(rank, all);
+    if (status)
+        return status;
+    find_team(rank, all, (int *)(all + ranks));
+    rank->dumps = all[0].dumps;
+    *run = all[0].run;
+    return ITH_OK;
+}
+
+ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value)
+{
+    /* The records are not needed any more. */
+    typedef struct value_of {
+        int64_t place;
+        uint64_t value;
+    } value_of;
+    const value_of mine = {rank->place, value};
+    value_of *all = rank->records;
+    ith_status status = ith_comm_allgather(rank->comm, &mine, sizeof mine, all);
+    for (int i = 1; i < rank->ranks && !status; i++)
+        if (!all[i].place && all[i].value != all[0].value)
+            status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
+                              "%s of rank %d is not that of rank 0: all must be the same", name, i);
+    return status;
+}

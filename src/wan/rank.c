@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ranks of a run meet, agree and part (rank.h). */
+#include "rank.h"
+
+#include "../base/context.h"
+#include "../base/hash.h"
+#include "agreement.h"
+
+#include <omp.h>
+#include <string.h>
+
+typedef struct verdict {
+    ith_status status;
+    char sentence[ITH_ERROR_BYTES];
+} verdict;
+
+/* 24 bits, which an f32 holds exactly. */
+static float hash_of_failure(const ith_rank *rank, ith_status status)
+{
+    const char *sentence = ith_context_error(rank->context);
+    return (float)(ith_hash((uint64_t)-status, sentence, (int64_t)strlen(sentence)) & 0xffffff);
+}
+
+ith_status ith_rank_agree(ith_rank *rank, ith_status mine)
+{
+    if (!rank->comm)
+        return mine;
+    /* The lowest rank that failed, and the greatest and least hash of what the ranks say: equal if all say the same. */
+    float hash = mine ? hash_of_failure(rank, mine) : -1.0f;
+    float values[3] = {mine ? (float)(rank->ranks - rank->rank) : 0.0f, hash, -hash};
+    ith_status status = ith_comm_allreduce(rank->comm, values, 3, ITH_REDUCE_MAX);
+    if (status || values[0] == 0.0f)
+        return status;
+    int failed = rank->ranks - (int)values[0];
+    verdict first = {.status = mine};
+    memcpy(first.sentence, ith_context_error(rank->context), strlen(ith_context_error(rank->context)) + 1);
+    status = ith_comm_broadcast(rank->comm, &first, sizeof first, failed);
+    if (status)
+        return status;
+    ith_fail(rank->context, first.status, "%s", first.sentence);
+    return values[1] == -values[2] ? first.status : ith_fail_in(rank->context, first.status, "rank %d", failed);
+}
+
+/* ---- One rank for all ------------------------------------------------------------------------------------------ */
+
+ith_status ith_rank_lead(ith_rank *rank, const char *place, ith_rank_part part, void *user)
+{
+    ith_pipeline *pipeline = rank->pipeline;
+    ith_status status = ITH_OK;
+    int threads = omp_get_max_threads();
+    ith_observer_set_place(rank->context, "%s", place);
+    if (!rank->place) {
+        omp_set_num_threads(rank->options.threads);
+        status = ith_observer_say_place(rank->context, part(rank, user));
+        omp_set_num_threads(threads);
+        pthread_mutex_lock(&pipeline->lock);
+        pthread_mutex_unlock(&pipeline->lock);
+    }
+    status = ith_rank_agree(rank, status);
+    /* A transport need not order this process's memory: the lock does. */
+    pthread_mutex_lock(&pipeline->lock);
+    pthread_mutex_unlock(&pipeline->lock);
+    return status;
+}
+
+typedef struct part_of_first {
+    ith_rank_part part;
+    void *user;
+} part_of_first;
+
+static ith_status if_first(ith_rank *rank, void *user)
+{
+    const part_of_first *first = user;
+    return rank->rank ? ITH_OK : first->part(rank, first->user);
+}
+
+ith_status ith_rank_first(ith_rank *rank, const char *place, ith_rank_part part, void *user)
+{
+    part_of_first first = {part, user};
+    return ith_rank_lead(rank, place, if_first, &first);
+}
+
+/* ---- Joining and leaving --------------------------------------------------------------------------------------- */
+
+static ith_status join(ith_rank *rank, uint64_t run)
+{
+    ith_shared *shared = &rank->pipeline->shared;
+    pthread_mutex_lock(&rank->pipeline->lock);
+    rank->joined = !shared->ranks || shared->run == run;
+    if (rank->joined) {
+        shared->run = run;
+        shared->ranks++;
+    }
+    pthread_mutex_unlock(&rank->pipeline->lock);
+    return rank->joined ? ITH_OK
+                        : ith_fail(rank->context, ITH_ERR_ARGUMENT,
+                                   "the pipeline is in another call of ith_pipeline_generate: runs of one pipeline "
+                                   "follow one another");
+}
+
+void ith_shared_free_expert(ith_context *context, ith_shared *shared)
+{
+    ith_dit_text_free(context, &shared->keys[0]);
+    ith_dit_text_free(context, &shared->keys[1]);
+    ith_dit_free(context, &shared->dit);
+}
+
+/* The last to leave frees what they shared. */
+static void leave(ith_rank *rank)
+{
+    ith_pipeline *pipeline = rank->pipeline;
+    ith_shared *shared = &pipeline->shared;
+    pthread_mutex_lock(&pipeline->lock);
+    shared->ranks -= rank->joined;
+    rank->joined = false;
+    if (!shared->ranks) {
+        ith_shared_free_expert(rank->context, shared);
+        ith_free(rank->context, shared->text[0]);
+        ith_free(rank->context, shared->text[1]);
+        ith_free(rank->context, shared->latents);
+        *shared = (ith_shared){0};
+        ith_context_interrupt(rank->context, false);
+    }
+    pthread_mutex_unlock(&pipeline->lock);
+}
+
+/* ---- Beginning and ending -------------------------------------------------------------------------------------- */
+
+static void show_progress(void *user, int stage, int64_t done, int64_t total)
+{
+    const ith_rank *rank = user;
+    rank->options.on_progress(rank->options.user, (ith_stage)stage, done, total);
+}
+
+/* Asked some 20 times a second wherever the rank computes or waits. */
+static bool should_stop(void *user)
+{
+    const ith_rank *rank = user;
+    ith_comm_alive(rank->comm);
+    if (rank->comm && ith_comm_failed(rank->comm))
+        return true;
+    return rank->options.should_stop && rank->options.should_stop(rank->options.user);
+}
+
+static void observe(ith_rank *rank)
+{
+    bool shows = !rank->rank && rank->options.on_progress;
+    rank->observer = (ith_observer){.show = shows ? show_progress : NULL, .should_stop = should_stop, .user = rank};
+    ith_observer_open(&rank->observer);
+    ith_context_set_observer(rank->context, &rank->observer);
+}
+
+/* What can be found out before anything is loaded. */
+static ith_status prepare(ith_rank *rank, void *user)
+{
+    (void)user;
+    ith_machine_memory memory = ith_machine_memory_read("");
+    const ith_generate_options *options = &rank->options;
+    int64_t *bytes = &rank->report.predicted_bytes;
+    ith_status status = ith_predict(rank->pipeline, rank->context, options, &rank->team, bytes);
+    if (!status)
+        status = ith_check_memory(rank->pipeline, rank->context, options, &rank->team, *bytes, &memory);
+    if (!status && !options->from_latents)
+        status = ith_pipeline_check_in(rank->pipeline, rank->context);
+    return status;
+}
+
+/* Only processes can have different checkpoints. */
+static ith_status compare_models(ith_rank *rank)
+{
+    uint64_t hash = 0;
+    if (rank->team.count == rank->ranks || rank->options.from_latents)
+        return ITH_OK;
+    ith_status status = ITH_OK;
+    if (!rank->place)
+        status = ith_model_hash(rank->context, rank->pipeline->model, &hash);
+    status = ith_rank_agree(rank, status);
+    return status ? status : ith_rank_compare(rank, "the model", hash);
+}
+
+ith_status ith_rank_begin(ith_rank *rank, ith_status mine)
+{
+    uint64_t run = 0;
+    ith_status status = ith_agree_on_run(rank, mine, &run);
+    if (status)
+        return status;
+    rank->threads_before = omp_get_max_threads();
+    status = ith_rank_agree(rank, join(rank, run));
+    if (status)
+        return status;
+    int64_t begin, threads;
+    ith_share(rank->options.threads, rank->team.count, rank->place, &begin, &threads);
+    observe(rank);
+    omp_set_num_threads(threads > 1 ? (int)threads : 1);
+    status = ith_rank_lead(rank, "checking the weight files", prepare, NULL);
+    if (!status)
+        status = compare_models(rank);
+    rank->begun = !status;
+    return status;
+}
+
+ith_status ith_rank_fail(ith_rank *rank, ith_status status)
+{
+    if (!rank->comm)
+        return status;
+    ith_comm_abort(rank->comm, status);
+    ith_status first = ith_comm_barrier(rank->comm);
+    return first ? first : status;
+}
+
+ith_status ith_rank_end(ith_rank *rank, ith_status status)
+{
+    if (status && rank->begun)
+        status = ith_rank_fail(rank, status);
+    if (ith_context_observer(rank->context) == &rank->observer) {
+        omp_set_num_threads(rank->threads_before);
+        ith_context_set_observer(rank->context, NULL);
+        ith_observer_close(&rank->observer);
+    }
+    ith_dump_free(rank->context, &rank->dump);
+    if (rank->pipeline)
+        leave(rank);
+    ith_free(rank->context, rank->records);
+    return status;
+}
