@@ -2,8 +2,8 @@
 /* Runs that are stopped: at any moment, from outside, within a second; and what the caller is told meanwhile. */
 #include "base/clock.h"
 #include "base/context.h"
-#include "support/engine/pipeline_fixture.h"
 #include "support/engine/engine_ranks.h"
+#include "support/engine/pipeline_fixture.h"
 #include "support/memory.h"
 #include "support/random.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between the first denoising step of an expert and its last, nothing is allocated and no object of oneDNN is made. */
 #include "linear/onednn.h"
+#include "support/engine/engine_ranks.h"
 #include "support/memory.h"
 
 #include <ithaca/wan.h>
@@ -52,9 +53,8 @@ static void denoise(int ranks, ith_cfg cfg, const ith_attn_options *attention, i
     options.frames = 5, options.height = 96, options.width = 80, options.steps = STEPS;
     options.shift = 3, options.guidance[0] = 4, options.guidance[1] = 3;
     options.precision = precision, options.cfg = cfg, options.attention = attention;
-    options.ranks = ranks;
     options.on_progress = count, options.user = &c;
-    ith_status status = ith_pipeline_generate(pipeline, &options, NULL);
+    ith_status status = engine_generate(context, pipeline, ranks, &options, NULL);
     if (status)
         fail_msg("%s", ith_context_error(context));
     assert_int_equal(c.more_allocations, 0);

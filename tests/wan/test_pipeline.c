@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole runs against the golden ones: latents after every step, frames, bits from run to run, memory. */
 #include "support/compare.h"
+#include "support/engine/engine_ranks.h"
 #include "support/engine/golden_run.h"
 #include "support/engine/pipeline_fixture.h"
 #include "support/memory.h"

@@ -2,6 +2,7 @@
 /* The same video on any number of ranks: every strategy and mesh, every way to share the guidance branches. Ulysses
  * gives the bits of one rank; what involves a ring agrees to rounding. */
 #include "support/compare.h"
+#include "support/engine/engine_ranks.h"
 #include "support/engine/golden_run.h"
 #include "support/engine/pipeline_fixture.h"
 

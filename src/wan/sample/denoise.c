@@ -243,8 +243,8 @@ static ith_status make_workspace(worker *w)
     const ith_shared *shared = &rank->pipeline->shared;
     const ith_dit_text *keys = shared->keys[w->half && w->guidance > 1 ? rank->rank / ith_comm_size(w->half) : 0];
     double start = ith_clock_seconds();
-    ith_status status =
-        ith_dit_workspace_create(w->context, shared->dit, keys, &w->shape, &rank->attention, w->sequence, &w->workspace);
+    ith_status status = ith_dit_workspace_create(w->context, shared->dit, keys, &w->shape, &rank->attention,
+                                                 w->sequence, &w->workspace);
     if (status)
         return status;
     rank->report.plan_seconds += ith_clock_seconds() - start;

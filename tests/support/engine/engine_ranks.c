@@ -14,8 +14,8 @@ static ith_status engine_rank(ith_context *context, ith_comm *comm, void *user)
     return ith_pipeline_generate(run->pipeline, comm, run->options, ith_comm_rank(comm) ? NULL : run->report);
 }
 
-ith_status engine_generate(ith_context *context, ith_pipeline *pipeline, int ranks,
-                                         const ith_generate_options *options, ith_generate_report *report)
+ith_status engine_generate(ith_context *context, ith_pipeline *pipeline, int ranks, const ith_generate_options *options,
+                           ith_generate_report *report)
 {
     engine_run run = {pipeline, options, report};
     if (ranks == 1)

@@ -7,7 +7,7 @@
 
 /* context: that of the pipeline, which has the sentence of a failure. One rank: without a communicator. report: of rank
  * 0. */
-ith_status engine_generate(ith_context *context, ith_pipeline *pipeline, int ranks,
-                           const ith_generate_options *options, ith_generate_report *report);
+ith_status engine_generate(ith_context *context, ith_pipeline *pipeline, int ranks, const ith_generate_options *options,
+                           ith_generate_report *report);
 
 #endif

@@ -54,8 +54,8 @@ void golden_run_open(ith_context *ctx, const char *path, golden_run *run)
     run->options = options;
 }
 
-ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline, int ranks,
-                                 const ith_generate_options *asked, ith_generate_report *report)
+ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline, int ranks, const ith_generate_options *asked,
+                                 ith_generate_report *report)
 {
     char *folder = temporary_folder();
     const char *path = temporary_path(folder, "dump.safetensors");
