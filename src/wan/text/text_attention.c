@@ -3,8 +3,8 @@
  *
  *     o[i] = sum_j softmax_j(q[i] . k[j] + bias[h][i][j]) v[j],   bias[h][i][j] = table[bucket(j - i)][h]
  *
- * The library's own attention takes it, with the biases as a mask that is added: [1, heads, count, count], filled for
- * each layer from its table, row i of a head being the stretch of its 2 count - 1 distances that begins at -i. */
+ * The library's own attention computes it, with the biases as an additive mask [1, heads, count, count]. Each layer
+ * fills the mask from its table: row i is the part of the 2 count - 1 biases by distance that begins at distance -i. */
 #include "text_attention.h"
 
 #include "../../base/context.h"
@@ -12,16 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-struct ith_text_attention {
-    int64_t heads, count;
-    ith_plan *plan;
-    int64_t *buckets; /* [2 count - 1], by distance + count - 1 */
-    float *lines;     /* [heads, 2 count - 1], the biases of those distances */
-    float *bias;      /* [heads, count, count] */
-};
-
-/* Distances below buckets/4 have a bucket each, larger ones share logarithmically wider ones, and from max_distance on
- * the last; keys that follow the query have the upper half. In float, as the reference counts. */
+/* Half of the buckets are for keys after the query. In each half, distances below buckets/4 have a bucket of their own;
+ * larger distances share buckets that widen logarithmically, up to max_distance, where the last bucket begins. Computed
+ * in float, as in the reference. */
 int64_t ith_text_bucket(int64_t distance, int64_t buckets, int64_t max_distance)
 {
     int64_t half = buckets / 2, exact = half / 2;
@@ -50,49 +43,40 @@ static ith_attn_options options_of(void)
     return options;
 }
 
-static ith_status fill(ith_context *context, const ith_text_config *config, ith_text_attention *a)
+void ith_text_attention_lay_out(const ith_text_config *config, int64_t count, ith_arena *arena, ith_text_attention *a)
 {
-    int64_t distances = 2 * a->count - 1;
-    a->buckets = ith_alloc(context, distances, sizeof *a->buckets, "buckets of distances");
-    a->lines = ith_alloc(context, a->heads * distances, sizeof *a->lines, "biases by distance");
-    a->bias = ith_alloc(context, a->heads * a->count, a->count * (int64_t)sizeof *a->bias, "attention's biases");
-    if (!a->buckets || !a->lines || !a->bias)
-        return ITH_ERR_MEMORY;
-    for (int64_t i = 0; i < distances; i++)
+    *a = (ith_text_attention){.heads = config->heads, .count = count};
+    a->buckets = ith_arena_take(arena, 2 * count - 1, sizeof *a->buckets);
+    a->lines = ith_arena_take(arena, config->heads * (2 * count - 1), sizeof *a->lines);
+    a->bias = ith_arena_take(arena, config->heads * count, count * (int64_t)sizeof *a->bias);
+}
+
+ith_status ith_text_attention_open(ith_context *context, const ith_text_config *config, ith_text_attention *a)
+{
+    const ith_attn_problem problem = problem_of(config, a->count);
+    const ith_attn_options options = options_of();
+    for (int64_t i = 0; i < 2 * a->count - 1; i++)
         a->buckets[i] = ith_text_bucket(i - (a->count - 1), config->buckets, config->max_distance);
-    ith_attn_problem problem = problem_of(config, a->count);
-    ith_attn_options options = options_of();
     return ith_plan_create(context, &problem, &options, NULL, &a->plan);
 }
 
-ith_status ith_text_attention_create(ith_context *context, const ith_text_config *config, int64_t count,
-                                     ith_text_attention **out)
+void ith_text_attention_close(ith_text_attention *attention)
 {
-    *out = NULL;
-    ith_text_attention *attention = ith_alloc_zero(context, 1, sizeof *attention, "the text encoder's attention");
-    if (!attention)
-        return ITH_ERR_MEMORY;
-    attention->heads = config->heads, attention->count = count;
-    ith_status status = fill(context, config, attention);
-    if (status)
-        ith_text_attention_free(context, &attention);
-    *out = attention;
+    ith_plan_destroy(&attention->plan);
+}
+
+ith_status ith_text_attention_plan_bytes(ith_context *context, const ith_text_config *config, int64_t count,
+                                         int64_t *bytes)
+{
+    const ith_attn_problem problem = problem_of(config, count);
+    const ith_attn_options options = options_of();
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    ith_status status = ith_plan_predict(context, &problem, &options, 1, 0, true, &info);
+    *bytes = info.memory_bytes + ITH_ALLOC_HEADER;
     return status;
 }
 
-void ith_text_attention_free(ith_context *context, ith_text_attention **attention)
-{
-    if (!attention || !*attention)
-        return;
-    ith_plan_destroy(&(*attention)->plan);
-    ith_free(context, (*attention)->buckets);
-    ith_free(context, (*attention)->lines);
-    ith_free(context, (*attention)->bias);
-    ith_free(context, *attention);
-    *attention = NULL;
-}
-
-ith_status ith_text_attention_run(ith_text_attention *attention, const float *q, const float *k, const float *v,
+ith_status ith_text_attention_run(const ith_text_attention *attention, const float *q, const float *k, const float *v,
                                   const float *table, float *o)
 {
     const int64_t heads = attention->heads, count = attention->count, distances = 2 * count - 1;
@@ -107,17 +91,4 @@ ith_status ith_text_attention_run(ith_text_attention *attention, const float *q,
     const ith_attn_tensors tensors = {
         .struct_size = sizeof(ith_attn_tensors), .q = q, .k = k, .v = v, .o = o, .mask = attention->bias};
     return ith_plan_execute(attention->plan, &tensors);
-}
-
-ith_status ith_text_attention_bytes(ith_context *context, const ith_text_config *config, int64_t count, int64_t *bytes)
-{
-    int64_t distances = 2 * count - 1;
-    ith_attn_problem problem = problem_of(config, count);
-    ith_attn_options options = options_of();
-    ith_plan_info info = ITH_PLAN_INFO_INIT;
-    ith_status status = ith_plan_predict(context, &problem, &options, 1, 0, true, &info);
-    if (!status)
-        *bytes = info.memory_bytes + distances * (int64_t)sizeof(int64_t) +
-                 config->heads * (distances + count * count) * (int64_t)sizeof(float);
-    return status;
 }

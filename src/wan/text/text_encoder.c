@@ -78,10 +78,14 @@ static void name_weights(ith_weights *w, void *model)
     }
 }
 
+static int64_t struct_bytes(const ith_text_config *config)
+{
+    return (int64_t)sizeof(ith_text_encoder) + config->layers * (int64_t)sizeof(text_layer);
+}
+
 static ith_text_encoder *new_encoder(ith_context *context, const ith_text_config *config, ith_operand_types types)
 {
-    int64_t bytes = (int64_t)sizeof(ith_text_encoder) + config->layers * (int64_t)sizeof(text_layer);
-    ith_text_encoder *encoder = ith_alloc_zero(context, 1, bytes, "a text encoder");
+    ith_text_encoder *encoder = ith_alloc_zero(context, 1, struct_bytes(config), "a text encoder");
     if (encoder)
         encoder->config = *config, encoder->types = types;
     return encoder;
@@ -142,7 +146,7 @@ const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder)
 typedef struct text_workspace {
     const ith_text_encoder *encoder;
     const ith_rowops *rowops;
-    ith_text_attention *attention;
+    ith_text_attention attention;
     ith_linear_workspace linears;
     int64_t count;
     float *x;      /* [count, dim]: the caller's rows */
@@ -159,6 +163,7 @@ static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *a
     w->added = ith_arena_take(arena, count, c->dim * (int64_t)sizeof *w->added);
     w->wide = ith_arena_take(arena, count, wide * (int64_t)sizeof *w->wide);
     ith_linear_workspace_lay_out(encoder->memory.linears, omp_get_max_threads(), count, arena, &w->linears);
+    ith_text_attention_lay_out(c, count, arena, &w->attention);
 }
 
 static void normalise(const text_workspace *w, const float *weight, float *y)
@@ -198,7 +203,7 @@ static ith_status add_attention(ith_context *context, const text_workspace *w, c
         status = apply(context, w, layer, V, w->normed, v);
     if (status)
         return status;
-    status = ith_text_attention_run(w->attention, q, k, v, layer->bias_table, o);
+    status = ith_text_attention_run(&w->attention, q, k, v, layer->bias_table, o);
     if (!status)
         status = apply(context, w, layer, O, o, w->added);
     if (!status)
@@ -274,7 +279,7 @@ static ith_status encode(ith_context *context, text_workspace *w, const int32_t 
     const ith_text_encoder *encoder = w->encoder;
     ith_status status = ith_linear_workspace_open(context, &w->linears);
     if (!status)
-        status = ith_text_attention_create(context, &encoder->config, w->count, &w->attention);
+        status = ith_text_attention_open(context, &encoder->config, &w->attention);
     if (!status)
         status = embed(context, encoder, ids, w->count, w->x);
     if (!status)
@@ -283,7 +288,7 @@ static ith_status encode(ith_context *context, text_workspace *w, const int32_t 
         normalise(w, encoder->final_norm, w->x);
         ith_span_show(context, span, 1, 1);
     }
-    ith_text_attention_free(context, &w->attention);
+    ith_text_attention_close(&w->attention);
     ith_linear_workspace_close(&w->linears);
     return status;
 }
@@ -316,13 +321,16 @@ ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *c
         return ITH_ERR_MEMORY;
     text_workspace workspace;
     ith_arena arena = {0};
-    int64_t attention = 0;
+    int64_t plan = 0;
     ith_status status = ith_weights_outline(context, name_weights, encoder, &encoder->memory);
     if (!status)
-        status = ith_text_attention_bytes(context, config, count, &attention);
-    if (!status)
+        status = ith_text_attention_plan_bytes(context, config, count, &plan);
+    if (!status) {
         lay_out(encoder, count, &arena, &workspace);
-    *bytes = encoder->memory.bytes + arena.used_bytes + attention;
+        int64_t packing = ith_linear_packing_bytes(encoder->memory.linears);
+        *bytes = struct_bytes(config) + encoder->memory.bytes + 2 * ITH_ALLOC_HEADER +
+                 ith_max64(packing, arena.used_bytes + plan);
+    }
     ith_text_encoder_free(context, &encoder);
     return status;
 }
