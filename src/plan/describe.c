@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptions of plans: for programs, for people, and of plans that are not made. */
 #include "../base/sized.h"
-#include "kernel_choice.h"
-#include "options.h"
 #include "plan.h"
 #include "settle.h"
-#include "tiles.h"
 
 #include <stdio.h>
 
-/* memory_bytes: what ith_plan_size says of the setting. */
+/* memory_bytes: the size of the plan. */
 static ith_plan_info info_of(const ith_attn_setting *s, int64_t memory_bytes)
 {
     return (ith_plan_info){
@@ -68,13 +65,9 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
         return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %d, and must be %s", ranks < 1 ? "ranks" : "rank",
                         ranks < 1 ? ranks : rank, ranks < 1 ? "at least 1" : "from 0 to ranks - 1");
     status = ith_settle_request(context, problem, given, &group, &options, &setting);
+    options.effort = ITH_EFFORT_ESTIMATE;
     if (!status)
-        status = ith_settle_choices(&options, &group, &setting);
-    if (!status && !setting.kernel)
-        status = ith_kernel_choose(NULL, ITH_EFFORT_ESTIMATE, &setting);
-    const ith_attn_tiles tiles = ith_tiles_asked(&options);
-    if (!status)
-        status = ith_tiles_resolve(&tiles, &setting);
+        status = ith_settle(&options, &group, NULL, &setting);
     if (!status)
         status = ith_plan_size(&setting, &bytes);
     if (status)
@@ -85,7 +78,7 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
 
 /* ---- For people ------------------------------------------------------------------------------------------------ */
 
-/* How the ranks exchange, as the end of a line. */
+/* The exchange, as the end of a line. */
 static const char *exchange_text(const ith_plan_info *info, char *text, size_t text_bytes)
 {
     if (info->exchange == ITH_EXCHANGE_AUTO)

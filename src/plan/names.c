@@ -1,47 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names of choices, and the names that other software has for strategies.
+/* Names: of choices, of kernels and modules, and of strategies, for which those of other software are accepted.
  *
- * A strategy's name is [tokamax_] BASE {_custom | _bidir | _fixed_m}, the endings in any order, each once. BASE is one
- * of ours or of maxdiffusion's; "tokamax_" and "_custom" say which kernel maxdiffusion takes, which is no choice here.
- */
+ * The name of a strategy is [tokamax_] BASE {_custom | _bidir | _fixed_m}, with each ending at most once and in any
+ * order. BASE is a name of ours or of maxdiffusion. "tokamax_" and "_custom" choose a kernel in maxdiffusion and have
+ * no effect here. */
 #include "../base/sized.h"
+#include "../kernels/kernel_module.h"
 
 #include <string.h>
 
-const char *ith_choice_name(ith_choice choice)
+/* Defines the function that names the values 0, 1, ... of an enumeration. */
+#define NAME_FUNCTION(function, type, ...)                                                                             \
+    const char *function(type value)                                                                                   \
+    {                                                                                                                  \
+        static const char *const names[] = {__VA_ARGS__};                                                              \
+        return (unsigned)value < sizeof names / sizeof *names ? names[value] : "unknown";                              \
+    }
+
+NAME_FUNCTION(ith_choice_name, ith_choice, "auto", "on", "off")
+NAME_FUNCTION(ith_softmax_name, ith_softmax, "auto", "online", "fixed_m")
+NAME_FUNCTION(ith_direction_name, ith_direction, "auto", "uni", "bidir")
+NAME_FUNCTION(ith_exchange_mode_name, ith_exchange_mode, "auto", "in_place", "copy")
+NAME_FUNCTION(ith_effort_name, ith_effort, "estimate", "measure")
+NAME_FUNCTION(ith_kernel_origin_name, ith_kernel_origin, "named", "estimate", "wisdom", "measured")
+
+const char *ith_kernel_list(const ith_context *context, int index, bool *usable)
 {
-    static const char *const names[] = {"auto", "on", "off"};
-    return (unsigned)choice < sizeof names / sizeof *names ? names[choice] : "unknown";
+    const ith_attn_kernel *kernel = index >= 0 ? ith_attn_kernel_at(index) : NULL;
+    if (!kernel)
+        return NULL;
+    if (usable)
+        *usable = context && (kernel->cpu & ~ith_context_cpu(context)) == 0;
+    return kernel->name;
 }
 
-const char *ith_softmax_name(ith_softmax softmax)
+const char *ith_module_list(int index, const char **refusal)
 {
-    static const char *const names[] = {"auto", "online", "fixed_m"};
-    return (unsigned)softmax < sizeof names / sizeof *names ? names[softmax] : "unknown";
-}
-
-const char *ith_direction_name(ith_direction direction)
-{
-    static const char *const names[] = {"auto", "uni", "bidir"};
-    return (unsigned)direction < sizeof names / sizeof *names ? names[direction] : "unknown";
-}
-
-const char *ith_exchange_mode_name(ith_exchange_mode mode)
-{
-    static const char *const names[] = {"auto", "in_place", "copy"};
-    return (unsigned)mode < sizeof names / sizeof *names ? names[mode] : "unknown";
-}
-
-const char *ith_effort_name(ith_effort effort)
-{
-    static const char *const names[] = {"estimate", "measure"};
-    return (unsigned)effort < sizeof names / sizeof *names ? names[effort] : "unknown";
-}
-
-const char *ith_kernel_origin_name(ith_kernel_origin origin)
-{
-    static const char *const names[] = {"named", "estimate", "wisdom", "measured"};
-    return (unsigned)origin < sizeof names / sizeof *names ? names[origin] : "unknown";
+    const ith_module *module = ith_module_at(&ith_kernel_modules, index);
+    if (!module)
+        return NULL;
+    if (refusal)
+        *refusal = module->refusal;
+    return module->path;
 }
 
 /* ---- Strategies ------------------------------------------------------------------------------------------------ */
@@ -52,7 +52,7 @@ typedef struct strategy_base {
     bool has_ring, has_kernels; /* takes _bidir; takes tokamax_ and _custom */
 } strategy_base;
 
-/* The first that fits the beginning is taken: longer ones before those that they begin with. */
+/* The first that matches the beginning of a name is taken, so longer names stand before their own beginnings. */
 static const strategy_base bases[] = {
     {"auto", ITH_STRATEGY_AUTO, true, false},
     {"single", ITH_STRATEGY_SINGLE, false, false},
@@ -65,7 +65,7 @@ static const strategy_base bases[] = {
 
 enum { ENDING_CUSTOM = 1, ENDING_BIDIR = 2, ENDING_FIXED_M = 4 };
 
-/* Moves *text past `part`, if it begins with that and the part ends there. */
+/* Moves *text past `part`, if *text begins with it and a word ends there. */
 static bool take(const char **text, const char *part)
 {
     size_t length = strlen(part);
@@ -83,7 +83,7 @@ static const strategy_base *take_base(const char **text)
     return NULL;
 }
 
-/* The endings that the rest of a name consists of; -1 if it has anything else, or one of them twice. */
+/* The endings of a name, as bits; -1 if `text` holds anything else, or an ending twice. */
 static int take_endings(const char *text)
 {
     static const char *const endings[] = {"_custom", "_bidir", "_fixed_m"};

@@ -7,11 +7,8 @@
 #include "../base/sized.h"
 #include "../base/team_limit.h"
 #include "agree.h"
-#include "kernel_choice.h"
 #include "opening.h"
-#include "options.h"
 #include "settle.h"
-#include "tiles.h"
 
 #include <string.h>
 
@@ -81,18 +78,6 @@ static ith_status make_axes(ith_comm *comm, ith_plan *plan)
     return ith_pass_on(s->context, comm, status);
 }
 
-/* Every choice, once the ranks know that each has understood its own arguments. */
-static ith_status settle(const ith_attn_options *options, const ith_group *group, ith_comm *comm, ith_attn_setting *s)
-{
-    const ith_attn_tiles tiles = ith_tiles_asked(options);
-    ith_status status = ith_agree_on_request(comm, s, options);
-    if (!status)
-        status = ith_agree(s->context, comm, ith_settle_choices(options, group, s));
-    if (!status && !s->kernel)
-        status = ith_kernel_choose(comm, options->effort, s);
-    return status ? status : ith_agree(s->context, comm, ith_tiles_resolve(&tiles, s));
-}
-
 /* The group and the context live as long as the plan. */
 static void hold(ith_plan *plan, ith_comm *comm)
 {
@@ -115,7 +100,7 @@ static ith_status create(ith_context *context, const ith_attn_problem *problem, 
         mine = ith_settle_request(context, problem, given, &group, &options, &setting);
     ith_status status = ith_open_creation(context, comm, mine, &number);
     if (!status)
-        status = settle(&options, &group, comm, &setting);
+        status = ith_settle(&options, &group, comm, &setting);
     if (!status)
         status = ith_agree(context, comm, allocate(&setting, plan));
     if (*plan)

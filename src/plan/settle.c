@@ -1,18 +1,80 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "settle.h"
 
+#include "../attention/schedule/schedule.h"
+#include "../base/parallel.h"
 #include "../base/size.h"
+#include "../base/sized.h"
 #include "../base/team_limit.h"
-#include "choose.h"
+#include "agree.h"
 #include "kernel_choice.h"
-#include "options.h"
+#include "tiles.h"
 
 #include <omp.h>
+
+/* ---- The request ----------------------------------------------------------------------------------------------- */
+
+static ith_status check_enums(ith_context *context, const ith_attn_options *o)
+{
+    const struct {
+        const char *name;
+        int value, last;
+        const char *first_name, *last_name;
+    } rows[] = {
+        {"strategy", (int)o->strategy, ITH_STRATEGY_ULYSSES_RING, ith_strategy_name(ITH_STRATEGY_AUTO),
+         ith_strategy_name(ITH_STRATEGY_ULYSSES_RING)},
+        {"direction", (int)o->direction, ITH_DIRECTION_BIDIR, ith_direction_name(ITH_DIRECTION_AUTO),
+         ith_direction_name(ITH_DIRECTION_BIDIR)},
+        {"softmax", (int)o->softmax, ITH_SOFTMAX_FIXED_M, ith_softmax_name(ITH_SOFTMAX_AUTO),
+         ith_softmax_name(ITH_SOFTMAX_FIXED_M)},
+        {"exchange", (int)o->exchange, ITH_EXCHANGE_COPY, ith_exchange_mode_name(ITH_EXCHANGE_AUTO),
+         ith_exchange_mode_name(ITH_EXCHANGE_COPY)},
+        {"fold", (int)o->fold, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
+        {"smooth", (int)o->smooth, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
+        {"effort", (int)o->effort, ITH_EFFORT_MEASURE, ith_effort_name(ITH_EFFORT_ESTIMATE),
+         ith_effort_name(ITH_EFFORT_MEASURE)},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].value >= 0 && rows[i].value <= rows[i].last)
+            continue;
+        bool low = rows[i].value < 0;
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "%s is %d, and must be from 0 (%s) to %d (%s), of which %d is the nearest", rows[i].name,
+                        rows[i].value, rows[i].first_name, rows[i].last, rows[i].last_name, low ? 0 : rows[i].last);
+    }
+    return ITH_OK;
+}
+
+static ith_status check_numbers(ith_context *context, const ith_attn_options *o)
+{
+    ith_attn_tiles tiles = ith_tiles_asked(o);
+    const struct {
+        const char *name;
+        int64_t value;
+    } rows[] = {{"ulysses", o->ulysses}, {"ring", o->ring}, {"chunks", o->chunks}, {"threads", o->threads}};
+    const int count = (int)(sizeof rows / sizeof *rows);
+    for (int i = 0; i < count + ITH_TILES; i++) {
+        int64_t value = i < count ? rows[i].value : *ith_tile_at(&tiles, i - count);
+        if (value < 0)
+            return ith_fail(context, ITH_ERR_ARGUMENT, "%s is %lld, and must be 0 (choose for me) or more",
+                            i < count ? rows[i].name : ith_tile_name(i - count), (long long)value);
+    }
+    if (o->threads > ITH_THREADS_MOST)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "threads is %d, and must be at most %d", o->threads,
+                        ITH_THREADS_MOST);
+    return ITH_OK;
+}
 
 ith_status ith_settle_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
                               const ith_group *group, ith_attn_options *options, ith_attn_setting *setting)
 {
-    ith_status status = ith_options_read(context, given, options);
+    *options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+    ith_status status =
+        given ? ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, given, options) : ITH_OK;
+    if (!status)
+        status = check_enums(context, options);
+    if (!status)
+        status = check_numbers(context, options);
     if (!status)
         status = ith_attn_setting_init(context, problem, group->ranks, group->rank, setting);
     if (!status)
@@ -22,13 +84,117 @@ ith_status ith_settle_request(ith_context *context, const ith_attn_problem *prob
     return status;
 }
 
-/* The online softmax is fixed_m's equal in speed or better until measured otherwise, and takes every problem. */
+/* ---- Strategy and mesh ----------------------------------------------------------------------------------------- */
+
+/* The largest divisor of n that is at most `most`; at least 1. */
+static int divisor_below(int n, int64_t most)
+{
+    int64_t best = ith_max64(ith_min64(most, n), 1);
+    while (n % best)
+        best--;
+    return (int)best;
+}
+
+/* The busiest rank may have this much more work than the average, in percent; otherwise a shorter axis is preferred. */
+#define UNEVEN_PERCENT 15
+
+/* The longest ulysses axis that divides the ranks and shares the problems out evenly enough. */
+static int balanced_axis(int ranks, int64_t problems)
+{
+    for (int64_t axis = divisor_below(ranks, problems); axis > 1; axis = divisor_below(ranks, axis - 1))
+        if ((double)ith_div_up(problems, axis) * (double)axis * 100 <= (double)problems * (100 + UNEVEN_PERCENT))
+            return (int)axis;
+    return 1;
+}
+
+/* One axis is given: the other follows. */
+static ith_status complete_mesh(ith_context *context, const char *name, int given, int ranks, int *other)
+{
+    if (ranks % given)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "%s is %d, and must divide the number of ranks, which is %d; the nearest that does is %d", name,
+                        given, ranks, divisor_below(ranks, given));
+    *other = ranks / given;
+    return ITH_OK;
+}
+
+/* A mesh for a strategy when neither axis is given. problems: batch * heads. */
+static void default_mesh(ith_strategy strategy, int ranks, int64_t problems, int *ulysses)
+{
+    if (strategy == ITH_STRATEGY_RING) {
+        *ulysses = 1;
+    } else if (strategy == ITH_STRATEGY_ULYSSES_RING) {
+        int64_t square = 1; /* nearly square, ulysses the longer side */
+        while (square * square < ranks || ranks % square)
+            square++;
+        *ulysses = divisor_below(ranks, ith_min64(square, problems));
+    } else if (strategy == ITH_STRATEGY_AUTO) {
+        *ulysses = balanced_axis(ranks, problems);
+    } else {
+        *ulysses = ranks;
+    }
+}
+
+static ith_status choose_mesh(const ith_attn_options *options, int ranks, ith_attn_setting *s)
+{
+    int ulysses = options->ulysses, ring = options->ring;
+    ith_status status = ITH_OK;
+    if (!ulysses && !ring)
+        default_mesh(options->strategy, ranks, s->problem.batch * s->problem.heads, &ulysses);
+    if (!ring)
+        status = complete_mesh(s->context, "ulysses", ulysses, ranks, &ring);
+    else if (!ulysses)
+        status = complete_mesh(s->context, "ring", ring, ranks, &ulysses);
+    if (status)
+        return status;
+    if ((int64_t)ulysses * ring != ranks) {
+        int nearest = divisor_below(ranks, ulysses);
+        return ith_fail(s->context, ITH_ERR_ARGUMENT,
+                        "ulysses %d times ring %d must be the number of ranks, which is %d; the nearest mesh is "
+                        "ulysses %d x ring %d",
+                        ulysses, ring, ranks, nearest, ranks / nearest);
+    }
+    s->ulysses = ulysses;
+    s->ring = ring;
+    return ITH_OK;
+}
+
+/* One rank, or replicated keys: single. Otherwise the ulysses axis is as long as the heads allow, because ulysses sends
+ * least and has the bits of one rank; the ring takes the rest. If heads would be shared out so unevenly that ranks wait
+ * for others, the ulysses axis is shorter (40 heads on 16 ranks: 8 x 2 instead of 16). */
+static ith_status choose_strategy(const ith_attn_options *options, int ranks, int rank, ith_attn_setting *s)
+{
+    ith_status status = choose_mesh(options, ranks, s);
+    if (status)
+        return status;
+    s->strategy = options->strategy;
+    if (s->strategy == ITH_STRATEGY_AUTO)
+        s->strategy = s->ring == 1      ? ITH_STRATEGY_ULYSSES
+                      : s->ulysses == 1 ? ITH_STRATEGY_RING
+                                        : ITH_STRATEGY_ULYSSES_RING;
+    status = ith_strategy_find(s->strategy)->applicable(s);
+    if (status)
+        return status;
+    if (ranks == 1 || s->problem.replicated_kv)
+        s->strategy = ITH_STRATEGY_SINGLE; /* what all of them come to */
+    else if (s->strategy == ITH_STRATEGY_ULYSSES_RING && s->ulysses == 1)
+        s->strategy = ITH_STRATEGY_RING;
+    else if (s->strategy == ITH_STRATEGY_ULYSSES_RING && s->ring == 1)
+        s->strategy = ITH_STRATEGY_ULYSSES;
+    s->rank = rank;
+    return ITH_OK;
+}
+
+/* ---- The other choices ----------------------------------------------------------------------------------------- */
+
+/* The online softmax is as fast as fixed_m or faster, and takes every problem. */
 static ith_softmax choose_softmax(const ith_attn_options *options)
 {
     return options->softmax == ITH_SOFTMAX_AUTO ? ITH_SOFTMAX_ONLINE : options->softmax;
 }
 
-/* Chunks cost nothing but smaller pieces of work, and hide and shrink what is copied; in place there is neither. */
+/* Chunks hide copies behind computation and make their buffers smaller, at the cost of smaller pieces of work. In place
+ * nothing is copied. */
 static int choose_chunks(const ith_attn_options *options, const ith_attn_setting *s)
 {
     if (options->chunks)
@@ -50,7 +216,7 @@ static ith_status choose_exchange(const ith_attn_options *options, const ith_gro
     return ITH_OK;
 }
 
-/* Chunks of all batch entries are counted in an int. */
+/* The chunks of all batch entries together must fit in an int. */
 static ith_status check_chunks(ith_attn_setting *s)
 {
     if (s->folded)
@@ -63,9 +229,10 @@ static ith_status check_chunks(ith_attn_setting *s)
     return ITH_OK;
 }
 
-ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
+/* Every choice but the kernel and its tiles; a kernel that is named. */
+static ith_status choose(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
-    ith_status status = ith_choose_strategy(options, group->ranks, group->rank, s);
+    ith_status status = choose_strategy(options, group->ranks, group->rank, s);
     if (!status)
         status = choose_exchange(options, group, s);
     if (status)
@@ -81,4 +248,14 @@ ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *
     if (status)
         return status;
     return options->kernel ? ith_kernel_take_named(options->kernel, s) : ITH_OK;
+}
+
+ith_status ith_settle(const ith_attn_options *options, const ith_group *group, ith_comm *comm, ith_attn_setting *s)
+{
+    ith_status status = ith_agree_on_request(comm, s, options);
+    if (!status)
+        status = ith_agree(s->context, comm, choose(options, group, s));
+    if (!status && !s->kernel)
+        status = ith_kernel_choose(comm, options->effort, s);
+    return status ? status : ith_agree(s->context, comm, ith_tiles_resolve(options, s));
 }

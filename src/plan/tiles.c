@@ -2,11 +2,29 @@
 #include "tiles.h"
 
 #include "../base/size.h"
-#include "options.h"
 
-enum { BLOCK_Q, BLOCK_KV };
+enum { BLOCK_Q, BLOCK_KV }; /* tiles by number */
 
-/* The multiple of step from step to most that is nearest to value. */
+int64_t *ith_tile_at(ith_attn_tiles *tiles, int index)
+{
+    int64_t *const all[ITH_TILES] = {&tiles->block_q, &tiles->block_kv, &tiles->block_kv_compute,
+                                     &tiles->block_kv_compute_in};
+    return all[index];
+}
+
+ith_attn_tiles ith_tiles_asked(const ith_attn_options *options)
+{
+    return (ith_attn_tiles){options->block_q, options->block_kv, options->block_kv_compute,
+                            options->block_kv_compute_in};
+}
+
+const char *ith_tile_name(int index)
+{
+    static const char *const names[ITH_TILES] = {"block_q", "block_kv", "block_kv_compute", "block_kv_compute_in"};
+    return names[index];
+}
+
+/* The multiple of `step` that is nearest to value, from `step` to `most`. */
 static int64_t nearest_multiple(int64_t value, int64_t step, int64_t most)
 {
     int64_t below = ith_min64(value / step * step, most / step * step);
@@ -28,7 +46,7 @@ static ith_status check_asked(const ith_attn_setting *s, int index, int64_t aske
 
 #define BLOCKS_PER_THREAD 4 /* at least, so that threads end at nearly the same time */
 
-/* The most queries of a block that still leave every thread of every rank some blocks. */
+/* The largest block of queries that leaves BLOCKS_PER_THREAD blocks to every thread of every rank. */
 static int64_t busy_block(const ith_attn_setting *s, int64_t step)
 {
     if (s->threads <= 1)
@@ -37,12 +55,10 @@ static int64_t busy_block(const ith_attn_setting *s, int64_t step)
     return ith_round_up(ith_max64(rows / (s->ulysses * s->ring) / (s->threads * BLOCKS_PER_THREAD), 1), step);
 }
 
-/* What is left open: the best, as far as the problem needs it; room for the tiles inside that are asked for; no more
- * than the tile around it. */
-static int64_t choose(const ith_attn_tiles *asked, const ith_attn_tile_limits *limits, ith_attn_setting *s, int index)
+/* The size of a tile that is left open: the best one, lowered to the size of the problem, raised to hold the inner
+ * tiles that are asked for, and at most as long as the tile around it. */
+static int64_t choose(ith_attn_tiles wanted, ith_attn_tile_limits l, ith_attn_setting *s, int index)
 {
-    ith_attn_tiles wanted = *asked;
-    ith_attn_tile_limits l = *limits;
     int64_t step = *ith_tile_at(&l.step, index), most = *ith_tile_at(&l.most, index);
     int64_t rows = ith_max64(index == BLOCK_Q ? s->problem.q_len : s->problem.kv_len, 1);
     int64_t size = ith_min64(*ith_tile_at(&l.best, index), ith_round_up(rows, step));
@@ -55,10 +71,9 @@ static int64_t choose(const ith_attn_tiles *asked, const ith_attn_tile_limits *l
     return size;
 }
 
-/* The tile holds the one inside it. */
-static ith_status check_nested(const ith_attn_tile_limits *limits, ith_attn_setting *s, int outer)
+/* A tile must be at least as long as the one inside it. */
+static ith_status check_nested(ith_attn_tile_limits l, ith_attn_setting *s, int outer)
 {
-    ith_attn_tile_limits l = *limits;
     int64_t around = *ith_tile_at(&s->tiles, outer), inside = *ith_tile_at(&s->tiles, outer + 1);
     if (inside <= around)
         return ITH_OK;
@@ -68,19 +83,19 @@ static ith_status check_nested(const ith_attn_tile_limits *limits, ith_attn_sett
                     s->kernel->name, (long long)ith_round_up(inside, *ith_tile_at(&l.step, outer)));
 }
 
-ith_status ith_tiles_resolve(const ith_attn_tiles *asked, ith_attn_setting *s)
+ith_status ith_tiles_resolve(const ith_attn_options *options, ith_attn_setting *s)
 {
     ith_attn_tile_limits limits = s->kernel->tiles(s->problem.head_dim);
-    ith_attn_tiles wanted = *asked;
+    ith_attn_tiles wanted = ith_tiles_asked(options);
     for (int i = 0; i < ITH_TILES; i++) {
         int64_t size = *ith_tile_at(&wanted, i);
         ith_status status = check_asked(s, i, size, *ith_tile_at(&limits.step, i), *ith_tile_at(&limits.most, i));
         if (status)
             return status;
-        *ith_tile_at(&s->tiles, i) = size ? size : choose(asked, &limits, s, i);
+        *ith_tile_at(&s->tiles, i) = size ? size : choose(wanted, limits, s, i);
     }
     for (int outer = BLOCK_KV; outer < ITH_TILES - 1; outer++) {
-        ith_status status = check_nested(&limits, s, outer);
+        ith_status status = check_nested(limits, s, outer);
         if (status)
             return status;
     }
