@@ -53,7 +53,7 @@ bool ith_halt_heard(void *user)
     if (!comm)
         return false;
     int64_t word = ith_comm_noticed(comm);
-    if (word >> RANK_BITS == stamp)
+    if (stamp && word >> RANK_BITS == stamp)
         return stop(halt, (int)(word & (((int64_t)1 << RANK_BITS) - 1)));
     return ith_comm_failed(comm) && stop(halt, comm->rank);
 }

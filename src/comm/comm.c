@@ -113,7 +113,8 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
     operation.tag = tag, operation.what = what;
     operation.sends = sends, operation.send_count = send_count;
     operation.receives = receives, operation.receive_count = receive_count;
-    operation.unwanted = comm->unwanted, operation.unwanted_user = comm->unwanted_user;
+    if (tag == TAG_EXCHANGE) /* the results of collectives are read whatever happens */
+        operation.unwanted = comm->unwanted, operation.unwanted_user = comm->unwanted_user;
     const char *wrong = copy_own(comm->rank, comm->size, &operation);
     if (wrong)
         return refuse(comm, what, wrong);

@@ -191,7 +191,7 @@ static void leave(ith_plan *plan)
     release(plan);
 }
 
-/* A rank that has stopped, for which its threads ask while they wait too, needs no data any more. */
+/* A rank that has stopped needs no data any more. It finds out also while it waits for the others. */
 static void set_unwanted(const ith_attn_setting *s, bool (*unwanted)(void *user))
 {
     ith_comm *const comms[] = {s->comm, s->ulysses_comm, s->ring_comm};
@@ -209,14 +209,14 @@ static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
     ith_status status = ITH_SIZED_READ(plan->setting.context, ith_attn_tensors, ITH_ATTN_TENSORS_INIT, given, &tensors);
     if (!status)
         status = ith_attn_tensors_check(&plan->setting, &tensors);
-    status = ith_open_execution(plan, &tensors, status);
-    if (status)
-        return status;
     set_unwanted(&plan->setting, ith_halt_heard);
-    status = ith_executor_run(&plan->executor, &tensors);
+    status = ith_open_execution(plan, &tensors, status);
+    if (!status) {
+        status = ith_executor_run(&plan->executor, &tensors);
+        status = ith_close_execution(plan, status);
+        ith_executor_close(&plan->executor);
+    }
     set_unwanted(&plan->setting, NULL);
-    status = ith_close_execution(plan, status);
-    ith_executor_close(&plan->executor);
     return status;
 }
 

@@ -110,6 +110,35 @@ static void *cancel_soon(void *plan)
     return NULL;
 }
 
+/* One head and two ranks: rank 0 computes, rank 1 has nothing to do but wait for it, and cancels meanwhile. */
+static ith_status cancel_while_waiting(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)user;
+    whole w;
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    ith_plan *plan = NULL;
+    pthread_t thread;
+    SUITE_TRY(context, whole_create(context, comm, 1500, &w));
+    w.problem.heads = 1, w.problem.head_dim = ROW;
+    options.strategy = ITH_STRATEGY_ULYSSES, options.threads = 1, options.kernel = "f32_ref";
+    SUITE_TRY(context, ith_plan_create(context, &w.problem, &options, comm, &plan));
+    double begin = suite_seconds();
+    SUITE_TRY(context, ith_plan_execute(plan, &w.share));
+    double whole_seconds = suite_seconds() - begin;
+    SUITE_TRY(context, ith_comm_barrier(comm));
+    begin = suite_seconds();
+    if (ith_comm_rank(comm) == 1)
+        SUITE_CHECK(context, !pthread_create(&thread, NULL, cancel_soon, plan));
+    SUITE_CHECK(context, ith_plan_execute(plan, &w.share) == ITH_ERR_INTERRUPTED);
+    SUITE_CHECK(context, strstr(ith_context_error(context), "rank 1: cancelled"));
+    SUITE_CHECK(context, suite_seconds() - begin < 0.1 + whole_seconds / 2);
+    if (ith_comm_rank(comm) == 1)
+        pthread_join(thread, NULL);
+    ith_plan_destroy(&plan);
+    whole_destroy(&w);
+    return ITH_OK;
+}
+
 /* The last rank cancels; all executions end with the same status, and the next one is as good as any. */
 static ith_status cancel_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
@@ -147,7 +176,7 @@ static int cancelling_reaches_all(const suite_subject *s)
     int failed = 0;
     for (int ranks = 2; ranks <= suite_least(s->ranks, 3); ranks++)
         failed += s->run(s->self, ranks, cancel_in_rank, NULL);
-    return failed;
+    return failed + (s->notifies ? s->run(s->self, 2, cancel_while_waiting, NULL) : 0);
 }
 
 /* A rank that refuses, and ranks in calls on different plans: an error for all, and the group lives. */
