@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca attend: o = softmax(scale q k^T + mask) v for tensors from a file, with any strategy over any number of ranks
- * of this process. */
+/* ithaca attend: o = softmax(scale q k^T + bias) v for tensors in a file, with any strategy over any number of ranks of
+ * this process.
+ *
+ * The input holds q [B, Sq, H, D], k and v [B, Skv, Hkv, D], and may hold kv_lengths [B], key_bias [B, Skv] and mask
+ * [B or 1, H or 1, Sq or 1, Skv]. A tensor is used in the file's mapping if it has the type and the alignment that are
+ * needed, and copied otherwise. */
 #include "attend_options.h"
 #include "attend_whole.h"
 #include "cli.h"
@@ -17,7 +21,7 @@
 typedef struct attend_settings {
     const char *input, *output, *strategy;
     ith_attend_choices choices;
-    int softmax, precision; /* 0, or 1 for the first word */
+    int softmax, precision; /* as ITH_OPTION_WORD: 0 if not given, otherwise 1 for the first word */
     bool plan, quiet;
 } attend_settings;
 
@@ -82,6 +86,7 @@ static int misshapen(const char *path, const ith_tensor *tensor, const char *rul
                          shape_text(tensor, text, sizeof text), rule);
 }
 
+/* Finds q, k or v and checks its rank and its type. */
 static int find(const char *path, const ith_tensor_file *file, const char *name, const ith_tensor **tensor)
 {
     *tensor = ith_tensor_file_find(file, name);
@@ -98,6 +103,7 @@ static int find(const char *path, const ith_tensor_file *file, const char *name,
     return ITH_EXIT_DONE;
 }
 
+/* Checks the rules that connect the shapes of q, k and v. */
 static int check_shapes(const char *path, const ith_tensor *q, const ith_tensor *k, const ith_tensor *v)
 {
     if (memcmp(k->shape, v->shape, 4 * sizeof *k->shape))
@@ -112,7 +118,7 @@ static int check_shapes(const char *path, const ith_tensor *q, const ith_tensor 
     return ITH_EXIT_DONE;
 }
 
-/* Memory for an array that lives as long as the tensors. */
+/* Allocates an array that lives as long as the tensors. */
 static int own(attend_tensors *t, const char *what, int64_t count, int64_t element_bytes, void **out)
 {
     int64_t bytes;
@@ -122,7 +128,7 @@ static int own(attend_tensors *t, const char *what, int64_t count, int64_t eleme
     return *out ? ITH_EXIT_DONE : no_memory(what, bytes);
 }
 
-/* The tensor's elements in another type. */
+/* Converts the elements of a tensor to another type, in new memory. */
 static int convert(ith_context *context, attend_tensors *t, const ith_tensor *tensor, ith_dtype type, void **out)
 {
     int64_t count = ith_tensor_elements(tensor);
@@ -141,7 +147,7 @@ static int convert(ith_context *context, attend_tensors *t, const ith_tensor *te
     return code;
 }
 
-/* The tensor in a type: where it lies if it can be used there, otherwise in a copy. */
+/* Gives the elements of a tensor in `type`: in the mapping if type and alignment fit, otherwise in a copy. */
 static int load(ith_context *context, attend_tensors *t, const ith_tensor *tensor, ith_dtype type, const void **data)
 {
     void *copy = NULL;
@@ -199,7 +205,7 @@ static int read_key_bias(ith_context *context, const char *path, attend_tensors 
     return code;
 }
 
-/* A mask with one row for all queries becomes one with a row for each. */
+/* Repeats the single row of a mask [.., .., 1, Skv] for every query, as the library expects. */
 static int repeat_rows(attend_tensors *t, const ith_tensor *mask, const void **data)
 {
     const ith_attn_problem *p = &t->whole.problem;
@@ -214,6 +220,7 @@ static int repeat_rows(attend_tensors *t, const ith_tensor *mask, const void **d
     return code;
 }
 
+/* Whether an axis of a mask has the size of the problem's axis, or 1. */
 static bool broadcasts(int64_t size, int64_t whole)
 {
     return size == 1 || size == whole;
@@ -238,7 +245,7 @@ static int read_mask(ith_context *context, const char *path, attend_tensors *t)
     return load(context, t, mask, mask->dtype, &t->whole.tensors.mask);
 }
 
-/* Python writers keep metadata as JSON, in which a number may stand in quotes. */
+/* Reads the metadata 'scale'. Python writers store metadata as JSON, so the number may be quoted. */
 static int read_scale(const char *path, attend_tensors *t)
 {
     const char *text = ith_tensor_file_metadata(t->file, "scale");
@@ -333,6 +340,7 @@ typedef struct attend_job {
     double seconds;
 } attend_job;
 
+/* The function of each rank: makes the plan and executes it once. */
 static ith_status attend(ith_context *context, ith_comm *comm, void *user)
 {
     attend_job *job = user;
@@ -387,7 +395,7 @@ static int run(ith_context *context, const attend_settings *settings, const char
         code = read_file(context, settings->input, types[settings->precision], &job.tensors);
     if (!code)
         code = compute(context, settings, &job);
-    ith_interrupt_defer(); /* what is written now is written whole */
+    ith_interrupt_defer(); /* a signal does not interrupt the writing of files */
     if (!code)
         code = ith_attend_end(context, &settings->choices);
     if (!code)

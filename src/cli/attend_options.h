@@ -29,7 +29,7 @@ int ith_attend_add_options(ith_option *table, int count, size_t offset);
 int ith_attend_choose(ith_context *context, const char *command, const ith_attend_choices *choices,
                       const char *strategy, int64_t softmax, ith_attn_options *out);
 
-/* Before planning: checks that so many threads can be started and that the files can be written, reads the wisdom if
+/* Before planning: checks that the threads can be started and that the files can be written, reads the wisdom if
  * its file is there, and starts the trace. */
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices);
 /* After all is done: writes both. */

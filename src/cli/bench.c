@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca bench attention: sizes x strategies x softmaxes from the command line become rows. */
+/* ithaca bench attention: makes a row for each combination of sizes, strategies and softmaxes, has them measured
+ * (bench_run.c), and prints them as a table or as JSON. */
 #include "bench.h"
 
 #include "attend_options.h"
@@ -28,8 +29,8 @@ static const ith_option own_rows[] = {
     {"seq", "N[,N..]", "Queries and keys (8192)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(seq), 1, LARGEST, NULL, 0},
     {"batch", "N[,N..]", "Batch (1)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(batch), 1, LARGEST, NULL, 0},
     {"heads", "N", "Heads (8)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(heads), 1, LARGEST, NULL, 0},
-    {"kv-heads", "N", "Heads of keys and values (those of queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(kv_heads),
-     1, LARGEST, NULL, 0},
+    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     AT(kv_heads), 1, LARGEST, NULL, 0},
     {"head-dim", "N", "Head size (128)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(head_dim), 1, LARGEST, NULL, 0},
     {"dtype", "bf16|f32|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(dtype), 0, 0,
      ith_attend_dtype_words, 0},
@@ -57,6 +58,7 @@ static const char doc[] =
     "what the rank that sends most sends in one execution; hidden is the share of the time of exchanges during "
     "which ranks computed.";
 
+/* Takes the only argument, WHAT; a second one makes it invalid. */
 static int take_what(void *user, char *text)
 {
     bench_settings *settings = user;
@@ -69,7 +71,7 @@ static int take_what(void *user, char *text)
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
-/* The part of a list with commas that begins at *at, which moves on; false at its end. */
+/* Copies the next name of a comma-separated list from *at and moves *at behind it. Returns false at the end. */
 static bool next_name(const char **at, char *name, size_t bytes)
 {
     if (!*at)
@@ -88,6 +90,7 @@ static int name_count(const char *names)
     return count;
 }
 
+/* Fills in the options, the ranks and the predicted plan of a row whose problem and name are set. */
 static int describe_row(const ith_bench *bench, const bench_settings *s, const char *command, int64_t softmax,
                         ith_bench_row *row)
 {
@@ -116,7 +119,7 @@ static void describe_problem(const bench_settings *s, int64_t seq, int64_t batch
     p->dtype = s->dtype ? ith_attend_dtypes[s->dtype - 1] : ITH_BF16;
 }
 
-/* All rows of one problem. */
+/* Adds the rows of one problem: every strategy with every softmax. */
 static int add_rows(ith_bench *bench, const bench_settings *s, const char *command, ith_bench_problem *problem)
 {
     const char *names = s->strategies;
@@ -149,6 +152,7 @@ static int add_problems(ith_bench *bench, const bench_settings *s, const char *c
     return code;
 }
 
+/* Makes the random tensors of each problem and the float64 result of some of its rows. */
 static int make_tensors(ith_bench *bench)
 {
     static const int64_t sample_rows = 16;
@@ -180,7 +184,7 @@ static void bench_free(ith_bench *bench)
 
 /* ---- Report ------------------------------------------------------------------------------------------------------ */
 
-/* What is told of a row. */
+/* The figures of a row that are printed. */
 typedef struct figures {
     double seconds, spread, gflops, peak_gflops, share_of_peak, hidden;
     bool has_hidden;
@@ -192,7 +196,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts them. */
+/* The median of the values, which it sorts. */
 static double median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, compare);

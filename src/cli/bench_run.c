@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The measuring. All rows' plans live side by side in one group of ranks, so that rows can take turns. A row of a
- * single rank is rank 0's, with all threads, while the others sleep.
+/* The measurements of ithaca bench. One group of ranks holds the plans of all rows at the same time, so that repeats
+ * can go round the rows. Rank 0 executes a row of a single rank on all threads while the others sleep.
  *
- * Ranks meet before and after every execution. One that fails still comes to the next meeting, where all learn of it
- * and go home: nobody is left waiting. */
+ * A barrier stands before and after every execution. A rank that fails sets a flag and still arrives at the next
+ * barrier, behind which all ranks see the flag and return. So no rank waits for one that has left. */
 #include "bench.h"
 
 #include "cli.h"
@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A peak is measured for a fifth of the time that the row took, within these. */
+/* The peak is measured for a fifth of the time of the row, within these limits. */
 static const double PEAK_SECONDS_MIN = 0.05, PEAK_SECONDS_MAX = 0.5;
 
-/* What one rank knows of the row at hand. */
+/* One rank's data about the current row, which rank 0 reads behind a barrier. */
 typedef struct rank_note {
     double begin, end;
     ith_plan_info info;
@@ -31,20 +31,20 @@ typedef struct bench_run {
     pthread_barrier_t barrier;
     atomic_bool failed;
     rank_note *notes; /* [ranks] */
-    ith_plan **plans; /* [ranks, rows]; NULL where a rank has no part in a row */
+    ith_plan **plans; /* [ranks, rows]; NULL if a rank takes no part in a row */
 } bench_run;
 
-/* One rank's view. */
+/* The state of one rank. */
 typedef struct bench_rank {
     bench_run *run;
     ith_context *context;
     ith_comm *comm;
     int rank;
     ith_plan **plans;  /* [rows] */
-    ith_status status; /* its own */
+    ith_status status; /* of this rank */
 } bench_rank;
 
-/* Whether all are well. */
+/* Reports this rank's status, waits at the barrier, and returns whether no rank has failed. */
 static bool meet(bench_rank *r, ith_status status)
 {
     if (status) {
@@ -62,7 +62,7 @@ static bool takes_part(const bench_rank *r, const ith_bench_row *row)
 
 /* ---- Peaks ----------------------------------------------------------------------------------------------------- */
 
-/* Of the instructions that the row's kernel multiplies with; 0 on failure. */
+/* The peak of the instructions that the row's kernel multiplies with, in GFLOP/s; 0 on failure. */
 static double measure_peak(const bench_run *run, ith_context *context, ith_bench_row *row, double row_seconds)
 {
     double seconds = fmin(fmax(row_seconds / 5, PEAK_SECONDS_MIN), PEAK_SECONDS_MAX);
@@ -94,7 +94,7 @@ static int64_t held_bytes(ith_context *context)
     return use.current_bytes;
 }
 
-/* Rank 0's, when all plans of a row are there. */
+/* Rank 0 fills in the plan and its memory when all ranks have created the plans of a row. */
 static void note_plan(const bench_run *run, ith_context *context, ith_bench_row *row, int64_t bytes_before)
 {
     row->info = run->notes[0].info;
@@ -121,7 +121,8 @@ static bool create_plans(bench_rank *r)
 
 /* ---- Executions ------------------------------------------------------------------------------------------------ */
 
-/* Executes a row on all of its ranks; rank 0 has what it took in *seconds. */
+/* Executes a row on its ranks. *seconds becomes the time from the first begin to the last end. Returns false if a rank
+ * has failed. */
 static bool execute(bench_rank *r, int index, double *seconds)
 {
     const ith_bench_row *row = &r->run->bench->rows[index];
@@ -146,6 +147,7 @@ static bool execute(bench_rank *r, int index, double *seconds)
     return true;
 }
 
+/* Compares the sampled rows of o with float64. */
 static void compare(ith_bench_row *row)
 {
     ith_bench_problem *x = row->problem;
@@ -154,7 +156,7 @@ static void compare(ith_bench_row *row)
     row->rel_l2 = ith_oracle_error(&x->whole.problem, &x->found, &x->exact, INFINITY);
 }
 
-/* Repeat -1 warms up. */
+/* Executes every row once. Repeat -1 warms up and compares. */
 static bool run_repeat(bench_rank *r, int repeat)
 {
     ith_bench *bench = r->run->bench;

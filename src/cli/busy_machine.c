@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of the OpenMP runtime spin for some milliseconds before they sleep. That is the fastest way to wait while
- * every thread has a processor. On a busy machine a spinning thread takes the processor from the thread that it waits
- * for, and a run takes many times its share.
+/* Makes OpenMP threads sleep instead of spin on a busy machine.
  *
- * libgomp reads its environment once, before main. But it spins a few microseconds only while the process has more
- * OpenMP threads than processors (do_spin in config/linux/wait.h: gomp_managed_threads > gomp_available_cpus). So one
- * thread here looks how long this process's threads wait for a processor. While they do, it keeps a team of sleeping
- * OpenMP threads, one more than there are processors. */
+ * A waiting thread of the OpenMP runtime spins for some milliseconds before it sleeps. This is fast while every thread
+ * has a processor. On a busy machine a spinning thread takes the processor from the thread that it waits for, and the
+ * run becomes many times slower.
+ *
+ * libgomp reads its environment once, before main. But while the process has more OpenMP threads than processors, it
+ * spins for microseconds only (do_spin in config/linux/wait.h: gomp_managed_threads > gomp_available_cpus). So one
+ * thread here observes how long the threads of this process wait for a processor. While the wait is long, it keeps a
+ * team of sleeping OpenMP threads alive, one more than there are processors. */
 #include "busy_machine.h"
 
 #include "cli.h"
@@ -25,14 +27,15 @@
 #include <unistd.h>
 
 #define LOOK_EVERY_SECONDS 0.05
-/* Seconds that threads waited for a processor, per second: the machine is busy from BUSY on, and no longer so after
- * QUIET_LOOKS looks below QUIET. */
+/* Waiting time of all threads per second. The machine counts as busy above BUSY, and as quiet again after QUIET_LOOKS
+ * looks below QUIET. */
 #define BUSY 0.5
 #define QUIET 0.05
 #define QUIET_LOOKS 20
 
 /* ---- How long threads wait for a processor ---------------------------------------------------------------------- */
 
+/* The time that one thread has waited for a processor, in seconds (Documentation/scheduler/sched-stats.rst). */
 static double thread_waited(int folder, const char *thread)
 {
     char path[64], text[96];
@@ -41,14 +44,15 @@ static double thread_waited(int folder, const char *thread)
         return 0;
     int file = openat(folder, path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        return 0; /* the thread has ended */
+        return 0; /* the thread has ended since it was listed */
     ssize_t bytes = read(file, text, sizeof text - 1);
     close(file);
     text[bytes > 0 ? bytes : 0] = '\0';
-    return sscanf(text, "%*u %llu", &waited) == 1 ? 1e-9 * (double)waited : 0; /* nanoseconds: ran, waited */
+    return sscanf(text, "%*u %llu", &waited) == 1 ? 1e-9 * (double)waited
+                                                  : 0; /* the fields are nanoseconds: ran, waited */
 }
 
-/* Seconds, of all threads together since each began; negative where the system does not tell. */
+/* The waiting time of all threads of the process since their start, in seconds; negative if the system hides it. */
 static double threads_waited(void)
 {
     DIR *threads = opendir("/proc/self/task");
@@ -76,7 +80,7 @@ static void *keep_team(void *user)
     sleepers *s = user;
     int members = 0;
 #pragma omp parallel num_threads(omp_get_num_procs() + 1) reduction(+ : members)
-    members++; /* the team stays for as long as this thread lives */
+    members++; /* libgomp keeps the team's threads until this thread ends */
     pthread_mutex_lock(&s->lock);
     while (members > 0 && !s->leave)
         pthread_cond_wait(&s->moved, &s->lock);
@@ -113,7 +117,7 @@ static void *look(void *user)
         nanosleep(&pause, NULL);
         double waited_before = waited, before = now;
         waited = threads_waited(), now = ith_cli_seconds();
-        double share = (waited - waited_before) / (now - before); /* below 0 when threads have ended */
+        double share = (waited - waited_before) / (now - before); /* negative if threads have ended */
         quiet = share < QUIET ? quiet + 1 : 0;
         if (!s->there && share > BUSY && !send_to_sleep(s))
             return NULL;
@@ -131,7 +135,7 @@ void ith_cli_share_machine(void)
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
         return;
     sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before); /* signals are the main thread's */
+    pthread_sigmask(SIG_SETMASK, &every, &before); /* the new thread takes no signals */
     if (!pthread_create(&thread, NULL, look, &all))
         pthread_detach(thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the subcommands share: exit statuses, messages, the context. */
+/* Parts that the subcommands share: exit statuses, messages, the context, clocks. */
 #ifndef ITH_CLI_CLI_H
 #define ITH_CLI_CLI_H
 
@@ -15,18 +15,18 @@ int ith_cli_bench(int argc, char **argv);
 int ith_cli_info(int argc, char **argv);
 int ith_cli_tokenize(int argc, char **argv);
 
-/* "ithaca: SENTENCE" on standard error; returns ITH_EXIT_FAILED. */
+/* Prints "ithaca: SENTENCE" on standard error and returns ITH_EXIT_FAILED. */
 int ith_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The same with a hint at --help; returns ITH_EXIT_USAGE. command: "ithaca generate". */
+/* Prints "COMMAND: SENTENCE" with a hint at --help and returns ITH_EXIT_USAGE. command: "ithaca generate". */
 int ith_cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 typedef enum ith_cli_talk { ITH_TALK_NORMAL = 0, ITH_TALK_QUIET, ITH_TALK_VERBOSE } ith_cli_talk;
-/* A context whose log goes to standard error. Prints what went wrong and returns an exit status. */
+/* Makes a context whose log goes to standard error. Prints errors and returns an exit status. */
 int ith_cli_context(ith_cli_talk talk, ith_context **out);
 
-/* Seconds on a clock that never goes back. */
+/* Seconds on a monotonic clock, from an arbitrary start. */
 double ith_cli_seconds(void);
-/* The most memory that this process ever held, in bytes. */
+/* The largest resident memory of this process so far, in bytes. */
 int64_t ith_cli_resident_bytes(void);
 
 #endif

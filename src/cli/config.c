@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* YAML through libyaml, whose nodes know their line. Values are read as text by the same rules as on the command line:
- * a scalar is what would stand after `--name=`, and a list [a, b] what would stand there as a,b. */
+/* Options in YAML 1.1 files, parsed by libyaml. Values are read as text by the rules of the command line: a scalar is
+ * read like the text after `--name=`, and a list [a, b] like the text "a,b". */
 #include "config.h"
 
 #include "cli.h"
@@ -25,6 +25,7 @@ typedef struct config {
     bool seen[ITH_OPTIONS_MAX];
 } config;
 
+/* Prints FILE:LINE: NAME: WHY. */
 static int complain(const config *c, const yaml_node_t *node, const char *name, const char *why)
 {
     return ith_cli_error("%s:%zu: %s: %s", c->path, node->start_mark.line + 1, name, why);
@@ -35,13 +36,13 @@ static const char *scalar(const yaml_node_t *node)
     return node && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : NULL;
 }
 
-/* An embedded NUL would cut the value short unseen. */
+/* Whether a node is text without NUL characters, at which C would cut the value. */
 static bool is_text(const yaml_node_t *node)
 {
     return scalar(node) && strlen(scalar(node)) == node->data.scalar.length;
 }
 
-/* A key with nothing after it, or ~: as if it were not there. */
+/* Whether a value is null (nothing, ~ or null), which counts as absent. */
 static bool is_null(const yaml_node_t *node)
 {
     const char *text = scalar(node);
@@ -49,7 +50,7 @@ static bool is_null(const yaml_node_t *node)
            (!*text || !strcmp(text, "~") || !strcmp(text, "null"));
 }
 
-/* [a, b] as "a,b". */
+/* Writes the list [a, b] as the text "a,b". */
 static bool join(config *c, const yaml_node_t *list, char *text, size_t bytes)
 {
     size_t length = 0;
@@ -65,6 +66,7 @@ static bool join(config *c, const yaml_node_t *list, char *text, size_t bytes)
     return true;
 }
 
+/* Sets one option of the file, unless this source may not set it or a nearer source has. */
 static int set_option(config *c, const yaml_node_t *key, const yaml_node_t *value)
 {
     char why[256], list[128];
@@ -98,7 +100,7 @@ static int set_options(config *c)
 {
     yaml_node_t *root = yaml_document_get_root_node(&c->document);
     if (!root || is_null(root))
-        return ITH_EXIT_DONE; /* nothing but comments */
+        return ITH_EXIT_DONE; /* the file holds comments only */
     if (root->type != YAML_MAPPING_NODE)
         return complain(c, root, "the file", "it is not a mapping of options to values");
     int code = ITH_EXIT_DONE;
@@ -114,8 +116,8 @@ static int explain_parser(const config *c, const yaml_parser_t *parser)
     return ith_cli_error("%s:%zu: %s", c->path, line, parser->problem ? parser->problem : "it is not YAML");
 }
 
-/* Reads the events of the file alone, which takes little memory, and looks at how deep they lie. The library reads
- * what is deeply nested in quadratic time. */
+/* Checks the depth of nesting on the stream of events, before a document is built: libyaml needs quadratic time for
+ * deeply nested files. */
 static int check_depth(config *c, yaml_parser_t *parser)
 {
     int depth = 0, code = ITH_EXIT_DONE;
@@ -178,7 +180,7 @@ static int read_stream(config *c, FILE *file)
     return code;
 }
 
-/* NULL with the reason in errno; EINVAL for anything but a regular file, which is never waited for. */
+/* Opens a regular file without waiting. Returns NULL with the reason in errno, EINVAL for any other kind of file. */
 static FILE *open_file(const char *path)
 {
     struct stat info;

@@ -5,9 +5,10 @@
 
 #include "option.h"
 
-/* Reads a --config file. Prints what is wrong with file and line; returns an exit status. */
+/* Reads a --config file. Prints errors with file and line, and returns an exit status. */
 int ith_config_read(const char *path, ith_options *options);
-/* Reads MODEL/ithaca.yaml, if there is one; it may set only what says how the model is run, never a file's name. */
+/* Reads MODEL/ithaca.yaml, if it exists. It may set options about running the model (ITH_FROM_MODEL), but no file
+ * names. */
 int ith_config_read_model(const char *model_folder, ith_options *options);
 
 #endif

@@ -49,7 +49,7 @@ typedef struct ith_generation {
 
 /* The library's options for the settings; returns an exit status. */
 int ith_generate_translate(ith_generation *generation, const char *command);
-/* Fills title and comment: prompt, seed and settings, or those of the latents that are decoded. */
+/* Fills title and comment: prompt, seed and settings, of this run or of the latents that are decoded. */
 int ith_generate_describe(ith_generation *g);
 /* How the video is written. */
 ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height);

@@ -45,6 +45,7 @@ static const char doc[] =
 
 static const double PEAK_SECONDS = 0.1, KERNEL_SECONDS = 0.05;
 
+/* The peak of every instruction set: [{"name", "gflops"}]. */
 static json_t *measure_peaks(ith_context *context, int threads)
 {
     json_t *peaks = json_array();
@@ -54,7 +55,7 @@ static json_t *measure_peaks(ith_context *context, int threads)
     return peaks;
 }
 
-/* The shortest time of one execution among those that fit into `seconds`, after one to warm up; 0 on failure. */
+/* The shortest time of an execution, among as many as fit into `seconds`, after one to warm up; 0 on failure. */
 static double time_plan(ith_plan *plan, const ith_attn_tensors *tensors, double seconds)
 {
     if (ith_plan_execute(plan, tensors))
@@ -70,7 +71,7 @@ static double time_plan(ith_plan *plan, const ith_attn_tensors *tensors, double 
     return least;
 }
 
-/* 10^9 operations a second with `rows` queries and keys; 0 if the kernel does not take the type. */
+/* The rate in GFLOP/s for `rows` queries and keys, with one head per thread; 0 if the kernel does not take the type. */
 static double rate_of(ith_context *context, const char *kernel, ith_dtype type, int64_t rows, int threads)
 {
     ith_attend_whole whole = {.problem = ITH_ATTN_PROBLEM_INIT};
@@ -92,7 +93,8 @@ static double rate_of(ith_context *context, const char *kernel, ith_dtype type, 
     return rate;
 }
 
-/* Of a slow kernel a small problem has to do, of a fast one it would measure the edges. */
+/* Adds the rate of a kernel for a type and its share of the peak. A slow kernel is measured with a small problem; a
+ * fast one needs a larger problem, in which packing and borders take a small part of the time. */
 static void add_rate(ith_context *context, json_t *row, const char *kernel, ith_dtype type, int threads)
 {
     static const int64_t small_rows = 256, rows = 2048;
@@ -118,6 +120,8 @@ static void add_peak(ith_context *context, json_t *row, const char *kernel, int 
     json_object_set_new(row, "peak_gflops", json_real(peak.gflops));
 }
 
+/* Every kernel: [{"name", "usable", "peak", "peak_gflops", "bf16_gflops", "bf16_share", ...}]. Rates, and their shares
+ * of peak_gflops, exist only for the types that a usable kernel takes; "peak" names its instructions. */
 static json_t *measure_kernels(ith_context *context, int threads)
 {
     json_t *kernels = json_array();
@@ -160,7 +164,7 @@ static json_t *describe_model(const ith_model_info *m)
                                  m->guidance[1], "negative", m->negative ? m->negative : "");
     json_object_set_new(defaults, "shift_source", json_string(m->shift_source));
     json_t *model = json_pack("{s:s, s:i}", "kind", m->kind, "experts", m->experts);
-    /* Two experts without a boundary: NAN, which JSON does not have. */
+    /* The boundary is NAN for two experts without one, and JSON has no NAN. */
     json_object_set_new(model, "boundary", m->boundary >= 0 ? json_real(m->boundary) : json_null());
     json_object_update_new(model, sizes);
     json_object_update_new(model, strides);
@@ -168,7 +172,7 @@ static json_t *describe_model(const ith_model_info *m)
     return model;
 }
 
-/* name: value, one a line, objects indented below their name. */
+/* Prints "name: value" lines; an object is indented below its name. */
 static void print_object(json_t *object, int indent);
 
 static void print_value(const json_t *value)
@@ -178,7 +182,7 @@ static void print_value(const json_t *value)
     free(text);
 }
 
-/* A rate, or a share in percent of the rate before it. */
+/* Prints a rate, or the share of the previous rate in percent. */
 static void print_figure(const char *key, double value)
 {
     static const char share[] = "_share";
@@ -189,7 +193,7 @@ static void print_figure(const char *key, double value)
         printf(" %s %.1f", key, value);
 }
 
-/* A name, what it is, and its figures. */
+/* Prints a line for each object of a list: its name, a note, and its figures. */
 static void print_list(json_t *list, int indent)
 {
     size_t index;

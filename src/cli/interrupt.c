@@ -13,7 +13,7 @@
 
 static sigset_t watched;
 static atomic_int came;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the variables below */
 static bool deferred;
 static void (*cancel_call)(void *target);
 static void *cancel_target;
@@ -23,7 +23,7 @@ static int explain(int number)
     return ith_cli_error("interrupted by SIG%s", sigabbrev_np(number));
 }
 
-/* What was printed so far goes out, unless it is being printed right now. */
+/* Ends the process with exit status 1. Flushes standard output, unless a thread is in the middle of printing. */
 static void end_process(int number)
 {
     explain(number);
@@ -32,6 +32,7 @@ static void end_process(int number)
     _exit(ITH_EXIT_FAILED);
 }
 
+/* Ends the process by the default action of the signal, so that the parent sees the signal as the cause. */
 static void die_of(int number)
 {
     sigset_t one;
@@ -42,6 +43,7 @@ static void die_of(int number)
     pthread_sigmask(SIG_UNBLOCK, &one, NULL);
 }
 
+/* Handles the first signal of a kind: ends the process, or records the signal and cancels the target. */
 static void take(int number)
 {
     int none = 0;
@@ -54,6 +56,7 @@ static void take(int number)
     pthread_mutex_unlock(&lock);
 }
 
+/* The thread that receives all watched signals; a second signal of a kind ends the process at once. */
 static void *wait_for_signals(void *user)
 {
     (void)user;
@@ -79,9 +82,9 @@ void ith_interrupt_watch(void)
         if (!sigaction(numbers[i], NULL, &old) && old.sa_handler != SIG_IGN)
             sigaddset(&watched, numbers[i]);
     }
-    pthread_sigmask(SIG_BLOCK, &watched, &before); /* threads inherit it */
+    pthread_sigmask(SIG_BLOCK, &watched, &before); /* all later threads inherit the mask */
     if (pthread_create(&thread, NULL, wait_for_signals, NULL))
-        pthread_sigmask(SIG_SETMASK, &before, NULL); /* signals do what they always do */
+        pthread_sigmask(SIG_SETMASK, &before, NULL); /* without the thread, signals have their default effect */
     else
         pthread_detach(thread);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers in JSON, which has neither infinity nor NaN: they become null. */
+/* Numbers for JSON, which has no infinity and no NaN: both become null. */
 #ifndef ITH_CLI_JSON_NUMBER_H
 #define ITH_CLI_JSON_NUMBER_H
 

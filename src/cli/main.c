@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca: the command line. Finds the subcommand and makes sure that what was printed arrived. */
+/* ithaca: the program. Finds the subcommand, runs it, and checks that its output was written. */
 #include "cli.h"
 #include "interrupt.h"
 
@@ -67,7 +67,7 @@ static void log_line(void *user, ith_log_level level, const char *line)
 {
     static const char *const words[] = {"error: ", "warning: ", "", ""};
     (void)user;
-    /* A progress bar may stand on the line. */
+    /* On a terminal the line may hold a progress bar, which is erased. */
     fprintf(stderr, "%sithaca: %s%s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", words[level], line);
 }
 
@@ -96,7 +96,7 @@ int64_t ith_cli_resident_bytes(void)
 
 typedef struct call {
     int command; /* index into commands */
-    int first;   /* of its arguments in argv */
+    int first;   /* index of the command's first argument in argv */
 } call;
 
 static error_t parse(int key, char *argument, struct argp_state *state)
@@ -110,7 +110,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         if (!strcmp(argument, commands[i].name)) {
             chosen->command = (int)i;
             chosen->first = state->next;
-            state->next = state->argc; /* the rest is the command's */
+            state->next = state->argc; /* the command parses the other arguments */
             return 0;
         }
     argp_error(state, "there is no command '%s'", argument);
@@ -125,8 +125,8 @@ static void print_version(FILE *stream, struct argp_state *state)
 
 static bool output_closed;
 
-/* A full disk or a closed pipe shows when the last of the output leaves; a reader that went away is no error to tell.
- */
+/* Flushes standard output and returns the exit status: a full disk or a closed pipe shows only now. A closed pipe fails
+ * without a sentence, since its reader has left. */
 static int close_output(int code)
 {
     output_closed = true;
@@ -140,15 +140,15 @@ static int close_output(int code)
     return code ? code : ITH_EXIT_FAILED;
 }
 
-/* After --help and --version, which end the process. */
+/* For --help and --version, with which argp ends the process. */
 static void close_output_at_exit(void)
 {
     if (!output_closed && close_output(ITH_EXIT_DONE))
         _exit(ITH_EXIT_FAILED);
 }
 
-/* Standard streams that are closed: another file must not get their numbers, and with them our messages. To write to
- * them still fails. */
+/* Opens /dev/null for each standard stream that is closed, so that no other file gets its number and then our messages.
+ * It is opened for reading, so writing to such a stream still fails. */
 static void occupy_standard_streams(void)
 {
     int file;
@@ -167,7 +167,7 @@ int main(int argc, char **argv)
     const struct argp top = {.parser = parse, .args_doc = "COMMAND [ARGUMENT...]", .doc = doc};
     occupy_standard_streams();
     atexit(close_output_at_exit);
-    /* Work of hours does not end because nobody reads the progress any more, nor without a word on a file too large. */
+    /* A closed pipe or a file beyond its size limit becomes an error of the write call; it must not kill a long run. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     argp_program_version_hook = print_version;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From text to values, strictly: all of a number must be one, and in range. */
+/* Options: strict parsing of values, their sources, and the connection to argp. A number must be complete and in
+ * range. */
 #include "option.h"
 
 #include "cli.h"
@@ -12,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No space, sign '+', hexadecimal or name of infinity, all of which the C library would take. */
+/* Whether text holds allowed characters only. This excludes spaces, '+', hexadecimal numbers and infinity, which strtod
+ * and strtoll accept. */
 static bool has_only(const char *text, const char *allowed)
 {
     return *text && strspn(text, allowed) == strlen(text);
@@ -41,6 +43,7 @@ static bool parse_number(const char *text, double *value)
     return has_only(text, "-+.eE0123456789") && *text != '+' && !*end && isfinite(*value);
 }
 
+/* Parses "a,b", or "a" as "a,a". */
 static bool parse_pair(const char *text, double value[2])
 {
     char first[64];
@@ -131,6 +134,7 @@ static void explain_words(const ith_option *option, const char *text, char *why,
         length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", option->words[i]);
 }
 
+/* Says why text is no value of the option. */
 static void explain(const ith_option *option, const char *text, char *why, size_t bytes)
 {
     switch (option->type) {
@@ -163,7 +167,7 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
 {
     const ith_option *option = &options->table[index];
     void *value = (char *)options->settings + option->offset;
-    ith_option_list unused; /* a value that does not count is checked all the same; the largest kind of value */
+    ith_option_list unused; /* takes a value that a nearer source overrides, which is still checked; the largest type */
     if (source < options->source[index])
         value = &unused;
     bool good = false;
@@ -214,8 +218,9 @@ void ith_options_free(ith_options *options)
 
 /* ---- argp ------------------------------------------------------------------------------------------------------ */
 
-#define FIRST_KEY 0x100 /* beyond every short option */
+#define FIRST_KEY 0x100 /* keys of options without a letter: beyond every character */
 
+/* The index of the option with argp's key; -1 if there is none. */
 static int find_key(const ith_options *options, int key)
 {
     if (key >= FIRST_KEY)

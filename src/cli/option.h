@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options: each is declared once, in a table, and read from the command line, from a --config file and from the
- * ithaca.yaml of a model folder. What stands nearer to the person counts: command line, --config, model folder. */
+/* Options. A table declares each option once; its value is read from the command line, from a --config file, and from
+ * the ithaca.yaml of a model folder. The sources take precedence in this order. */
 #ifndef ITH_CLI_OPTION_H
 #define ITH_CLI_OPTION_H
 
@@ -27,7 +27,7 @@ typedef struct ith_option_list {
     int count;
 } ith_option_list;
 
-/* Where a value came from; a later one counts more. As `farthest`: the last place where the option is taken from. */
+/* The source of a value; a greater one takes precedence. In `farthest`: the least source that may set the option. */
 typedef enum ith_option_source {
     ITH_FROM_NOWHERE = 0,
     ITH_FROM_MODEL,
@@ -36,15 +36,15 @@ typedef enum ith_option_source {
 } ith_option_source;
 
 typedef struct ith_option {
-    const char *name;     /* NULL: `help` is a heading */
-    const char *argument; /* what --help calls its value; NULL for flags */
+    const char *name;     /* NULL: the row is a heading, and `help` its text */
+    const char *argument; /* the name of its value in --help; NULL for flags */
     const char *help;
     ith_option_type type;
     ith_option_source farthest;
     size_t offset;      /* of its value in the command's settings */
     double least, most; /* of WHOLE, WHOLES, NUMBER and PAIR */
     const char *const *words;
-    char letter; /* of a short option, 0 for none */
+    char letter; /* the short option; 0: none */
 } ith_option;
 
 #define ITH_OPTIONS_MAX 48
@@ -55,20 +55,20 @@ typedef struct ith_options {
     void *settings;
     const char *command;                          /* "ithaca generate", for messages */
     ith_option_source source[ITH_OPTIONS_MAX];    /* of each value */
-    char *text[ITH_OPTIONS_MAX];                  /* copies that TEXT values point to */
-    int (*take_argument)(void *settings, char *); /* an argument that is no option; NULL: there are none */
+    char *text[ITH_OPTIONS_MAX];                  /* copies, to which TEXT values point */
+    int (*take_argument)(void *settings, char *); /* takes an argument that is no option; NULL: none is accepted */
 } ith_options;
 
-/* Sets an option from its text unless a nearer source has. False with the reason in `why` if the text is no value of
- * it. */
+/* Sets an option from text, unless a source of higher precedence has set it. Returns false with the reason in `why` if
+ * the text is no value of the option. */
 bool ith_option_set(ith_options *options, int index, const char *text, ith_option_source source, char *why,
                     size_t why_bytes);
-/* -1 if there is none of that name. */
+/* The index of the option `name`; -1 if there is none. */
 int ith_option_find(const ith_options *options, const char *name);
 bool ith_option_given(const ith_options *options, const char *name);
 void ith_options_free(ith_options *options);
 
-/* Reads the command line; usage errors end the process with status 2, --help and --version with 0. */
+/* Reads the command line. Usage errors end the process with status 2, --help and --version with 0. */
 void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc);
 
 #endif

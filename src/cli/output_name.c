@@ -22,7 +22,7 @@ static bool is_terminal(const char *path)
     return terminal;
 }
 
-/* NULL, or why what is there under the name cannot be written to. */
+/* The reason why an existing file cannot be replaced or written to; NULL if it can. */
 static const char *why_not(const char *path, const struct stat *info)
 {
     switch (info->st_mode & S_IFMT) {
@@ -35,7 +35,7 @@ static const char *why_not(const char *path, const struct stat *info)
     }
 }
 
-/* The file is written beside its name (that of the target for a link), so that such a file is made and removed. */
+/* Creates and removes a temporary file in the folder where the output will be written (of the target, for a link). */
 static int try_beside(const char *path, bool there)
 {
     char real[PATH_MAX], *beside = NULL;
@@ -65,6 +65,7 @@ int ith_cli_check_output(const char *path)
     return there && S_ISCHR(info.st_mode) ? ITH_EXIT_DONE : try_beside(path, there);
 }
 
+/* Whether two names are equal or links to one regular file. Devices such as /dev/null may be named twice. */
 static bool is_same(const char *a, const char *b)
 {
     struct stat first, second;

@@ -9,7 +9,7 @@
 
 #define BAR_WIDTH 32
 #define REDRAW_SECONDS 0.1
-#define LINE_SECONDS 1.5 /* the run tells something once a second: a line comes every two at the latest */
+#define LINE_SECONDS 1.5 /* with an event per second, the lines are at most two seconds apart */
 
 void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages, int stage_count, bool silent)
 {
@@ -18,7 +18,7 @@ void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages
     progress->last_event = progress->last_shown = ith_cli_seconds();
 }
 
-/* "1:02:03", "4:05", "0.7 s". */
+/* Formats a duration: "1:02:03", "4:05", "0.7 s". */
 static const char *duration(double seconds, char *text, size_t bytes)
 {
     long whole = (long)(seconds + 0.5);
@@ -35,7 +35,7 @@ typedef struct amount {
     char text[64];
 } amount;
 
-/* "step 3/40", "1.2/28.6 GB"; of: what stands between the two. */
+/* Formats an amount: "step 3/40", "1.2/28.6 GB". `of` separates the two numbers. */
 static amount describe(const ith_progress_stage *stage, int64_t done, int64_t total, const char *of)
 {
     amount a;
@@ -74,7 +74,7 @@ static void show_line(const ith_progress_stage *stage, int64_t done, int64_t tot
             100.0 * (double)done / (double)total, duration(left, time, sizeof time));
 }
 
-/* The run still works, at something that is no stage of its own. */
+/* Shows that the run goes on after the end of a stage, in work that belongs to no stage. */
 static void show_waiting(ith_progress *progress, const ith_progress_stage *stage)
 {
     char time[32];
@@ -84,7 +84,7 @@ static void show_waiting(ith_progress *progress, const ith_progress_stage *stage
     fflush(stderr);
 }
 
-/* Whether there is more to tell than a line every other second does. */
+/* Whether `done` has reached a new tenth or unit, which gets a line at once. */
 static bool is_worth_a_line(ith_progress *progress, const ith_progress_stage *stage, int64_t done, int64_t total)
 {
     int64_t line = progress->last_line;
@@ -97,6 +97,7 @@ static bool is_worth_a_line(ith_progress *progress, const ith_progress_stage *st
     return is_new;
 }
 
+/* Begins a stage, or one that an earlier stage interrupted: its time left is computed from here on. */
 static void enter_stage(ith_progress *progress, int stage, int64_t done)
 {
     ith_progress_end(progress);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The OpenMP runtime ends the process if the system refuses it a thread. The limits of the system are many (ulimit -u
- * and -v, the pids of a control group, memory for stacks), so that they are tried rather than read. */
+/* The OpenMP runtime ends the process if the system refuses it a thread. The system has many limits (ulimit -u and -v,
+ * the pids of a control group, memory for stacks), so this file starts the threads once instead of reading limits. */
 #include "thread_limit.h"
 
 #include "busy_machine.h"
@@ -29,7 +29,7 @@ bool ith_cli_can_start(int64_t count, int64_t *most)
         errno = ENOMEM;
         return false;
     }
-    pthread_mutex_lock(&gate); /* nobody ends before the last was started */
+    pthread_mutex_lock(&gate); /* no thread ends before the last one was started */
     int error = 0;
     while (*most < count && !(error = pthread_create(&threads[*most], NULL, wait_for_gate, &gate)))
         ++*most;
@@ -53,7 +53,7 @@ int ith_cli_prepare_threads(int64_t ranks, int64_t threads)
     if (count > ITH_CLI_THREADS_MAX)
         return ith_cli_error("OMP_NUM_THREADS asks for %lld threads: at most %d are possible", (long long)count,
                              ITH_CLI_THREADS_MAX);
-    /* A team for every rank, and one for the caller. */
+    /* The ranks' teams have `count` threads together; the caller's own team may have as many. */
     if (ith_cli_can_start(2 * count, &most)) {
         if (count > 1)
             ith_cli_share_machine();

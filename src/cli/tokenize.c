@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca tokenize: text in, the model's ids out; one line each. */
+/* ithaca tokenize: prints the ids that a model's tokenizer gives, a line for each text. */
 #include "cli.h"
 #include "option.h"
 
@@ -12,7 +12,7 @@
 
 typedef struct tokenize_settings {
     const char *model;
-    char **texts; /* arguments; the strings are argv's */
+    char **texts; /* the arguments; the strings belong to argv */
     int text_count;
 } tokenize_settings;
 

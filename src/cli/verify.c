@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca verify: problems from the command line, each under every plan that is legal for it. */
+/* ithaca verify: executes random problems with every legal plan (verify_run.c), compares each with float64, and prints
+ * the verdicts as a table or as JSON. */
 #include "verify.h"
 
 #include "attend_options.h"
@@ -18,7 +19,7 @@ typedef struct verify_settings {
     const char *kernel;
     uint64_t seed;
     double logits;
-    int dtype, mask; /* 0, or 1 for the first word */
+    int dtype, mask; /* as ITH_OPTION_WORD: 0 if not given, otherwise 1 for the first word */
     bool json;
 } verify_settings;
 
@@ -32,8 +33,8 @@ static const ith_option table[] = {
     {"kv-seq", "N", "Keys (as many as queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(kv_seq), 0, LARGEST, NULL, 0},
     {"batch", "N", "Batch (2)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(batch), 1, LARGEST, NULL, 0},
     {"heads", "N", "Heads (6)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(heads), 1, LARGEST, NULL, 0},
-    {"kv-heads", "N", "Heads of keys and values (those of queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(kv_heads),
-     1, LARGEST, NULL, 0},
+    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     AT(kv_heads), 1, LARGEST, NULL, 0},
     {"head-dim", "N", "Head size (64)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(head_dim), 1, LARGEST, NULL, 0},
     {"dtype", "f32|bf16|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(dtype), 0, 0,
      ith_attend_dtype_words, 0},
@@ -67,6 +68,7 @@ static const char doc[] =
 
 static const ith_progress_stage stage = {"verify", "plan", 1, ITH_LINES_TENTHS};
 
+/* Fills in the problem for a length, and the settings of *v. */
 static void describe(const verify_settings *s, int64_t seq, ith_verify *v)
 {
     ith_attn_problem *p = &v->first.problem;
@@ -82,6 +84,7 @@ static void describe(const verify_settings *s, int64_t seq, ith_verify *v)
     v->seed = s->seed, v->deviation = s->logits;
 }
 
+/* Executes and judges all plans of one problem. */
 static int verify(const verify_settings *s, int64_t seq, ith_verify *v)
 {
     ith_progress progress;

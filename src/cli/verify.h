@@ -8,35 +8,35 @@
 
 typedef struct ith_verify_plan {
     ith_attn_options options;
-    ith_plan_info info;         /* as predicted */
-    double error, bound;        /* relative L2 of o, of one head or of all, where it comes nearest to its bound */
-    double lse_error;           /* in units of max(1, |lse|), as the bound is */
-    bool repeats;               /* a second execution gives the same bits */
-    bool has_single, is_single; /* whether it should have the bits of the single rank, and has */
+    ith_plan_info info;  /* as predicted */
+    double error, bound; /* relative L2 error of o, of the head or of all heads, that comes nearest to its bound */
+    double lse_error;    /* in units of max(1, |lse|), like lse_bound */
+    bool repeats;        /* a second execution gives the same bits */
+    bool has_single, is_single; /* whether its bits must equal the bits of a single rank, and whether they do */
     bool passed;
-    char why[256]; /* it failed; "" if a figure above says so */
+    char why[256]; /* the sentence of an execution that failed; "" otherwise */
 } ith_verify_plan;
 
-/* One problem with all its plans. */
+/* One problem, its exact result and its plans. */
 typedef struct ith_verify {
     ith_context *context;
     int ranks, threads;
-    const char *kernel; /* only this one; NULL: all that are usable */
+    const char *kernel; /* the only kernel to verify; NULL: all that are usable */
     uint64_t seed;
     double deviation;                      /* of the logits in the last head */
-    ith_attend_whole first, again, single; /* results of two executions and of the single rank; inputs are first's */
+    ith_attend_whole first, again, single; /* two executions and the single rank; `first` owns the inputs */
     ith_oracle_rows exact, found;
-    double *bounds, lse_bound; /* of the error in each head problem, and of lse */
+    double *bounds, lse_bound; /* of the error of each head [B H], and of lse */
     ith_verify_plan *plans;
     int count, room;
 } ith_verify;
 
-/* Makes the problem's tensors and what they should come to; v->first.problem and the members above `first` are set.
- * Prints what is wrong and returns an exit status; free in any case. */
+/* Makes random tensors, the exact result and the bounds for v->first.problem; the caller has set the members above
+ * `first`. Prints errors and returns an exit status; ith_verify_free is needed in any case. */
 int ith_verify_prepare(ith_verify *v);
-/* Fills in plans: those that differ and are legal, each single plan before those that are compared with it. */
+/* Fills in all legal plans that differ. The plan of a single rank comes before the plans that are compared with it. */
 int ith_verify_list(ith_verify *v);
-/* Executes plan number `index` and judges it. */
+/* Executes plan number `index` twice and fills in its verdict. */
 void ith_verify_run(ith_verify *v, int index);
 void ith_verify_free(ith_verify *v);
 

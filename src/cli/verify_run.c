@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One plan: executed twice, compared with float64, with itself and with the single rank. */
+/* The plans of a problem, and their verdicts: each plan is executed twice and compared with float64, with its own bits
+ * and with the bits of a single rank. */
 #include "verify.h"
 
 #include "cli.h"
@@ -18,7 +19,7 @@ static bool make_results(const ith_attend_whole *inputs, ith_attend_whole *whole
     return ith_attend_own_results(whole);
 }
 
-/* In every head at most twice the plain implementation's error, or what rounding o alone may cost. */
+/* The bound of a head is max(2 * error of the plain implementation, error of rounding o). */
 static bool find_bounds(ith_verify *v)
 {
     static const double least_lse_bound = 1e-5;
@@ -70,7 +71,7 @@ static bool same_plan(const ith_plan_info *a, const ith_plan_info *b)
            !strcmp(a->kernel, b->kernel);
 }
 
-/* Adds a plan unless it is illegal or there already; the library's sentence about the last illegal one stays in the
+/* Adds a plan unless it is illegal or equal to an earlier one. The sentence about an illegal plan stays in the
  * context. */
 static int add(ith_verify *v, const ith_attn_options *options, int ranks)
 {
@@ -92,7 +93,8 @@ static int add(ith_verify *v, const ith_attn_options *options, int ranks)
     return ITH_EXIT_DONE;
 }
 
-/* Every direction, number of chunks, fold and exchange of a strategy on one mesh. */
+/* Adds every direction, number of chunks, fold and exchange of a strategy on one mesh. Chunks that the library lowers
+ * to the same number are one plan. */
 static int add_mesh(ith_verify *v, ith_attn_options options)
 {
     bool exchanges = options.ulysses > 1, travels = options.ring > 1;
@@ -112,7 +114,7 @@ static int add_mesh(ith_verify *v, ith_attn_options options)
     return code;
 }
 
-/* Every mesh; ulysses_ring goes with all of them. */
+/* Adds every mesh: ulysses_ring on all of them, ulysses and ring on the meshes with a single axis. */
 static int add_meshes(ith_verify *v, ith_attn_options options)
 {
     int code = ITH_EXIT_DONE;
@@ -130,6 +132,7 @@ static int add_meshes(ith_verify *v, ith_attn_options options)
     return code;
 }
 
+/* Adds the plans of one kernel: online, fixed_m, and fixed_m without smoothing. */
 static int add_kernel(ith_verify *v, const char *kernel)
 {
     int code = ITH_EXIT_DONE;
@@ -195,7 +198,7 @@ static size_t lse_bytes(const ith_attend_whole *whole)
     return (size_t)(whole->problem.batch * whole->problem.heads * whole->problem.q_len) * sizeof(float);
 }
 
-/* NaN everywhere: what is not written shows. */
+/* Fills o and lse with NaN, so that an element that is not written is noticed. */
 static void poison(ith_attend_whole *whole)
 {
     memset(whole->tensors.o, 0xff, o_bytes(whole));
@@ -209,7 +212,7 @@ static bool same_bits(const ith_attend_whole *a, const ith_attend_whole *b)
 
 /* ---- Verdict --------------------------------------------------------------------------------------------------- */
 
-/* Keeps the error that comes nearest to its bound. */
+/* Keeps the error with the largest ratio to its bound. */
 static void note_error(ith_verify_plan *plan, double error, double bound)
 {
     if (plan->bound > 0 && error / bound <= plan->error / plan->bound)
@@ -218,7 +221,7 @@ static void note_error(ith_verify_plan *plan, double error, double bound)
     plan->bound = bound;
 }
 
-/* Each head against its bound, and all together whose logits are moderate against the limit of the type. */
+/* Compares each head with its bound, and all heads with moderate logits together with the limit of the type. */
 static void judge_errors(ith_verify *v, ith_verify_plan *plan)
 {
     static const double moderate = 30;
@@ -231,6 +234,7 @@ static void judge_errors(ith_verify *v, ith_verify_plan *plan)
     plan->lse_error = ith_oracle_lse_error(p, &v->found, &v->exact);
 }
 
+/* Fills in the verdict of a plan whose two executions are in v->first and v->again. */
 static void judge(ith_verify *v, ith_verify_plan *plan)
 {
     judge_errors(v, plan);
