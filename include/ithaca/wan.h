@@ -132,8 +132,8 @@ typedef struct ith_generate_report {
         sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}                                          \
     }
 
-/* Every rank gives the same options, but for those that only one rank looks at, or only those of one process (`threads`,
- * `force`), where the comment says so. Zero, and NULL, mean "the model's default" or "none" unless a comment says otherwise. */
+/* Every rank gives the same options, except where a comment says that an option belongs to a rank or to a process
+ * (`threads`, `force`). Zero and NULL mean "the model's default" or "none" unless a comment says otherwise. */
 typedef struct ith_generate_options {
     size_t struct_size;
     const char *prompt;   /* UTF-8; required unless from_latents */
