@@ -449,6 +449,7 @@ static ith_status socket_exchange(void *state, const ith_operation *operation)
     world *w = g->world;
     request *r = &g->requests[operation->request];
     pthread_mutex_lock(&w->lock);
+    pump(w); /* the end of the group, if that has come, is what the caller is told */
     r->operation = *operation;
     r->number = g->posted++;
     r->in_flight = true;
