@@ -418,31 +418,63 @@ static void nonsense_is_refused(void **state)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Each rank with its own number of threads. */
+/* Every rank's workspace at the same time, each for its own number of threads. */
 typedef struct memory_job {
     call *call;
     ith_dit *outline;
     ith_dit_shape shape;
     atomic_int_fast64_t predicted;
-    int64_t held; /* by all workspaces */
+    int64_t groups; /* of the two axes of a mesh */
+    int64_t held;   /* by all workspaces */
 } memory_job;
+
+/* Bytes that all ranks hold now, given to rank 0. */
+static ith_status held_by_all(ith_context *c, ith_comm *comm, int64_t *bytes)
+{
+    ith_status status = ith_comm_agree(comm, ITH_OK);
+    if (!ith_comm_rank(comm))
+        *bytes = memory_of(c).current_bytes;
+    return status ? status : ith_comm_agree(comm, ITH_OK);
+}
+
+/* The groups that a plan makes of a mesh are no part of the prediction. */
+static ith_status hold_groups(ith_context *c, ith_comm *comm, const ith_attn_options *options, int64_t *bytes)
+{
+    int64_t before = 0, after = 0;
+    int rank = ith_comm_rank(comm), ulysses = options->ulysses;
+    ith_comm *axes[2] = {NULL};
+    ith_status status = held_by_all(c, comm, &before);
+    if (!status && options->strategy == ITH_STRATEGY_ULYSSES_RING)
+        status = ith_comm_split(comm, rank / ulysses, rank % ulysses, &axes[0]);
+    if (!status && options->strategy == ITH_STRATEGY_ULYSSES_RING)
+        status = ith_comm_split(comm, rank % ulysses, rank / ulysses, &axes[1]);
+    if (!status)
+        status = held_by_all(c, comm, &after);
+    *bytes = after - before;
+    ith_comm_destroy(&axes[0]);
+    ith_comm_destroy(&axes[1]);
+    return status;
+}
 
 static ith_status hold_workspace(ith_context *c, ith_comm *comm, void *user)
 {
     memory_job *job = user;
     ith_dit_workspace *workspace = NULL;
-    int64_t bytes = 0, before = memory_of(c).current_bytes;
+    int64_t bytes = 0, before = 0, after = 0, groups = 0;
     ith_status status = ith_dit_workspace_bytes(c, job->outline, &job->shape, &job->call->options, ith_comm_size(comm),
                                                 ith_comm_rank(comm), &bytes);
     atomic_fetch_add(&job->predicted, bytes);
-    status = ith_comm_agree(comm, status); /* nobody allocates before all have looked */
+    if (!status)
+        status = hold_groups(c, comm, &job->call->options, &groups);
+    if (!status)
+        status = held_by_all(c, comm, &before);
     if (!status)
         status = ith_dit_workspace_create(c, job->call->dit, job->call->text, &job->shape, &job->call->options, comm,
                                           &workspace);
-    status = ith_comm_agree(comm, status);
-    if (!status && !ith_comm_rank(comm))
-        job->held = memory_of(c).current_bytes - before;
-    status = ith_comm_agree(comm, status);
+    if (!status)
+        status = held_by_all(c, comm, &after);
+    if (!ith_comm_rank(comm))
+        job->held = after - before, job->groups = groups;
     ith_dit_workspace_free(c, &workspace);
     return status;
 }
@@ -452,15 +484,17 @@ static void workspaces_are_as_predicted(call *c, ith_dit *outline)
     static const struct {
         int ranks, threads;
         ith_strategy strategy;
-    } groups[] = {{1, 1, ITH_STRATEGY_AUTO},    {1, 3, ITH_STRATEGY_AUTO}, {2, 3, ITH_STRATEGY_ULYSSES},
-                  {3, 2, ITH_STRATEGY_ULYSSES}, {2, 2, ITH_STRATEGY_RING}, {3, 5, ITH_STRATEGY_RING}};
+    } groups[] = {{1, 1, ITH_STRATEGY_AUTO},        {1, 3, ITH_STRATEGY_AUTO}, {2, 3, ITH_STRATEGY_ULYSSES},
+                  {3, 2, ITH_STRATEGY_ULYSSES},     {2, 2, ITH_STRATEGY_RING}, {3, 5, ITH_STRATEGY_RING},
+                  {4, 4, ITH_STRATEGY_ULYSSES_RING}};
     static const ith_dit_shape shapes[] = {{2, 5, 32, 32, 300}, {2, 1, 2, 26, 512}, {2, 3, 60, 30, 300}};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++) {
             memory_job job = {.call = c, .outline = outline, .shape = shapes[j]};
             c->options.strategy = groups[i].strategy;
+            c->options.ulysses = c->options.ring = groups[i].strategy == ITH_STRATEGY_ULYSSES_RING ? 2 : 0;
             check(context, ith_run_ranks(context, groups[i].ranks, groups[i].threads, hold_workspace, &job));
-            assert_int_equal(job.held, atomic_load(&job.predicted));
+            assert_int_equal(job.held, atomic_load(&job.predicted) + job.groups);
         }
 }
 
