@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* y[rows, out] = x[rows, in] w^T + b, computed in units of a tile of rows by a panel of columns (linear_set.h).
+/* y[rows, out] = x[rows, in] w^T + b, computed in units of a band of rows by a panel of columns (linear_set.h).
  *
- * Every unit has the same shape: rows that do not fill a tile are padded with zeros. So neither the place of a row, nor
+ * Every unit has the same shape: rows that do not fill a band are padded with zeros. So neither the place of a row, nor
  * the number of rows, nor the number of threads changes the order in which its sums are added up.
  *
- * Units are shared out over the team in the order (slab of tiles, panel, tile): a panel of weights stays in the
- * second-level cache while the tiles of a slab pass by, and all weights are read once per slab. Rows that have to be
+ * Units are shared out over the team in the order (slab of bands, panel, band): a panel of weights stays in the
+ * second-level cache while the bands of a slab pass by, and all weights are read once per slab. Rows that have to be
  * rounded are rounded once, a slab before its units. Weights that are stored in bf16 and multiplied in f32 are widened
  * a panel at a time, by each thread that works on the panel, once per slab. */
 #include "linear.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define SLAB_BYTES (8 << 20)
-#define LEAST_SLAB_TILES 8
+#define LEAST_SLAB_BANDS 8
 
 /* The objects of oneDNN with which one thread computes one size of layer. The second of each are for a last panel of
  * fewer columns. */
@@ -30,20 +30,20 @@ typedef struct ith_linear_lane {
 
 /* ---- The workspace --------------------------------------------------------------------------------------------- */
 
-static int64_t tile_bytes(const ith_product *p)
+static int64_t band_bytes(const ith_product *p)
 {
-    return ITH_TILE_ROWS * p->in * ith_dtype_bytes(p->types.multiplied);
+    return ITH_BAND_ROWS * p->in * ith_dtype_bytes(p->types.multiplied);
 }
 
-/* Whether every tile is packed, rather than only one that the rows do not fill. */
+/* Whether every band is packed, rather than only one that the rows do not fill. */
 static bool packs(const ith_product *p)
 {
     return p->types.rounded == ITH_BF16;
 }
 
-static int64_t slab_tiles(const ith_product *p, int64_t rows)
+static int64_t slab_bands(const ith_product *p, int64_t rows)
 {
-    return ith_min64(ith_div_up(rows, ITH_TILE_ROWS), ith_max64(LEAST_SLAB_TILES, SLAB_BYTES / tile_bytes(p)));
+    return ith_min64(ith_div_up(rows, ITH_BAND_ROWS), ith_max64(LEAST_SLAB_BANDS, SLAB_BYTES / band_bytes(p)));
 }
 
 /* A thread's memory: oneDNN's scratch, a widened panel of weights, a unit of y. */
@@ -59,7 +59,7 @@ static int64_t unit_offset(const ith_product *p)
 
 static int64_t thread_bytes(const ith_product *p)
 {
-    return unit_offset(p) + ITH_TILE_ROWS * p->columns * (int64_t)sizeof(float);
+    return unit_offset(p) + ITH_BAND_ROWS * p->columns * (int64_t)sizeof(float);
 }
 
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
@@ -67,7 +67,7 @@ void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_
 {
     *w = (ith_linear_workspace){.set = set, .threads = threads};
     for (const ith_product *p = set->products; p; p = p->next) {
-        w->slab_bytes = ith_max64(w->slab_bytes, (packs(p) ? slab_tiles(p, ith_max64(rows, 1)) : 1) * tile_bytes(p));
+        w->slab_bytes = ith_max64(w->slab_bytes, (packs(p) ? slab_bands(p, ith_max64(rows, 1)) : 1) * band_bytes(p));
         w->thread_bytes = ith_max64(w->thread_bytes, thread_bytes(p));
     }
     w->slab = ith_arena_take(arena, w->slab_bytes, 1);
@@ -127,7 +127,7 @@ typedef struct product_call {
     const ith_product *product;
     const ith_linear_workspace *workspace;
     const ith_rowops *rowops;
-    int64_t rows, slab_tiles;
+    int64_t rows, slab_bands;
     const float *x;
     float *y;
 } product_call;
@@ -142,28 +142,28 @@ typedef struct worker {
 
 enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 }; /* the end of a thread's part; of a call, all bits that were set */
 
-static int64_t tile_rows(const product_call *c, int64_t tile)
+static int64_t band_rows(const product_call *c, int64_t band)
 {
-    return ith_min64(ITH_TILE_ROWS, c->rows - tile * ITH_TILE_ROWS);
+    return ith_min64(ITH_BAND_ROWS, c->rows - band * ITH_BAND_ROWS);
 }
 
-static bool tile_is_packed(const product_call *c, int64_t tile)
+static bool band_is_packed(const product_call *c, int64_t band)
 {
-    return packs(c->product) || tile_rows(c, tile) < ITH_TILE_ROWS;
+    return packs(c->product) || band_rows(c, band) < ITH_BAND_ROWS;
 }
 
-static char *packed_tile(const product_call *c, int64_t tile)
+static char *packed_band(const product_call *c, int64_t band)
 {
-    return c->workspace->slab + (packs(c->product) ? tile % c->slab_tiles : 0) * tile_bytes(c->product);
+    return c->workspace->slab + (packs(c->product) ? band % c->slab_bands : 0) * band_bytes(c->product);
 }
 
-static void pack_tile(const product_call *c, int64_t tile)
+static void pack_band(const product_call *c, int64_t band)
 {
     const ith_product *p = c->product;
-    int64_t rows = tile_rows(c, tile), row_bytes = p->in * ith_dtype_bytes(p->types.multiplied);
-    char *packed = packed_tile(c, tile);
-    ith_operand_round(&p->types, c->rowops, packed, c->x + tile * ITH_TILE_ROWS * p->in, rows * p->in);
-    memset(packed + rows * row_bytes, 0, (size_t)((ITH_TILE_ROWS - rows) * row_bytes));
+    int64_t rows = band_rows(c, band), row_bytes = p->in * ith_dtype_bytes(p->types.multiplied);
+    char *packed = packed_band(c, band);
+    ith_operand_round(&p->types, c->rowops, packed, c->x + band * ITH_BAND_ROWS * p->in, rows * p->in);
+    memset(packed + rows * row_bytes, 0, (size_t)((ITH_BAND_ROWS - rows) * row_bytes));
 }
 
 /* A panel of weights as it is multiplied. */
@@ -181,17 +181,17 @@ static struct dnnl_memory *weights_of(worker *w, int64_t panel)
     return w->lane->widened[ith_product_op(p, panel)];
 }
 
-/* Where a unit is narrower than y, or shorter than a tile, it is computed in the thread's memory and copied. */
-static bool compute_unit(worker *w, int64_t panel, int64_t tile)
+/* Where a unit is narrower than y, or shorter than a band, it is computed in the thread's memory and copied. */
+static bool compute_unit(worker *w, int64_t panel, int64_t band)
 {
     const product_call *c = w->call;
     const ith_product *p = c->product;
-    int64_t begin = panel * p->columns, count = ith_min64(p->columns, p->out - begin), rows = tile_rows(c, tile);
-    const void *x = c->x + tile * ITH_TILE_ROWS * p->in;
-    float *y = c->y + tile * ITH_TILE_ROWS * p->out + begin, *unit = (float *)(void *)(w->memory + unit_offset(p));
-    bool straight = rows == ITH_TILE_ROWS && p->out == count;
+    int64_t begin = panel * p->columns, count = ith_min64(p->columns, p->out - begin), rows = band_rows(c, band);
+    const void *x = c->x + band * ITH_BAND_ROWS * p->in;
+    float *y = c->y + band * ITH_BAND_ROWS * p->out + begin, *unit = (float *)(void *)(w->memory + unit_offset(p));
+    bool straight = rows == ITH_BAND_ROWS && p->out == count;
     if (ith_onednn_execute(&w->lane->calls[ith_product_op(p, panel)],
-                           tile_is_packed(c, tile) ? packed_tile(c, tile) : x, weights_of(w, panel),
+                           band_is_packed(c, band) ? packed_band(c, band) : x, weights_of(w, panel),
                            c->linear->bias + begin, straight ? y : unit, w->memory))
         return false;
     for (int64_t i = 0; !straight && i < rows; i++)
@@ -205,13 +205,13 @@ static int compute_share(const product_call *c)
     const ith_product *p = c->product;
     int thread = omp_get_thread_num(), outcome = DONE;
     worker w = {c, lane_of(c->workspace, thread, p), memory_of(c->workspace, thread), -1};
-    int64_t tiles = ith_div_up(c->rows, ITH_TILE_ROWS);
-    for (int64_t first = 0; first < tiles; first += c->slab_tiles) {
-        int64_t count = ith_min64(c->slab_tiles, tiles - first);
+    int64_t bands = ith_div_up(c->rows, ITH_BAND_ROWS);
+    for (int64_t first = 0; first < bands; first += c->slab_bands) {
+        int64_t count = ith_min64(c->slab_bands, bands - first);
 #pragma omp for schedule(static)
-        for (int64_t tile = first; tile < first + count; tile++)
-            if (tile_is_packed(c, tile))
-                pack_tile(c, tile);
+        for (int64_t band = first; band < first + count; band++)
+            if (band_is_packed(c, band))
+                pack_band(c, band);
 #pragma omp for schedule(static)
         for (int64_t unit = 0; unit < count * p->panels; unit++)
             if (!outcome && ith_context_interrupted(c->context))
@@ -234,11 +234,11 @@ ith_status ith_linear_apply(ith_context *context, const ith_linear *linear, cons
                          .workspace = workspace,
                          .rowops = ith_rowops_choose(ith_context_cpu(context)),
                          .rows = rows,
-                         .slab_tiles = slab_tiles(p, rows),
+                         .slab_bands = slab_bands(p, rows),
                          .x = x,
                          .y = y};
     if (packs(p))
-        call.slab_tiles = ith_min64(call.slab_tiles, workspace->slab_bytes / tile_bytes(p));
+        call.slab_bands = ith_min64(call.slab_bands, workspace->slab_bytes / band_bytes(p));
     int threads = omp_get_max_threads() < workspace->threads ? omp_get_max_threads() : workspace->threads;
     int outcome = DONE;
 #pragma omp parallel num_threads(threads) reduction(| : outcome)

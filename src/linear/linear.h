@@ -31,8 +31,8 @@ ith_status ith_linear_set_status(const ith_linear_set *set);
 /* Bytes that the set takes from the context besides the arena. */
 int64_t ith_linear_set_bytes(const ith_linear_set *set);
 
-/* Packs the weights, [out, in] of F32, BF16 or F16, and copies the bias, [out] or NULL for none, by the calling thread's
- * team in ith_linear_packing_bytes of scratch memory. linear NULL: checks the type only. */
+/* Packs the weights, [out, in] of F32, BF16 or F16, and copies the bias, [out] or NULL for none, by the calling
+ * thread's team in ith_linear_packing_bytes of scratch memory. linear NULL: checks the type only. */
 ith_status ith_linear_pack(ith_context *context, ith_linear *linear, const void *weight, ith_dtype weight_type,
                            const float *bias, void *scratch);
 /* For any layer of the set and a team of today's size; a multiple of 64. */

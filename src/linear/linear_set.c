@@ -25,7 +25,7 @@ static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *t
 
 static ith_status create_op(ith_context *context, ith_product *p, int which, int64_t columns)
 {
-    ith_onednn_matmul shape = {ITH_TILE_ROWS, p->in, columns, p->types.multiplied};
+    ith_onednn_matmul shape = {ITH_BAND_ROWS, p->in, columns, p->types.multiplied};
     ith_status status = ith_onednn_matmul_create(context, &shape, &p->ops[which]);
     if (status)
         return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the products of linear layers are cut up, for the files that pack weights and multiply.
  *
- * A product is cut into units: a tile of ITH_TILE_ROWS rows of x by a panel of columns of w^T. One unit is one call of
+ * A product is cut into units: a band of ITH_BAND_ROWS rows of x by a panel of columns of w^T. One unit is one call of
  * a oneDNN primitive that was made for its shape and for one thread. */
 #ifndef ITH_LINEAR_LINEAR_SET_H
 #define ITH_LINEAR_LINEAR_SET_H
@@ -9,7 +9,7 @@
 #include "linear.h"
 #include "onednn.h"
 
-#define ITH_TILE_ROWS 64
+#define ITH_BAND_ROWS 64
 
 /* One size of layer. All layers of this size and these types share it. */
 typedef struct ith_product {
