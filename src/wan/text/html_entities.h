@@ -4,15 +4,15 @@
 #define ITH_WAN_HTML_ENTITIES_H
 
 typedef struct ith_html_entity {
-    const char *name;  /* without '&'; with ';' unless the reference is one of the old ones that need none */
+    const char *name;  /* without '&'; with ';', except in old references, which may lack it */
     const char *value; /* UTF-8 */
 } ith_html_entity;
 
-/* Ordered by name, as strcmp does. */
+/* Ordered by strcmp of the names. */
 extern const ith_html_entity ith_html_entities[];
 extern const int ith_html_entities_count;
 
-/* Values of lower-case names that have other capitals: from the value to its capitals, ordered likewise. */
+/* The upper-case form (`value`) of each value of a lower-case reference (`name`), if it differs; ordered by strcmp. */
 extern const ith_html_entity ith_html_capitals[];
 extern const int ith_html_capitals_count;
 

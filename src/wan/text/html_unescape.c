@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-#define LONGEST_NAME 32       /* characters that html.unescape looks at, ';' not counted */
-#define LONGEST_PLAIN_NAME 24 /* the same for unescape_html */
+#define LONGEST_NAME 32       /* the longest name that html.unescape accepts, without ';' */
+#define LONGEST_PLAIN_NAME 24 /* the longest name that ftfy's unescape_html accepts, without ';' */
 
 static bool is_digit(uint32_t c)
 {
@@ -28,7 +28,7 @@ static bool is_upper(uint32_t c)
     return c >= 'A' && c <= 'Z';
 }
 
-/* 0-15, or -1. */
+/* The value of a hexadecimal digit; -1 for any other character. */
 static int hex_value(uint32_t c)
 {
     if (is_digit(c))
@@ -54,7 +54,8 @@ static const char *find(const ith_html_entity *table, int count, const char *nam
     return NULL;
 }
 
-/* The value of the longest beginning of name, of two characters at least, that is a name; *used is its length. */
+/* Finds the longest prefix of name, of at least two characters, that is a reference. Returns its value; *used is its
+ * length. */
 static const char *find_longest(const char *name, int64_t length, int64_t *used)
 {
     char beginning[LONGEST_NAME + 2];
@@ -70,7 +71,8 @@ static const char *find_longest(const char *name, int64_t length, int64_t *used)
     return NULL;
 }
 
-/* Reads the reference that follows '&' and appends what it stands for. *used: characters taken, 0 if it is none. */
+/* Reads the reference behind '&' and appends its value. *used is the number of characters read, 0 if it is no
+ * reference. */
 typedef ith_status (*reference_fn)(ith_context *context, const uint32_t *text, int64_t left, ith_codepoints *out,
                                    int64_t *used);
 
@@ -100,14 +102,15 @@ uint32_t ith_windows_1252(uint32_t codepoint)
     return codepoint >= 0x80 && codepoint <= 0x9f ? characters[codepoint - 0x80] : codepoint;
 }
 
-/* Controls and non-characters, which a reference cannot bring in. */
+/* Whether html.unescape drops a number: control characters and non-characters. */
 static bool is_dropped(uint32_t number)
 {
     return (number < 0x20 && number != '\t' && number != '\n' && number != '\f' && number != '\r') || number == 0x7f ||
            (number >= 0xfdd0 && number <= 0xfdef) || (number & 0xfffe) == 0xfffe;
 }
 
-/* Reads "#123;" or "#x7B;" at text[0..], of `left` characters. Returns how many it took, 0 if there is no number. */
+/* Reads "#123;" or "#x7B;" from the next `left` characters. Returns the number of characters read, 0 if there is no
+ * number. */
 static int64_t read_number(const uint32_t *text, int64_t left, uint32_t *number)
 {
     if (left < 2 || text[0] != '#')
@@ -119,7 +122,7 @@ static int64_t read_number(const uint32_t *text, int64_t left, uint32_t *number)
         int digit = hex_value(text[i]);
         if (digit < 0 || digit >= base)
             break;
-        if (*number <= 0x10ffff) /* beyond, it stays beyond */
+        if (*number <= 0x10ffff) /* a larger number stays out of range and must not overflow */
             *number = *number * (uint32_t)base + (uint32_t)digit;
     }
     if (i == first)
@@ -136,8 +139,8 @@ static ith_status push_number(ith_context *context, ith_codepoints *out, uint32_
 
 /* ---- html.unescape --------------------------------------------------------------------------------------------- */
 
-/* Copies to name what follows '&' and could be a name, ';' included. A character that no name has becomes '?', which no
- * name has either. Returns the length. */
+/* Copies the characters behind '&' that may form a name, including ';'. A character that occurs in no name becomes '?'.
+ * Returns the length. */
 static int64_t read_name(const uint32_t *text, int64_t left, char *name)
 {
     int64_t length = 0;
@@ -173,8 +176,8 @@ ith_status ith_html_unescape(ith_context *context, const ith_codepoints *text, i
 
 /* ---- unescape_html --------------------------------------------------------------------------------------------- */
 
-/* The capitals of what the name stands for in lower case, if the name is one in capitals and html.unescape would see
- * nothing in it. */
+/* For a name in capitals that is no reference itself ("EACUTE;"): the upper-case form of the value of the lower-case
+ * name. */
 static const char *find_in_capitals(const char *name, int64_t length)
 {
     char lower[LONGEST_NAME + 2];
@@ -191,7 +194,7 @@ static const char *find_in_capitals(const char *name, int64_t length)
     return capitals ? capitals : value;
 }
 
-/* The length of what follows '&' if it is "name;" or "#name;", 1 to 24 letters and digits; 0 otherwise. */
+/* The length of "name;" or "#name;" behind '&', with 1 to 24 letters and digits; 0 for anything else. */
 static int64_t match_plain(const uint32_t *text, int64_t left)
 {
     int64_t first = left > 0 && text[0] == '#', i = first;
@@ -210,7 +213,8 @@ static ith_status unescape_one_plain(ith_context *context, const uint32_t *text,
         return ITH_OK;
     if (text[0] == '#') {
         uint32_t number;
-        if (read_number(text, length, &number) != length || number == ';') /* a ';' that stays means: leave it alone */
+        if (read_number(text, length, &number) != length ||
+            number == ';') /* a remaining ';' means that the text stays as it is */
             return ITH_OK;
         *used = length;
         return push_number(context, out, number);

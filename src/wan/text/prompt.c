@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompt cleaning: fix_text, html.unescape twice, strip, every run of white space to one space. */
+/* Prompt cleaning as in the reference (basic_clean and whitespace_clean of wan/modules/tokenizers.py): ftfy.fix_text,
+ * html.unescape twice, strip, and one space for every run of white space. */
 #include "prompt.h"
 
 #include "html_unescape.h"
 #include "text_fix.h"
 
-/* What str.isspace of Python holds for white space. */
+/* Whether Python's str.isspace counts c as white space. */
 static bool is_space(uint32_t c)
 {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-/* In place; none is left at the ends. */
+/* Replaces every run of white space by one space, in place, and removes it at both ends. */
 static void make_spaces_single(ith_codepoints *text)
 {
     int64_t kept = 0;

@@ -8,11 +8,13 @@
  * The charsmap is a little-endian uint32 with the size of a trie, the trie, and strings that end in 0. The trie is a
  * double array (https://github.com/s-yata/darts-clone) of 32-bit units:
  *
- *     bits 0-7   label: the byte that leads here        bit 8    a key ends here
- *     bit 9      the offset is 256 times what is said   bits 10- offset: children lie at (here ^ offset) ^ byte
+ *     bits 0-7   label: the byte that leads to this unit   bit 8    a key ends here
+ *     bit 9      the offset is multiplied by 256           bits 10- offset: the child for a byte c is unit
+ *                                                                   (index ^ offset) ^ c
  *
- * and where a key ends, the unit at (here ^ offset) holds where its string begins, with bit 31 set. SentencePiece
- * follows it without a look at its size, into a place for 32 keys that begin one another; so both are checked here. */
+ * If a key ends at a unit, the unit at (index ^ offset) holds the position of its string, with bit 31 set.
+ * SentencePiece follows offsets without checking bounds, and has room for 32 keys that are prefixes of one text; this
+ * file checks both. */
 #include "sentencepiece_check.h"
 
 #include "../../base/size.h"
@@ -35,7 +37,7 @@ typedef struct slice {
 } slice;
 
 typedef struct field {
-    uint64_t number, value; /* value: of a varint */
+    uint64_t number, value; /* value of a varint field */
     bool has_slice;
     slice slice; /* of a length-delimited field */
 } field;
@@ -53,7 +55,8 @@ static bool read_varint(slice *from, uint64_t *value)
     return false;
 }
 
-/* The next field of a message; false where there is none that can be read (groups, which no model has, included). */
+/* Reads the next field of a message. Returns false at the end and for a malformed field; groups, which no model uses,
+ * count as malformed. */
 static bool read_field(slice *from, field *out)
 {
     uint64_t tag, length;
@@ -84,7 +87,7 @@ static bool read_field(slice *from, field *out)
 typedef struct trie {
     const unsigned char *units;
     int64_t unit_count, string_bytes;
-    int8_t *nested; /* by unit: the most keys on one way down from it; UNSEEN, or OPEN while it is being looked at */
+    int8_t *nested; /* per unit: the largest number of keys on a path down from it; UNSEEN, or OPEN during its visit */
 } trie;
 
 enum { UNSEEN = -1, OPEN = -2, BROKEN = -3 };
@@ -99,7 +102,7 @@ static uint32_t unit_at(const trie *t, int64_t index)
     return read_u32(t->units + 4 * index);
 }
 
-/* The most keys that one way down from the unit at `index` passes, or BROKEN. */
+/* The largest number of keys on a path down from unit `index`; BROKEN if an offset is out of bounds or cyclic. */
 static int count_nested(const trie *t, int64_t index, int depth)
 {
     if (t->nested[index] == OPEN || depth > LONGEST_KEY)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SentencePiece, which is C++, as C. Nothing is thrown through here. */
+/* A C interface to SentencePiece, which is C++. It catches all exceptions. */
 #ifndef ITH_WAN_SENTENCEPIECE_SHIM_H
 #define ITH_WAN_SENTENCEPIECE_SHIM_H
 
@@ -7,18 +7,18 @@
 
 typedef struct ith_sentencepiece ith_sentencepiece;
 
-/* From the bytes of a model file, which are copied and must have passed ith_sentencepiece_check. path is for the
- * sentence. */
+/* Creates a tokenizer from the bytes of a model file, which are copied and must have passed ith_sentencepiece_check.
+ * path is used in the sentence only. */
 ith_status ith_sentencepiece_create(ith_context *context, const char *path, const void *model, int64_t bytes,
                                     ith_sentencepiece **out);
 void ith_sentencepiece_free(ith_sentencepiece **pieces);
 
 int64_t ith_sentencepiece_count(const ith_sentencepiece *pieces);
-/* -1 if the model has none. */
+/* The id of </s>; -1 if the model has none. */
 int32_t ith_sentencepiece_end_id(const ith_sentencepiece *pieces);
 
-/* The first `most` ids of a text, at most. fold_bytes: a run of byte pieces, which is what characters become that the
- * vocabulary lacks, is one <unk>. */
+/* Encodes a text into at most `most` ids. A character that the vocabulary lacks becomes byte pieces; with fold_bytes, a
+ * run of byte pieces becomes one <unk>. */
 ith_status ith_sentencepiece_encode(ith_context *context, const ith_sentencepiece *pieces, const char *text,
                                     bool fold_bytes, int64_t most, int32_t *ids, int64_t *count);
 

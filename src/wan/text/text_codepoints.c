@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An array of code points, and its way from and to UTF-8. */
+/* An array of code points, and its conversion from and to UTF-8. */
 #include "text_codepoints.h"
 
 #include "../../base/size.h"

@@ -14,9 +14,10 @@ ith_status ith_codepoints_push(ith_context *context, ith_codepoints *text, uint3
 ith_status ith_codepoints_append(ith_context *context, ith_codepoints *text, const uint32_t *at, int64_t count);
 void ith_codepoints_free(ith_context *context, ith_codepoints *text);
 
-/* Appends UTF-8. ITH_ERR_ARGUMENT names the byte where it is none: overlong forms and surrogates are refused. */
+/* Appends UTF-8. ITH_ERR_ARGUMENT with the position of the first byte that is not UTF-8; overlong forms and surrogates
+ * are refused. */
 ith_status ith_codepoints_append_utf8(ith_context *context, ith_codepoints *text, const char *utf8);
-/* *out: freed with ith_free. */
+/* Encodes the text into *out, which the caller frees with ith_free. */
 ith_status ith_codepoints_to_utf8(ith_context *context, const ith_codepoints *text, char **out);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json of a umT5 encoder. */
+/* Reads config.json of a umT5 encoder. */
 #include "text_encoder.h"
 
 #include "../../files/json.h"
@@ -13,11 +13,11 @@
 #define MOST_VOCAB (1 << 24)
 #define MOST_LAYERS 4096
 
-/* Transformers knows hundreds of fields more, none of which changes what the encoder computes. */
+/* The fields that change the result. Transformers knows hundreds of others, which do not affect the encoder. */
 static const ith_config_field fields[] = {
     {"model_type", "absent|null|\"umt5\"", "the text encoder must be a umT5"},
     {"feed_forward_proj", "absent|\"gated-gelu\"", NULL},
-    {"dense_act_fn", "absent|\"gelu_new\"", NULL}, /* these two stand above feed_forward_proj */
+    {"dense_act_fn", "absent|\"gelu_new\"", NULL}, /* this field and the next override feed_forward_proj */
     {"is_gated_act", "absent|true", NULL},
     {"is_decoder", "absent|null|false", "only an encoder is taken"},
     {"vocab_size", ITH_CONFIG_NOT_NULL, NULL},
@@ -31,7 +31,7 @@ static const ith_config_field fields[] = {
     {"layer_norm_epsilon", ITH_CONFIG_NOT_NULL, NULL},
 };
 
-/* Other names of the sizes, which transformers reads too. */
+/* Checks the sizes under the other names that transformers accepts: both names must agree. */
 static ith_status check_aliases(ith_context *context, const ith_json *json, const ith_text_config *config)
 {
     const struct {
@@ -58,7 +58,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_tex
 {
     const struct {
         const char *key;
-        int64_t least, most, otherwise; /* otherwise: as in transformers */
+        int64_t least, most, otherwise; /* otherwise: the default of transformers */
         int64_t *value;
     } sizes[] = {
         {"vocab_size", 1, MOST_VOCAB, 250112, &out->vocab},

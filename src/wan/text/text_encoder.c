@@ -9,8 +9,8 @@
  *         x = x + wo(gelu_tanh(wi_0(n)) * wi_1(n))
  *     rows = rms_norm(x)
  *
- * Only real tokens are run: where the reference pads, it masks the padding, which gives the same. The embedding stays
- * in the file, which is mapped; everything else is packed for the products. */
+ * Only real tokens are computed. The reference pads the text and masks the padding, which gives the same rows. The
+ * embedding stays in the mapped file; all other weights are packed for the products. */
 #include "text_encoder.h"
 
 #include "../../base/dtype.h"
@@ -62,7 +62,7 @@ static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_lay
         layer->linears[i] = ith_weights_linear(w, &linear_names[i], 1, false, 2, shapes[i], encoder->types);
 }
 
-/* Where the file has both embeddings and they differ, transformers 5 takes the encoder's own. */
+/* Names of the weights. If the file has both embeddings, the encoder's own one is used, as in transformers 5. */
 static void name_weights(ith_weights *w, void *model)
 {
     ith_text_encoder *encoder = model;
@@ -91,7 +91,7 @@ static ith_text_encoder *new_encoder(ith_context *context, const ith_text_config
     return encoder;
 }
 
-/* An encoder with its files open. */
+/* Makes an encoder with its configuration and its files open. */
 static ith_status open_encoder(ith_context *context, const char *folder, ith_operand_types types,
                                ith_text_encoder **out)
 {
@@ -244,7 +244,8 @@ static ith_status check_ids(ith_context *context, const ith_text_config *config,
     return ITH_OK;
 }
 
-/* The rows come from all over the file. */
+/* Copies the embedding of each id to its row of x. The rows are spread over the file, so a page fault may occur for
+ * each. */
 static ith_status embed(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                         float *x)
 {

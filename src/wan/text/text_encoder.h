@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The umT5 encoder. */
+/* The umT5 text encoder: ids of a prompt to the rows that the DiT attends to. */
 #ifndef ITH_WAN_TEXT_ENCODER_H
 #define ITH_WAN_TEXT_ENCODER_H
 
@@ -13,20 +13,21 @@ typedef struct ith_text_config {
     int64_t vocab, dim, heads, head_dim, ffn_dim, layers, buckets, max_distance;
     double eps;
 } ith_text_config;
-/* folder/config.json, checked; anything but a gated-GELU umT5 encoder is refused by name. */
+/* Reads folder/config.json. Any encoder but a umT5 with gated GELU is refused, with the field that differs. */
 ith_status ith_text_config_read(ith_context *context, const char *folder, ith_text_config *out);
 
-/* types: of its products; its attention is f32. */
+/* Loads the encoder. types: the types of its products; its attention is f32. */
 ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_operand_types types,
                                  ith_text_encoder **out);
-/* Whether it would load: every tensor there, by name, type and shape, and no other. Reads headers and vectors only. */
+/* Checks that it can be loaded: the files hold exactly its tensors, with their types and shapes. Reads headers and
+ * vectors only. */
 ith_status ith_text_encoder_check(ith_context *context, const char *folder);
 void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder);
 const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
-/* ids [count] -> rows [count, dim], f32. */
+/* Encodes ids [count] into rows [count, dim], f32. */
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                            float *rows, const ith_span *span);
-/* *bytes: of weights and of the work for `count` ids. */
+/* Sets *bytes to the memory of the weights and of the workspace for `count` ids. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes);
 

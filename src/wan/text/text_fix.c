@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ftfy.fix_text does to a line of text, step by step and in its order, again and again until nothing changes:
- * entities, C1 controls, ligatures, widths, quotes, line breaks, terminal escapes, control characters, NFC.
- * Its step for surrogates has nothing to do in text that came as UTF-8. */
+/* The steps of ftfy.fix_text on a line of text, in its order, repeated until nothing changes: entities, C1 controls,
+ * ligatures, widths, quotes, line breaks, terminal escapes, control characters, NFC. Its step for surrogates is left
+ * out, since UTF-8 contains none. */
 #include "text_fix.h"
 
 #include "../../base/size.h"
@@ -10,14 +10,14 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define LONGEST_SEGMENT 1000000 /* characters; a longer line is taken in pieces */
+#define LONGEST_SEGMENT 1000000 /* in characters; a longer line is processed in pieces */
 #define ESCAPE 0x1b
 
 /* ---- Steps: each appends to `out` what it makes of `text` ------------------------------------------------------ */
 
 typedef ith_status (*step_fn)(ith_context *context, const ith_codepoints *text, ith_codepoints *out);
 
-/* Windows-1252 where it has a character, as browsers read them. */
+/* Reads C1 controls as Windows-1252, as browsers do. */
 static ith_status read_c1_controls(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     ith_status status = ITH_OK;
@@ -26,7 +26,7 @@ static ith_status read_c1_controls(ith_context *context, const ith_codepoints *t
     return status;
 }
 
-/* What a ligature or digraph of Latin letters is made of; NULL for any other character. */
+/* The letters of a Latin ligature or digraph; NULL for any other character. */
 static const char *ligature_letters(uint32_t c)
 {
     switch (c) {
@@ -67,7 +67,7 @@ static ith_status split_ligatures(ith_context *context, const ith_codepoints *te
     return status;
 }
 
-/* Full-width and half-width forms become what NFKC makes of them, the ideographic space a space. */
+/* Replaces full-width and half-width forms by their NFKC form, and the ideographic space by a space. */
 static ith_status make_widths_plain(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     ith_status status = ITH_OK;
@@ -117,7 +117,7 @@ static ith_status unify_line_breaks(ith_context *context, const ith_codepoints *
     return status;
 }
 
-/* The length of ESC '[' (digits or ';')* letter at text[0..], 0 if there is none. */
+/* The length of a terminal escape, ESC '[' (digits or ';')* letter, at the beginning of text; 0 if there is none. */
 static int64_t match_terminal_escape(const uint32_t *text, int64_t left)
 {
     if (left < 3 || text[0] != ESCAPE || text[1] != '[')
@@ -200,7 +200,7 @@ static void swap(ith_codepoints *a, ith_codepoints *b)
     *b = old;
 }
 
-/* All steps once, `text` to `text`. */
+/* Runs all steps once on `text`, in place; scratch is a second buffer. */
 static ith_status run_steps(ith_context *context, bool entities, ith_codepoints *text, ith_codepoints *scratch)
 {
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
@@ -215,7 +215,7 @@ static ith_status run_steps(ith_context *context, bool entities, ith_codepoints 
     return ITH_OK;
 }
 
-/* Until nothing changes: every step either leaves the text alone or brings it nearer to its end. */
+/* Repeats the steps until nothing changes, and appends the segment. It ends, because no step undoes another. */
 static ith_status fix_segment(ith_context *context, const uint32_t *segment, int64_t count, bool entities,
                               ith_codepoints *out)
 {
@@ -249,7 +249,7 @@ static int64_t find_codepoint(const uint32_t *text, int64_t count, uint32_t want
 ith_status ith_text_fix(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     ith_status status = ITH_OK;
-    bool entities = true; /* until a line shows by a '<' that this is HTML, where entities are meant */
+    bool entities = true; /* until a line has a '<': then the text counts as HTML, whose entities are kept */
     for (int64_t i = 0; i < text->count && !status;) {
         const uint32_t *line = text->at + i;
         int64_t count = ith_min64(find_codepoint(line, text->count - i, '\n') + 1, text->count - i);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The repairs of ftfy.fix_text (https://ftfy.readthedocs.io), all of its default ones but that of mojibake. */
+/* The default repairs of ftfy.fix_text (https://ftfy.readthedocs.io), except for mojibake. */
 #ifndef ITH_WAN_TEXT_FIX_H
 #define ITH_WAN_TEXT_FIX_H
 

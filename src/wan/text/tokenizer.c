@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text to ids: cleaning, SentencePiece, cut, </s>. */
+/* Text to ids: cleaning, SentencePiece, truncation, and </s> at the end. */
 #include "tokenizer.h"
 
 #include "../../files/mapping.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LONGEST_TEXT_BYTES (64 << 20) /* SentencePiece counts in int, several for each byte */
+#define LONGEST_TEXT_BYTES (64 << 20) /* SentencePiece counts in int, with several counts per byte */
 
 struct ith_tokenizer {
     ith_sentencepiece *pieces;
@@ -36,7 +36,7 @@ static ith_status load_pieces(ith_context *context, const char *folder, ith_toke
     return status;
 }
 
-/* Whether model.byte_fallback is true. */
+/* Reads model.byte_fallback of a tokenizer.json; false if it is absent. */
 static ith_status read_byte_fallback(ith_context *context, const char *path, bool *out)
 {
     ith_mapping text;
@@ -59,8 +59,8 @@ static ith_status read_byte_fallback(ith_context *context, const char *path, boo
     return status;
 }
 
-/* A tokenizer.json is what the reference reads: without byte_fallback in it, characters that the vocabulary lacks are
- * <unk>, whatever spiece.model says. */
+/* Chooses the ids of characters that the vocabulary lacks. The reference reads tokenizer.json: without byte_fallback
+ * there, such characters are <unk>, even if spiece.model has byte pieces. */
 static ith_status load_unknown_rule(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
 {
     char *path = ith_format(context, "%s/tokenizer.json", folder);

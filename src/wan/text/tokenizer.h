@@ -9,16 +9,17 @@
 
 typedef struct ith_tokenizer ith_tokenizer;
 
-/* folder/spiece.model, a Unigram model. Characters that its vocabulary lacks become what it says, byte pieces or <unk>;
- * a tokenizer.json beside it, which the reference reads, makes them <unk> unless its model.byte_fallback is true. */
+/* Loads folder/spiece.model, a Unigram model. A character that its vocabulary lacks becomes byte pieces or <unk>, as
+ * the model says. If folder/tokenizer.json exists, it becomes <unk> unless model.byte_fallback there is true. */
 ith_status ith_tokenizer_load(ith_context *context, const char *folder, ith_tokenizer **out);
 void ith_tokenizer_free(ith_context *context, ith_tokenizer **tokenizer);
-/* Cleans the text (ith_prompt_clean), cuts to ITH_TEXT_LEN - 1 ids, appends </s>. ids holds ITH_TEXT_LEN. */
+/* Cleans the text (ith_prompt_clean), encodes it, truncates to ITH_TEXT_LEN - 1 ids and appends </s>. ids has room for
+ * ITH_TEXT_LEN. */
 ith_status ith_tokenizer_encode(ith_context *context, const ith_tokenizer *tokenizer, const char *text, int32_t *ids,
                                 int64_t *count);
-/* One more than the largest id. */
+/* The size of the vocabulary: the largest id + 1. */
 int64_t ith_tokenizer_vocab(const ith_tokenizer *tokenizer);
-/* Bytes it holds of the context's memory; what SentencePiece holds is not counted there. */
+/* Its bytes in the context's memory. SentencePiece's own memory is not counted. */
 int64_t ith_tokenizer_bytes(const ith_tokenizer *tokenizer);
 
 #endif
