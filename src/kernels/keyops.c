@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses the key operations of the widest instruction set at hand. */
+/* The run-time choice of key operations. */
 #include "keyops.h"
 
 const ith_keyops *ith_keyops_choose(uint32_t cpu)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the fixed-m softmax reads off rows of queries, keys and values (attention/fixed_m.h): sums, norms, distances,
- * products with one vector. One body (keyops_tmpl.c), compiled for each instruction set and chosen at run time.
+/* Statistics of rows of queries, keys and values for the fixed-m softmax (attention/fixed_m.h): sums, norms, distances,
+ * products with one vector. One body (keyops_tmpl.c) is compiled for each instruction set and chosen at run time.
  *
- * Rows are given by pointers, x[i] to row i of n numbers of type F32, BF16 or F16; rows that are NULL do not count.
- * Results have the same bits on every instruction set, and where there is one for each row, it depends on that row
- * alone. NaN or infinity in a row that counts gives NaN or infinity. */
+ * Rows are given by pointers: x[i] points to row i, of n numbers of type F32, BF16 or F16. NULL rows are skipped.
+ * Results have the same bits on every instruction set. A result for one row depends on that row alone. NaN or infinity
+ * in a row gives NaN or infinity. */
 #ifndef ITH_KERNELS_KEYOPS_H
 #define ITH_KERNELS_KEYOPS_H
 
@@ -17,7 +17,8 @@ enum { ITH_KEYOPS_LANES = 16 };
 
 typedef struct ith_keyops {
     const char *name;
-    /* sum[d] += the rows' sum, taken in f32 over 64 rows at a time. Returns how many rows count. */
+    /* sum[d] += the sum of the rows, taken in f32 over 64 rows at a time. Returns the number of rows that are not NULL.
+     */
     int64_t (*add_rows)(double *sum, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n);
     /* The largest |x_i - centre|^2, centre [n]; NULL: 0. */
     float (*most_distance)(const float *centre, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n);
@@ -35,7 +36,7 @@ extern const ith_keyops ith_keyops_avx2, ith_keyops_avx512;
 extern const ith_keyops ith_keyops_neon;
 #endif
 
-/* The best for ith_cpu_feature bits. Never NULL. */
+/* The operations of the widest instruction set among `cpu` (ith_cpu_feature bits). Never NULL. */
 const ith_keyops *ith_keyops_choose(uint32_t cpu);
 
 #endif

@@ -4,64 +4,64 @@
  *   vec_load, vec_store, vec_set, vec_add, vec_sub, vec_fma
  *   vec_load_bf16, vec_load_f16    LANES 16-bit numbers as f32
  *   vec_transpose(vec [LANES])     in place
- * as the vec_<isa>.h of the kernels do. Nothing depends on LANES but the speed. */
+ * as the vec_<isa>.h of the kernels do. LANES affects the speed only. */
 #include "../base/dtype.h"
 #include "../base/size.h"
 #include "keyops.h"
 
 enum {
-    PARTS = ITH_KEYOPS_LANES / LANES,
-    COLUMNS = 256, /* of a row that are summed up at a time: in the first-level cache */
-    SUM_ROWS = 64, /* summed up in f32 */
-    TOGETHER = 4,  /* rows, before they are added to the columns */
-    AHEAD = 8      /* rows that are fetched before they are needed: far apart, they are not foreseen by the processor */
+    VECS = ITH_KEYOPS_LANES / LANES,
+    COLUMNS = 256, /* elements of a row that are summed at a time, in the first-level cache */
+    SUM_ROWS = 64, /* rows that are summed in f32, before their sum is added in f64 */
+    TOGETHER = 4,  /* rows that are added up before they are added to the columns */
+    AHEAD = 8      /* rows are fetched this far ahead: they lie too far apart for the hardware to foresee */
 };
 
 /* ITH_KEYOPS_LANES floats. */
 typedef struct wide {
-    vec part[PARTS];
+    vec v[VECS];
 } wide;
 
 static inline wide wide_zero(void)
 {
     wide w;
-    for (int i = 0; i < PARTS; i++)
-        w.part[i] = vec_set(0.0f);
+    for (int i = 0; i < VECS; i++)
+        w.v[i] = vec_set(0.0f);
     return w;
 }
 
 static inline wide wide_add(wide a, wide b)
 {
-    for (int i = 0; i < PARTS; i++)
-        a.part[i] = vec_add(a.part[i], b.part[i]);
+    for (int i = 0; i < VECS; i++)
+        a.v[i] = vec_add(a.v[i], b.v[i]);
     return a;
 }
 
 static inline wide wide_sub(wide a, wide b)
 {
-    for (int i = 0; i < PARTS; i++)
-        a.part[i] = vec_sub(a.part[i], b.part[i]);
+    for (int i = 0; i < VECS; i++)
+        a.v[i] = vec_sub(a.v[i], b.v[i]);
     return a;
 }
 
 /* a b + c */
 static inline wide wide_fma(wide a, wide b, wide c)
 {
-    for (int i = 0; i < PARTS; i++)
-        c.part[i] = vec_fma(a.part[i], b.part[i], c.part[i]);
+    for (int i = 0; i < VECS; i++)
+        c.v[i] = vec_fma(a.v[i], b.v[i], c.v[i]);
     return c;
 }
 
 /* The first steps of a sum over the lanes: lane j takes lane j + 8, then j + 4, ... until a vector is left. */
 static inline vec wide_fold(wide w)
 {
-    for (int half = PARTS / 2; half; half /= 2)
+    for (int half = VECS / 2; half; half /= 2)
         for (int i = 0; i < half; i++)
-            w.part[i] = vec_add(w.part[i], w.part[i + half]);
-    return w.part[0];
+            w.v[i] = vec_add(w.v[i], w.v[i + half]);
+    return w.v[0];
 }
 
-/* The other steps for LANES folded sums at once. */
+/* The remaining steps, for LANES folded sums at once. */
 static inline vec sum_folded(vec folded[LANES])
 {
     vec_transpose(folded);
@@ -71,6 +71,7 @@ static inline vec sum_folded(vec folded[LANES])
     return folded[0];
 }
 
+/* Inlined, because dtype is a constant in every caller. */
 static inline int64_t bytes_of(ith_dtype dtype)
 {
     return dtype == ITH_F32 ? 4 : 2;
@@ -79,17 +80,17 @@ static inline int64_t bytes_of(ith_dtype dtype)
 static inline wide wide_load(const void *x, ith_dtype dtype)
 {
     wide w;
-    for (int i = 0; i < PARTS; i++) {
+    for (int i = 0; i < VECS; i++) {
         const void *at = (const char *)x + i * LANES * bytes_of(dtype);
         if (dtype == ITH_F32)
-            w.part[i] = vec_load(at);
+            w.v[i] = vec_load(at);
         else
-            w.part[i] = dtype == ITH_BF16 ? vec_load_bf16(at) : vec_load_f16(at);
+            w.v[i] = dtype == ITH_BF16 ? vec_load_bf16(at) : vec_load_f16(at);
     }
     return w;
 }
 
-/* The first `count` numbers, zeros behind them. Out of the loops over whole parts, which it would slow down. */
+/* The first `count` numbers, followed by zeros. It is slow, so it is kept out of the loops over whole vectors. */
 static inline wide wide_load_end(const void *x, ith_dtype dtype, int64_t count)
 {
     union {
@@ -102,8 +103,8 @@ static inline wide wide_load_end(const void *x, ith_dtype dtype, int64_t count)
 
 static inline void wide_store(float *x, wide w)
 {
-    for (int i = 0; i < PARTS; i++)
-        vec_store(x + i * LANES, w.part[i]);
+    for (int i = 0; i < VECS; i++)
+        vec_store(x + i * LANES, w.v[i]);
 }
 
 static inline const void *number_at(const void *x, ith_dtype dtype, int64_t i)
@@ -111,6 +112,7 @@ static inline const void *number_at(const void *x, ith_dtype dtype, int64_t i)
     return (const char *)x + i * bytes_of(dtype);
 }
 
+/* Fetches a row before it is needed. */
 static inline void fetch(const void *row, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += 64)
@@ -119,7 +121,8 @@ static inline void fetch(const void *row, int64_t bytes)
 
 /* ---- Sums of rows ---------------------------------------------------------------------------------------------- */
 
-/* The next rows that count, at most SUM_ROWS, from number `first` of each. Returns how many rows it went by. */
+/* Collects the next rows that are not NULL, at most SUM_ROWS, from element `first` on. Returns the number of rows
+ * passed, NULL rows included. */
 static inline int64_t gather(const void **found, int *count, const void *const *x, int64_t rows, ith_dtype dtype,
                              int64_t first)
 {
@@ -147,7 +150,7 @@ static inline void add_together(float *columns, const void *const *x, ith_dtype 
 }
 
 /* sum[0..n) += the rows x, n <= COLUMNS. */
-static inline void add_run(double *sum, const void **x, int rows, ith_dtype dtype, int64_t n)
+static inline void add_block(double *sum, const void **x, int rows, ith_dtype dtype, int64_t n)
 {
     static const float zeros[COLUMNS];
     float columns[COLUMNS] = {0};
@@ -162,6 +165,7 @@ static inline void add_run(double *sum, const void **x, int rows, ith_dtype dtyp
         sum[i] += (double)columns[i];
 }
 
+/* sum [n] += all rows, by blocks of columns and of rows. The rows are read once for each block of columns. */
 static inline int64_t add_all(double *sum, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
 {
     int64_t counted = 0;
@@ -170,13 +174,13 @@ static inline int64_t add_all(double *sum, const void *const *x, int64_t rows, i
             const void *found[SUM_ROWS];
             int count;
             row += gather(found, &count, x + row, rows - row, dtype, first);
-            add_run(sum + first, found, count, dtype, ith_min64(COLUMNS, n - first));
+            add_block(sum + first, found, count, dtype, ith_min64(COLUMNS, n - first));
             counted += first == 0 ? count : 0;
         }
     return counted;
 }
 
-/* Each of these is compiled for the three types. */
+/* The function that is called is compiled once for each type. */
 static int64_t add_rows(double *sum, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
 {
     if (dtype == ITH_F32)
@@ -206,7 +210,7 @@ static inline vec distance(const float *centre, const void *x, ith_dtype dtype, 
     return wide_fold(squares);
 }
 
-/* The larger is found by the bits: those of NaN are above all others. */
+/* The largest distance. The bits of squares are ordered like the numbers, with NaN above all. */
 static inline float farthest(const float *centre, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
 {
     uint32_t most = 0;
@@ -229,6 +233,7 @@ static inline float farthest(const float *centre, const void *const *x, int64_t 
     return ith_f32_from_bits(most);
 }
 
+/* farthest, compiled once for each type. */
 static float most_distance(const float *centre, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
 {
     if (dtype == ITH_F32)
@@ -238,6 +243,7 @@ static float most_distance(const float *centre, const void *const *x, int64_t ro
 
 /* ---- Magnitudes, on the bits without their sign: they are ordered like the numbers, and NaN is above infinity -- */
 
+/* The largest magnitude, as bits. The loop over columns is vectorised by the compiler. */
 static uint32_t most_bits_16(const void *const *x, int64_t rows, int64_t n)
 {
     int16_t columns[COLUMNS] = {0}, most = 0;
@@ -305,6 +311,7 @@ static inline void dot_folded(vec *dot, vec *square, const float *y, const void 
     *square = wide_fold(squares);
 }
 
+/* LANES rows at a time, so that one transposition finishes the sums of all of them. */
 static inline void dots_of(float *dot, float *square, const float *y, const void *const *x, int64_t rows,
                            ith_dtype dtype, int64_t n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures peak rates: the operations of all threads over the time that the slowest took. */
+/* Measures peak rates: the operations of all threads over the time of the slowest. */
 #include "peak.h"
 
 #include "../base/clock.h"
@@ -25,12 +25,13 @@ const ith_peak_row *ith_peak_at(int index)
     return index >= 0 && index < PEAKS ? peaks[index] : NULL;
 }
 
+/* Whether the instruction sets `cpu` have these instructions. */
 static bool usable(const ith_peak_row *peak, uint32_t cpu)
 {
     return (peak->cpu & ~cpu) == 0;
 }
 
-/* Sustained: everything done over all the time it took. */
+/* The sustained rate, in 10^9 operations a second. */
 static double rate_of(const ith_peak_row *peak, int threads, double seconds)
 {
     double operations = 0.0, start = ith_clock_seconds();
@@ -41,7 +42,7 @@ static double rate_of(const ith_peak_row *peak, int threads, double seconds)
     return operations / (ith_clock_seconds() - start) * 1e-9;
 }
 
-/* What a product of a kernel runs on; NULL if `cpu` has nothing for it. */
+/* The instructions on which a product of a kernel runs; NULL if `cpu` has none of them. */
 static const ith_peak_row *row_of(const ith_attn_product *product, uint32_t cpu)
 {
     for (int i = 0; i < PEAKS; i++)
@@ -55,6 +56,7 @@ double ith_peak_combine(const ith_attn_kernel *kernel, double logits_rate, doubl
     return 2.0 / (kernel->logits.times / logits_rate + kernel->outputs.times / outputs_rate);
 }
 
+/* If both products run on the same instructions, they are measured once. */
 double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threads, double seconds)
 {
     const ith_peak_row *logits = row_of(&kernel->logits, cpu), *outputs = row_of(&kernel->outputs, cpu);
@@ -65,6 +67,7 @@ double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threa
     return ith_peak_combine(kernel, first, second);
 }
 
+/* "bf16_amx/6": six products of this row make one of the tensors' type. */
 static void describe_row(const ith_peak_row *row, double times, char *text, size_t text_bytes)
 {
     if (times > 1)
@@ -73,6 +76,7 @@ static void describe_row(const ith_peak_row *row, double times, char *text, size
         snprintf(text, text_bytes, "%s", row->name);
 }
 
+/* If both products run on the same instructions, the mean of their `times` is shown. */
 const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char *text, size_t text_bytes)
 {
     const ith_peak_row *logits = row_of(&kernel->logits, cpu), *outputs = row_of(&kernel->outputs, cpu);
@@ -91,6 +95,7 @@ const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char 
 
 /* ---- For programs ---------------------------------------------------------------------------------------------- */
 
+/* More threads than the process may start, or more seconds than anybody waits for, are refused. */
 static ith_status check_measurement(ith_context *context, int threads, double seconds)
 {
     if (threads < 0)
@@ -101,6 +106,7 @@ static ith_status check_measurement(ith_context *context, int threads, double se
     return status ? status : ith_team_check(context, threads);
 }
 
+/* Only rows that the machine runs are counted; after the last of them the name stays empty. */
 ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak)
 {
     ith_status status = ith_need(NULL, context, "context");

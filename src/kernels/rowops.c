@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses the row operations of the widest instruction set at hand. */
+/* The run-time choice of row operations. */
 #include "rowops.h"
 
 const ith_rowops *ith_rowops_choose(uint32_t cpu)

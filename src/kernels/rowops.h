@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done to rows of numbers between the matrix products: norms, RoPE, activations. One body in C, compiled for
- * each instruction set (the folder under cpu/ sets the flags) and chosen at run time. A row's result depends on that
- * row alone, and has the same bits on every instruction set. n may be 0. Sums are taken in double; e^x is good to
- * 1.1 ulp. */
+/* Operations on rows of numbers between the matrix products: norms, RoPE, activations. One body in C (rowops_tmpl.c) is
+ * compiled for each instruction set, with the flags of its folder under cpu/, and chosen at run time. The result of a
+ * row depends on that row alone, and has the same bits on every instruction set. n may be 0. Sums are taken in double;
+ * e^x has an error of at most 1.1 ulp. */
 #ifndef ITH_KERNELS_ROWOPS_H
 #define ITH_KERNELS_ROWOPS_H
 
@@ -39,7 +39,7 @@ extern const ith_rowops ith_rowops_ref;
 extern const ith_rowops ith_rowops_avx2, ith_rowops_avx512;
 #endif
 
-/* The best for ith_cpu_feature bits. Never NULL. */
+/* The operations of the widest instruction set among `cpu` (ith_cpu_feature bits). Never NULL. */
 const ith_rowops *ith_rowops_choose(uint32_t cpu);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The body of rowops.h: plain C, included once by a file of each instruction set, which names the table to define.
+/* The body of rowops.h in plain C, included once by a file of each instruction set, which defines the table.
  *
- * Loops are written so that the compiler vectorises them under the folder's flags. Nothing here depends on how wide the
- * vectors are: sums run in SUM_LANES partial sums in double, added up in one fixed order, and no product is fused with
- * a sum. So a row has the same bits on every instruction set. Arrays may be the same (y = x), but may not half overlap.
- */
+ * The compiler vectorises the loops with the flags of that file's folder. No result depends on the width of vectors:
+ * sums are SUM_LANES partial sums in double, added up in a fixed order, and no product is fused with a sum. So a row
+ * has the same bits on every instruction set. Arrays may be equal (y = x), but must not overlap in part. */
 #include "../base/dtype.h"
 #include "rowops.h"
 
@@ -44,13 +43,14 @@ static inline float silu_f32(float x)
     return x / (1.0f + exp_f32(-x));
 }
 
-/* 0.5 x (1 + tanh u) = x / (1 + e^-2u), which loses nothing where tanh u comes near -1. */
+/* 0.5 x (1 + tanh u) = x / (1 + e^-2u), which has no cancellation where tanh u is near -1. */
 static inline float gelu_tanh_f32(float x)
 {
     float two_u = 1.5957691216057308f * (x + 0.044715f * (x * x * x));
     return x / (1.0f + exp_f32(-two_u));
 }
 
+/* Adds up the partial sums pair by pair: always in the same order. */
 static double lanes_sum(double lanes[SUM_LANES])
 {
     for (int half = SUM_LANES / 2; half; half /= 2)
@@ -59,6 +59,7 @@ static double lanes_sum(double lanes[SUM_LANES])
     return lanes[0];
 }
 
+/* The sum of x: element i goes to partial sum i % SUM_LANES. */
 static double sum(const float *x, int64_t n)
 {
     double lanes[SUM_LANES] = {0};
@@ -88,8 +89,8 @@ static double sum_of_squares(const float *x, double centre, int64_t n)
     return lanes_sum(lanes);
 }
 
-/* Two passes: the squares are taken about the mean, and the mean is subtracted in two parts, so that rows far from zero
- * lose nothing. */
+/* The variance is the mean of the squared distances from the mean, and the mean is subtracted in two parts: both keep
+ * the accuracy of rows far from zero. */
 static void layer_norm(float *y, const float *x, const float *a, const float *b, int64_t n, float eps)
 {
     if (n <= 0)
@@ -114,6 +115,7 @@ static void rms_norm(float *y, const float *x, const float *w, int64_t n, float 
         y[i] = x[i] * inverse * w[i];
 }
 
+/* "omp simd" lets the compiler vectorise although x is read and written through one pointer. */
 static void rope(float *x, const float *cosines, const float *sines, int64_t heads, int64_t head_dim)
 {
     for (int64_t h = 0; h < heads; h++, x += head_dim) {
@@ -154,6 +156,7 @@ static void gelu_tanh_mul(float *y, const float *x, const float *z, int64_t n)
         y[i] = gelu_tanh_f32(x[i]) * z[i];
 }
 
+/* The norm is limited from below, so that a pixel of zeros stays zero. */
 static void channel_norm(float *y, const float *x, const float *gamma, int64_t pixels, int64_t channels, bool with_silu)
 {
     double root = sqrt((double)channels);
@@ -167,7 +170,7 @@ static void channel_norm(float *y, const float *x, const float *gamma, int64_t p
     }
 }
 
-/* NaN is never greater: it does not become the maximum, and reaches every element through the sum. */
+/* NaN compares as not greater, so it never becomes the maximum; it reaches every element through the sum. */
 static float maximum(const float *x, int64_t n)
 {
     float lanes[SUM_LANES];
@@ -184,10 +187,11 @@ static float maximum(const float *x, int64_t n)
     return lanes[0];
 }
 
+/* All -inf gives zeros instead of NaN. */
 static void softmax(float *x, int64_t n)
 {
     float most = maximum(x, n);
-    if (most == -INFINITY) /* nothing to attend to, unless a NaN hides among the -inf */
+    if (most == -INFINITY) /* all are -inf or NaN */
         most = 0;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)

@@ -41,6 +41,7 @@ ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info)
     return ITH_SIZED_FILL(plan->setting.context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &now);
 }
 
+/* The counters belong to the executor, which adds to them where bytes move. */
 ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
 {
     if (!plan)
@@ -49,6 +50,7 @@ ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
                           &plan->executor.counters);
 }
 
+/* The choices of a plan without its ranks: nothing is sent, and nothing is timed. */
 ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
                             int ranks, int rank, bool shared_memory, ith_plan_info *info)
 {
@@ -90,6 +92,7 @@ static const char *exchange_text(const ith_plan_info *info, char *text, size_t t
     return text;
 }
 
+/* Every choice that decides the bits of a result is printed, with the origin of the kernel. */
 const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes)
 {
     if (!text || !text_bytes)

@@ -12,6 +12,7 @@
  * from one measurement to the next. */
 #define MARGIN_PERCENT 3
 
+/* Whether this context may use the instructions of a kernel. */
 static bool runs_here(const ith_attn_setting *s, const ith_attn_kernel *kernel)
 {
     return (kernel->cpu & ~ith_context_cpu(s->context)) == 0;
@@ -25,6 +26,7 @@ static bool takes(const ith_attn_setting *s, const ith_attn_kernel *kernel)
            kernel->supports(p->dtype, p->head_dim, s->softmax);
 }
 
+/* Beyond this size the products of sizes in kernels could overflow. */
 static ith_status refuse_head_dim(const ith_attn_setting *s)
 {
     return ith_fail(s->context, ITH_ERR_ARGUMENT, "head_dim is %lld, and must be at most %d",
@@ -72,6 +74,7 @@ ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
 
 /* ---- By wisdom, measurement or estimate ------------------------------------------------------------------------ */
 
+/* All kernels that run here and take the problem, in the order of the table. */
 static ith_candidates fit_here(const ith_attn_setting *s)
 {
     ith_candidates all = {.count = 0};
@@ -135,7 +138,8 @@ static void sort_by_preference(ith_wisdom_entry *entry)
     }
 }
 
-/* Times all kernels that fit here, and keeps the result. */
+/* Times all kernels that fit here, and keeps the result. Kernels that other ranks lack are timed too: wisdom is about
+ * this machine, not about a group. */
 static ith_status measure(const ith_attn_setting *s, ith_wisdom *wisdom)
 {
     ith_candidates all = fit_here(s);
@@ -205,6 +209,7 @@ static ith_status keep_common(ith_comm *comm, const ith_attn_setting *s, ith_can
     return status;
 }
 
+/* Rank 0 decides and broadcasts the name; each rank finds that kernel in its own table. */
 ith_status ith_kernel_choose(ith_comm *comm, ith_effort effort, ith_attn_setting *s)
 {
     if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)

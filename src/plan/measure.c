@@ -24,6 +24,7 @@ enum {
 
 /* ---- A trial --------------------------------------------------------------------------------------------------- */
 
+/* The memory of a trial. Each query has its own row of o_sum, m and l, so that any block_q fits. */
 static void lay_out(ith_arena *arena, ith_trial *t)
 {
     int64_t row_bytes = t->head_dim * ith_dtype_bytes(t->dtype);
@@ -59,6 +60,7 @@ static void fill(const ith_trial *t, char *data, const void **rows, int64_t coun
         rows[i] = data + i * t->head_dim * bytes;
 }
 
+/* One allocation, laid out twice: first to count its bytes, then with the memory. */
 ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *t)
 {
     ith_arena arena = {0};
@@ -102,6 +104,7 @@ void ith_trial_pack(const ith_trial *t)
                                          .packed = packed_at(t, j)});
 }
 
+/* One call of the kernel for each block of queries and each KV block, as the executor makes them. */
 void ith_trial_attend(const ith_trial *t)
 {
     ith_attn_call call = {.dtype = t->dtype,
@@ -164,6 +167,8 @@ static int32_t rate_of_pass(const ith_trial *t)
     return (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST_RATE);
 }
 
+/* The first turn warms up. The second sets the rates, and later turns keep the best: the fastest pass is the one that
+ * was disturbed least. */
 static void take_turns(ith_trial *t, const ith_candidates *candidates, ith_wisdom_entry *entry)
 {
     int32_t most = 0;

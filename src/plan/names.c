@@ -24,6 +24,7 @@ NAME_FUNCTION(ith_exchange_mode_name, ith_exchange_mode, "auto", "in_place", "co
 NAME_FUNCTION(ith_effort_name, ith_effort, "estimate", "measure")
 NAME_FUNCTION(ith_kernel_origin_name, ith_kernel_origin, "named", "estimate", "wisdom", "measured")
 
+/* ---- Lists ----------------------------------------------------------------------------------------------------- */
 const char *ith_kernel_list(const ith_context *context, int index, bool *usable)
 {
     const ith_attn_kernel *kernel = index >= 0 ? ith_attn_kernel_at(index) : NULL;
@@ -75,6 +76,7 @@ static bool take(const char **text, const char *part)
     return true;
 }
 
+/* Moves *text past the base that it begins with; NULL if there is none. */
 static const strategy_base *take_base(const char **text)
 {
     for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
@@ -99,6 +101,7 @@ static int take_endings(const char *text)
     return taken;
 }
 
+/* Options that a name does not mention stay as they are. */
 ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_options *options)
 {
     if (!context)

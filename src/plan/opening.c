@@ -43,6 +43,7 @@ static void describe_call(const call_record *record, char *text, size_t text_byt
                  (long long)record->plan);
 }
 
+/* Fails if ranks are in different calls. The rest of their records is then not compared. */
 static ith_status compare_calls(ith_context *context, const ith_comm *comm)
 {
     const call_record *first = record_of(comm, 0);
@@ -86,6 +87,7 @@ static ith_status differ(ith_context *context, const char *name, int rank)
                     "%s on rank %d is not what it is on rank 0: it is whole, and the same on every rank", name, rank);
 }
 
+/* Fails if ranks differ in tensors that must be the same on all. */
 static ith_status compare_tensors(ith_context *context, const ith_comm *comm)
 {
     const call_record *first = record_of(comm, 0);
@@ -114,6 +116,7 @@ static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status s
 
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
 
+/* The status of this rank's checks and its sentence, for the others to return. */
 static void put_verdict(call_record *record, ith_context *context, ith_status mine)
 {
     record->status = mine;
@@ -143,6 +146,7 @@ ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mi
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
 
+/* The tensors of an execution: hashes of the small ones, addresses of the others. */
 static void describe_execution(ith_plan *plan, const ith_attn_tensors *tensors, call_record *record)
 {
     const ith_attn_problem *p = &plan->setting.problem;
@@ -156,6 +160,7 @@ static void describe_execution(ith_plan *plan, const ith_attn_tensors *tensors, 
         record->shown = ith_executor_record(&plan->executor, tensors);
 }
 
+/* Takes the addresses of all ranks out of their records, which are lost when the call ends. */
 static void take_shown(ith_plan *plan)
 {
     if (plan->setting.exchange != ITH_EXCHANGE_IN_PLACE)
@@ -169,6 +174,7 @@ typedef struct mask_record {
     bool stopped; /* before all of the mask was read: the hash is of no use */
 } mask_record;
 
+/* The hash of a mask, in pieces, so that a cancellation is noticed soon. */
 static mask_record hash_mask(ith_plan *plan, const char *mask)
 {
     const ith_attn_problem *p = &plan->setting.problem;
@@ -236,6 +242,7 @@ part:;
     return status;
 }
 
+/* A cancellation that came before the execution ends it here, and is used up by it. */
 ith_status ith_open_execution(ith_plan *plan, const ith_attn_tensors *tensors, ith_status mine)
 {
     if (!mine && (atomic_load(&plan->halt.cancelled) || ith_context_interrupted(plan->setting.context)))

@@ -14,6 +14,7 @@
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
+/* A plan and the memory of its executor. While the arena only counts, the result is NULL. */
 static ith_plan *lay_out(const ith_attn_setting *setting, ith_arena *arena)
 {
     ith_plan *plan = ith_arena_take(arena, 1, sizeof *plan);
@@ -40,6 +41,7 @@ ith_status ith_plan_size(const ith_attn_setting *setting, int64_t *bytes)
     return ITH_OK;
 }
 
+/* The only allocation of a plan: executing it allocates nothing. */
 static ith_status allocate(const ith_attn_setting *setting, ith_plan **out)
 {
     ith_arena arena = {0};
@@ -57,7 +59,7 @@ static ith_status allocate(const ith_attn_setting *setting, ith_plan **out)
 
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
 
-/* The groups of the mesh's two axes. */
+/* The groups of the two axes of the mesh. An axis of length 1 has none; one that holds all ranks is comm itself. */
 static ith_status make_axes(ith_comm *comm, ith_plan *plan)
 {
     ith_attn_setting *s = &plan->setting;
@@ -88,7 +90,8 @@ static void hold(ith_plan *plan, ith_comm *comm)
     plan->setting.halt = &plan->halt;
 }
 
-/* Between the openings of the ranks: everything that they do together. */
+/* Checks this rank's arguments, then makes the plan together with the other ranks. A plan that was allocated is
+ * returned even on failure, for the caller to destroy. */
 static ith_status create(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
                          ith_comm *comm, ith_status mine, ith_plan **plan)
 {
@@ -128,6 +131,7 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
         status = ith_comm_enter(comm, context);
     if (status)
         return status;
+    /* From here on a failure is shown to the other ranks instead of returned, so that none of them waits. */
     ith_status mine = out ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "out is NULL");
     status = create(context, problem, options, comm, mine, &plan);
     ith_comm_exit(comm);
@@ -138,6 +142,7 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
     return status;
 }
 
+/* Gives up one hold on the plan, and frees it with the last: it may be destroyed while it is executed. */
 static void release(ith_plan *plan)
 {
     if (atomic_fetch_sub(&plan->holders, 1) > 1)
@@ -163,6 +168,7 @@ void ith_plan_destroy(ith_plan **plan)
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
 
+/* Takes the plan for one execution. A second thread is refused, because both would use the same memory. */
 static ith_status enter(ith_plan *plan)
 {
     ith_context *context = plan->setting.context;
@@ -184,6 +190,7 @@ static ith_status enter(ith_plan *plan)
     return ITH_OK;
 }
 
+/* Ends an execution. If the plan was destroyed meanwhile, this frees it. */
 static void leave(ith_plan *plan)
 {
     ith_comm_exit(plan->setting.comm);
@@ -191,7 +198,8 @@ static void leave(ith_plan *plan)
     release(plan);
 }
 
-/* A rank that has stopped needs no data any more. It finds out also while it waits for the others. */
+/* Tells the communicators how to ask whether this rank was stopped: its transfers then end without their data. NULL: it
+ * is not asked. */
 static void set_unwanted(const ith_attn_setting *s, bool (*unwanted)(void *user))
 {
     ith_comm *const comms[] = {s->comm, s->ulysses_comm, s->ring_comm};
@@ -203,6 +211,8 @@ static void set_unwanted(const ith_attn_setting *s, bool (*unwanted)(void *user)
     }
 }
 
+/* One execution: the ranks open it together, run the schedule, and close it together. A rank whose own checks failed
+ * takes part in the opening, so that the others do not wait for it. */
 static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
 {
     ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;

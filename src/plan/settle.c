@@ -14,6 +14,7 @@
 
 /* ---- The request ----------------------------------------------------------------------------------------------- */
 
+/* Every enumeration counts from 0, so its legal values are 0 to the last one. */
 static ith_status check_enums(ith_context *context, const ith_attn_options *o)
 {
     const struct {
@@ -45,6 +46,7 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
     return ITH_OK;
 }
 
+/* 0 means "choose for me", so only negative numbers are illegal here; the problem may set further limits. */
 static ith_status check_numbers(ith_context *context, const ith_attn_options *o)
 {
     ith_attn_tiles tiles = ith_tiles_asked(o);
@@ -135,6 +137,7 @@ static void default_mesh(ith_strategy strategy, int ranks, int64_t problems, int
     }
 }
 
+/* One axis that is given determines the other. If neither is given, the strategy does. */
 static ith_status choose_mesh(const ith_attn_options *options, int ranks, ith_attn_setting *s)
 {
     int ulysses = options->ulysses, ring = options->ring;
@@ -202,6 +205,8 @@ static int choose_chunks(const ith_attn_options *options, const ith_attn_setting
     return s->exchange == ITH_EXCHANGE_COPY ? 4 : 1;
 }
 
+/* In place where ranks share memory, because nothing is copied then. A single rank, and ranks with replicated keys,
+ * exchange nothing. */
 static ith_status choose_exchange(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
     bool none = group->ranks == 1 || s->problem.replicated_kv;
@@ -250,6 +255,7 @@ static ith_status choose(const ith_attn_options *options, const ith_group *group
     return options->kernel ? ith_kernel_take_named(options->kernel, s) : ITH_OK;
 }
 
+/* Each step that may fail on one rank alone ends with an agreement, before the next step communicates. */
 ith_status ith_settle(const ith_attn_options *options, const ith_group *group, ith_comm *comm, ith_attn_setting *s)
 {
     ith_status status = ith_agree_on_request(comm, s, options);

@@ -5,6 +5,7 @@
 
 enum { BLOCK_Q, BLOCK_KV }; /* tiles by number */
 
+/* Loops over the four tiles use their numbers; the public structs have a member for each. */
 int64_t *ith_tile_at(ith_attn_tiles *tiles, int index)
 {
     int64_t *const all[ITH_TILES] = {&tiles->block_q, &tiles->block_kv, &tiles->block_kv_compute,
@@ -34,6 +35,7 @@ static int64_t nearest_multiple(int64_t value, int64_t step, int64_t most)
     return below;
 }
 
+/* A size that is asked for must be legal for the kernel: it is never rounded silently. 0 asks for nothing. */
 static ith_status check_asked(const ith_attn_setting *s, int index, int64_t asked, int64_t step, int64_t most)
 {
     if (asked % step == 0 && asked <= most)
@@ -83,6 +85,7 @@ static ith_status check_nested(ith_attn_tile_limits l, ith_attn_setting *s, int 
                     s->kernel->name, (long long)ith_round_up(inside, *ith_tile_at(&l.step, outer)));
 }
 
+/* From the outermost tile inwards, because a tile that is left open depends on the one around it. */
 ith_status ith_tiles_resolve(const ith_attn_options *options, ith_attn_setting *s)
 {
     ith_attn_tile_limits limits = s->kernel->tiles(s->problem.head_dim);

@@ -35,6 +35,7 @@ void ith_wisdom_close(ith_context *context)
     ith_context_unlock_wisdom(context);
 }
 
+/* The entries are a ring buffer; its oldest entry is number count - ITH_WISDOM_ENTRIES. */
 const ith_wisdom_entry *ith_wisdom_at(const ith_wisdom *w, int64_t i)
 {
     int64_t oldest = ith_max64(w->count - ITH_WISDOM_ENTRIES, 0);
@@ -82,6 +83,7 @@ static void model_name(char *text, size_t text_bytes)
         fclose(file);
 }
 
+/* Rates hold for the machine that was measured, and for the version whose kernels were. */
 static wisdom_header header_of(const ith_context *context)
 {
     wisdom_header header;
@@ -119,6 +121,7 @@ static ith_status check_arguments(ith_context *context, const char *path)
     return status ? status : ith_need(context, path, "path");
 }
 
+/* Wisdom is copied under the lock and written without it: a slow disk holds up no other context. */
 ith_status ith_wisdom_save(ith_context *context, const char *path)
 {
     ith_wisdom *wisdom = NULL;
@@ -169,6 +172,7 @@ static ith_status open_wisdom(reader *r)
     return ith_fail(r->context, ITH_ERR_MEMORY, "out of memory to read %s", r->path);
 }
 
+/* Reads a line. A line without its end, or longer than the buffer, is an error. */
 static ith_status next_line(reader *r)
 {
     r->line++;
@@ -185,6 +189,7 @@ static ith_status next_line(reader *r)
     return ITH_OK;
 }
 
+/* The two lines must be the ones that this library would write here. */
 static ith_status read_header(reader *r)
 {
     wisdom_header header = header_of(r->context);
@@ -259,6 +264,7 @@ static ith_status read_wisdom(reader *r, ith_wisdom *out)
     return status;
 }
 
+/* The file is read to its end before the lock is taken: a bad line leaves no trace. */
 ith_status ith_wisdom_load(ith_context *context, const char *path)
 {
     ith_wisdom *wisdom = NULL;

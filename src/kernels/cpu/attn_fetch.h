@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fetching ahead: rows that are about to be packed; and while a block of keys is computed, its tiles bring what comes
- * after it into the second-level cache, a few lines each. Included after vec_<isa>.h. */
+/* Fetching ahead into the second-level cache: rows before they are packed, and the next block of keys while the tiles
+ * of this one are computed, some cache lines with each tile. Include a vec_<isa>.h before this header. */
 #ifndef ITH_KERNELS_ATTN_FETCH_H
 #define ITH_KERNELS_ATTN_FETCH_H
 
@@ -10,7 +10,7 @@
 
 enum { FETCH_LINE = 64 };
 
-/* Row j of k or v, which packing will come to: rows of a head lie far apart, and no hardware foresees them. */
+/* Fetches row j of k or v before it is packed: rows of a head lie too far apart for the hardware to foresee them. */
 static inline void fetch_row(const ith_attn_pack *p, const void *const *rows, int64_t j)
 {
     if (j >= p->keys || rows[j] == NULL)
@@ -21,11 +21,11 @@ static inline void fetch_row(const ith_attn_pack *p, const void *const *rows, in
 }
 
 typedef struct fetch {
-    const char *next, *end; /* what is still to be fetched */
-    int64_t lines;          /* by each tile */
+    const char *next, *end; /* the memory that is still to be fetched */
+    int64_t lines;          /* to be fetched with each tile */
 } fetch;
 
-/* `bytes` from `next` on, at most to `end`, shared out among `tiles`. */
+/* `bytes` bytes from `next` on, at most up to `end`, spread over `tiles` tiles. */
 static inline fetch fetch_of(const void *next, const void *end, int64_t bytes, int64_t tiles)
 {
     const char *from = next, *to = end;

@@ -36,6 +36,7 @@ static inline query_rows rows_lay_out(ith_arena *arena, int64_t rows, int64_t o_
     return t;
 }
 
+/* m, l and o of all queries, from earlier calls or empty. The sum l of earlier calls goes into lane 0. */
 static inline void rows_load(query_rows *t)
 {
     const ith_attn_call *call = t->call;
@@ -55,6 +56,7 @@ static inline void rows_load(query_rows *t)
     }
 }
 
+/* o and lse, or the state, of all queries. */
 static inline void rows_store(const query_rows *t)
 {
     const ith_attn_call *call = t->call;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rate of f32 multiply-adds in vectors: the body of <isa>/peak_f32_<isa>.c, which includes its vec_<isa>.h. There are
- * twelve chains of vectors, more than the latency of a multiply-add times the number of units. */
+/* The rate of f32 multiply-adds in vectors: the body of <isa>/peak_f32_<isa>.c, which includes its vec_<isa>.h. There
+ * are twelve chains of vectors, more than the latency of a multiply-add times the number of units. */
 #include "../peak.h"
 
 enum { CHAINS = 12, STEPS = 64 };

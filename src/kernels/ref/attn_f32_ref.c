@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention in plain C: what every kernel means (kernel.h), for any machine. Logits are in base 2:
+/* Partial attention in plain C, for any machine; it defines the result of every kernel (kernel.h). Logits are in base
+ * 2:
  *
  *     s_j = c q . k_j + (bias_j + mask_j) log2(e),   c = scale log2(e)
  *     p_j = 2^(s_j - m),   l = sum_j p_j,   o = sum_j p_j v_j
  *
- * One query at a time, block_kv_compute keys at a time. Online, when a block raises the maximum from m to m', what was
- * summed before is multiplied by 2^(m - m'). Everything that is kept is f32.
+ * Queries are taken one by one, keys block_kv_compute at a time. Online, when a block raises the maximum from m to m',
+ * older sums are multiplied by 2^(m - m'). All state is f32.
  *
  * Packed: for each key bias, k [D], v [D], all f32. Scratch: q [D], o [D], s [block_kv_compute]. */
 #include "../../base/dtype.h"
@@ -48,7 +49,7 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return (2 * head_dim + tiles->block_kv_compute) * (int64_t)sizeof(float);
 }
 
-/* A bias or mask in base 2; what is finite stays so. */
+/* A bias or mask in base 2. A finite number stays finite. */
 static float to_base2(float x)
 {
     float y = x * LOG2_E;
@@ -70,15 +71,15 @@ static void pack(const ith_attn_pack *p)
     }
 }
 
-/* The sum over the keys seen so far of query i of a run. */
+/* The state of query i: sums over the keys so far. */
 typedef struct row_state {
     int64_t i;
     float m, l;
     float *o; /* [D] */
 } row_state;
 
-/* What the mask makes of the logit of query i and key j of the run. Hidden is hidden, whatever the logit; finite stays
- * finite. */
+/* The masked logit of query i and key j of the KV block. A hidden logit is -inf, even if s is NaN; with a finite mask
+ * it stays finite. */
 static float masked(const ith_attn_call *call, int64_t i, int64_t j, float s)
 {
     if (call->mask_kind == ITH_MASK_NONE || s == -INFINITY)
@@ -91,7 +92,7 @@ static float masked(const ith_attn_call *call, int64_t i, int64_t j, float s)
     return sum < -FLT_MAX ? -FLT_MAX : sum;
 }
 
-/* s_j of keys [first, first + keys) of the run, and their maximum. */
+/* s_j of keys [first, first + keys) of the KV block. Returns their maximum. */
 static float scores(float *s, const ith_attn_call *call, int64_t i, const float *q, int64_t first, int64_t keys)
 {
     float m = -INFINITY, c = call->scale * LOG2_E;
@@ -106,13 +107,14 @@ static float scores(float *s, const ith_attn_call *call, int64_t i, const float 
     return m;
 }
 
-/* 0 instead of what no logit can be measured from: a maximum of nothing (2^(-inf - 0) = 0), the offset of a NaN row. */
+/* The offset that is subtracted from the logits of a row: m, or 0 if m is not finite. m is -inf while no key was seen
+ * (2^(-inf - 0) = 0), and may be NaN. */
 static float shift_of(float m)
 {
     return isfinite(m) ? m : 0.0f;
 }
 
-/* What was summed up so far, measured from a maximum that is at least m. */
+/* Raises the maximum to m, if it is smaller, and scales the sums so far. */
 static void raise_maximum(row_state *row, float m, int64_t D)
 {
     m = m > row->m ? m : row->m;
@@ -123,15 +125,15 @@ static void raise_maximum(row_state *row, float m, int64_t D)
         row->o[d] *= rescale;
 }
 
-/* Takes the logits s of `keys` keys from `first` on, and their values, into the sum. */
+/* Adds `keys` keys from `first` on, with logits s, to the sums. */
 static void accumulate(row_state *row, const ith_attn_call *call, const float *s, int64_t first, int64_t keys)
 {
     int64_t D = call->head_dim;
     float shift = shift_of(row->m);
-    double l = 0.0; /* many like numbers added up in f32 are all rounded the same way */
+    double l = 0.0; /* one long f32 sum of similar numbers rounds them all in the same direction */
     const float *v = (const float *)call->packed + first * key_floats(D) + 1 + D;
     for (int64_t j = 0; j < keys; j++, v += key_floats(D)) {
-        float p = (float)exp2((double)s[j] - (double)shift); /* in f32 a fixed m would cost bits of s */
+        float p = (float)exp2((double)s[j] - (double)shift); /* in f32, s - m would lose bits of s if m is fixed */
         l += (double)p;
         for (int64_t d = 0; d < D; d++)
             row->o[d] += p * v[d];
@@ -161,7 +163,7 @@ static void store_state(const row_state *row, const ith_attn_call *call)
 
 static void store_output(row_state *row, const ith_attn_call *call)
 {
-    bool empty = row->l == 0.0f; /* no key but hidden ones */
+    bool empty = row->l == 0.0f; /* all keys are hidden */
     for (int64_t d = 0; d < call->head_dim; d++)
         row->o[d] = empty ? 0.0f : row->o[d] / row->l;
     ith_from_f32(call->o[row->i], call->dtype, row->o, call->head_dim);

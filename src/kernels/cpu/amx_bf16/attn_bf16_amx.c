@@ -256,6 +256,7 @@ static __attribute__((noinline)) void round_logits(float *s, float *factor, __mm
     vec_store(factor, _mm512_mask_mov_ps(f, large, vec_set(1.0f)));
 }
 
+/* The maxima of a strip, with two chains of comparisons to hide their latency. */
 static inline vec top_of(const float *s)
 {
     vec a = vec_set(-INFINITY), b = a;
@@ -446,6 +447,7 @@ static void rescale(work *w, const job *j)
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
+/* Job t: the panels of queries take turns with each block of keys. */
 static job job_at(const work *w, int64_t t)
 {
     int64_t key = t / w->q_panels * w->block;
@@ -491,6 +493,7 @@ static void run_slot(work *w, const job *now, const job *before, int64_t n)
         next_unit(w);
 }
 
+/* Job t is scored while job t - 1 is added to o. The buffers of both jobs alternate. */
 static void run_jobs(work *w)
 {
     int64_t jobs = ith_div_up(w->t.call->keys, w->block) * w->q_panels;

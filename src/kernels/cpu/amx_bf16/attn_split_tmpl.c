@@ -55,11 +55,13 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Numbers as sums of bf16 ----------------------------------------------------------------------------------- */
 
+/* The upper 16 of 32 bf16, as f32. */
 static inline vec upper_half(__m512i pairs)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(pairs, 1)), 16));
 }
 
+/* The lower 16 of 32 bf16, as f32. */
 static inline vec lower_half(__m512i pairs)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(pairs)), 16));
@@ -329,6 +331,7 @@ static void prepare_slice(work *w, int64_t k, int64_t n)
     vec_store(w->t.top + n, top);
 }
 
+/* Comes between the logits and the probabilities of a job. */
 static void raise_maxima(work *w)
 {
     const job *j = w->pending;
@@ -379,6 +382,7 @@ static inline __attribute__((always_inline)) void slice_probabilities_as(work *w
     vec_store(w->l + n, vec_add(vec_load(w->l + n), vec_add(even, odd)));
 }
 
+/* One compiled body for each kind of exponential. */
 static void slice_probabilities(work *w, int64_t k, int64_t n)
 {
     switch (w->t.kind) {
@@ -534,6 +538,7 @@ static void values(work *w, const job *j)
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
+/* Job n: the panels of queries take turns with each panel of keys. */
 static job job_at(const work *w, int64_t n)
 {
     const ith_attn_call *call = w->t.call;
@@ -552,6 +557,7 @@ static fetch next_panel(const work *w, const job *j)
     return fetch_panels(w->t.call, j->panel, bytes, tiles);
 }
 
+/* Job n is multiplied while the probabilities of job n - 1 are computed; then job n - 1 is added to o. */
 static void run_jobs(work *w)
 {
     int64_t jobs = ith_div_up(w->t.call->keys, PANEL) * ith_div_up(w->t.call->q_rows, QUERIES);

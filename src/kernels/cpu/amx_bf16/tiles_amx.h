@@ -9,14 +9,14 @@
 
 enum { TILE_ROWS = 16, TILE_ROW_BYTES = 64, TILE_BYTES = TILE_ROWS * TILE_ROW_BYTES, TILE_FLOATS = TILE_BYTES / 4 };
 
-/* What LDTILECFG reads. */
+/* The operand of LDTILECFG. */
 typedef struct tile_config {
     uint8_t palette, start_row, zero[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } tile_config;
 
-/* From here to _tile_release() the registers are this thread's; they begin as zeros. */
+/* Gives the registers to this thread, as zeros, until _tile_release(). */
 static inline void tiles_claim(void)
 {
     tile_config config = {.palette = 1};
@@ -28,7 +28,7 @@ static inline void tiles_claim(void)
     _tile_loadconfig(&config);
 }
 
-/* GCC 12 does not know that loading a tile reads memory: whatever was written must be there. */
+/* GCC 12 does not know that loading a tile reads memory: this makes it finish earlier stores. */
 static inline void tiles_see_memory(void)
 {
     __asm__ volatile("" ::: "memory");

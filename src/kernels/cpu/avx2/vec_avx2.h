@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of eight floats, AVX2 and FMA. What each vec_<isa>.h offers is said in ../attn_state.h. */
+/* Vectors of eight floats, AVX2 and FMA. ../attn_state.h lists the functions. */
 #ifndef ITH_KERNELS_VEC_AVX2_H
 #define ITH_KERNELS_VEC_AVX2_H
 
@@ -75,8 +75,8 @@ static inline vec vec_load_f16(const uint16_t *x)
 
 /* 2^(s - m), m an integer: 2^(n - m) 2^f, n = round(s), f = s - n in [-1/2, 1/2]: a polynomial of degree 5 with P(0) =
  * 1, minimax in relative error (9e-8). Adding `shifter` = 1.5 2^23 + 127 - m leaves n - m + 127 in the low bits, 2^(n -
- * m) when they are the exponent; below 2^-127 that is 0. An m for which the shifter has no bits is taken off before: s
- * has no more of them. */
+ * m) when they are the exponent; below 2^-127 that is 0. An m too large for the bits of the shifter is subtracted
+ * from s first: s is then as large, and loses nothing. */
 static inline vec vec_exp2_whole(vec s, vec m)
 {
     vec far = _mm256_and_ps(m, _mm256_cmp_ps(vec_mul(m, m), vec_set(0x1p40f), _CMP_GT_OQ));

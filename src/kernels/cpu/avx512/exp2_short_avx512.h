@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 2^x for weights that are rounded to 16 bits: a term less than vec_exp2. */
+/* 2^x for probabilities that are rounded to 16 bits: one term less than in vec_exp2. */
 #ifndef ITH_KERNELS_EXP2_SHORT_AVX512_H
 #define ITH_KERNELS_EXP2_SHORT_AVX512_H
 

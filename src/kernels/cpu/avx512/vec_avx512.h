@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of sixteen floats, AVX-512. What each vec_<isa>.h offers is said in ../attn_state.h. */
+/* Vectors of sixteen floats, AVX-512. ../attn_state.h lists the functions. */
 #ifndef ITH_KERNELS_VEC_AVX512_H
 #define ITH_KERNELS_VEC_AVX512_H
 

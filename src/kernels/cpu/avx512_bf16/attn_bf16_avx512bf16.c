@@ -119,6 +119,7 @@ static inline __m512i load_lower(const uint16_t *row, int64_t d, int64_t D)
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + d));
 }
 
+/* v as pairs of two neighbouring keys, which one product takes together. */
 static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
 {
     int64_t D = p->head_dim, padded = padded_dim(D);
@@ -188,11 +189,13 @@ static void load_queries(work *w)
 
 /* ---- The three loops ------------------------------------------------------------------------------------------- */
 
+/* Adds two products of bf16 to each of LANES sums. */
 static inline vec vec_dot(vec sum, vec a, vec b)
 {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
 
+/* One pair in every lane. */
 static inline vec vec_set_pair(const void *pair)
 {
     uint32_t word;
@@ -283,6 +286,7 @@ static __attribute__((noinline)) void tile_probabilities(const score_tile *t)
     }
 }
 
+/* at_once: p instead of s, if m is fixed and nothing is masked. The logits then never go to memory. */
 static void block_scores(work *w, const float *panel, int64_t panels, bool at_once)
 {
     query_rows *t = &w->t;
@@ -383,6 +387,7 @@ TILE_FUNCTION(4)
 static void (*const tile_values[TILE_VECS + 1])(const value_tile *t) = {NULL, tile_values_1, tile_values_2,
                                                                         tile_values_3, tile_values_4};
 
+/* o = o scale + p v for all queries. All tiles of queries use a micro-panel of v before the next one is read. */
 static void block_values(work *w, const float *panel, int64_t panels)
 {
     const query_rows *t = &w->t;

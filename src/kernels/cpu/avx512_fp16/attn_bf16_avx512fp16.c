@@ -151,6 +151,7 @@ static float choose_values(panel_head *head, const char *const row[PANEL], int64
     return ldexpf(1.0f, -down);
 }
 
+/* v, scaled or as it is, with the factor in the head of the panel. */
 static void pack_values(float *panel, panel_head *head, const ith_attn_pack *p, int64_t first)
 {
     int64_t D = p->head_dim, padded = padded_dim(D);
@@ -284,6 +285,7 @@ static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, fl
     }
 }
 
+/* s of all queries against the keys of a block, and the maxima. */
 static void block_scores(work *w, float *panel, int64_t panels)
 {
     query_rows *t = &w->t;
@@ -447,6 +449,7 @@ TILE_FUNCTION(ROWS, 4)
 static void (*const tile_values[VALUE_VECS + 1])(const value_tile *t) = {NULL, tile_values_1, tile_values_2,
                                                                          tile_values_3, tile_values_4};
 
+/* o = o + share p v for all queries, micro-panel by micro-panel. */
 static void block_values(work *w, float *panel, int64_t panels)
 {
     const query_rows *t = &w->t;
@@ -517,6 +520,7 @@ static __attribute__((noinline)) void tile_values_f32(float *o, int64_t o_stride
     }
 }
 
+/* The same in f32, for blocks whose values fp16 cannot hold. */
 static void block_values_f32(work *w, float *panel, int64_t panels)
 {
     const query_rows *t = &w->t;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of eight floats, each two of NEON's on AArch64: attn_f32_tmpl.c packs groups of up to six numbers with one
- * store. What each vec_<isa>.h offers is said in ../attn_state.h. */
+/* Vectors of eight floats, two NEON registers each (AArch64): attn_f32_tmpl.c stores micro-panels of six numbers with
+ * one store. ../attn_state.h lists the functions. */
 #ifndef ITH_KERNELS_VEC_NEON_H
 #define ITH_KERNELS_VEC_NEON_H
 
@@ -79,8 +79,8 @@ static inline vec vec_load_f16(const uint16_t *x)
 
 /* 2^(s - m), m an integer: 2^(n - m) 2^f, n = round(s), f = s - n in [-1/2, 1/2]: a polynomial of degree 5 with P(0) =
  * 1, minimax in relative error (9e-8). Adding `shifter` = 1.5 2^23 + 127 - m leaves n - m + 127 in the low bits, 2^(n -
- * m) when they are the exponent; below 2^-127 that is 0. An m for which the shifter has no bits is taken off before: s
- * has no more of them. */
+ * m) when they are the exponent; below 2^-127 that is 0. An m too large for the bits of the shifter is subtracted
+ * from s first: s is then as large, and loses nothing. */
 static inline float32x4_t exp2_whole(float32x4_t s, float32x4_t m)
 {
     uint32x4_t beyond = vcgtq_f32(vmulq_f32(m, m), vdupq_n_f32(0x1p40f));
@@ -117,7 +117,7 @@ static inline void transpose_4x4(float32x4_t x[4])
     x[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
 
-/* The four quarters each by itself, and two of them change places. */
+/* Each quarter is transposed, and two of them change places. */
 static inline void vec_transpose(vec x[LANES])
 {
     float32x4_t quarter[4][4];
