@@ -22,6 +22,7 @@ int64_t ith_conv_weight_bytes(const ith_conv_shape *shape)
     return shape->out * shape->in * taps * ith_dtype_bytes(shape->types.multiplied);
 }
 
+/* oneDNN pads output channels to 16. */
 double ith_conv_operations(const ith_conv_shape *s)
 {
     double taps = (double)(s->frames * s->kernel * s->kernel);
@@ -66,6 +67,7 @@ static int64_t band_rows(const ith_context *context, const ith_conv_shape *s)
     return rows;
 }
 
+/* All bands have the same height, so one primitive serves them. */
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, ith_conv *conv)
 {
     *conv = (ith_conv){.shape = *shape};
@@ -117,6 +119,7 @@ int64_t ith_conv_scratch_bytes(const ith_conv *conv)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
+/* One packing for each slot that may hold the newest frame. */
 void ith_conv_lay_out(ith_conv *conv, ith_arena *arena)
 {
     conv->packed = ith_arena_take(arena, conv->shape.frames, ith_onednn_weight_bytes(conv->op));

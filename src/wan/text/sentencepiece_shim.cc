@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SentencePiece behind C functions: statuses for exceptions, silence on standard error. */
+/* SentencePiece behind C functions: exceptions become statuses, and nothing is printed to standard error. */
 extern "C" {
 #include "sentencepiece_shim.h"
 #include "../../files/quote.h"
@@ -21,7 +21,7 @@ namespace sentencepiece
 {
 namespace logging
 {
-/* Not in the public header, nor in every version. */
+/* Exported by some versions, and declared in no public header. */
 __attribute__((weak)) void SetMinLogLevel(int level);
 } // namespace logging
 } // namespace sentencepiece
@@ -33,12 +33,12 @@ constexpr int kFatalOnly = 3;
 
 ith_status refused(ith_context *context, const char *path, const char *reason)
 {
-    if (std::strstr(reason, ".cc(")) /* an assertion's text, which says nothing to anyone else */
+    if (std::strstr(reason, ".cc(")) /* the text of an assertion, which helps no user */
         return ith_fail(context, ITH_ERR_FORMAT, "%s is not a SentencePiece model, or is damaged", path);
     return ith_fail(context, ITH_ERR_FORMAT, "%s: SentencePiece refused it: %s", path, ith_quote(reason).text);
 }
 
-/* Runs body, which returns a status, and makes a status of whatever it throws. */
+/* Calls body and returns its status, or a status for the exception that it throws. */
 template <typename Body> ith_status guard(ith_context *context, const char *what, Body body)
 {
     try {

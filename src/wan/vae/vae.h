@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder of the Wan 2.1 causal video autoencoder: latents to frames, one latent frame at a time, in memory that
- * does not grow with their number. */
+/* The decoder of the Wan 2.1 causal video autoencoder: latents to frames, one latent frame at a time. Its memory does
+ * not grow with the number of frames. */
 #ifndef ITH_WAN_VAE_H
 #define ITH_WAN_VAE_H
 
@@ -13,21 +13,22 @@ typedef struct ith_vae_config {
     float mean[64], std[64];           /* per latent channel */
     int64_t stride_time, stride_space; /* 4 and 8 */
 } ith_vae_config;
-/* folder/config.json, checked; the 2.2 autoencoder (is_residual) is refused by name. */
+/* Reads and checks folder/config.json. The Wan 2.2 autoencoder (is_residual) is refused by name. */
 ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae_config *out);
 
 typedef struct ith_vae ith_vae;
-/* types: of its products; its attention is f32. */
+/* types: of the products and convolutions; attention is f32. */
 ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out);
 void ith_vae_free(ith_context *context, ith_vae **vae);
 const ith_vae_config *ith_vae_config_of(const ith_vae *vae);
 
 /* A decoded frame: [height, width, 3] in [-1, 1], valid during the call. Anything but ITH_OK ends the decoding. */
 typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *frame, int64_t height, int64_t width);
-/* latents [z_dim, frames, height, width], normalised as the DiT leaves them -> 4 (frames - 1) + 1 frames. */
+/* latents [z_dim, frames, height, width], normalised as the DiT leaves them -> 4 (frames - 1) + 1 frames. Nothing is
+ * allocated between the first frame and the last. */
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, ith_vae_frame_fn on_frame, void *user);
-/* *bytes: of weights and of decoding at this latent size. */
+/* *bytes: the most that loading and decoding at this latent size hold at a time, besides the open files. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, int64_t *bytes);
 

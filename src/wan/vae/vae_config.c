@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The autoencoder's config.json: read, checked, and every other architecture refused by name. */
+/* The autoencoder's config.json: reads and checks it, and refuses every other architecture by name. */
 #include "../../files/json.h"
 #include "../config_fields.h"
 #include "vae.h"
@@ -14,7 +14,7 @@
 #define MOST_MULTIPLE 64
 #define MOST_RES_BLOCKS 64
 
-/* Of Wan 2.1's published autoencoder, which diffusers takes where a file leaves them out. */
+/* The values of Wan 2.1's published autoencoder, which are the defaults of diffusers. */
 #define USUAL_CHANNELS 16
 static const float usual_mean[USUAL_CHANNELS] = {-0.7571f, -0.7089f, -0.9113f, 0.1075f,  -0.1745f, 0.9653f,
                                                  -0.1517f, 1.5508f,  0.4134f,  -0.0715f, 0.5517f,  -0.3632f,
@@ -35,9 +35,9 @@ static const ith_config_field fields[] = {
     {"latents_std", ITH_CONFIG_NOT_NULL, NULL},
     {"scale_factor_temporal", ITH_CONFIG_NOT_NULL, NULL},
     {"scale_factor_spatial", ITH_CONFIG_NOT_NULL, NULL},
-    {"attn_scales", NULL, NULL}, /* of the encoder, as in_channels */
+    {"attn_scales", NULL, NULL}, /* this and the next matter to the encoder only */
     {"in_channels", NULL, NULL},
-    {"dropout", NULL, NULL}, /* of training */
+    {"dropout", NULL, NULL}, /* for training */
     {"out_channels", "absent|3", NULL},
     {"is_residual", "absent|null|false", wan_22},
     {"patch_size", "absent|null", wan_22},
@@ -53,12 +53,13 @@ static ith_status check_kind(ith_context *context, const ith_json *json)
     return status ? status : ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
 }
 
-/* diffusers has a default for what is left out. */
+/* A field that is left out has the default of diffusers. */
 static bool is_absent(const ith_json *json, const char *key)
 {
     return !strcmp(ith_json_print(json, key).text, "absent");
 }
 
+/* dim_mult and temperal_downsample (the field's own spelling) are in the encoder's order, which decoding reverses. */
 static ith_status read_levels(ith_context *context, const ith_json *json, ith_vae_config *out)
 {
     const char *path = ith_json_path(json);
@@ -85,7 +86,7 @@ static ith_status read_levels(ith_context *context, const ith_json *json, ith_va
         out->stride_space *= 2;
         out->stride_time *= down[i] ? 2 : 1;
     }
-    /* The channels are halved where the picture is doubled. */
+    /* Doubling the picture halves the channels. */
     for (int64_t i = 1; i < out->levels; i++)
         if (out->decoder_base_dim * out->dim_mult[i] % 2)
             return ith_fail(context, ITH_ERR_FORMAT, "%s: a level of %lld x %lld channels; the number must be even",
@@ -93,6 +94,7 @@ static ith_status read_levels(ith_context *context, const ith_json *json, ith_va
     return ITH_OK;
 }
 
+/* The strides follow from the levels; a field that contradicts them is an error. */
 static ith_status check_scale(ith_context *context, const ith_json *json, const char *key, int64_t expected)
 {
     int64_t given = expected;
@@ -103,6 +105,7 @@ static ith_status check_scale(ith_context *context, const ith_json *json, const 
     return status;
 }
 
+/* Mean or standard deviation of each latent channel. */
 static ith_status read_statistics(ith_context *context, const ith_json *json, const char *key, const float *usual,
                                   int64_t channels, float *out)
 {

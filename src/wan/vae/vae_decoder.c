@@ -35,6 +35,7 @@ static void unnormalise(const ith_vae_decoder *d, const float *latents, int64_t 
             z[i * config->z_dim + c] = latents[(c * frames + frame) * d->pixels + i] * config->std[c] + config->mean[c];
 }
 
+/* norm, silu, conv_out, clamp; then the caller gets the frame. */
 static ith_status finish_frame(decoding *run)
 {
     ith_vae_decoder *d = run->decoder;
@@ -86,6 +87,7 @@ static ith_status run_level(decoding *run, int64_t index)
     return status;
 }
 
+/* One latent frame: the layers at its own size, then all levels. */
 static ith_status decode_latent(decoding *run, const float *latents, int64_t frames, int64_t frame)
 {
     ith_vae_decoder *d = run->decoder;
@@ -153,6 +155,7 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
     return status;
 }
 
+/* Everything is made as for decoding, except for weights and the arena. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, int64_t *bytes)
 {

@@ -5,7 +5,7 @@
 
 #include "vae_layers.h"
 
-/* Residual blocks, then twice the height and width; where `time` is, also twice the frames. Not after the last. */
+/* A level: residual blocks; time, which doubles the frames; resample, which doubles height and width. */
 typedef struct ith_vae_level_layers {
     int64_t height, width, in, out; /* before doubling */
     ith_vae_conv *residuals;        /* two for each block */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions, residual blocks, and the operations on pixels between them. */
+/* Convolutions, residual blocks, and the operations on pixels between them.
+ *
+ * A convolution does not read x itself but an operand: x in the type that is multiplied, normalised if a norm comes
+ * before. The operand is written straight into the ring of the convolution, so no frame is copied. */
 #include "vae_layers.h"
 
 #include "../../base/size.h"
@@ -12,6 +15,7 @@
 
 /* ---- Adding layers --------------------------------------------------------------------------------------------- */
 
+/* convs has room for all layers, so pointers to them stay valid. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                bool adds, int64_t runs)
 {
@@ -57,6 +61,7 @@ static char *next_frame(ith_vae_conv *conv)
     return conv->ring + conv->newest * ith_conv_frame_bytes(&conv->conv.shape);
 }
 
+/* Pixels are normalised in f32, a few at a time: in place if the operand is f32, otherwise in the thread's line. */
 static void norm_silu(const ith_vae_work *work, char *operand, const float *x, const float *gamma, int64_t pixels,
                       int64_t channels)
 {
@@ -88,6 +93,7 @@ void ith_vae_conv_take(const ith_vae_work *work, ith_vae_conv *conv, const float
                           ith_min64(CHUNK_FLOATS, count - begin));
 }
 
+/* Each pixel becomes a square of 2 x 2 equal pixels (nearest neighbour). */
 void ith_vae_conv_take_doubled(const ith_vae_work *work, ith_vae_conv *conv, const float *x, int64_t stride)
 {
     const ith_conv_shape *shape = &conv->conv.shape;
@@ -113,6 +119,7 @@ ith_status ith_vae_conv_run(ith_vae_work *work, ith_vae_conv *conv, float *dst)
     ith_status status = ith_conv_run(work->context, &conv->conv, conv->ring, conv->newest, dst, work->conv_scratch);
     if (status)
         return status;
+    /* A latent frame is as far done as its operations; rounding must not complete a picture that is not shown yet. */
     work->operations_done += ith_conv_operations(&conv->conv.shape);
     double share = fmin(work->operations_done / work->operations, 1);
     int64_t done = work->shown.begin + (int64_t)(share * (double)(work->shown.end - work->shown.begin));
@@ -125,6 +132,7 @@ ith_status ith_vae_linear_run(const ith_vae_work *work, const ith_vae_linear *la
     return ith_linear_apply(work->context, layer->linear, &work->linear_workspace, layer->pixels, x, y);
 }
 
+/* conv2 adds to x where it is; a shortcut first replaces x by its product in the other of the two frame buffers. */
 ith_status ith_vae_residual_run(ith_vae_work *work, ith_vae_conv *convs)
 {
     float *h = (float *)(void *)work->temp;

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder's layers for one size of picture, and their memory: one function lays out all of it, first to count. */
+/* The decoder's layers for one size of picture, and their memory.
+ *
+ * add_layers makes the list of layers, whose oneDNN objects know how much memory they need. lay_out then places all
+ * memory in one arena; it runs once to count, which is also the prediction, and once with memory. The arena holds, in
+ * this order:
+ *
+ *   linear layers and their workspace | packed convolutions | rings | frame buffers, scratch memory
+ */
 #include "../../base/size.h"
 #include "vae_decoder.h"
 
@@ -50,6 +57,8 @@ static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width)
     d->out->norm = vae->norm_out;
 }
 
+/* Convolutions: conv_in, conv_out, two residual blocks of two; in a level two for each residual block, time, resample.
+ */
 static int64_t decoder_size(const ith_vae_config *config)
 {
     int64_t convs = 6 + config->levels * (2 * (config->res_blocks + 1) + 2);
@@ -92,6 +101,7 @@ void ith_vae_decoder_free(ith_vae_decoder **decoder)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
+/* The workspace serves the linear layers in turn, so it is as large as the largest needs. */
 static void lay_out_linears(ith_vae_work *work, ith_arena *arena)
 {
     int64_t most_pixels = 0;
@@ -103,7 +113,9 @@ static void lay_out_linears(ith_vae_work *work, ith_arena *arena)
     ith_linear_workspace_lay_out(work->linear_set, omp_get_max_threads(), most_pixels, arena, &work->linear_workspace);
 }
 
-/* Buffers that hold one frame of any level, and the scratch memory of one layer. */
+/* Buffers that hold one frame of any level, and the scratch memory of one layer. Only `doubled` belongs to one level:
+ * its second frame must survive while the first passes through the later levels. temp holds z and its product; or
+ * normal, o and qkv of the attention; or h of a residual block; or a doubled frame. */
 static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
 {
     const ith_vae_config *config = &d->vae->config;
@@ -131,7 +143,8 @@ static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
     d->frame = ith_arena_take(arena, d->pixels * config->stride_space * config->stride_space, 3 * sizeof(float));
 }
 
-/* Weights are packed before frames need memory: their copies lie where rings and buffers will be. */
+/* Weights are packed before any frame is decoded, so scratch memory for packing shares its place with rings and
+ * buffers. */
 static void lay_out(ith_vae_decoder *d, ith_arena *arena)
 {
     ith_vae_work *work = &d->work;
@@ -150,6 +163,7 @@ static void lay_out(ith_vae_decoder *d, ith_arena *arena)
     }
     d->ring_bytes = arena->used_bytes - begin;
     lay_out_buffers(d, arena);
+    /* A convolution of one frame remembers nothing: its operand lies in temp. */
     for (int64_t i = 0; i < work->conv_count; i++)
         if (work->convs[i].filter->frames == 1)
             work->convs[i].ring = work->temp;
@@ -202,7 +216,8 @@ static ith_status pack(ith_vae_decoder *d)
     return status;
 }
 
-/* Zeros before the first frame. Cleared by the threads that will use them; an interrupted run never looks at them. */
+/* Frames before the first are zero. The threads that will use the memory are the first to touch it. After an
+ * interruption nothing reads it. */
 static void clear_rings(ith_vae_decoder *d)
 {
 #pragma omp parallel for schedule(static)
