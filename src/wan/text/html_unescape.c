@@ -130,6 +130,7 @@ static int64_t read_number(const uint32_t *text, int64_t left, uint32_t *number)
     return i < left && text[i] == ';' ? i + 1 : i;
 }
 
+/* Zero, surrogates and numbers beyond Unicode become U+FFFD. */
 static ith_status push_number(ith_context *context, ith_codepoints *out, uint32_t number)
 {
     if (number == 0 || (number >= 0xd800 && number <= 0xdfff) || number > 0x10ffff)

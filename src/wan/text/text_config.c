@@ -54,6 +54,7 @@ static ith_status check_aliases(ith_context *context, const ith_json *json, cons
     return ITH_OK;
 }
 
+/* Limits keep products of sizes far from overflow. */
 static ith_status read_sizes(ith_context *context, const ith_json *json, ith_text_config *out)
 {
     const struct {
@@ -79,6 +80,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_tex
     return status;
 }
 
+/* Rules between sizes. */
 static ith_status check_sizes(ith_context *context, const char *path, const ith_text_config *config)
 {
     if (config->heads * config->head_dim > MOST_DIM)

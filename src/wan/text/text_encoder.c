@@ -49,6 +49,7 @@ struct ith_text_encoder {
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
+/* Shapes are [out, in]; inner = heads * head_dim may differ from dim. */
 static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_layer *layer)
 {
     const ith_text_config *c = &encoder->config;
@@ -155,6 +156,7 @@ typedef struct text_workspace {
     float *wide;   /* q, k, v, o of [count, heads * head_dim], or two of [count, ffn_dim] */
 } text_workspace;
 
+/* All memory of a call, first to count. */
 static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *arena, text_workspace *w)
 {
     const ith_text_config *c = &encoder->config;
@@ -257,6 +259,7 @@ static ith_status embed(ith_context *context, const ith_text_encoder *encoder, c
     return status;
 }
 
+/* An interruption is reported with the layer in which it came. */
 static ith_status run_layers(ith_context *context, const text_workspace *w, const ith_span *span)
 {
     const ith_text_encoder *encoder = w->encoder;
@@ -314,6 +317,7 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
+/* Loading holds the weights and the scratch memory of packing; a call holds the weights and its workspace. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes)
 {

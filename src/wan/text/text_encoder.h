@@ -24,10 +24,10 @@ ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_o
 ith_status ith_text_encoder_check(ith_context *context, const char *folder);
 void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder);
 const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
-/* Encodes ids [count] into rows [count, dim], f32. */
+/* Encodes ids [count] into rows [count, dim], f32. Nothing is allocated between the first layer and the last. */
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                            float *rows, const ith_span *span);
-/* Sets *bytes to the memory of the weights and of the workspace for `count` ids. */
+/* Sets *bytes to the most that loading and a call with `count` ids hold at a time, besides the open files. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes);
 

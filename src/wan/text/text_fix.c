@@ -89,6 +89,7 @@ static ith_status make_widths_plain(ith_context *context, const ith_codepoints *
     return status;
 }
 
+/* Curly quotation marks and apostrophes become ASCII. */
 static ith_status straighten_quotes(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     ith_status status = ITH_OK;
@@ -103,6 +104,7 @@ static ith_status straighten_quotes(ith_context *context, const ith_codepoints *
     return status;
 }
 
+/* CR LF, CR, and Unicode's line, paragraph and next-line separators become LF. */
 static ith_status unify_line_breaks(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     ith_status status = ITH_OK;
@@ -141,6 +143,8 @@ static ith_status drop_terminal_escapes(ith_context *context, const ith_codepoin
     return status;
 }
 
+/* Controls without meaning in text: C0 except tab, LF, FF and CR; deprecated format characters; byte order mark;
+ * interlinear annotation; object replacement. */
 static bool is_unwanted_control(uint32_t c)
 {
     return c <= 0x08 || c == 0x0b || (c >= 0x0e && c <= 0x1f) || c == 0x7f || (c >= 0x206a && c <= 0x206f) ||
@@ -156,6 +160,7 @@ static ith_status drop_control_characters(ith_context *context, const ith_codepo
     return status;
 }
 
+/* NFC. utf8proc decomposes first; the result of that may be longer than the text. */
 static ith_status compose(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     utf8proc_int32_t *parts = NULL;
