@@ -94,7 +94,7 @@ ITH_API void ith_region_copy(const ith_region *target, const ith_region *source)
  * `exchange`, the lists and the memory of regions until the request is done. */
 typedef struct ith_operation {
     size_t struct_size;
-    int64_t request;  /* the number of the request, 0 to requests - 1, which is not in flight; for `wait` */
+    int64_t request;  /* the number of the request for `wait`: n % requests for the n-th exchange; not in flight */
     int64_t tag;      /* names the operation: the same on all ranks of the group, or else they are in different ones */
     const char *what; /* the same for a sentence: "an exchange", "a barrier"; static storage */
     const ith_transfer *sends; /* Transfers with this rank itself have been made before: skip them in both lists */

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of a group, all of them built from the transport's exchange. Small ones (reductions, gathers, barriers)
- * take one round: each rank sends its part to every other and combines all parts itself, in rank order. A communicator
- * may be NULL: a group of one rank, whose operations are copies.
+/* Operations of a group, built from the transport's exchange. Reductions, gathers and barriers take one round: each
+ * rank sends its part to every other rank and combines all parts itself, in rank order, so that every rank has the same
+ * bits. That is P^2 messages for P ranks, but one latency; the messages are small (agreements, norms, records).
+ *
+ * A communicator of NULL is a group of one rank, whose operations are copies.
+ *
+ * A failure reaches the caller in three steps: the transport returns a status, `fail` fetches the group's first failure
+ * from it, and the sentence goes into this rank's context. Wrong arguments end the group (`refuse`), because the other
+ * ranks would wait for an operation that never comes.
  */
 #include "comm.h"
 
@@ -13,19 +19,31 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WAIT_SECONDS 0.02 /* between two looks at time limits and at whether to stop */
+/* A wait checks time limits and cancellation this often. */
+#define WAIT_SECONDS 0.02
 
 enum { PIECE = ITH_COMM_RECORD_BYTES / sizeof(float) }; /* values reduced at a time */
 
-/* Tags: two operations match if these are equal, and their transfers fit. */
-enum { TAG_EXCHANGE = 1, TAG_GATHER, TAG_SUM, TAG_MAX, TAG_BARRIER, TAG_RECORDS, TAG_BROADCAST /* + root */ };
+/* Tags of operations. An operation matches the one of another rank if their tags are equal and their transfers fit. */
+enum {
+    TAG_EXCHANGE = 1,
+    TAG_GATHER,
+    TAG_SUM,
+    TAG_MAX,
+    TAG_BARRIER,
+    TAG_RECORDS,
+    TAG_AGREE,
+    TAG_BROADCAST /* + root */
+};
 
+/* Sentences name world ranks: the same number for a rank in every group. */
 static int world_rank(const ith_comm *comm, int rank)
 {
     return comm->members ? comm->members[rank] : rank;
 }
 
-/* The status of the group's failure, with its sentence in this rank's context. */
+/* Records the group's failure, as the transport knows it, in this rank's context, and returns its status. `status` is
+ * the result of the transport's function, for a transport that gives no reason. */
 static ith_status fail(ith_comm *comm, ith_status status)
 {
     const char *sentence = NULL;
@@ -38,10 +56,12 @@ static ith_status fail(ith_comm *comm, ith_status status)
                     ith_status_name(status));
 }
 
-/* Ends the group. */
+/* Ends the group with ITH_ERR_ARGUMENT. comm may be NULL. */
 static ith_status refuse(ith_comm *comm, const char *what, const char *reason)
 {
     char sentence[256];
+    if (!comm)
+        return ith_fail(NULL, ITH_ERR_ARGUMENT, "one rank, in %s: %s", what, reason);
     snprintf(sentence, sizeof sentence, "rank %d, in %s: %s", world_rank(comm, comm->rank), what, reason);
     comm->transport.abort(comm->transport_state, ITH_ERR_ARGUMENT, sentence);
     return fail(comm, ITH_ERR_ARGUMENT);
@@ -55,6 +75,7 @@ bool ith_comm_failed(const ith_comm *comm)
 
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */
 
+/* The reason why a list of transfers is refused; NULL: none. */
 static const char *wrong_list(const ith_transfer *list, int64_t count, int ranks)
 {
     if (count < 0 || (count > 0 && !list))
@@ -78,7 +99,8 @@ static const ith_transfer *next_with(int peer, const ith_transfer *list, int64_t
     return NULL;
 }
 
-/* Copies what this rank sends to itself; says what is wrong with an exchange. */
+/* Copies the regions that this rank sends to itself, so that a transport has only other ranks to deal with. Returns the
+ * reason why the exchange is refused; NULL: none. */
 static const char *copy_own(int rank, int ranks, const ith_operation *e)
 {
     const char *wrong = wrong_list(e->sends, e->send_count, ranks);
@@ -97,46 +119,50 @@ static const char *copy_own(int rank, int ranks, const ith_operation *e)
     }
 }
 
+/* Checks an operation, copies its own part and hands it to the transport. The lists are the caller's until the request
+ * is done. Allocates nothing. */
 static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_transfer *sends, int64_t send_count,
                        const ith_transfer *receives, int64_t receive_count, ith_request **out)
 {
+    ith_operation operation = ITH_OPERATION_INIT;
+    operation.tag = tag, operation.what = what;
+    operation.sends = sends, operation.send_count = send_count;
+    operation.receives = receives, operation.receive_count = receive_count;
+    const char *wrong = out ? copy_own(ith_comm_rank(comm), ith_comm_size(comm), &operation) : "out is NULL";
+    if (out)
+        *out = NULL;
+    if (wrong || !comm)
+        return wrong ? refuse(comm, what, wrong) : ITH_OK;
     ith_comm *whole = comm->whole ? comm->whole : comm;
     ith_request *request = &comm->requests[comm->posted % comm->transport.requests];
-    ith_operation operation = ITH_OPERATION_INIT;
-    *out = NULL;
     if (request->in_flight)
-        return refuse(comm, what, "as many operations are under way as the transport takes (ith_transport.requests)");
+        return refuse(comm, what, "as many operations are in flight as the transport takes (ith_transport.requests)");
     if (atomic_load(&whole->use) & ITH_COMM_LEFT)
         return ith_fail(comm->context, ITH_ERR_ARGUMENT, "rank %d posts %s in a group that it has left",
                         world_rank(comm, comm->rank), what);
     operation.request = request->number;
-    operation.tag = tag, operation.what = what;
-    operation.sends = sends, operation.send_count = send_count;
-    operation.receives = receives, operation.receive_count = receive_count;
     if (tag == TAG_EXCHANGE) /* the results of collectives are read whatever happens */
         operation.unwanted = comm->unwanted, operation.unwanted_user = comm->unwanted_user;
-    const char *wrong = copy_own(comm->rank, comm->size, &operation);
-    if (wrong)
-        return refuse(comm, what, wrong);
     ith_status status = comm->transport.exchange(comm->transport_state, &operation);
     if (status)
         return fail(comm, status);
     request->in_flight = true;
     request->what = what;
     comm->posted++;
-    comm->under_way++;
-    whole->under_way += whole != comm;
+    comm->in_flight++;
+    whole->in_flight += whole != comm;
     *out = request;
     return ITH_OK;
 }
 
+/* The request is done, or has failed: its number is free again. */
 static void retire(ith_comm *comm, ith_request **request)
 {
     (*request)->in_flight = false;
     *request = NULL;
-    comm->under_way--;
+    comm->in_flight--;
     if (comm->whole)
-        comm->whole->under_way--;
+        comm->whole->in_flight--;
 }
 
 /* Ends the group if this rank is interrupted while it waits. */
@@ -150,7 +176,8 @@ static void heed_interruption(ith_comm *comm)
     comm->transport.abort(comm->transport_state, ITH_ERR_INTERRUPTED, ith_context_sentence(context));
 }
 
-/* Ends the group if a rank that the request waits for has been silent since `since` and for too long. */
+/* Ends the group if the wait, which began at `since`, and the silence of a rank that it depends on have both lasted for
+ * the time limit. A rank that computes gives signs of life and is not ended by others that wait for it. */
 static void check_time(ith_comm *comm, const ith_request *request, double since)
 {
     const ith_transport *t = &comm->transport;
@@ -194,7 +221,7 @@ ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
         status = comm->transport.wait(comm->transport_state, (*request)->number, pause, &done);
         if (status || done)
             break;
-        if (comm->unwanted)
+        if (comm->unwanted) /* lets a cancelled rank notify the others while it waits */
             comm->unwanted(comm->unwanted_user);
         heed_interruption(comm);
         check_time(comm, *request, since);
@@ -206,15 +233,6 @@ ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
 ith_status ith_comm_post(ith_comm *comm, const ith_transfer *sends, int64_t send_count, const ith_transfer *receives,
                          int64_t receive_count, ith_request **out)
 {
-    if (!out)
-        return comm ? refuse(comm, "an exchange", "out is NULL") : ith_need(NULL, out, "out");
-    *out = NULL;
-    if (!comm) {
-        const ith_operation own = {
-            .sends = sends, .send_count = send_count, .receives = receives, .receive_count = receive_count};
-        const char *wrong = copy_own(0, 1, &own);
-        return wrong ? ith_fail(NULL, ITH_ERR_ARGUMENT, "one rank, in an exchange: %s", wrong) : ITH_OK;
-    }
     return post(comm, TAG_EXCHANGE, "an exchange", sends, send_count, receives, receive_count, out);
 }
 
@@ -228,6 +246,7 @@ ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int64_t 
 
 /* ---- Collectives ----------------------------------------------------------------------------------------------- */
 
+/* Posts the transfers in comm->transfers, sends first, and waits for them. */
 static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t sends, int64_t receives)
 {
     ith_request *request = NULL;
@@ -240,6 +259,7 @@ static ith_transfer whole_of(int peer, const void *data, int64_t bytes)
     return (ith_transfer){peer, {.data = (void *)data, .count = {1, 1}, .bytes = bytes}};
 }
 
+/* One round: `mine` of every rank goes to every rank, into all + rank * bytes. */
 static ith_status gather(ith_comm *comm, int64_t tag, const char *what, const void *mine, int64_t bytes, void *all)
 {
     for (int rank = 0; rank < comm->size; rank++) {
@@ -253,10 +273,8 @@ ith_status ith_comm_allgather(ith_comm *comm, const void *mine, int64_t bytes, v
 {
     int64_t total;
     bool wrong = bytes < 0 || (bytes > 0 && (!mine || !all)) || !ith_size_mul(ith_comm_size(comm), bytes, &total);
-    if (wrong && comm)
-        return refuse(comm, "an all-gather", "bytes is negative or too large, or a pointer is NULL");
     if (wrong)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "bytes is negative, or a pointer is NULL");
+        return refuse(comm, "an all-gather", "bytes is negative or too large, or a pointer is NULL");
     if (comm)
         return gather(comm, TAG_GATHER, "an all-gather", mine, bytes, all);
     if (bytes > 0)
@@ -264,13 +282,14 @@ ith_status ith_comm_allgather(ith_comm *comm, const void *mine, int64_t bytes, v
     return ITH_OK;
 }
 
-/* values[i] of all ranks, in rank order. */
+/* values[i] = the sum or maximum of all[rank][i] over the ranks, in rank order. */
 static void reduce(const ith_comm *comm, float *values, int64_t count, ith_reduce operation)
 {
+    const float *all = comm->gathered;
     for (int64_t i = 0; i < count; i++) {
-        float result = comm->gathered[i];
+        float result = all[i];
         for (int rank = 1; rank < comm->size; rank++) {
-            float value = comm->gathered[rank * count + i];
+            float value = all[rank * count + i];
             if (operation == ITH_REDUCE_SUM)
                 result += value;
             else if (value > result || isnan(value))
@@ -280,14 +299,13 @@ static void reduce(const ith_comm *comm, float *values, int64_t count, ith_reduc
     }
 }
 
+/* In pieces, so that the memory for the values of all ranks has a fixed size. */
 ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation)
 {
     bool known = operation == ITH_REDUCE_SUM || operation == ITH_REDUCE_MAX;
     bool wrong = count < 0 || (count > 0 && !values) || !known;
-    if (wrong && comm)
-        return refuse(comm, "an all-reduce", "count is negative, values is NULL, or the operation is unknown");
     if (wrong)
-        return ith_fail(NULL, ITH_ERR_ARGUMENT, "count is negative, values is NULL, or the operation is unknown");
+        return refuse(comm, "an all-reduce", "count is negative, values is NULL, or the operation is unknown");
     ith_status status = ITH_OK;
     int64_t done = 0;
     do {
@@ -305,10 +323,8 @@ ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_
 
 ith_status ith_comm_broadcast(ith_comm *comm, void *data, int64_t bytes, int root)
 {
-    static const char reason[] = "bytes is negative, data is NULL, or root is not a rank of the group";
-    bool wrong = bytes < 0 || (bytes > 0 && !data) || root < 0 || root >= ith_comm_size(comm);
-    if (wrong)
-        return comm ? refuse(comm, "a broadcast", reason) : ith_fail(NULL, ITH_ERR_ARGUMENT, "%s", reason);
+    if (bytes < 0 || (bytes > 0 && !data) || root < 0 || root >= ith_comm_size(comm))
+        return refuse(comm, "a broadcast", "bytes is negative, data is NULL, or root is not a rank of the group");
     if (!comm)
         return ITH_OK;
     int64_t sends = 0, receives = comm->rank != root;
@@ -324,24 +340,24 @@ ith_status ith_comm_barrier(ith_comm *comm)
     return comm ? gather(comm, TAG_BARRIER, "a barrier", NULL, 0, NULL) : ITH_OK;
 }
 
+/* A rank's status, for the other ranks to read. */
 typedef struct verdict {
     ith_status status;
-    char sentence[ITH_ERROR_BYTES];
+    char sentence[ITH_COMM_RECORD_BYTES - sizeof(ith_status)];
 } verdict;
 
 ith_status ith_comm_agree(ith_comm *comm, ith_status mine)
 {
     if (!comm)
         return mine;
-    /* The lowest rank that failed wins the reduction; nobody failed: 0. */
-    float claim = mine ? (float)(comm->size - comm->rank) : 0.0f;
-    ith_status status = ith_comm_allreduce(comm, &claim, 1, ITH_REDUCE_MAX);
-    if (status || claim == 0.0f)
-        return status;
-    verdict first = {.status = mine};
-    memcpy(first.sentence, ith_context_error(comm->context), sizeof first.sentence);
-    status = ith_comm_broadcast(comm, &first, sizeof first, comm->size - (int)claim);
-    return status ? status : ith_fail(comm->context, first.status, "%s", first.sentence);
+    verdict own = {.status = mine}, *all = comm->gathered;
+    if (mine)
+        snprintf(own.sentence, sizeof own.sentence, "%s", ith_context_error(comm->context));
+    ith_status status = gather(comm, TAG_AGREE, "an agreement", &own, sizeof own, all);
+    for (int rank = 0; !status && rank < comm->size; rank++)
+        if (all[rank].status)
+            return ith_fail(comm->context, all[rank].status, "%s", all[rank].sentence);
+    return status;
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------------------------- */
@@ -362,7 +378,7 @@ ith_status ith_comm_begin_call(ith_comm *comm, const void *record, int64_t bytes
     if (!status && (status = t->share(comm->transport_state)))
         status = fail(comm, status);
     comm->sharing = !status;
-    if (status) /* others may have seen no failure, and have begun to look */
+    if (status) /* on other ranks the call may have opened, and they use this rank's memory */
         t->drain(comm->transport_state);
     return status;
 }
@@ -374,7 +390,7 @@ ith_status ith_comm_end_call(ith_comm *comm, float *claim)
         t->unshare(comm->transport_state);
     comm->sharing = false;
     ith_status status = ith_comm_allreduce(comm, claim, 1, ITH_REDUCE_MAX);
-    if (status && t->drain)
+    if (status && t->drain) /* a successful reduction shows that every rank has unshared */
         t->drain(comm->transport_state);
     return status;
 }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators: made from a transport, split, held, entered, left and freed. */
+/* The life of communicators: made from a transport's table and state, split, held, entered, left, freed.
+ *
+ * The communicator of a sub-group holds the one of the whole group, so that the transport's state of the whole group is
+ * closed last. A rank leaves the group when the communicator of the whole group is destroyed, or at the end of a call
+ * that is in progress then; memory lives on as long as plans hold it.
+ */
 #include "comm.h"
 
 #include "../base/sized.h"
@@ -11,7 +16,7 @@
 #define MOST_RANKS (1 << 20)
 #define MOST_REQUESTS 4096
 
-enum { IN_USE = 1 }; /* of ith_comm.use, beside ITH_COMM_LEFT */
+enum { IN_USE = 1 }; /* the other bit of ith_comm.use: a collective call is in progress */
 
 int ith_comm_rank(const ith_comm *comm)
 {
@@ -31,6 +36,7 @@ void ith_comm_set_timeout(ith_comm *comm, double seconds)
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
+/* Frees the memory. The transport's state has been closed, or there is none. */
 static void comm_free(ith_comm *comm)
 {
     if (!comm)
@@ -45,7 +51,7 @@ static void comm_free(ith_comm *comm)
     ith_context_release(context);
 }
 
-/* With the caller's hold, and no state yet. */
+/* A communicator without a state, with one hold. All memory that operations need is allocated here. */
 static ith_comm *comm_new(ith_context *context, const ith_transport *transport, int rank, int size)
 {
     ith_comm *comm = ith_alloc_zero(context, 1, sizeof *comm, "a communicator");
@@ -69,6 +75,7 @@ static ith_comm *comm_new(ith_context *context, const ith_transport *transport, 
     return comm;
 }
 
+/* Required functions, pairs that belong together, and limits. */
 static ith_status check_table(ith_context *context, const ith_transport *t)
 {
     const struct {
@@ -123,14 +130,15 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
 
 /* ---- Splitting ------------------------------------------------------------------------------------------------- */
 
-/* What a rank tells the others when its group is split. */
+/* What each rank shows the others when a group is split. */
 typedef struct wish {
     int colour, key;
-    int rank; /* in the whole group */
-    int64_t groups;
+    int rank;       /* its world rank */
+    int64_t groups; /* ith_comm.groups */
 } wish;
 
-/* The ranks of this rank's colour, in their order, and how many. */
+/* Sorts the ranks of this rank's colour by key, then by rank: their world ranks into members, this rank's number among
+ * them into *place. Returns how many there are. */
 static int list_members(const wish *wishes, int ranks, int rank, int *members, int *place)
 {
     int size = 0;
@@ -148,7 +156,8 @@ static int list_members(const wish *wishes, int ranks, int rank, int *members, i
     return size;
 }
 
-/* This rank's part of a sub-group, on its own. Takes over `members`. */
+/* This rank's communicator of a sub-group, without the other ranks. *members becomes NULL when it is
+ * taken over. */
 static ith_status make_part(ith_comm *comm, int64_t number, int **members, int size, int rank, ith_comm **out)
 {
     ith_comm *whole = comm->whole ? comm->whole : comm;
@@ -172,6 +181,8 @@ static ith_status make_part(ith_comm *comm, int64_t number, int **members, int s
     return ITH_OK;
 }
 
+/* Sub-groups of one split have one number: the largest that any of these ranks has used, plus one. So no two groups
+ * that have a rank in common have the same number. */
 ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
 {
     if (!out)
@@ -219,6 +230,7 @@ void ith_comm_release(ith_comm *comm)
     ith_comm_release(whole);
 }
 
+/* Ends the group because of something that this rank has done. */
 static void end(ith_comm *comm, const char *reason)
 {
     char sentence[128];
@@ -226,7 +238,8 @@ static void end(ith_comm *comm, const char *reason)
     comm->transport.abort(comm->transport_state, ITH_ERR_ABORTED, sentence);
 }
 
-/* The caller has nothing to do with the group any more. */
+/* Releases the creator's hold. A rank that leaves with requests in flight, or while it uses other ranks' memory, ends
+ * the group first, so that the transport leaves its memory alone. */
 static void leave_group(ith_comm *comm)
 {
     const ith_transport *t = &comm->transport;
@@ -234,8 +247,8 @@ static void leave_group(ith_comm *comm)
         end(comm, "left while it looked at the memory of other ranks");
         t->unshare(comm->transport_state);
         t->drain(comm->transport_state);
-    } else if (comm->under_way) {
-        end(comm, "left with operations under way");
+    } else if (comm->in_flight) {
+        end(comm, "left with operations in flight");
     }
     if (!comm->whole && t->leave)
         t->leave(comm->transport_state);
@@ -248,7 +261,7 @@ void ith_comm_destroy(ith_comm **comm)
         return;
     ith_comm *self = *comm;
     *comm = NULL;
-    ith_comm_hold(self); /* a call that ends now may give back the caller's */
+    ith_comm_hold(self); /* a call on another thread that ends now may release the creator's hold */
     int before = atomic_fetch_or(&self->use, ITH_COMM_LEFT);
     if (!(before & IN_USE))
         leave_group(self);

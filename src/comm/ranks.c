@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ith_run_ranks: a thread per rank, all of them started before any begins. */
+/* ith_run_ranks: one thread for each rank, over the local transport.
+ *
+ * All threads are started before any rank begins: they wait at a gate, which opens once every thread exists, and is
+ * cancelled if the system refuses one. So either all ranks run or none.
+ */
 #include "comm.h"
 
 #include "../base/size.h"
@@ -10,12 +14,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Where the threads wait before they begin. */
 typedef enum gate { GATE_SHUT, GATE_OPEN, GATE_CANCELLED } gate;
 
-/* What the ranks of one run share. */
+/* Common to the ranks of one run. The lock protects gate, status and sentence. */
 typedef struct rank_run {
     pthread_mutex_t lock;
-    pthread_cond_t moved; /* the gate was */
+    pthread_cond_t moved; /* signalled when the gate changes */
     gate gate;
     ith_status status; /* of the rank that failed first */
     char sentence[ITH_ERROR_BYTES];
@@ -49,7 +54,8 @@ static void move_gate(rank_run *run, gate to)
     pthread_mutex_unlock(&run->lock);
 }
 
-/* Keeps the first failure. It is recorded before the others hear of it, so that it is not one of theirs. */
+/* Keeps the failure of the rank that failed first. A rank records its failure before it ends the group, so that the
+ * failures that follow from it on other ranks come later. */
 static void record_failure(rank_run *run, ith_status status, ith_context *context, int rank)
 {
     if (!ith_context_error(context)[0])
@@ -62,6 +68,7 @@ static void record_failure(rank_run *run, ith_status status, ith_context *contex
     pthread_mutex_unlock(&run->lock);
 }
 
+/* A thread: one rank from the gate to its end. */
 static void *rank_main(void *argument)
 {
     rank_thread *self = argument;
@@ -77,10 +84,11 @@ static void *rank_main(void *argument)
         record_failure(self->run, status, self->context, ith_comm_rank(self->comm));
         ith_comm_abort(self->comm, status);
     }
-    ith_comm_destroy(&self->comm); /* whoever still waits for this rank learns that it has left */
+    ith_comm_destroy(&self->comm); /* ranks that still wait for this one fail: it has left */
     return NULL;
 }
 
+/* A context and a communicator for each rank, and its share of the threads. */
 static ith_status create_ranks(ith_context *context, rank_run *run, int ranks, int threads, rank_thread *all,
                                ith_context **contexts, ith_comm **comms)
 {
@@ -102,7 +110,7 @@ static ith_status create_ranks(ith_context *context, rank_run *run, int ranks, i
     return ITH_OK;
 }
 
-/* Starts all threads or lets none begin; waits for those that were started. */
+/* Starts the threads, opens the gate if all have started and cancels it otherwise, and waits for their ends. */
 static ith_status run_threads(ith_context *context, rank_run *run, int ranks, rank_thread *all)
 {
     int started = 0, failure = 0;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strided regions: their size, their contiguous stretches, and copies between different layouts. */
+/* Strided regions: their sizes, their contiguous stretches, and copies between different layouts.
+ *
+ * A copy walks both regions at once. Each step copies as many bytes as are left in the current runs of both, so that
+ * the runs of the two may differ in length.
+ */
 #include "comm.h"
 
 #include "../base/size.h"
@@ -15,7 +19,7 @@ int64_t ith_region_bytes(const ith_region *region)
     return bytes;
 }
 
-/* The same bytes in as few runs as their place in memory allows. */
+/* Merges runs that follow one another in memory: the same bytes in fewer runs. */
 static ith_region flatten(ith_region region)
 {
     if (region.count[1] == 1 || region.stride[1] == region.bytes) {
@@ -29,18 +33,20 @@ static ith_region flatten(ith_region region)
     return region;
 }
 
-/* A place in a region. */
+/* A place in a region, in the order of its bytes. */
 typedef struct cursor {
     ith_region region;
     int64_t run[2]; /* which run */
     int64_t done;   /* bytes of it */
 } cursor;
 
+/* Its address. */
 static char *cursor_at(const cursor *c)
 {
     return (char *)c->region.data + c->run[0] * c->region.stride[0] + c->run[1] * c->region.stride[1] + c->done;
 }
 
+/* Moves on by at most the rest of the current run. */
 static void cursor_advance(cursor *c, int64_t bytes)
 {
     c->done += bytes;

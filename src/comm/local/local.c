@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exchanges among ranks that are threads of one process.
+/* Exchanges among ranks that are threads of one process: one copy, from the sender's memory to the receiver's.
  *
- * A rank posts by writing the addresses of its lists into its request. Once both ends of a transfer are posted, either
- * rank may move it: under the lock it marks the transfers between the two as moving, copies from one caller's memory to
- * the other's without the lock, and marks them as moved for both. So a wait depends on what the peers have posted and
- * not on what they do afterwards.
+ * A rank posts an exchange by writing the addresses of its lists into a request, where all ranks see them. Once both
+ * ends have posted, the sender or the receiver copies, whichever calls the transport first: it marks the transfers
+ * between the two as moving, copies without the lock, and marks them as moved for both. So a wait depends on what the
+ * other ranks have posted, and not on anything they do afterwards.
  *
- * After the world has ended no copy begins, and a call returns the failure only when the copies that touch its rank's
- * memory have ended: then that memory may be freed.
+ * After the world has ended no copy begins. A function returns the failure only after the copies that use its rank's
+ * memory have ended (`settle`), because the caller may then free that memory.
+ *
+ * Each rank sleeps on a condition of its own. A rank wakes another when it posts something for it, when the last
+ * transfer of its request has moved, when it leaves, and at the end of the world.
  */
 #include "local.h"
 
@@ -19,8 +22,10 @@
 #include <string.h>
 #include <time.h>
 
-#define SMALL_BYTES 4096 /* are copied without giving up the lock, which would take longer */
+/* Transfers up to this size are copied under the lock: to release and take it again would take longer. */
+#define SMALL_BYTES 4096
 
+/* The library gives exchange n the request n % requests, so that the peer's part of an exchange is found at once. */
 static local_request *request_of(const local_group *group, int rank, int64_t exchange)
 {
     return &group->requests[(int64_t)rank * LOCAL_REQUESTS + exchange % LOCAL_REQUESTS];
@@ -44,7 +49,8 @@ void ith_local_end(local_world *world, ith_status status, const char *format, ..
         pthread_cond_broadcast(&world->wake[rank]);
 }
 
-/* Waits until nobody copies from or to what this rank has posted. Under the lock, after the world has ended. */
+/* Waits until no thread copies from or to this rank's memory, and returns the failure. Under the lock, after the world
+ * has ended. */
 static ith_status settle(const local_state *self)
 {
     local_world *world = self->group->world;
@@ -53,8 +59,9 @@ static ith_status settle(const local_state *self)
     return ended(world);
 }
 
-/* ---- Moving ---------------------------------------------------------------------------------------------------- */
+/* ---- Copying --------------------------------------------------------------------------------------------------- */
 
+/* The region of the next transfer with `peer`, from list[*at] on; NULL: none. */
 static const ith_region *next_region(const ith_transfer *list, int64_t count, int peer, int64_t *at)
 {
     while (*at < count)
@@ -63,8 +70,8 @@ static const ith_region *next_region(const ith_transfer *list, int64_t count, in
     return NULL;
 }
 
-/* The regions that `source` sends to `target`, all copied, or compared only. Returns the bytes, or -1 with a reason if
- * the two ends do not fit. */
+/* Pairs the regions that `source` sends to `target` with the regions in which they are expected, and copies them if
+ * `copy`. Returns their bytes; -1 and the reason in `why` if the two ends do not fit. */
 static int64_t walk(const local_request *from, int source, const local_request *to, int target, bool copy, char *why,
                     size_t why_bytes)
 {
@@ -91,7 +98,8 @@ static bool unwanted(const local_request *request)
     return request->posted.unwanted && request->posted.unwanted(request->posted.unwanted_user);
 }
 
-/* Moves what `source` sends to `target`, both posted, on behalf of one of them. Gives up the lock meanwhile. */
+/* Copies all that `source` sends to `target` in an exchange that both have posted; `mine` is the request of the rank
+ * whose thread this is. Under the lock, which is released during a large copy. */
 static void move(local_group *group, local_request *from, int source, local_request *to, int target,
                  const local_request *mine)
 {
@@ -122,7 +130,8 @@ static void move(local_group *group, local_request *from, int source, local_requ
             pthread_cond_broadcast(&world->wake[ranks[i]]);
 }
 
-/* Moves what this rank sends to (or receives from) peer, if both have posted it. True if it did. */
+/* Copies what this rank sends to (or receives from) peer if both have posted it, and ends the world if the two are in
+ * different operations. True if it copied. */
 static bool move_with(const local_state *self, local_request *mine, int peer, bool sending)
 {
     local_group *group = self->group;
@@ -136,7 +145,7 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
     }
     local_request *theirs = request_of(group, peer, mine->number);
     bool same = theirs->number == mine->number;
-    local_progress progress = LOCAL_NONE;
+    local_transfer progress = LOCAL_NONE;
     if (same)
         progress = sending ? theirs->from[self->rank] : theirs->to[self->rank];
     if (same && theirs->posted.tag != mine->posted.tag)
@@ -154,8 +163,8 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
     return true;
 }
 
-/* Moves what can be moved of this rank's requests in the group. True if there was something. Under the lock, which it
- * gives up and takes again. */
+/* Copies all that is ready in this rank's requests of the group. True if there was something. Under the lock, which is
+ * released during large copies: what was seen before must be looked at again. */
 static bool advance(const local_state *self)
 {
     local_group *group = self->group;
@@ -164,7 +173,7 @@ static bool advance(const local_state *self)
         local_request *mine = request_of(group, self->rank, slot);
         if (!mine->in_flight || !mine->pending)
             continue;
-        /* Each rank begins with the next one: two ranks seldom want the same source at once. */
+        /* Each rank begins with the next rank, so that few ranks read the same memory at once. */
         for (int i = 1; i < group->size && !ended(group->world); i++) {
             int peer = (self->rank + i) % group->size;
             if (mine->from[peer] == LOCAL_POSTED)
@@ -185,8 +194,8 @@ static void local_alive(void *state)
     atomic_store_explicit(&self->group->world->life[self->world_rank], now, memory_order_relaxed);
 }
 
-/* With which ranks the request has transfers. */
-static void mark(local_request *request, int ranks)
+/* Fills the transfer states. Transfers of the rank with itself have been made by the library. */
+static void mark(local_request *request, int rank, int ranks)
 {
     const ith_operation *e = &request->posted;
     memset(request->to, LOCAL_NONE, (size_t)ranks);
@@ -195,6 +204,7 @@ static void mark(local_request *request, int ranks)
         request->to[e->sends[i].peer] = LOCAL_POSTED;
     for (int64_t i = 0; i < e->receive_count; i++)
         request->from[e->receives[i].peer] = LOCAL_POSTED;
+    request->to[rank] = request->from[rank] = LOCAL_NONE;
 }
 
 static ith_status local_exchange(void *state, const ith_operation *operation)
@@ -213,8 +223,7 @@ static ith_status local_exchange(void *state, const ith_operation *operation)
         mine->number = group->exchanges[self->rank]++;
         mine->in_flight = true;
         mine->pending = 0;
-        mark(mine, group->size);
-        mine->to[self->rank] = mine->from[self->rank] = LOCAL_NONE; /* copied by the library */
+        mark(mine, self->rank, group->size);
         for (int peer = 0; peer < group->size; peer++) {
             int with = (mine->to[peer] == LOCAL_POSTED) + (mine->from[peer] == LOCAL_POSTED);
             mine->pending += with;
@@ -247,6 +256,7 @@ static ith_status local_wait(void *state, int64_t request, double seconds, bool 
     return status;
 }
 
+/* Ranks that have posted the exchange too are not waited for: what is left is copied. */
 static double local_silence(void *state, int64_t request, int *rank)
 {
     const local_state *self = state;
@@ -267,7 +277,7 @@ static double local_silence(void *state, int64_t request, int *rank)
     return *rank < 0 ? 0 : ith_clock_seconds() - (double)oldest * 1e-9;
 }
 
-/* ---- The end, and messages beside the exchanges ---------------------------------------------------------------- */
+/* ---- Failures and notices -------------------------------------------------------------------------------------- */
 
 static void local_abort(void *state, ith_status status, const char *sentence)
 {
@@ -299,6 +309,9 @@ static int64_t local_noticed(void *state)
 
 /* ---- Sharing memory -------------------------------------------------------------------------------------------- */
 
+/* A rank that shares appears in group->sharing. The lock orders a share after the end of the world or before it, so
+ * that a rank which drains afterwards sees all who still use its memory. */
+
 static ith_status local_share(void *state)
 {
     const local_state *self = state;
@@ -321,7 +334,7 @@ static void local_unshare(void *state)
     pthread_mutex_unlock(&group->world->lock);
 }
 
-/* No rank drains before it has unshared, so that these waits end. */
+/* No rank waits here before it has unshared, so that no two ranks wait for each other. */
 static void local_drain(void *state)
 {
     const local_state *self = state;

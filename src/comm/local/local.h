@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A transport for ranks that are threads of one process: the memory that they share. A `world` per
- * ith_comm_create_local holds the lock and the failure that ended it. A `group` (all ranks of the world, or a
- * sub-group) holds what its ranks have posted. */
+/* The transport whose ranks are threads of one process: its data in their common memory.
+ *
+ * A `world` is all ranks of one ith_comm_create_local, with one lock and the failure that ended it. A `group`, of all
+ * ranks of the world or some, holds the requests that its ranks have posted. A `state` is one rank's end of a group.
+ */
 #ifndef ITH_COMM_LOCAL_H
 #define ITH_COMM_LOCAL_H
 
@@ -14,28 +16,33 @@
 
 #define LOCAL_REQUESTS 16
 
-/* How far the transfers from one rank to another have come. */
-typedef enum local_progress { LOCAL_NONE = 0, LOCAL_POSTED, LOCAL_MOVING, LOCAL_MOVED } local_progress;
+/* The transfer state of all that one rank sends to another in an exchange. */
+typedef enum local_transfer {
+    LOCAL_NONE = 0, /* nothing is sent */
+    LOCAL_POSTED,
+    LOCAL_MOVING, /* a thread copies it, without the lock */
+    LOCAL_MOVED
+} local_transfer;
 
-/* One rank's part of one exchange. Read and written under the world's lock, but for the caller's arrays. */
+/* One rank's part of one exchange. The lock protects it; the caller's regions are copied without the lock. */
 typedef struct local_request {
     ith_operation posted;
-    int64_t number; /* of the exchange in its group; -1: none yet */
+    int64_t number; /* exchanges that the rank posted before this one; -1: the request was never used */
     bool in_flight;
-    int pending;        /* peers to or from whom transfers have not moved, each direction counted */
-    uint8_t *to, *from; /* [group size] of local_progress: sends to, and receives from, each rank */
+    int pending;        /* elements of `to` and `from` that are posted or moving */
+    uint8_t *to, *from; /* [group size], local_transfer: what is sent to, and received from, each rank */
 } local_request;
 
 typedef struct local_world {
     pthread_mutex_t lock;
     ith_context *owner;
-    int size, states; /* ranks; states of the whole group that are not closed */
+    int size, states; /* ranks; states of all groups that are not closed */
     int locks_made, wakes_made;
     pthread_cond_t *wake;  /* [size]: one for each rank's thread, on the monotonic clock */
-    int *busy;             /* [size]: copies under way from or to what the rank has posted */
+    int *busy;             /* [size]: copies in progress that read or write the rank's memory */
     bool *left;            /* [size] */
     _Atomic int64_t *life; /* [size]: when each rank last gave a sign of life, in nanoseconds */
-    atomic_int status;     /* an ith_status; the sentence is written before it */
+    atomic_int status;     /* an ith_status, set when the sentence is complete */
     char sentence[ITH_ERROR_BYTES];
     struct local_group *groups; /* all that are not freed yet */
 } local_world;
@@ -48,10 +55,10 @@ typedef struct local_group {
     int size, states;
     int *members;            /* [size]: world ranks */
     int64_t *exchanges;      /* [size]: posted so far */
-    bool *sharing;           /* [size]: the rank looks at the memory of the others */
+    bool *sharing;           /* [size]: the rank uses the memory of the others (ith_transport.share) */
     _Atomic int64_t notice;  /* see ith_transport.notify */
     local_request *requests; /* [size][LOCAL_REQUESTS]; exchange n has number n % LOCAL_REQUESTS */
-    uint8_t *progress;       /* the arrays of the requests */
+    uint8_t *transfers;      /* the arrays `to` and `from` of the requests */
 } local_group;
 
 typedef struct local_state {

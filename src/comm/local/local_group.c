@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of ranks that are threads of one process: made, split, left. The last to close its state frees. */
+/* Worlds, groups and states of ranks that are threads of one process: made, left and closed.
+ *
+ * A world counts the states of all its groups, a group its own. The last state to be closed frees its group; the last
+ * state of all frees the world. Memory of a world or a group belongs to the context of the rank that made it, which the
+ * world or group holds: that rank may be the first to go.
+ */
 #include "local.h"
 
 #include "../../base/team_limit.h"
@@ -7,6 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
+/* The group is in no list, or in none any more. */
 static void group_free(local_group *group)
 {
     if (!group)
@@ -16,7 +22,7 @@ static void group_free(local_group *group)
     ith_free(owner, group->exchanges);
     ith_free(owner, group->sharing);
     ith_free(owner, group->requests);
-    ith_free(owner, group->progress);
+    ith_free(owner, group->transfers);
     ith_free(owner, group);
     ith_context_release(owner);
 }
@@ -36,7 +42,7 @@ static void world_free(local_world *world)
     ith_context_release(owner);
 }
 
-/* The lock and the conditions; the C library may refuse them. */
+/* Makes the lock and the conditions. False if the C library has none left; world_free then destroys the ones made. */
 static bool world_init_locks(local_world *world)
 {
     if (pthread_mutex_init(&world->lock, NULL))
@@ -79,7 +85,7 @@ fail:
     return status;
 }
 
-/* In the world's list, and without states. */
+/* A group without states, in the world's list. Members of NULL: all ranks of the world. */
 static local_group *group_create(ith_context *context, local_world *world, const ith_subgroup *subgroup)
 {
     int ranks = subgroup->size;
@@ -95,8 +101,8 @@ static local_group *group_create(ith_context *context, local_world *world, const
     group->exchanges = ith_alloc_zero(context, ranks, sizeof *group->exchanges, "a group of ranks");
     group->sharing = ith_alloc_zero(context, ranks, sizeof *group->sharing, "a group of ranks");
     group->requests = ith_alloc_zero(context, requests, sizeof *group->requests, "the requests of a group of ranks");
-    group->progress = ith_alloc_zero(context, 2 * requests, ranks, "the requests of a group of ranks");
-    if (!group->members || !group->exchanges || !group->sharing || !group->requests || !group->progress) {
+    group->transfers = ith_alloc_zero(context, 2 * requests, ranks, "the requests of a group of ranks");
+    if (!group->members || !group->exchanges || !group->sharing || !group->requests || !group->transfers) {
         group_free(group);
         return NULL;
     }
@@ -104,15 +110,16 @@ static local_group *group_create(ith_context *context, local_world *world, const
         group->members[rank] = subgroup->members ? subgroup->members[rank] : rank;
     for (int64_t i = 0; i < requests; i++) {
         group->requests[i].number = -1;
-        group->requests[i].to = group->progress + 2 * i * ranks;
-        group->requests[i].from = group->progress + (2 * i + 1) * ranks;
+        group->requests[i].to = group->transfers + 2 * i * ranks;
+        group->requests[i].from = group->transfers + (2 * i + 1) * ranks;
     }
     group->next = world->groups;
     world->groups = group;
     return group;
 }
 
-/* The group of which the subgroup's first rank is a member, made by whoever comes first. Under the lock. */
+/* The group that the first of its members to split has made, or a new one. Groups of one split share their number and
+ * differ in their first member. Under the lock. */
 static local_group *find_group(ith_context *context, local_world *world, const ith_subgroup *subgroup)
 {
     for (local_group *group = world->groups; group; group = group->next)
@@ -129,6 +136,7 @@ static void unlink_group(local_group *group)
     *link = group->next;
 }
 
+/* A state without a group. */
 static local_state *state_new(ith_context *context)
 {
     local_state *state = ith_alloc_zero(context, 1, sizeof *state, "a communicator");
@@ -146,7 +154,7 @@ static void state_free(local_state *state)
     ith_context_release(context);
 }
 
-/* Under the lock, once others know of the group. */
+/* Under the lock if other ranks have states of the world. */
 static void state_join(local_state *state, local_group *group, int rank)
 {
     state->group = group;
@@ -156,6 +164,7 @@ static void state_join(local_state *state, local_group *group, int rank)
     group->world->states++;
 }
 
+/* Every rank needs a context of its own: it holds the rank's sentences. */
 static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_comm **comms)
 {
     ith_context *first = contexts && ranks > 0 ? contexts[0] : NULL;
@@ -182,7 +191,7 @@ static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_c
     return ith_context_check_process(contexts[0]);
 }
 
-/* One state less; the last of a group frees it, and the last of all the world. */
+/* Gives up one state of the group. */
 static void drop(local_group *group)
 {
     local_world *world = group->world;
@@ -245,7 +254,7 @@ ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **sta
         world_free(world);
         return ITH_ERR_MEMORY;
     }
-    group->states = world->states = 1; /* this function's, so that both live until its end */
+    group->states = world->states = 1; /* for this function, so that neither is freed before its end */
     for (int i = 0; i < ranks; i++) {
         local_state *state = states[i] = state_new(contexts[i]);
         if (state)
