@@ -284,7 +284,7 @@ static void schedules_fit_together(void **state)
     uint64_t seed = 11;
     group = malloc(RANKS * sizeof *group);
     assert_non_null(group);
-    for (int n = 0; n < 3000; n++) {
+    for (int n = 0; n < 1000; n++) {
         draw_setting(&seed);
         run_all(&seed);
     }
