@@ -107,6 +107,11 @@ typedef struct ith_attn_kernel {
     void (*attend)(const ith_attn_call *call);
 } ith_attn_kernel;
 
+/* The functions of a kernel, in a file that defines them under these names. */
+#define ITH_ATTN_FUNCTIONS                                                                                             \
+    .supports = supports, .tiles = tiles, .packed_bytes = packed_bytes, .scratch_bytes = scratch_bytes, .pack = pack,  \
+    .attend = attend
+
 /* The kernels of this build and its plugins: index 0, 1, ... until NULL. Usually faster ones come first. */
 const ith_attn_kernel *ith_attn_kernel_at(int index);
 /* The kernel of that name; NULL if there is none. */

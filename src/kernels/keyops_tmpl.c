@@ -243,42 +243,25 @@ static float most_distance(const float *centre, const void *const *x, int64_t ro
 
 /* ---- Magnitudes, on the bits without their sign: they are ordered like the numbers, and NaN is above infinity -- */
 
-/* The largest magnitude, as bits. The loop over columns is vectorised by the compiler. */
-static uint32_t most_bits_16(const void *const *x, int64_t rows, int64_t n)
-{
-    int16_t columns[COLUMNS] = {0}, most = 0;
-    for (int64_t first = 0; first < n; first += COLUMNS)
-        for (int64_t row = 0; row < rows; row++) {
-            if (x[row] == NULL)
-                continue;
-            const uint16_t *from = (const uint16_t *)x[row] + first;
-            for (int64_t i = 0; i < ith_min64(COLUMNS, n - first); i++) {
-                int16_t bits = (int16_t)(from[i] & 0x7fffu);
-                columns[i] = bits > columns[i] ? bits : columns[i];
-            }
-        }
-    for (int i = 0; i < COLUMNS; i++)
-        most = columns[i] > most ? columns[i] : most;
-    return (uint32_t)most;
-}
-
-static uint32_t most_bits_32(const void *const *x, int64_t rows, int64_t n)
-{
-    int32_t columns[COLUMNS] = {0}, most = 0;
-    for (int64_t first = 0; first < n; first += COLUMNS)
-        for (int64_t row = 0; row < rows; row++) {
-            if (x[row] == NULL)
-                continue;
-            const uint32_t *from = (const uint32_t *)x[row] + first;
-            for (int64_t i = 0; i < ith_min64(COLUMNS, n - first); i++) {
-                int32_t bits = (int32_t)(from[i] & 0x7fffffffu);
-                columns[i] = bits > columns[i] ? bits : columns[i];
-            }
-        }
-    for (int i = 0; i < COLUMNS; i++)
-        most = columns[i] > most ? columns[i] : most;
-    return (uint32_t)most;
-}
+/* Defines a function that returns the largest magnitude as bits. The compiler vectorises the loops over columns. */
+#define MOST_BITS(function, number, bits_type, magnitude)                                                              \
+    static uint32_t function(const void *const *x, int64_t rows, int64_t n)                                            \
+    {                                                                                                                  \
+        number columns[COLUMNS] = {0}, most = 0;                                                                       \
+        for (int64_t first = 0; first < n; first += COLUMNS)                                                           \
+            for (int64_t row = 0; row < rows; row++) {                                                                 \
+                const bits_type *from = x[row] ? (const bits_type *)x[row] + first : NULL;                             \
+                for (int64_t i = 0, end = x[row] ? ith_min64(COLUMNS, n - first) : 0; i < end; i++) {                  \
+                    number bits = (number)(from[i] & magnitude);                                                       \
+                    columns[i] = bits > columns[i] ? bits : columns[i];                                                \
+                }                                                                                                      \
+            }                                                                                                          \
+        for (int i = 0; i < COLUMNS; i++)                                                                              \
+            most = columns[i] > most ? columns[i] : most;                                                              \
+        return (uint32_t)most;                                                                                         \
+    }
+MOST_BITS(most_bits_16, int16_t, uint16_t, 0x7fffu)
+MOST_BITS(most_bits_32, int32_t, uint32_t, 0x7fffffffu)
 
 static float most_magnitude(const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
 {

@@ -42,6 +42,11 @@ enum {
 };
 _Static_assert(ROWS == 6, "split is made for heights of 6 and 4");
 
+static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
+{
+    return attn_takes(dtype, head_dim, softmax);
+}
+
 static ith_attn_tile_limits tiles(int64_t head_dim)
 {
     (void)head_dim;

@@ -197,9 +197,4 @@ const ith_attn_kernel ith_k_attn_f32_ref_1x1 = {.name = "f32_ref",
                                                 .cpu = ITH_CPU_BASELINE,
                                                 .logits = {"f32_ref", 1},
                                                 .outputs = {"f32_ref", 1},
-                                                .supports = supports,
-                                                .tiles = tiles,
-                                                .packed_bytes = packed_bytes,
-                                                .scratch_bytes = scratch_bytes,
-                                                .pack = pack,
-                                                .attend = attend};
+                                                ITH_ATTN_FUNCTIONS};

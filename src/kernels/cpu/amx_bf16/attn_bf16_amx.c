@@ -544,9 +544,4 @@ const ith_attn_kernel ith_k_attn_bf16_amx_32x32 = {.name = "bf16_amx",
                                                    .logits = {"bf16_amx", 1},
                                                    .outputs = {"bf16_amx", 1},
                                                    .pays = pays,
-                                                   .supports = supports,
-                                                   .tiles = tiles,
-                                                   .packed_bytes = packed_bytes,
-                                                   .scratch_bytes = scratch_bytes,
-                                                   .pack = pack,
-                                                   .attend = attend};
+                                                   ITH_ATTN_FUNCTIONS};

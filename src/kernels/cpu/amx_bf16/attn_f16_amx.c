@@ -19,9 +19,4 @@ const ith_attn_kernel ith_k_attn_f16_amx_32x32 = {.name = "f16_amx",
                                                   .logits = {"bf16_amx", 4},
                                                   .outputs = {"bf16_amx", 3},
                                                   .pays = pays,
-                                                  .supports = supports,
-                                                  .tiles = tiles,
-                                                  .packed_bytes = packed_bytes,
-                                                  .scratch_bytes = scratch_bytes,
-                                                  .pack = pack,
-                                                  .attend = attend};
+                                                  ITH_ATTN_FUNCTIONS};

@@ -16,9 +16,4 @@ const ith_attn_kernel ith_k_attn_f32_amx_32x32 = {.name = "f32_amx",
                                                   .logits = {"bf16_amx", 6},
                                                   .outputs = {"bf16_amx", 6},
                                                   .pays = pays,
-                                                  .supports = supports,
-                                                  .tiles = tiles,
-                                                  .packed_bytes = packed_bytes,
-                                                  .scratch_bytes = scratch_bytes,
-                                                  .pack = pack,
-                                                  .attend = attend};
+                                                  ITH_ATTN_FUNCTIONS};

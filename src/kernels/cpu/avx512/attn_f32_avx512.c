@@ -15,9 +15,4 @@ const ith_attn_kernel ith_k_attn_f32_avx512_6x64 = {.name = "f32_avx512",
                                                     .cpu = ITH_CPU_AVX512,
                                                     .logits = {"f32_avx512", 1},
                                                     .outputs = {"f32_avx512", 1},
-                                                    .supports = attn_takes,
-                                                    .tiles = tiles,
-                                                    .packed_bytes = packed_bytes,
-                                                    .scratch_bytes = scratch_bytes,
-                                                    .pack = pack,
-                                                    .attend = attend};
+                                                    ITH_ATTN_FUNCTIONS};

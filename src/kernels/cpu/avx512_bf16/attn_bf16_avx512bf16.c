@@ -466,9 +466,4 @@ const ith_attn_kernel ith_k_attn_bf16_avx512bf16_6x64 = {.name = "bf16_avx512bf1
                                                          .logits = {"bf16_avx512bf16", 1},
                                                          .outputs = {"bf16_avx512bf16", 1},
                                                          .pays = pays,
-                                                         .supports = supports,
-                                                         .tiles = tiles,
-                                                         .packed_bytes = packed_bytes,
-                                                         .scratch_bytes = scratch_bytes,
-                                                         .pack = pack,
-                                                         .attend = attend};
+                                                         ITH_ATTN_FUNCTIONS};

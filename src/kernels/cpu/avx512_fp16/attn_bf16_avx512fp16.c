@@ -571,9 +571,4 @@ const ith_attn_kernel ith_k_attn_bf16_avx512fp16_6x64 = {.name = "bf16_avx512fp1
                                                          .logits = {"f32_avx512", 1},
                                                          .outputs = {"f16_avx512fp16", 1},
                                                          .pays = pays,
-                                                         .supports = supports,
-                                                         .tiles = tiles,
-                                                         .packed_bytes = packed_bytes,
-                                                         .scratch_bytes = scratch_bytes,
-                                                         .pack = pack,
-                                                         .attend = attend};
+                                                         ITH_ATTN_FUNCTIONS};

@@ -9,13 +9,5 @@ enum { BLOCK_Q = 192 };
 
 #include "../attn_f32_tmpl.c"
 
-const ith_attn_kernel ith_k_attn_f32_neon_6x16 = {.name = "f32_neon",
-                                                  .cpu = ITH_CPU_NEON,
-                                                  .logits = {"f32_neon", 1},
-                                                  .outputs = {"f32_neon", 1},
-                                                  .supports = attn_takes,
-                                                  .tiles = tiles,
-                                                  .packed_bytes = packed_bytes,
-                                                  .scratch_bytes = scratch_bytes,
-                                                  .pack = pack,
-                                                  .attend = attend};
+const ith_attn_kernel ith_k_attn_f32_neon_6x16 = {
+    .name = "f32_neon", .cpu = ITH_CPU_NEON, .logits = {"f32_neon", 1}, .outputs = {"f32_neon", 1}, ITH_ATTN_FUNCTIONS};
