@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks at every component's files before a run begins. */
+/* Checks the weight files of every component before a run begins. */
 #include "../base/context.h"
 #include "../base/hash.h"
 #include "../base/open_file.h"
@@ -12,7 +12,7 @@
 
 typedef ith_status (*check_fn)(ith_context *context, const char *folder);
 
-/* The autoencoder's weights stay in their file until it decodes, so that to load it is to look at it. */
+/* The autoencoder's weights stay in their file until it decodes, so loading it is the check. */
 static ith_status check_vae(ith_context *context, const char *folder)
 {
     ith_vae *vae = NULL;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* In files of every kind. */
+/* Fields that are refused in every file. */
 static const ith_config_field common[] = {
     {"_class_name", NULL, NULL},
     {"_diffusers_version", NULL, NULL},
@@ -24,7 +24,7 @@ static bool is_listed(const char *list, const char *text)
     return false;
 }
 
-/* The list as a sentence has it, without "absent" where there is something else: "true", "null or []". */
+/* The list as words of a sentence: "true", "null or []". "absent" is left out unless it is the only one. */
 static ith_json_text list_text(const char *list)
 {
     ith_json_text out = {""};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the machine has the memory that a run was predicted to hold, and what would fit if it has not. */
+/* Compares the predicted memory of a run with the machine's free memory. If it does not fit, a search over precision,
+ * guidance branches, frames and size finds the least change that does. */
 #include "pipeline.h"
 
 #include "../base/context.h"
@@ -12,8 +13,8 @@ typedef struct search {
     ith_context *context;
     const ith_team *team;
     int64_t free_bytes;
-    ith_generate_options best;       /* the last that fit */
-    int64_t best_bytes, least_bytes; /* of it; of everything that was tried */
+    ith_generate_options best;       /* the last options that fit */
+    int64_t best_bytes, least_bytes; /* of `best`, and the minimum of all that were tried */
 } search;
 
 typedef struct byte_text {
@@ -30,7 +31,7 @@ static byte_text print_bytes(int64_t bytes)
     return out;
 }
 
-/* Whether a run with these options fits; they are kept then. */
+/* Whether a run with these options fits; if so, they become `best`. */
 static bool fits(search *s, const ith_generate_options *options)
 {
     int64_t bytes = 0;
@@ -43,7 +44,7 @@ static bool fits(search *s, const ith_generate_options *options)
     return true;
 }
 
-/* The most frames that fit. */
+/* Finds the largest number of frames that fits, by bisection. */
 static bool fewer_frames_fit(search *s, ith_generate_options options)
 {
     int64_t stride = s->pipeline->model->info.frame_stride;
@@ -59,7 +60,7 @@ static bool fewer_frames_fit(search *s, ith_generate_options options)
     return fit >= 0;
 }
 
-/* Pictures of 3/4, 1/2 and 1/4 the height and width. */
+/* Tries 3/4, 1/2 and 1/4 of the height and width. */
 static bool smaller_pictures_fit(search *s, ith_generate_options options)
 {
     int64_t multiple = s->pipeline->model->info.size_multiple, height = options.height, width = options.width;
@@ -72,8 +73,8 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
     return false;
 }
 
-/* The least change that makes the run fit: the branches in turn, then bf16, then both, then a shorter or a smaller
- * video besides. */
+/* Finds the least change that makes the run fit: guidance branches one after the other, then bf16, then both, then also
+ * fewer frames or a smaller picture. */
 static bool find_what_fits(search *s, const ith_generate_options *asked)
 {
     ith_generate_options in_turn = *asked, bf16 = *asked, both = *asked;
@@ -85,7 +86,7 @@ static bool find_what_fits(search *s, const ith_generate_options *asked)
            smaller_pictures_fit(s, both);
 }
 
-/* "precision bf16, cfg sequential, 21 frames": where the options differ. */
+/* Describes the options that differ: "precision bf16, cfg sequential, 21 frames". */
 static void describe_changes(const ith_generate_options *asked, const ith_generate_options *other, char *text,
                              size_t bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The checkpoint folder in the diffusers layout: model_index.json, scheduler, and a configuration for each component.
- * Published settings of the official sizes (Wan-Video/Wan2.2 and Wan2.1, wan/configs) are the defaults of models that
- * have those sizes; the hub's flow_shift is not theirs. */
+ * Models of an official size have the settings of the reference as defaults (Wan-Video/Wan2.2 and Wan2.1, wan/configs).
+ * The flow_shift in the folders on the hub differs from the reference. */
 #include "model.h"
 
 #include "../base/context.h"
@@ -23,7 +23,7 @@ typedef struct official_model {
     int experts;
     int64_t frames, height, width, steps;
     double fps, shift, guidance[2], boundary;
-    double hub_shift; /* flow_shift of the folder on the hub, which is not the reference's */
+    double hub_shift; /* flow_shift of the folder on the hub, which differs from the reference's shift */
 } official_model;
 
 static const official_model officials[] = {
@@ -46,7 +46,8 @@ static const official_model *find_official(const ith_model *model)
     return NULL;
 }
 
-/* diffusers takes the class that model_index.json names, with the fields of another class's file. */
+/* Reads the scheduler. diffusers uses the class that model_index.json names, even if scheduler_config.json names
+ * another. */
 static ith_status read_scheduler(ith_context *context, ith_model *model, ith_solver named)
 {
     static const char *const classes[] = {
@@ -88,7 +89,7 @@ static ith_status read_components(ith_context *context, ith_model *model)
     return status;
 }
 
-/* The components must speak of the same latents and the same text. */
+/* Checks that the components agree on the channels of latents and on the width of text. */
 static ith_status check_components(ith_context *context, const ith_model *model)
 {
     for (int i = 0; i < model->info.experts; i++) {
@@ -108,8 +109,8 @@ static ith_status check_components(ith_context *context, const ith_model *model)
     return ITH_OK;
 }
 
-/* The reference's shift for a folder as it was published; what another folder says, such as that of a fine-tuned or
- * distilled model, counts. */
+/* Chooses the default shift: the reference's for a folder as published on the hub, otherwise the folder's own, as for
+ * fine-tuned or distilled models. */
 static void choose_shift(ith_model *model, const official_model *official)
 {
     ith_model_info *info = &model->info;

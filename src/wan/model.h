@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a checkpoint folder says of itself: every configuration file, read and held against the others. */
+/* The configuration of a checkpoint folder: all its configuration files, read and checked against one another. */
 #ifndef ITH_WAN_MODEL_H
 #define ITH_WAN_MODEL_H
 
@@ -22,10 +22,10 @@ typedef struct ith_model {
 
 /* ITH_ERR_IO or ITH_ERR_FORMAT for a file that is missing or wrong, ITH_ERR_UNSUPPORTED for a model of another kind. */
 ith_status ith_model_read(ith_context *context, const char *folder, ith_model **out);
-/* Whether every component's weights are there, by name, type and shape, so that a run does not find out after an hour
- * that its second expert is cut short. Reads headers and small tensors only. */
+/* Checks that the weight files of every component are complete, by name, type and shape, so that a run does not fail
+ * after an hour when it loads the second expert. Reads headers and small tensors only. */
 ith_status ith_model_check_weights(ith_context *context, const ith_model *model);
-/* Of every configuration file and all weights (ith_store_hash): for ranks whose processes opened a checkpoint each. */
+/* A hash of every configuration file and all weights (ith_store_hash), by which processes compare their checkpoints. */
 ith_status ith_model_hash(ith_context *context, const ith_model *model, uint64_t *hash);
 void ith_model_free(ith_context *context, ith_model **model);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_index.json: which classes the components are of, and how the experts share the work. */
+/* model_index.json: the classes of the components, and the boundary between the experts. */
 #ifndef ITH_WAN_MODEL_INDEX_H
 #define ITH_WAN_MODEL_INDEX_H
 
@@ -11,7 +11,8 @@ typedef struct ith_model_index {
     ith_solver solver; /* of the scheduler's class */
 } ith_model_index;
 
-/* ITH_ERR_UNSUPPORTED, naming what it is, for a pipeline or a component of another class. */
+/* Reads folder/model_index.json. ITH_ERR_UNSUPPORTED with the name of the class for an unknown pipeline or component.
+ */
 ith_status ith_model_index_read(ith_context *context, const char *folder, ith_model_index *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint that was opened: its configuration, its tokenizer, and what the ranks of a run share. */
+/* Opens and closes checkpoints: the configuration, the tokenizer, and the objects that the ranks of a run share. */
 #include "pipeline.h"
 
 #include "../base/clock.h"
@@ -29,7 +29,7 @@ ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *cont
                     pipeline->model->folder, (long long)pieces, (long long)pipeline->model->text.vocab);
 }
 
-/* Both libraries know how a context looks inside, so they must be of one version. */
+/* Checks that libithaca has this version: both libraries contain code that reads the members of a context. */
 static ith_status check_library(ith_context *context)
 {
     if (!strcmp(ith_version(), ITH_VERSION_TEXT))
@@ -39,7 +39,7 @@ static ith_status check_library(ith_context *context)
                     ITH_VERSION_TEXT, ith_version());
 }
 
-/* A number that nobody else has. */
+/* Draws a number that no other pipeline and no other run has. */
 uint64_t ith_draw_number(const void *place)
 {
     const struct {

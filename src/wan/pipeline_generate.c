@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompt to frames: the main path of the engine, as every rank goes along it.
+/* ith_pipeline_generate: the main path of the engine from the prompt to the frames, as every rank runs it.
  *
  *   encode the prompts -> make noise    the leader of every pipeline
  *   denoise                             all ranks
@@ -159,7 +159,7 @@ static ith_status make_latents(ith_rank *rank)
     return status ? status : ith_denoise(rank);
 }
 
-/* Latents to frames, on rank 0. */
+/* Saves the latents and decodes them into frames, on rank 0. */
 static ith_status finish(ith_rank *rank, void *user)
 {
     (void)user;
@@ -178,7 +178,7 @@ static ith_status finish(ith_rank *rank, void *user)
     return ith_dump_write(rank->context, options->dump_file, rank->dump);
 }
 
-/* What this rank was given, checked. */
+/* Reads and checks this rank's options. */
 static ith_status read_request(ith_rank *rank, const ith_generate_options *options)
 {
     ith_context *context = rank->context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The user's precision as types of numbers.
+/* The types of numbers that the user's precision stands for.
  *
  *              machine                      weights stored   activations rounded   multiplied   attention
  *   f32        any                          f32              not                   f32          f32
@@ -14,8 +14,9 @@
 
 #include <stdio.h>
 
-/* AMX multiplies bf16 far faster than f32. So do AMD's dot products by their description; we had none to measure. Intel's
- * without AMX do not: oneDNN is slower with them than in f32 (docs/perflog.md). */
+/* Whether bf16 products are faster than f32 products. They are with AMX. With AVX512-BF16 they are on AMD's processors
+ * by their documentation, which was not measured here; on Intel's without AMX, oneDNN is slower with them than in f32
+ * (docs/perflog.md). */
 static bool bf16_is_faster(const ith_context *context)
 {
     if (!ith_onednn_multiplies_bf16(context))

@@ -14,7 +14,7 @@
 
 #include <omp.h>
 
-/* ids of the prompts, which say how long the text is. */
+/* Tokenizes the prompts: the numbers of ids are the lengths of the text. */
 static ith_status count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                             int64_t counts[2])
 {
@@ -48,7 +48,8 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
     return status;
 }
 
-/* An expert, its text, and either the making of the text or the ranks. */
+/* The peak of one expert: its weights and text keys, and the larger of the buffers that make the keys and the ranks'
+ * workspaces. */
 static ith_status expert_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                const ith_team *team, int expert, const ith_number_types *types,
                                const ith_dit_shape *shape, const int64_t counts[2], int64_t *bytes)
@@ -71,8 +72,8 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
     return status;
 }
 
-/* x and the solver's history, tokens in (batch) and the velocities of both branches, for every rank of the team; what
- * rank 0 gathers. */
+/* Buffers outside of the workspaces: for each rank x, the solver's history, the tokens of a batch and the velocities of
+ * both branches; on rank 0 also the gathered tokens. */
 static int64_t buffer_bytes(const ith_model *model, const ith_generate_options *options, const ith_latent_size *size,
                             const ith_team *team, int sequence_ranks)
 {
@@ -140,7 +141,7 @@ static ith_status predict(ith_pipeline *pipeline, ith_context *context, const it
     return status;
 }
 
-/* Some buffers exist once for each thread, so that the run's number of threads must be in force. */
+/* Some buffers exist once per thread, so the caller sets the run's number of threads first. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes)
 {

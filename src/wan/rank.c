@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ranks of a run meet, agree and part (rank.h). */
+/* The beginning and the end of a run on every rank, and its agreements (rank.h). */
 #include "rank.h"
 
 #include "../base/context.h"
@@ -14,7 +14,7 @@ typedef struct verdict {
     char sentence[ITH_ERROR_BYTES];
 } verdict;
 
-/* 24 bits, which an f32 holds exactly. */
+/* A hash of a failure with 24 bits, which an f32 holds exactly. */
 static float hash_of_failure(const ith_rank *rank, ith_status status)
 {
     const char *sentence = ith_context_error(rank->context);
@@ -25,7 +25,8 @@ ith_status ith_rank_agree(ith_rank *rank, ith_status mine)
 {
     if (!rank->comm)
         return mine;
-    /* The lowest rank that failed, and the greatest and least hash of what the ranks say: equal if all say the same. */
+    /* Finds the lowest rank that failed, and the largest and the smallest hash of all failures: equal hashes mean that
+     * all ranks have failed alike. */
     float hash = mine ? hash_of_failure(rank, mine) : -1.0f;
     float values[3] = {mine ? (float)(rank->ranks - rank->rank) : 0.0f, hash, -hash};
     ith_status status = ith_comm_allreduce(rank->comm, values, 3, ITH_REDUCE_MAX);
@@ -57,7 +58,7 @@ ith_status ith_rank_lead(ith_rank *rank, const char *place, ith_rank_part part, 
         pthread_mutex_unlock(&pipeline->lock);
     }
     status = ith_rank_agree(rank, status);
-    /* A transport need not order this process's memory: the lock does. */
+    /* The lock makes the leader's writes visible to all threads; a transport need not do so. */
     pthread_mutex_lock(&pipeline->lock);
     pthread_mutex_unlock(&pipeline->lock);
     return status;
@@ -105,7 +106,7 @@ void ith_shared_free_expert(ith_context *context, ith_shared *shared)
     ith_dit_free(context, &shared->dit);
 }
 
-/* The last to leave frees what they shared. */
+/* Leaves the run. The last rank of the pipeline frees the shared data. */
 static void leave(ith_rank *rank)
 {
     ith_pipeline *pipeline = rank->pipeline;
@@ -132,7 +133,7 @@ static void show_progress(void *user, int stage, int64_t done, int64_t total)
     rank->options.on_progress(rank->options.user, (ith_stage)stage, done, total);
 }
 
-/* Asked some 20 times a second wherever the rank computes or waits. */
+/* The observer's should_stop, called about 20 times a second while the rank computes or waits. */
 static bool should_stop(void *user)
 {
     const ith_rank *rank = user;
@@ -150,7 +151,7 @@ static void observe(ith_rank *rank)
     ith_context_set_observer(rank->context, &rank->observer);
 }
 
-/* What can be found out before anything is loaded. */
+/* The checks that the leader makes before anything is loaded. */
 static ith_status prepare(ith_rank *rank, void *user)
 {
     (void)user;
@@ -165,7 +166,7 @@ static ith_status prepare(ith_rank *rank, void *user)
     return status;
 }
 
-/* Only processes can have different checkpoints. */
+/* Compares the checkpoints of the processes; ranks of one process share a pipeline. */
 static ith_status compare_models(ith_rank *rank)
 {
     uint64_t hash = 0;

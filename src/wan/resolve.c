@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run is asked for: defaults put in, rules checked, memory predicted. */
+/* The options of a run: fills in defaults and checks the rules. */
 #include "pipeline.h"
 
 #include "../base/context.h"
@@ -47,7 +47,7 @@ static void put_defaults(const ith_model *model, ith_generate_options *options)
         options->threads = omp_get_num_procs();
 }
 
-/* `base` more than a multiple: names the nearest legal values of a wrong one. */
+/* Checks that value = base + a multiple of `multiple`; the sentence names the nearest legal values. */
 static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t multiple, int64_t base,
                                  int64_t most)
 {
@@ -151,7 +151,7 @@ ith_status ith_request_check_ranks(ith_context *context, const ith_generate_opti
                     ranks, ranks + 1);
 }
 
-/* Whether the scheduler can make so many steps with such a shift: a sampler of nothing is made and thrown away. */
+/* Checks that the scheduler supports this number of steps and this shift, by making a sampler for 0 elements. */
 static ith_status check_sampling(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     const ith_sampling sampling = {options->solver, options->sigmas, options->steps, options->shift};
@@ -161,7 +161,7 @@ static ith_status check_sampling(ith_context *context, const ith_model *model, c
     return status;
 }
 
-/* Latents of an earlier run say themselves how large the video is. */
+/* Reads the size of the video from the latents of an earlier run. */
 static ith_status take_size(ith_context *context, const ith_model *model, ith_generate_options *options)
 {
     const ith_model_info *info = &model->info;

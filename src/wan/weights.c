@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define MOST_STACKED 3
-#define COPIED_TOGETHER (1 << 18) /* elements */
+#define COPIED_TOGETHER (1 << 18) /* elements between two checks for an interruption */
 
 typedef struct tensor_name {
     char text[224];
@@ -41,7 +41,7 @@ void ith_weights_prefix(ith_weights *w, const char *format, ...)
     va_end(arguments);
 }
 
-/* The tensor in its file; NULL while checking, or without a store. */
+/* Takes a tensor from the store. Returns NULL while checking, and without a store. */
 static const ith_tensor *take(ith_weights *w, tensor_name name, int dims, const int64_t *shape)
 {
     const ith_tensor *tensor = NULL;
@@ -84,7 +84,7 @@ ith_linear *ith_weights_pack(ith_weights *w, int64_t in, int64_t out, const void
     return linear;
 }
 
-/* As it is, or as f32. A piece at a time: it may have to come from a slow disk. */
+/* Copies a weight in its type or as f32, piece by piece, since the disk may be slow. */
 static ith_status copy_weight(ith_context *context, char *to, ith_dtype type, const ith_tensor *weight)
 {
     const char *from = weight->data;
@@ -101,7 +101,7 @@ static ith_status copy_weight(ith_context *context, char *to, ith_dtype type, co
     return status;
 }
 
-/* The modules' weights in one matrix: in their type if all have the same, otherwise in f32. */
+/* Stacks the weights of the modules in one matrix, in their common type, or in f32 if their types differ. */
 static void *stack_weights(ith_weights *w, const ith_tensor *const *weights, int count, int64_t numbers,
                            ith_dtype *type)
 {

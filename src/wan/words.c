@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words of the options of a run. */
+/* Names of the enum values in the options of a run. */
 #include <ithaca/wan.h>
 
 const char *ith_solver_name(ith_solver solver)

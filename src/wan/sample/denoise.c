@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The denoising loop, as every rank runs it.
  *
- *   for every step:  v = dit(x, t)   or, with guidance g,   v = u + g (c - u)   of the prompt's c and the negative's u
+ *   for every step:  v = dit(x, t)
+ *                    with guidance g (arXiv:2207.12598): v = u + g (c - u), c for the prompt, u for the negative prompt
  *                    x = solver(x, v)
  *
- * x stays cut into tokens and split over the ranks: a rank embeds, transforms and steps its own share, and only
- * self-attention communicates. The ranks of a pipeline share the weights of the expert in use, and no others are held.
- * The solver's history belongs to the rank and survives the switch of experts. */
+ * x consists of tokens that are split over the ranks. A rank embeds, transforms and steps its own share, and only
+ * self-attention communicates. The ranks of a pipeline share the weights of one expert at a time. The solver's history
+ * belongs to the rank and survives the switch of experts. */
 #include "denoise.h"
 
 #include "../../base/clock.h"
@@ -18,14 +19,14 @@
 #include <math.h>
 #include <string.h>
 
-/* One rank at work. */
+/* The state of one rank during the loop. */
 typedef struct worker {
     ith_rank *rank;
     ith_context *context;
     ith_comm *comm;              /* all ranks */
-    ith_comm *sequence;          /* those that share the tokens: comm, or this rank's half of it */
-    ith_comm *half;              /* owned; NULL unless the branches run side by side */
-    int64_t begin, count, width; /* this rank's tokens, and the numbers in each */
+    ith_comm *sequence;          /* the ranks that split the tokens: comm, or this rank's half of it */
+    ith_comm *half;              /* this rank's half of comm, which it owns; NULL unless the branches run in parallel */
+    int64_t begin, count, width; /* this rank's tokens, and the number of elements of a token */
     float *x;                    /* [count, width] */
     ith_sampler *sampler;        /* its history of x */
     float *tokens, *velocity;    /* [batch, count, width]; velocity has room for both branches */
@@ -72,7 +73,7 @@ static int64_t share_numbers(const worker *w)
     return w->count * w->width;
 }
 
-/* One of `count` passes of the step is next. */
+/* Prepares the progress of the next pass: number `pass` of `count` in this step. */
 static void show_pass(worker *w, int64_t step, int pass, int count)
 {
     int64_t begin = step * ITH_PROGRESS_UNIT, steps = w->rank->options.steps;
@@ -83,7 +84,7 @@ static void show_pass(worker *w, int64_t step, int pass, int count)
     ith_dit_workspace_show(w->workspace, &span);
 }
 
-/* Both branches as one batch of two. */
+/* Computes both branches in one pass, as a batch of two. */
 static ith_status forward_batch(worker *w, float t)
 {
     int64_t count = share_numbers(w);
@@ -93,7 +94,7 @@ static ith_status forward_batch(worker *w, float t)
     return ith_dit_forward(w->context, w->workspace, w->tokens, times, w->velocity);
 }
 
-/* One branch after the other, in the same buffers. */
+/* Computes one branch after the other in the same buffers. */
 static ith_status forward_in_turn(worker *w, int64_t step, float t, int branches)
 {
     ith_status status = ITH_OK;
@@ -110,7 +111,8 @@ static ith_region whole_region(float *numbers, int64_t count)
     return (ith_region){.data = numbers, .count = {1, 1}, .bytes = count * (int64_t)sizeof(float)};
 }
 
-/* Each half of the ranks computes one branch; rank i of one half and of the other hold the same tokens and swap. */
+/* Each half of the ranks computes one branch. Rank i of both halves holds the same tokens; the two exchange their
+ * velocities. */
 static ith_status forward_side_by_side(worker *w, float t)
 {
     int half_size = w->comm->size / 2, branch = w->comm->rank / half_size;
@@ -136,7 +138,7 @@ static ith_status forward(worker *w, int64_t step)
     return forward_in_turn(w, step, t, branches);
 }
 
-/* v = u + g (c - u), into the first half of velocity. */
+/* Computes v = u + g (c - u) in the first half of velocity. */
 static void guide(worker *w)
 {
     if (w->guidance <= 1)
@@ -160,10 +162,10 @@ static ith_status check_finite(worker *w, int64_t step)
     return ITH_OK;
 }
 
-/* Every rank's tokens to rank 0 of the sequence, and there into the latents. */
+/* Sends the tokens of all ranks to rank 0, which writes them into the latents. */
 static ith_status gather(worker *w)
 {
-    if (w->rank->rank >= ith_comm_size(w->sequence)) /* the other half holds the same */
+    if (w->rank->rank >= ith_comm_size(w->sequence)) /* the other half has the same tokens */
         return ITH_OK;
     int64_t tokens = token_count(&w->shape), begin, count;
     int receive_count = w->rank->rank == 0 ? ith_comm_size(w->sequence) : 0;
@@ -236,7 +238,7 @@ static ith_status load_expert(ith_rank *rank, void *user)
     return status;
 }
 
-/* This rank's buffers and plans for the expert. */
+/* Makes this rank's buffers and plans for the expert. */
 static ith_status make_workspace(worker *w)
 {
     ith_rank *rank = w->rank;
@@ -276,7 +278,7 @@ static ith_status run_expert(worker *w)
     if (!status)
         status = take_steps(w);
     if (status)
-        status = ith_rank_fail(w->rank, status); /* before others find a rank gone */
+        status = ith_rank_fail(w->rank, status); /* before another rank waits for this one */
     ith_dit_workspace_free(w->context, &w->workspace);
     if (!status)
         status = ith_rank_agree(w->rank, ITH_OK); /* no rank uses the expert any more */
@@ -292,7 +294,7 @@ static bool is_high(const worker *w, int64_t step)
     return step_is_high(w->rank->pipeline->model, &w->rank->options, ith_sampler_timestep(w->sampler, step));
 }
 
-/* The steps from first_step on that one expert takes: time steps only go down. */
+/* Chooses the expert for the next step, and the steps that it takes: time steps decrease, so they are consecutive. */
 static void choose_expert(worker *w)
 {
     const ith_generate_options *options = &w->rank->options;

@@ -5,15 +5,16 @@
 
 #include "../rank.h"
 
-/* Collective: the rank's share of denoising, in which the pipeline's latents go from noise to what is decoded on rank
- * 0. ITH_ERR_NUMERIC names the step after which latents were not finite; ITH_ERR_INTERRUPTED the one not begun. */
+/* Collective: turns the pipeline's latents from noise into the result, which rank 0 decodes. The sentence of
+ * ITH_ERR_NUMERIC names the step after which latents were not finite; the sentence of ITH_ERR_INTERRUPTED names the
+ * first step that was not begun. */
 ith_status ith_denoise(ith_rank *rank);
 
-/* Whether any step of such a run needs the negative prompt. */
+/* Whether any step of a run with these options needs the negative prompt. */
 bool ith_denoise_is_guided(const ith_model *model, const ith_generate_options *options);
-/* The ranks that the sequence is split over: all, or half of them with the guidance branches side by side. */
+/* The number of ranks that split the sequence: all, or half of them if the guidance branches run in parallel. */
 int ith_denoise_sequence_ranks(const ith_model *model, const ith_generate_options *options, int ranks);
-/* The batch of one forward pass: 2 where both guidance branches run as one. */
+/* The batch of one forward pass: 2 if both guidance branches run as one batch, otherwise 1. */
 int64_t ith_denoise_batch(const ith_model *model, const ith_generate_options *options);
 
 #endif

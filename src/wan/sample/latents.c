@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latents in and out of .safetensors files. */
+/* Reads and writes latents in .safetensors files (latents.h). */
 #include "latents.h"
 
 #include "../../base/context.h"
@@ -44,7 +44,7 @@ static bool is_float(ith_dtype type)
     return type == ITH_F32 || type == ITH_BF16 || type == ITH_F16;
 }
 
-/* The tensor as f32. The data of a file is aligned to nothing: it goes through bytes. */
+/* Converts the tensor to f32 in new memory. The data of a file may be misaligned, so it is copied as bytes. */
 static ith_status copy_tensor(ith_context *context, const ith_tensor *tensor, int64_t count, float **out)
 {
     void *aligned = ith_alloc(context, tensor->bytes, 1, "latents read from a file");
@@ -63,7 +63,7 @@ static ith_status copy_tensor(ith_context *context, const ith_tensor *tensor, in
 
 const char *const ith_saved_latents[] = {"final", "latents", NULL};
 
-/* The tensor and its size. */
+/* Finds the tensor and reads its size. */
 static ith_status look(ith_context *context, const char *path, const ith_tensor_file *file, const char *const *names,
                        int64_t channels, const ith_tensor **out, ith_latent_size *size)
 {

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#define MADE_TOGETHER (1 << 16) /* a few milliseconds */
+#define MADE_TOGETHER (1 << 16) /* numbers between two checks for an interruption: a few milliseconds */
 
 void ith_noise_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
@@ -21,8 +21,9 @@ void ith_noise_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-/* ln(numerator / 2^32), 1 <= numerator <= 2^32. With numerator = m 2^e, sqrt(1/2) <= m < sqrt(2), and s = (m - 1)/(m +
- * 1): ln m = 2 (s + s^3/3 + s^5/5 + ...); s^2 < 0.0295, so that the terms after s^21/21 are below 2^-53. */
+/* ln(numerator / 2^32) for 1 <= numerator <= 2^32. With numerator = m 2^e, sqrt(1/2) <= m < sqrt(2), and
+ * s = (m - 1)/(m + 1): ln m = 2 (s + s^3/3 + s^5/5 + ...). Since s^2 < 0.0295, the terms after s^21/21 are below 2^-53.
+ */
 static double log_fraction(uint64_t numerator)
 {
     int exponent = 63 - __builtin_clzll(numerator);
@@ -37,8 +38,8 @@ static double log_fraction(uint64_t numerator)
     return 2 * s * series + (exponent - 32) * 0.69314718055994531;
 }
 
-/* Cosine and sine of 2 pi turn / 2^32. The nearest quarter turn is taken off as an integer; what is left is at most
- * pi/4, where Taylor's series to the 16th power are good to 2^-53. */
+/* Cosine and sine of 2 pi turn / 2^32. The nearest quarter turn is subtracted as an integer; the rest is at most pi/4,
+ * where Taylor series up to the 16th power are accurate to 2^-53. */
 static void turn_cos_sin(uint32_t turn, double *cosine, double *sine)
 {
     uint32_t quarter = (turn + 0x20000000u) >> 30;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sampler (sampler.h).
+/* The lists of sigmas, and the steps of Euler and UniPC (sampler.h).
  *
  * Sigmas before the shift s -> shift s / (1 + (shift - 1) s), with T = train_steps and N = steps, i < N; s_N = 0:
  *   official              s_i = (1 - 1/T) (1 - i / N)
  *   diffusers, UniPC      s_i = 1 - (1 - 1/T) i / N
  *   diffusers, Euler      s_i from shift(1) to shift(1/T) in N equal parts, both ends included: shifted twice
- * With a shift_terminal, 1 - s is then scaled so that the last one before 0 is that.
+ * With a shift_terminal, 1 - s is then scaled so that the last sigma before 0 equals it.
  *
  * Euler: x += (sigma' - sigma) v.
  *
@@ -46,7 +46,7 @@ struct ith_sampler {
     float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC: x0 at the newest point and at those before; NULL beyond the order */
 };
 
-/* x' = along x + towards m_0 + sum by_history[k - 1] (m_k - m_0) + by_next (m' - m_0) */
+/* The coefficients of a step: x' = along x + towards m_0 + sum by_history[k - 1] (m_k - m_0) + by_next (m' - m_0) */
 typedef struct update {
     float along, towards, by_history[HISTORY], by_next;
 } update;
@@ -56,7 +56,7 @@ static double lambda(double sigma)
     return log1p(-sigma) - log(sigma);
 }
 
-/* rho of the sums above, for count of 1 to 3. */
+/* Solves the equations above for rho, with count of 1 to 3. */
 static void solve(int64_t count, const double *r, const double *b, double *rho)
 {
     if (count == 1) {
@@ -86,7 +86,7 @@ static void fill_rho(int64_t order, bool corrector, double h, const double *r, d
         solve(corrector ? order : order - 1, r, b, rho);
 }
 
-/* From sigmas[at] to sigmas[at + 1]. */
+/* The coefficients of the step from sigmas[at] to sigmas[at + 1]. */
 static update unipc_update(const double *sigmas, int64_t at, int64_t order, bool corrector)
 {
     double sigma = sigmas[at], next = sigmas[at + 1];
@@ -116,7 +116,7 @@ static bool is_corrected(const ith_sampler *sampler, int64_t step)
     return step >= 0;
 }
 
-/* The newest x0 takes the place of the oldest. */
+/* Moves each x0 one place back in the history; the oldest one's memory is reused for the newest. */
 static void rotate_history(ith_sampler *sampler)
 {
     int64_t order = sampler->scheduler.order;
@@ -177,14 +177,14 @@ static double shifted(double s, double shift)
     return shift * s / (1 + (shift - 1) * s);
 }
 
-/* In f32 from step to step, as FlowMatchEulerDiscreteScheduler computes the ends of its list. */
+/* The shift with every operation rounded to f32, as FlowMatchEulerDiscreteScheduler computes the ends of its list. */
 static double shifted_f32(double s, double shift)
 {
     const float x = (float)s, numerator = (float)shift * x, excess = (float)(shift - 1) * x;
     return (double)(numerator / (1.0f + excess));
 }
 
-/* Before the shift; in the order of numpy's linspace. */
+/* Sigma i before the shift, with the operations in the order of numpy's linspace. */
 static double unshifted_sigma(const ith_scheduler *scheduler, const ith_sampling *sampling, int64_t i)
 {
     double train = (double)scheduler->train_steps, first = 1, end = 1 / train;
@@ -200,7 +200,7 @@ static double unshifted_sigma(const ith_scheduler *scheduler, const ith_sampling
     return (double)i * ((end - first) / (double)parts) + first;
 }
 
-/* Sigmas in double, the time steps from them, and the sigmas rounded to f32. */
+/* Fills in the sigmas in double, computes the time steps from them, and then rounds the sigmas to f32. */
 static void fill_sigmas(ith_sampler *sampler, const ith_sampling *sampling)
 {
     const ith_scheduler *scheduler = &sampler->scheduler;
@@ -214,7 +214,7 @@ static void fill_sigmas(ith_sampler *sampler, const ith_sampling *sampling)
     for (int64_t i = 0; i < steps && scheduler->shift_terminal > 0; i++)
         sigmas[i] = 1 - (1 - sigmas[i]) / scale;
     if (unipc && fabs(sigmas[0] - 1) < 1e-6)
-        sigmas[0] -= 1e-6; /* lambda would be infinite */
+        sigmas[0] -= 1e-6; /* lambda of a sigma of 1 would be infinite */
     for (int64_t i = 0; i < steps; i++) {
         sampler->timesteps[i] = unipc ? trunc(sigmas[i] * train) : (double)((float)sigmas[i] * (float)train);
         sigmas[i] = (double)(float)sigmas[i];
@@ -256,7 +256,7 @@ static ith_status check_sampling(ith_context *context, const ith_sampling *s)
     return ITH_OK;
 }
 
-/* Room for UniPC's history. */
+/* Allocates UniPC's history. */
 static ith_status add_history(ith_context *context, ith_sampler *sampler)
 {
     sampler->last = ith_alloc(context, sampler->elements, sizeof(float), "the solver's last latents");

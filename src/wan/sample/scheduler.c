@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fields of UniPCMultistepScheduler and FlowMatchEulerDiscreteScheduler, all of them, as diffusers 0.42 has them.
- * What a field does there was found with tools/check_scheduler_fields.py. */
+/* Reads scheduler_config.json: all fields of UniPCMultistepScheduler and FlowMatchEulerDiscreteScheduler in diffusers
+ * 0.42. tools/check_scheduler_fields.py has determined the effect of each field there. */
 #include "scheduler.h"
 
 #include "../../files/json.h"
@@ -12,7 +12,7 @@
 #define UNIPC_CLASS "UniPCMultistepScheduler"
 #define EULER_CLASS "FlowMatchEulerDiscreteScheduler"
 #define MOST_TRAIN_STEPS 1000000
-#define LEAST_SHIFT 1e-3 /* as of --shift */
+#define LEAST_SHIFT 1e-3 /* the limit of --shift, too */
 #define MOST_SHIFT 1e3
 
 #define NOT_TRUE "absent|false|null"
@@ -20,7 +20,7 @@
 static const char not_flow[] = "the noise levels would not be those of a flow model";
 static const char needs_mu[] = "diffusers' Wan pipeline does not pass the shift that it asks for";
 
-/* With flow sigmas and no other schedule, betas and the spacing of time steps are computed and thrown away. */
+/* With flow sigmas and no other schedule, diffusers does not use the betas and the spacing of time steps. */
 static const ith_config_field unipc_fields[] = {
     {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
     {"beta_start", ITH_CONFIG_NOT_NULL, NULL},
@@ -30,10 +30,10 @@ static const ith_config_field unipc_fields[] = {
     {"rescale_betas_zero_snr", NULL, NULL},
     {"timestep_spacing", "absent|\"linspace\"|\"leading\"|\"trailing\"", NULL},
     {"steps_offset", NULL, NULL},
-    {"time_shift_type", NULL, NULL}, /* of use_dynamic_shifting */
-    {"sigma_min", NULL, NULL},       /* of Karras, exponential and beta sigmas */
+    {"time_shift_type", NULL, NULL}, /* read with use_dynamic_shifting only */
+    {"sigma_min", NULL, NULL},       /* read with Karras, exponential or beta sigmas only */
     {"sigma_max", NULL, NULL},
-    {"dynamic_thresholding_ratio", NULL, NULL}, /* of thresholding */
+    {"dynamic_thresholding_ratio", NULL, NULL}, /* read with thresholding only */
     {"sample_max_value", NULL, NULL},
     {"flow_shift", ITH_CONFIG_NOT_NULL, NULL},
     {"shift_terminal", NULL, NULL},
@@ -44,7 +44,7 @@ static const ith_config_field unipc_fields[] = {
     {"use_flow_sigmas", "true", not_flow},
     {"thresholding", NOT_TRUE, "it would need the largest values of all latents in every step"},
     {"predict_x0", "absent|true", "diffusers has no flow prediction without it"},
-    /* The three old names are taken for bh2 there. */
+    /* diffusers reads the three old names as bh2. */
     {"solver_type", "absent|\"bh2\"|\"midpoint\"|\"heun\"|\"logrho\"",
      "bh1 ends in NaN in diffusers when the last sigma is 0"},
     {"solver_p", "absent|null", NULL},
@@ -59,7 +59,7 @@ static const ith_config_field euler_fields[] = {
     {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
     {"shift", ITH_CONFIG_NOT_NULL, NULL},
     {"shift_terminal", NULL, NULL},
-    {"base_shift", NULL, NULL}, /* of use_dynamic_shifting, as the four that follow */
+    {"base_shift", NULL, NULL}, /* this field and the next four are read with use_dynamic_shifting only */
     {"max_shift", NULL, NULL},
     {"base_image_seq_len", NULL, NULL},
     {"max_image_seq_len", NULL, NULL},

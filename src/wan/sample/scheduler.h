@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What scheduler/scheduler_config.json says: the class of the scheduler and, of its fields, those that change the
- * latents. */
+/* scheduler/scheduler_config.json: the class of the scheduler, and the fields that change the latents. */
 #ifndef ITH_WAN_SCHEDULER_H
 #define ITH_WAN_SCHEDULER_H
 
@@ -12,9 +11,9 @@
 typedef struct ith_scheduler {
     ith_solver solver;     /* UniPCMultistepScheduler, FlowMatchEulerDiscreteScheduler */
     double shift;          /* flow_shift, shift */
-    int64_t train_steps;   /* num_train_timesteps: a time step is sigma times this */
-    double shift_terminal; /* the last sigma before 0; 0: where the shift leaves it */
-    /* Of UniPC alone. */
+    int64_t train_steps;   /* num_train_timesteps; a time step is sigma * train_steps */
+    double shift_terminal; /* the last sigma before 0; 0: as the shift gives it */
+    /* For UniPC only: */
     int64_t order;      /* solver_order, 1 to ITH_SCHEDULER_MOST_ORDER */
     bool stops_at_last; /* final_sigmas_type sigma_min: the last step stays at the last sigma */
     int64_t uncorrected[ITH_SCHEDULER_MOST_UNCORRECTED], uncorrected_count; /* disable_corrector: steps after which x is
@@ -23,7 +22,7 @@ typedef struct ith_scheduler {
 
 /* The scheduler of the official models: UniPC of order 2, shift 1, 1000 training steps. */
 ith_scheduler ith_scheduler_default(void);
-/* folder/scheduler_config.json. ITH_ERR_UNSUPPORTED, naming field and value, for one that is not supported. */
+/* Reads folder/scheduler_config.json. ITH_ERR_UNSUPPORTED with field and value if a value is not supported. */
 ith_status ith_scheduler_read(ith_context *context, const char *folder, ith_scheduler *out);
 
 #endif
