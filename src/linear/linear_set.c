@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layers of a model: their sizes, their places in an arena, their packed weights. */
+/* The layers of a model: their sizes, their places in an arena, their packed weights.
+ *
+ * w^T is cut into panels of columns. A panel is packed in the order in which oneDNN's primitive reads it, and lies in
+ * one piece, so that it is read once into the second-level cache and used for many rows. */
 #include "linear_set.h"
 
 #include "../base/dtype.h"
@@ -23,6 +26,7 @@ static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *t
     return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), COLUMN_UNIT);
 }
 
+/* ops[which]: for panels of so many columns. The panels of a product have one size in memory, the larger of the two. */
 static ith_status create_op(ith_context *context, ith_product *p, int which, int64_t columns)
 {
     ith_onednn_matmul shape = {ITH_BAND_ROWS, p->in, columns, p->types.multiplied};
@@ -35,6 +39,7 @@ static ith_status create_op(ith_context *context, ith_product *p, int which, int
     return ITH_OK;
 }
 
+/* A new size of layer. */
 static ith_status add_product(ith_linear_set *set, int64_t in, int64_t out, const ith_operand_types *types)
 {
     ith_context *context = set->context;
@@ -188,7 +193,7 @@ ith_status ith_linear_pack(ith_context *context, ith_linear *linear, const void 
         return status;
     const ith_product *p = linear->product;
     int failed = 0, stopped = 0;
-    /* A thread of the team that will multiply is the first to touch a panel's memory. */
+    /* Threads touch the panels that they will multiply first, and so have them in memory close to them (NUMA). */
 #pragma omp parallel for schedule(static) reduction(| : failed, stopped)
     for (int64_t i = 0; i < p->panels; i++) {
         if (failed || stopped || ith_context_interrupted(context)) {

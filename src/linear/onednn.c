@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* oneDNN primitives behind one interface for its versions 2 and 3. */
+/* Products and convolutions as primitives of oneDNN, for its versions 2 and 3.
+ *
+ * A primitive is made in three steps: layouts (memory descriptors) of its arguments, a primitive descriptor, in which
+ * oneDNN chooses an implementation and the layout of the packed weights, and the primitive itself, which is code for
+ * these sizes. https://oneapi-src.github.io/oneDNN/dev_guide_basic_concepts.html */
 #include "onednn.h"
 
 #include "../base/size.h"
@@ -20,6 +24,7 @@ typedef struct layouts {
     layout src, weights, bias, dst;
 } layouts;
 
+/* Elements in the order that the primitive prefers. */
 static dnnl_status_t layout_any(layout *out, int dims, const dnnl_dims_t size, dnnl_data_type_t type)
 {
     return layout_tagged(out, dims, size, type, dnnl_format_tag_any);
@@ -61,7 +66,7 @@ static int64_t layout_bytes(layout_view view)
     return view ? ith_round_up((int64_t)dnnl_memory_desc_get_size(view), SCRATCH_ALIGNMENT) : 0;
 }
 
-static bool limit_is_kept;
+static bool limit_is_kept; /* oneDNN uses no more than ITHACA_CPU allows */
 
 static void start(void)
 {
@@ -148,6 +153,7 @@ static void layouts_free(layouts *l)
     layout_free(&l->dst);
 }
 
+/* The plain weight is w [out, in]. The product takes w^T, [in, out], which is the same memory with other strides. */
 static dnnl_status_t matmul_layouts(const ith_onednn_matmul *shape, layout *plain, layouts *l)
 {
     dnnl_data_type_t type = operand_type(shape->type);
@@ -190,6 +196,7 @@ static dnnl_status_t frames_layout(layout *out, int64_t channels, int64_t frames
     return layout_strided(out, 5, size, type, strides);
 }
 
+/* The frames of src are the depth of a convolution in three dimensions with an output of depth 1. */
 static dnnl_status_t conv_layouts(const ith_onednn_conv *shape, layout *plain, layouts *l)
 {
     dnnl_data_type_t type = operand_type(shape->type);
@@ -295,6 +302,7 @@ bool ith_onednn_multiplies_bf16(const ith_context *context)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
+/* Copies weights from their plain layout to that of the op. */
 static dnnl_status_t reorder(const ith_onednn_op *op, struct dnnl_memory *from, struct dnnl_memory *to)
 {
     dnnl_primitive_desc_t descriptor = NULL;

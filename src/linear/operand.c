@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operands in the types in which they are multiplied. */
+/* Operands in the types in which they are multiplied: round to nearest, ties to even, then widen where f32 is
+ * multiplied. */
 #include "operand.h"
 
 #include "../base/dtype.h"

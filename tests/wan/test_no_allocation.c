@@ -3,6 +3,7 @@
 #include "linear/onednn.h"
 #include "support/engine/engine_ranks.h"
 #include "support/memory.h"
+#include "support/temporary.h"
 
 #include <ithaca/wan.h>
 
@@ -42,7 +43,9 @@ static void count(void *user, ith_stage stage, int64_t done, int64_t total)
     c->last = stage, c->allocations = allocations, c->objects = objects;
 }
 
-static void denoise(int ranks, ith_cfg cfg, const ith_attn_options *attention, ith_precision precision)
+/* dump: a file, or NULL. */
+static void denoise(int ranks, ith_cfg cfg, const ith_attn_options *attention, ith_precision precision,
+                    const char *dump)
 {
     counts c = {.last = ITH_STAGE_LOAD};
     ith_context *context = failing_context(&c.allocator, -1);
@@ -52,7 +55,7 @@ static void denoise(int ranks, ith_cfg cfg, const ith_attn_options *attention, i
     options.prompt = "a red square", options.negative = "a green circle on a black background";
     options.frames = 5, options.height = 96, options.width = 80, options.steps = STEPS;
     options.shift = 3, options.guidance[0] = 4, options.guidance[1] = 3;
-    options.precision = precision, options.cfg = cfg, options.attention = attention;
+    options.precision = precision, options.cfg = cfg, options.attention = attention, options.dump_file = dump;
     options.on_progress = count, options.user = &c;
     ith_status status = engine_generate(context, pipeline, ranks, &options, NULL);
     if (status)
@@ -70,18 +73,20 @@ static void steps_allocate_nothing(void **state)
 {
     (void)state;
     const ith_precision precisions[] = {ITH_PRECISION_F32, ITH_PRECISION_BF16};
+    char *folder = temporary_folder();
     for (int i = 0; i < 2; i++) {
         ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
-        denoise(1, ITH_CFG_BATCH, &attention, precisions[i]);
-        denoise(1, ITH_CFG_SEQUENTIAL, &attention, precisions[i]);
+        denoise(1, ITH_CFG_BATCH, &attention, precisions[i], NULL);
+        denoise(1, ITH_CFG_SEQUENTIAL, &attention, precisions[i], NULL);
         attention.strategy = ITH_STRATEGY_ULYSSES;
-        denoise(3, ITH_CFG_BATCH, &attention, precisions[i]);
-        denoise(4, ITH_CFG_PARALLEL, &attention, precisions[i]);
+        denoise(3, ITH_CFG_BATCH, &attention, precisions[i], NULL);
+        denoise(4, ITH_CFG_PARALLEL, &attention, precisions[i], NULL);
         attention.exchange = ITH_EXCHANGE_COPY;
-        denoise(2, ITH_CFG_BATCH, &attention, precisions[i]);
+        denoise(2, ITH_CFG_BATCH, &attention, precisions[i], temporary_path(folder, "dump.safetensors"));
         attention.strategy = ITH_STRATEGY_ULYSSES_RING, attention.ulysses = attention.ring = 2;
-        denoise(4, ITH_CFG_BATCH, &attention, precisions[i]);
+        denoise(4, ITH_CFG_BATCH, &attention, precisions[i], NULL);
     }
+    temporary_remove(folder);
 }
 
 int main(void)

@@ -66,6 +66,7 @@ static ith_status in_strips(const pass *p, const char *name, strip_fn stage)
 
 /* ---- Time ------------------------------------------------------------------------------------------------------ */
 
+/* sinusoid = (cos(t f_i), sin(t f_i)) with f_i = 10000^(-i / half); e = w_2 silu(w_1 sinusoid); e0 = w_t silu(e) */
 static ith_status embed_time(const pass *p, const float *t)
 {
     const ith_dit_workspace *w = p->w;
@@ -167,6 +168,7 @@ static ith_status attend(const pass *p, const char *name, ith_plan *plan, const 
     return status;
 }
 
+/* o = softmax(q k^T / sqrt(head_dim)) v over the tokens of all ranks */
 static ith_status attend_self(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
@@ -258,6 +260,7 @@ static const char *text_layer(const pass *p)
     return w->padded;
 }
 
+/* o = softmax(q k^T / sqrt(head_dim) + bias) v over the keys of the text */
 static ith_status attend_text(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
@@ -319,6 +322,7 @@ static void show_stage(const pass *p, int stage, ith_status status)
                       p->w->dit->config.layers * LAYER_STAGES + 1);
 }
 
+/* The stages of a layer. Its modulation holds for all rows of a batch entry. */
 static ith_status compute_layer(const pass *p)
 {
     modulate(p, p->layer->modulation, ITH_DIT_MODULATIONS, p->w->e0, false);
@@ -357,6 +361,7 @@ static ith_status compute_layers(pass *p)
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
+/* out = w_head (LN(x) (1 + scale) + shift) + b_head */
 static ith_status compute_head(const pass *p, float *out)
 {
     const ith_dit_workspace *w = p->w;

@@ -20,11 +20,13 @@ static ith_linear *linear(ith_weights *w, const char *module, int64_t in, int64_
     return stacked(w, &module, 1, in, out, types);
 }
 
+/* scale_shift_table [1, rows, dim] */
 static float *modulation(ith_weights *w, int64_t rows, int64_t dim)
 {
     return ith_weights_floats(w, "scale_shift_table", 3, (int64_t[]){1, rows, dim});
 }
 
+/* The weights of one layer. */
 static void name_layer(ith_weights *w, const ith_dit *dit, ith_dit_layer *layer)
 {
     static const char *const qkv[] = {"attn1.to_q", "attn1.to_k", "attn1.to_v"};
@@ -79,6 +81,7 @@ static ith_linear *head(ith_weights *w, const ith_dit_config *c)
     return layer;
 }
 
+/* All weights, for ith_weights_take and ith_weights_outline. */
 static void name_weights(ith_weights *w, void *model)
 {
     ith_dit *dit = model;
@@ -98,6 +101,7 @@ static void name_weights(ith_weights *w, void *model)
     }
 }
 
+/* An expert whose weights are not there yet. */
 static ith_status new_dit(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out)
 {
     *out = ith_alloc_zero(context, 1, (int64_t)sizeof **out + config->layers * (int64_t)sizeof *(*out)->layers,

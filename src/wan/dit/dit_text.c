@@ -26,6 +26,7 @@ typedef struct maker {
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
+/* The text and its arrays; NULL while the arena counts. */
 static ith_dit_text *lay_out_text(const ith_dit *dit, int64_t batch, int64_t keys, ith_arena *arena)
 {
     const ith_dit_config *c = &dit->config;
@@ -38,6 +39,7 @@ static ith_dit_text *lay_out_text(const ith_dit *dit, int64_t batch, int64_t key
     return place;
 }
 
+/* Memory that is freed when the text is made. */
 static void lay_out_maker(const ith_dit *dit, int64_t rows, ith_arena *arena, maker *m)
 {
     const ith_dit_config *c = &dit->config;
@@ -60,6 +62,7 @@ void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int6
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
+/* Rows of the prompts, each padded with zeros to `keys` rows; and the bias of the keys that they become. */
 static void fill_rows(const maker *m, const float *const *rows, const int64_t *counts)
 {
     const int64_t text_dim = m->dit->config.text_dim, keys = m->text->keys;
@@ -85,6 +88,7 @@ ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, const it
     return ith_linear_apply(context, dit->text_2, workspace, count, hidden, out);
 }
 
+/* k and v of one layer for all rows, rounded to the type of attention. */
 static ith_status make_layer(const maker *m, int64_t index)
 {
     const int64_t dim = m->dit->config.dim, numbers = m->rows * 2 * dim;

@@ -13,6 +13,7 @@
 #include <omp.h>
 #include <string.h>
 
+/* The product of a shape with the widest row must fit into an int64_t. */
 static ith_status check_shape(ith_context *context, const ith_dit_shape *s)
 {
     if (s->frames < 1 || s->height < 2 || s->width < 2 || s->height % 2 != 0 || s->width % 2 != 0)
@@ -88,6 +89,7 @@ static void rope_part(float *cosines, float *sines, int64_t size, int64_t positi
     }
 }
 
+/* Tables of this rank's tokens. A token is at position (t, h, w) of the grid of patches. */
 static void fill_rope(ith_dit_workspace *w)
 {
     const int64_t head_dim = w->dit->config.head_dim, half = head_dim / 2;
@@ -132,6 +134,7 @@ static ith_attn_problem cross_problem(const ith_dit_workspace *w)
     return problem;
 }
 
+/* Cross attention exchanges nothing, so that of the options only the kernel and the effort matter. */
 static ith_attn_options cross_options(const ith_attn_options *options)
 {
     ith_attn_options own = ITH_ATTN_OPTIONS_INIT;
@@ -172,6 +175,7 @@ ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, con
     return status;
 }
 
+/* Everything but the plans, which need all ranks. */
 static ith_status build(ith_context *context, const ith_dit_workspace *sizes, ith_dit_workspace **out)
 {
     ith_arena arena = {0};
