@@ -184,8 +184,8 @@ static const void *take_band(const ith_conv *conv, const char *ring, int64_t fir
     return copy;
 }
 
-ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
-                        void *scratch)
+ith_status ith_conv_apply(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
+                          void *scratch)
 {
     const ith_conv_shape *s = &conv->shape;
     if (newest < 0 || newest >= s->frames)

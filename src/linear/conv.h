@@ -7,7 +7,7 @@
  *
  * frame(frames - 1) is the newest. Pixels outside a frame are zero.
  *
- * A convolution is created, laid out in an arena, and packed; then it may run any number of times. */
+ * A convolution is created, laid out in an arena, and packed; then it may be applied any number of times. */
 #ifndef ITH_LINEAR_CONV_H
 #define ITH_LINEAR_CONV_H
 
@@ -52,14 +52,14 @@ ith_status ith_conv_pack(ith_context *context, ith_conv *conv, const void *weigh
 int64_t ith_conv_weight_bytes(const ith_conv_shape *shape);
 
 int64_t ith_conv_frame_bytes(const ith_conv_shape *shape);
-/* Bytes of scratch memory that a run needs, aligned to 64. */
+/* Bytes of scratch memory of ith_conv_apply, which are aligned to 64. */
 int64_t ith_conv_scratch_bytes(const ith_conv *conv);
-/* Additions and multiplications of a run. */
+/* Additions and multiplications of ith_conv_apply. */
 double ith_conv_operations(const ith_conv_shape *shape);
 
 /* ring [frames][height, width, in] as ith_operand_round leaves it; newest: the slot of the newest frame; dst [height,
  * width, out]. ITH_ERR_INTERRUPTED within some tenths of a second after the context is interrupted, at any size. */
-ith_status ith_conv_run(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
-                        void *scratch);
+ith_status ith_conv_apply(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
+                          void *scratch);
 
 #endif

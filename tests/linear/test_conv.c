@@ -44,7 +44,7 @@ static ith_status packed_open(packed_conv *p, ith_context *context, const ith_co
 
 static ith_status packed_run(packed_conv *p, const void *ring, int64_t newest, float *dst)
 {
-    return ith_conv_run(p->context, &p->conv, ring, newest, dst, p->scratch);
+    return ith_conv_apply(p->context, &p->conv, ring, newest, dst, p->scratch);
 }
 
 static void packed_close(packed_conv *p)

@@ -76,8 +76,8 @@ ith_status ith_text_attention_plan_bytes(ith_context *context, const ith_text_co
     return status;
 }
 
-ith_status ith_text_attention_run(const ith_text_attention *attention, const float *q, const float *k, const float *v,
-                                  const float *table, float *o)
+ith_status ith_text_attention_apply(const ith_text_attention *attention, const float *q, const float *k, const float *v,
+                                    const float *table, float *o)
 {
     const int64_t heads = attention->heads, count = attention->count, distances = 2 * count - 1;
 #pragma omp parallel for schedule(static)

@@ -27,7 +27,7 @@ void ith_text_attention_close(ith_text_attention *attention);
 ith_status ith_text_attention_plan_bytes(ith_context *context, const ith_text_config *config, int64_t count,
                                          int64_t *bytes);
 /* o = softmax(q k^T + bias) v for every head; all [count, heads, head_dim]. table: [buckets, heads]. */
-ith_status ith_text_attention_run(const ith_text_attention *attention, const float *q, const float *k, const float *v,
-                                  const float *table, float *o);
+ith_status ith_text_attention_apply(const ith_text_attention *attention, const float *q, const float *k, const float *v,
+                                    const float *table, float *o);
 
 #endif

@@ -205,7 +205,7 @@ static ith_status add_attention(ith_context *context, const text_workspace *w, c
         status = apply(context, w, layer, V, w->normed, v);
     if (status)
         return status;
-    status = ith_text_attention_run(&w->attention, q, k, v, layer->bias_table, o);
+    status = ith_text_attention_apply(&w->attention, q, k, v, layer->bias_table, o);
     if (!status)
         status = apply(context, w, layer, O, o, w->added);
     if (!status)

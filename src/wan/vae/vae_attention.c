@@ -54,7 +54,7 @@ int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention)
     return attention->qkv->pixels * channels_of(attention) * 5 * (int64_t)sizeof(float);
 }
 
-ith_status ith_vae_attention_run(ith_vae_work *work, ith_vae_attention *attention)
+ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attention)
 {
     const int64_t c = channels_of(attention), pixels = attention->qkv->pixels, count = pixels * c;
     /* temp: norm(x), later the projection; o; rows of q, k and v next to one another, which the strides describe. */
@@ -62,13 +62,13 @@ ith_status ith_vae_attention_run(ith_vae_work *work, ith_vae_attention *attentio
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < pixels; i++)
         work->rowops->channel_norm(normal + i * c, work->x + i * c, attention->norm, 1, c, false);
-    ith_status status = ith_vae_linear_run(work, attention->qkv, normal, qkv);
+    ith_status status = ith_vae_linear_apply(work, attention->qkv, normal, qkv);
     const ith_attn_tensors tensors = {
         .struct_size = sizeof(ith_attn_tensors), .q = qkv, .k = qkv + c, .v = qkv + 2 * c, .o = o};
     if (!status)
         status = ith_plan_execute(attention->plan, &tensors);
     if (!status)
-        status = ith_vae_linear_run(work, attention->proj, o, normal);
+        status = ith_vae_linear_apply(work, attention->proj, o, normal);
     if (status)
         return status;
 #pragma omp parallel for schedule(static)

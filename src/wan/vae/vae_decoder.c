@@ -36,12 +36,12 @@ static void unnormalise(const ith_vae_decoder *d, const float *latents, int64_t 
 }
 
 /* norm, silu, conv_out, clamp; then the caller gets the frame. */
-static ith_status finish_frame(decoding *run)
+static ith_status finish_frame(decoding *call)
 {
-    ith_vae_decoder *d = run->decoder;
+    ith_vae_decoder *d = call->decoder;
     const ith_conv_shape *shape = &d->out->conv.shape;
     ith_vae_conv_take(&d->work, d->out, d->work.x);
-    ith_status status = ith_vae_conv_run(&d->work, d->out, d->frame);
+    ith_status status = ith_vae_conv_apply(&d->work, d->out, d->frame);
     if (status)
         return status;
 #pragma omp parallel for simd schedule(static)
@@ -50,64 +50,64 @@ static ith_status finish_frame(decoding *run)
         d->frame[i] = v < -1.0f ? -1.0f : v > 1.0f ? 1.0f : v;
     }
     d->work.shown_most += ITH_PROGRESS_UNIT;
-    return run->on_frame(run->user, run->finished++, d->frame, shape->height, shape->width);
+    return call->on_frame(call->user, call->finished++, d->frame, shape->height, shape->width);
 }
 
-static ith_status run_level(decoding *run, int64_t index);
+static ith_status decode_level(decoding *call, int64_t index);
 
 /* x, whose pixels are `stride` numbers apart, at twice its height and width through the later levels. */
-static ith_status enlarge(decoding *run, int64_t index, const float *x, int64_t stride)
+static ith_status enlarge(decoding *call, int64_t index, const float *x, int64_t stride)
 {
-    ith_vae_work *work = &run->decoder->work;
-    ith_vae_conv *resample = run->decoder->levels[index].resample;
+    ith_vae_work *work = &call->decoder->work;
+    ith_vae_conv *resample = call->decoder->levels[index].resample;
     ith_vae_conv_take_doubled(work, resample, x, stride);
     work->x = work->main;
-    ith_status status = ith_vae_conv_run(work, resample, work->x);
-    return status ? status : run_level(run, index + 1);
+    ith_status status = ith_vae_conv_apply(work, resample, work->x);
+    return status ? status : decode_level(call, index + 1);
 }
 
 /* The current frame through this level and all later ones. As deep as there are levels. */
-static ith_status run_level(decoding *run, int64_t index)
+static ith_status decode_level(decoding *call, int64_t index)
 {
-    ith_vae_level_layers *level = &run->decoder->levels[index];
-    ith_vae_work *work = &run->decoder->work;
+    ith_vae_level_layers *level = &call->decoder->levels[index];
+    ith_vae_work *work = &call->decoder->work;
     ith_status status = ITH_OK;
-    for (int64_t i = 0; i <= run->decoder->vae->config.res_blocks && !status; i++)
-        status = ith_vae_residual_run(work, &level->residuals[2 * i]);
+    for (int64_t i = 0; i <= call->decoder->vae->config.res_blocks && !status; i++)
+        status = ith_vae_residual_apply(work, &level->residuals[2 * i]);
     if (status)
         return status;
     if (!level->resample)
-        return finish_frame(run);
-    if (!level->time || run->first)
-        return enlarge(run, index, work->x, level->out);
+        return finish_frame(call);
+    if (!level->time || call->first)
+        return enlarge(call, index, work->x, level->out);
     ith_vae_conv_take(work, level->time, work->x);
-    status = ith_vae_conv_run(work, level->time, level->doubled);
+    status = ith_vae_conv_apply(work, level->time, level->doubled);
     for (int half = 0; half < 2 && !status; half++)
-        status = enlarge(run, index, level->doubled + half * level->out, 2 * level->out);
+        status = enlarge(call, index, level->doubled + half * level->out, 2 * level->out);
     return status;
 }
 
 /* One latent frame: the layers at its own size, then all levels. */
-static ith_status decode_latent(decoding *run, const float *latents, int64_t frames, int64_t frame)
+static ith_status decode_latent(decoding *call, const float *latents, int64_t frames, int64_t frame)
 {
-    ith_vae_decoder *d = run->decoder;
+    ith_vae_decoder *d = call->decoder;
     ith_vae_work *work = &d->work;
     float *z = (float *)(void *)work->temp, *mixed = z + d->pixels * d->vae->config.z_dim;
     unnormalise(d, latents, frames, frame, z);
-    ith_status status = ith_vae_linear_run(work, d->post_quant, z, mixed);
+    ith_status status = ith_vae_linear_apply(work, d->post_quant, z, mixed);
     if (status)
         return status;
     ith_vae_conv_take(work, d->in, mixed);
     work->x = work->main;
-    run->first = frame == 0;
-    status = ith_vae_conv_run(work, d->in, work->x);
+    call->first = frame == 0;
+    status = ith_vae_conv_apply(work, d->in, work->x);
     if (!status)
-        status = ith_vae_residual_run(work, d->before);
+        status = ith_vae_residual_apply(work, d->before);
     if (!status)
-        status = ith_vae_attention_run(work, &d->attention);
+        status = ith_vae_attention_apply(work, &d->attention);
     if (!status)
-        status = ith_vae_residual_run(work, d->after);
-    return status ? status : run_level(run, 0);
+        status = ith_vae_residual_apply(work, d->after);
+    return status ? status : decode_level(call, 0);
 }
 
 /* Progress goes by the operations of the convolutions. */
@@ -123,7 +123,7 @@ static void begin_latent(ith_vae_decoder *d, int64_t frame, int64_t frames)
     work->operations = work->operations_done = 0;
     for (int64_t i = 0; i < work->conv_count; i++) {
         const ith_vae_conv *c = &work->convs[i];
-        work->operations += (double)(frame ? c->runs : c->first_runs) * ith_conv_operations(&c->conv.shape);
+        work->operations += (double)(frame ? c->times : c->first_times) * ith_conv_operations(&c->conv.shape);
     }
 }
 
@@ -139,19 +139,19 @@ static ith_status check_size(ith_context *context, int64_t frames, int64_t heigh
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, ith_vae_frame_fn on_frame, void *user)
 {
-    decoding run = {.on_frame = on_frame, .user = user};
+    decoding call = {.on_frame = on_frame, .user = user};
     ith_status status = check_size(context, frames, height, width);
     if (!status)
-        status = ith_vae_decoder_create(context, vae, height, width, &run.decoder);
+        status = ith_vae_decoder_create(context, vae, height, width, &call.decoder);
     if (!status)
-        status = ith_vae_decoder_open(run.decoder);
+        status = ith_vae_decoder_open(call.decoder);
     for (int64_t frame = 0; frame < frames && !status; frame++) {
-        begin_latent(run.decoder, frame, frames);
+        begin_latent(call.decoder, frame, frames);
         double traced = ith_trace_begin(context);
-        status = decode_latent(&run, latents, frames, frame);
+        status = decode_latent(&call, latents, frames, frame);
         ith_trace_end(context, traced, "decode", "compute");
     }
-    ith_vae_decoder_free(&run.decoder);
+    ith_vae_decoder_free(&call.decoder);
     return status;
 }
 

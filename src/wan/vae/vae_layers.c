@@ -17,7 +17,7 @@
 
 /* convs has room for all layers, so pointers to them stay valid. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
-                               bool adds, int64_t runs)
+                               bool adds, int64_t times)
 {
     ith_vae_conv *conv = &work->convs[work->conv_count++];
     const ith_conv_shape shape = {.in = filter->in,
@@ -28,7 +28,7 @@ ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter,
                                   .width = width,
                                   .adds = adds,
                                   .types = work->types};
-    conv->filter = filter, conv->first_runs = 1, conv->runs = runs;
+    conv->filter = filter, conv->first_times = 1, conv->times = times;
     if (!work->status)
         work->status = ith_conv_create(work->context, &shape, &conv->conv);
     return conv;
@@ -42,10 +42,10 @@ ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *fil
 }
 
 ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *weights, int64_t height, int64_t width,
-                                   int64_t runs)
+                                   int64_t times)
 {
-    ith_vae_conv *first = ith_vae_conv_add(work, &weights->conv1, height, width, false, runs);
-    ith_vae_conv *second = ith_vae_conv_add(work, &weights->conv2, height, width, true, runs);
+    ith_vae_conv *first = ith_vae_conv_add(work, &weights->conv1, height, width, false, times);
+    ith_vae_conv *second = ith_vae_conv_add(work, &weights->conv2, height, width, true, times);
     first->norm = weights->norm1, second->norm = weights->norm2;
     if (weights->shortcut.in)
         first->shortcut = ith_vae_linear_add(work, &weights->shortcut, height * width);
@@ -114,9 +114,9 @@ void ith_vae_conv_take_doubled(const ith_vae_work *work, ith_vae_conv *conv, con
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
-ith_status ith_vae_conv_run(ith_vae_work *work, ith_vae_conv *conv, float *dst)
+ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, float *dst)
 {
-    ith_status status = ith_conv_run(work->context, &conv->conv, conv->ring, conv->newest, dst, work->conv_scratch);
+    ith_status status = ith_conv_apply(work->context, &conv->conv, conv->ring, conv->newest, dst, work->conv_scratch);
     if (status)
         return status;
     /* A latent frame is as far done as its operations; rounding must not complete a picture that is not shown yet. */
@@ -127,24 +127,24 @@ ith_status ith_vae_conv_run(ith_vae_work *work, ith_vae_conv *conv, float *dst)
     return ITH_OK;
 }
 
-ith_status ith_vae_linear_run(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y)
+ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y)
 {
     return ith_linear_apply(work->context, layer->linear, &work->linear_workspace, layer->pixels, x, y);
 }
 
 /* conv2 adds to x where it is; a shortcut first replaces x by its product in the other of the two frame buffers. */
-ith_status ith_vae_residual_run(ith_vae_work *work, ith_vae_conv *convs)
+ith_status ith_vae_residual_apply(ith_vae_work *work, ith_vae_conv *convs)
 {
     float *h = (float *)(void *)work->temp;
     ith_vae_conv_take(work, &convs[0], work->x);
-    ith_status status = ith_vae_conv_run(work, &convs[0], h);
+    ith_status status = ith_vae_conv_apply(work, &convs[0], h);
     if (!status && convs[0].shortcut) {
         float *to = work->x == work->main ? work->side : work->main;
-        status = ith_vae_linear_run(work, convs[0].shortcut, work->x, to);
+        status = ith_vae_linear_apply(work, convs[0].shortcut, work->x, to);
         work->x = to;
     }
     if (status)
         return status;
     ith_vae_conv_take(work, &convs[1], h);
-    return ith_vae_conv_run(work, &convs[1], work->x);
+    return ith_vae_conv_apply(work, &convs[1], work->x);
 }

@@ -24,8 +24,8 @@ typedef struct ith_vae_conv {
     ith_conv conv;
     char *ring; /* [filter->frames][height, width, in] */
     int64_t newest;
-    int64_t first_runs, runs; /* for the first latent frame, and for each later one */
-    ith_vae_linear *shortcut; /* of the residual block that begins here; NULL: x itself */
+    int64_t first_times, times; /* it is applied for the first latent frame, and for each later one */
+    ith_vae_linear *shortcut;   /* of the residual block that begins here; NULL: x itself */
 } ith_vae_conv;
 
 /* What the layers of one decoding share. */
@@ -55,23 +55,23 @@ typedef struct ith_vae_work {
     double operations, operations_done; /* of the convolutions */
 } ith_vae_work;
 
-/* The next convolution, over pictures of this size, with `runs` runs for each latent frame after the first. */
+/* The next convolution, over pictures of this size, applied `times` times for each latent frame after the first. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
-                               bool adds, int64_t runs);
+                               bool adds, int64_t times);
 ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t pixels);
 /* A residual block: two convolutions, of which the first is returned. */
 ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *weights, int64_t height, int64_t width,
-                                   int64_t runs);
+                                   int64_t times);
 
 /* Puts silu(norm(x)), or x if there is no norm, into the ring as the newest frame. */
 void ith_vae_conv_take(const ith_vae_work *work, ith_vae_conv *conv, const float *x);
 /* Puts x at twice its height and width into the ring; its pixels are `stride` numbers apart. */
 void ith_vae_conv_take_doubled(const ith_vae_work *work, ith_vae_conv *conv, const float *x, int64_t stride);
 /* dst = the convolution of the frames in the ring; dst += it, if it adds. */
-ith_status ith_vae_conv_run(ith_vae_work *work, ith_vae_conv *conv, float *dst);
-ith_status ith_vae_linear_run(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y);
+ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, float *dst);
+ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y);
 /* work->x = x + conv2(silu(norm2(conv1(silu(norm1(x)))))), or shortcut(x) + the same. */
-ith_status ith_vae_residual_run(ith_vae_work *work, ith_vae_conv *convs);
+ith_status ith_vae_residual_apply(ith_vae_work *work, ith_vae_conv *convs);
 
 /* The attention between the first two residual blocks, over the pixels of a latent frame. */
 typedef struct ith_vae_attention {
@@ -85,8 +85,8 @@ ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *a
 /* *bytes: memory that the plan will hold. */
 ith_status ith_vae_attention_plan_bytes(const ith_vae_work *work, const ith_vae_attention *attention, int64_t *bytes);
 /* work->x += proj(attention(qkv(norm(x)))): one head, and every pixel attends to every pixel. */
-ith_status ith_vae_attention_run(ith_vae_work *work, ith_vae_attention *attention);
-/* Bytes of work->temp that a run needs. */
+ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attention);
+/* Bytes of work->temp that it needs. */
 int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention);
 
 #endif

@@ -2,7 +2,7 @@
 /* The decoder's layers for one size of picture, and their memory.
  *
  * add_layers makes the list of layers, whose oneDNN objects know how much memory they need. lay_out then places all
- * memory in one arena; it runs once to count, which is also the prediction, and once with memory. The arena holds, in
+ * memory in one arena; it is called once to count, which is also the prediction, and once to place. The arena holds, in
  * this order:
  *
  *   linear layers and their workspace | packed convolutions | rings | frame buffers, scratch memory
@@ -32,7 +32,7 @@ static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t height, int6
     }
     if (weights->time.in) {
         level->time = ith_vae_conv_add(&d->work, &weights->time, height, width, false, pictures);
-        level->time->first_runs = 0;
+        level->time->first_times = 0;
         pictures *= 2;
     }
     if (weights->resample.in)
