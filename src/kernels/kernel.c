@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of attention kernels: those of this library, then those of modules. */
+/* The list of attention kernels: first this library's, then the modules'. */
 #include "kernel.h"
 
 #include "kernel_module.h"

@@ -24,7 +24,7 @@
  *   - NaN in a query stays in its row. Sums are kept in f32 or better; a kernel may keep sums of a few products in
  *     less if its file says so.
  *   - log2(e) * scale is kept in f32 at least, and is not multiplied into a q of fewer bits.
- *   - Against float64 on the same inputs, the error is at most twice that of the plain implementation in the same type
+ *   - Against float64 on the same inputs, the error is at most twice the error of the plain implementation in the type
  *     (f32 logits, p rounded to the type of v, sums in f32), whatever the logits. */
 #ifndef ITH_KERNELS_KERNEL_H
 #define ITH_KERNELS_KERNEL_H

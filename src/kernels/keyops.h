@@ -12,7 +12,7 @@
 
 /* Sums over a row run in this many partial sums in f32 with fused multiply-adds, which are then added up pair by pair:
  * the relative error of `square` and `most_distance` is below (n / 16 + 8) 2^-24 and, where squares underflow, their
- * absolute error below n 2^-126; that of `dot` below (n / 16 + 8) 2^-24 |x| |y|, or n 2^-126. */
+ * absolute error below n 2^-126; the error of `dot` is below (n / 16 + 8) 2^-24 |x| |y|, or n 2^-126. */
 enum { ITH_KEYOPS_LANES = 16 };
 
 typedef struct ith_keyops {

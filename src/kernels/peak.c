@@ -95,7 +95,7 @@ const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char 
 
 /* ---- For programs ---------------------------------------------------------------------------------------------- */
 
-/* More threads than the process may start, or more seconds than anybody waits for, are refused. */
+/* Refuses more threads than the process may start, and times beyond SECONDS_MOST. */
 static ith_status check_measurement(ith_context *context, int threads, double seconds)
 {
     if (threads < 0)

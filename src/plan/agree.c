@@ -48,7 +48,7 @@ static void add(request *r, const char *name, int64_t value)
     add_text(r, name, text);
 }
 
-/* Strides are left out: every rank may store its tensors in its own way. */
+/* Strides are left out: every rank may choose its own layout in memory. */
 static void add_problem(request *r, const ith_attn_problem *p)
 {
     char scale[VALUE_BYTES];
@@ -98,7 +98,7 @@ static ith_status compare(ith_comm *comm, const request *mine, char first[PARAME
     return ITH_OK;
 }
 
-/* Values travel as text: the sentence can then show those of rank 0, whatever their type. */
+/* Values travel as text: the sentence can then show the value of rank 0, whatever its type. */
 ith_status ith_agree_on_request(ith_comm *comm, const ith_attn_setting *setting, const ith_attn_options *options)
 {
     if (!comm)

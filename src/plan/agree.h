@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agreement of ranks before they act. The context of a rank and that of its communicator may be two: sentences that
- * pass between ranks lie in the second, the caller reads the first. comm may be NULL everywhere, for one rank. */
+/* Agreement of ranks before they act. The context of a rank and the context of its communicator may be two: sentences
+ * that pass between ranks lie in the second, the caller reads the first. comm may be NULL everywhere, for one rank. */
 #ifndef ITH_PLAN_AGREE_H
 #define ITH_PLAN_AGREE_H
 

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A kernel is preferred to those before it in the table if it is faster by this margin: near equals keep their order
+/* A kernel is preferred to an earlier one in the table if it is faster by this margin: near equals keep their order
  * from one measurement to the next. */
 #define MARGIN_PERCENT 3
 
@@ -186,7 +186,7 @@ static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, ith_ca
     return status;
 }
 
-/* Collective. Leaves those of rank 0's candidates that every rank has: modules and machines may differ. */
+/* Collective. Removes the candidates of rank 0 that some rank lacks: modules and machines may differ. */
 static ith_status keep_common(ith_comm *comm, const ith_attn_setting *s, ith_candidates *all)
 {
     char names[ITH_WISDOM_KERNELS][ITH_ATTN_NAME_BYTES] = {{0}};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rates of kernels: 4 q_len kv_len head_dim operations over the time of the fastest of a few passes over packed keys.
- */
+/* The rate of a kernel: 4 q_len kv_len head_dim operations over the time of the fastest of a few repetitions. Packing
+ * is not timed. */
 #include "measure.h"
 
 #include "../base/arena.h"
@@ -18,7 +18,7 @@ enum {
     FEWEST_ROWS = 16,     /* but at least these */
     FEWEST_KEYS = 64,
     TURNS = 4,    /* after a first one that does not count: it touches memory and code for the first time */
-    HOPELESS = 4, /* a kernel that is so many times slower than the fastest so far gets no more turns */
+    HOPELESS = 4, /* a kernel that is this many times slower than the fastest so far gets no more turns */
     HOPELESS_AT_FIRST = 8
 };
 
@@ -70,7 +70,7 @@ ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *t)
     t->memory = arena.base = ith_alloc(context, arena.used_bytes, 1, "timing kernels");
     if (!t->memory)
         return ITH_ERR_MEMORY;
-    memset(t->memory, 0, (size_t)arena.used_bytes); /* no pass meets memory that was never touched */
+    memset(t->memory, 0, (size_t)arena.used_bytes); /* the first touch of memory is not timed */
     arena.used_bytes = 0;
     lay_out(&arena, t);
     fill(t, t->q, t->q_rows, t->q_len, &seed);
@@ -156,8 +156,8 @@ static ith_status find_sizes(ith_context *context, ith_trial *t, const ith_candi
     return ITH_OK;
 }
 
-/* 10^6 operations a second in one pass. */
-static int32_t rate_of_pass(const ith_trial *t)
+/* The rate of one repetition, in 10^6 operations a second. */
+static int32_t measure_once(const ith_trial *t)
 {
     double operations = 4.0 * (double)t->q_len * (double)t->kv_len * (double)t->head_dim;
     ith_trial_pack(t);
@@ -167,8 +167,8 @@ static int32_t rate_of_pass(const ith_trial *t)
     return (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST_RATE);
 }
 
-/* The first turn warms up. The second sets the rates, and later turns keep the best: the fastest pass is the one that
- * was disturbed least. */
+/* The first turn warms up. The second sets the rates, and later turns keep the best: the fastest repetition was
+ * disturbed least. */
 static void take_turns(ith_trial *t, const ith_candidates *candidates, ith_wisdom_entry *entry)
 {
     int32_t most = 0;
@@ -178,7 +178,7 @@ static void take_turns(ith_trial *t, const ith_candidates *candidates, ith_wisdo
             if (turn && *rate < most / (turn == 1 ? HOPELESS_AT_FIRST : HOPELESS))
                 continue;
             take_turn(t, candidates->kernels[i]);
-            int32_t now = rate_of_pass(t);
+            int32_t now = measure_once(t);
             *rate = turn > 1 && *rate > now ? *rate : now;
             most = most > now ? most : now;
         }

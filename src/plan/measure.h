@@ -6,7 +6,7 @@
 #include "wisdom.h"
 
 /* One head, and the memory that kernels need for it. The caller sets the sizes before ith_trial_create, and kernel,
- * tiles and softmax before every pass. */
+ * tiles and softmax before every use. */
 typedef struct ith_trial {
     ith_dtype dtype;
     int64_t head_dim, q_len, kv_len;
@@ -35,8 +35,8 @@ typedef struct ith_candidates {
 } ith_candidates;
 
 /* Times the candidates on one head of this type and size, and fills in the kernels of the entry, in the order of the
- * candidates. Kernels take turns, so that a disturbance affects all; those far behind drop out. It takes milliseconds,
- * on one thread. */
+ * candidates. Kernels take turns, so that a disturbance affects all. A kernel that is far behind drops out. It takes
+ * milliseconds, on one thread. */
 ith_status ith_measure_kernels(ith_context *context, ith_dtype dtype, int64_t head_dim, ith_softmax softmax,
                                const ith_candidates *candidates, ith_wisdom_entry *entry);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names: of choices, of kernels and modules, and of strategies, for which those of other software are accepted.
+/* Names: of choices, of kernels and modules, and of strategies, where names of other software are accepted too.
  *
  * The name of a strategy is [tokamax_] BASE {_custom | _bidir | _fixed_m}, with each ending at most once and in any
  * order. BASE is a name of ours or of maxdiffusion. "tokamax_" and "_custom" choose a kernel in maxdiffusion and have

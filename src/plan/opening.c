@@ -262,7 +262,7 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
     ith_context *context = plan->setting.context;
     ith_comm *comm = plan->setting.comm;
     int ranks = ith_comm_size(comm);
-    /* The largest claim wins: that of the lowest rank that was cancelled. */
+    /* The largest claim wins: it is the claim of the lowest rank that was cancelled. */
     float claim = atomic_load(&plan->halt.stopped) ? (float)(ranks - atomic_load(&plan->halt.rank)) : 0.0f;
     ith_status status = mine;
     if (ranks > 1) {

@@ -12,7 +12,7 @@ struct ith_plan {
     int64_t memory_bytes;
     int64_t number, begun; /* of the plan on its communicator, and executions that all ranks began */
     ith_halt halt;
-    atomic_int holders; /* the caller, and whoever executes it */
+    atomic_int holders; /* the caller, and a thread that executes the plan */
     atomic_bool busy;   /* being executed */
 };
 

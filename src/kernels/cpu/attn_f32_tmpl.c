@@ -130,14 +130,14 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
             fetch_row(p, p->v, first + start + r);
         }
         for (int64_t d = 0; d < D; d += LANES) {
-            vec block[LANES];
+            vec x[LANES];
             for (int64_t r = 0; r < LANES; r++)
-                block[r] = r < height ? load_part(key_row(p, p->k, first + start + r), p->dtype, d, D) : vec_set(0.0f);
-            vec_transpose(block);
+                x[r] = r < height ? load_part(key_row(p, p->k, first + start + r), p->dtype, d, D) : vec_set(0.0f);
+            vec_transpose(x);
             for (int64_t e = 0; e < ith_min64(LANES, D - d); e++) {
                 float *at = k + start * D + (d + e) * height;
                 __builtin_prefetch(at + WRITE_AHEAD, 1);
-                vec_store(at, block[e]);
+                vec_store(at, x[e]);
             }
         }
     }

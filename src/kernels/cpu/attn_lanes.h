@@ -83,24 +83,24 @@ static inline void transpose_square(float *out, int64_t out_stride, const float 
 static inline void turn_in(float *columns, int64_t width, const char *const *row, ith_dtype dtype, int64_t d, int64_t D,
                            vec factor)
 {
-    vec block[LANES];
+    vec x[LANES];
     for (int64_t r = 0; r < LANES; r++)
-        block[r] = load_part(row[r], dtype, d, D);
-    vec_transpose(block);
+        x[r] = load_part(row[r], dtype, d, D);
+    vec_transpose(x);
     for (int64_t e = 0; e < ith_min64(LANES, D - d); e++)
-        vec_store(columns + (d + e) * width, vec_mul(factor, block[e]));
+        vec_store(columns + (d + e) * width, vec_mul(factor, x[e]));
 }
 
 /* turned = the columns of o of LANES queries, transposed and multiplied by factor. */
 static inline void turn_out(const query_lanes *t, const float *o, int64_t width, const float *factor)
 {
     for (int64_t d = 0; d < t->D; d += LANES) {
-        vec block[LANES];
+        vec x[LANES];
         for (int64_t e = 0; e < LANES; e++)
-            block[e] = d + e < t->D ? vec_mul(vec_load(factor), vec_load(o + (d + e) * width)) : vec_set(0.0f);
-        vec_transpose(block);
+            x[e] = d + e < t->D ? vec_mul(vec_load(factor), vec_load(o + (d + e) * width)) : vec_set(0.0f);
+        vec_transpose(x);
         for (int64_t n = 0; n < LANES; n++)
-            vec_store(t->turned + n * ith_round_up(t->D, LANES) + d, block[n]);
+            vec_store(t->turned + n * ith_round_up(t->D, LANES) + d, x[n]);
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of f32 or f16 tensors with AMX, whose products take bf16: the body of attn_<type>_amx.c. A number
- * is split into PARTS bf16, each the rounded remainder of those before it,
+ * is split into PARTS bf16, each the rounded remainder of the ones before,
  *
  *     x = x_0 + x_1 + ...,   x y = sum of x_a y_b, a + b < PARTS          (arXiv:1904.06376)
  *
@@ -345,8 +345,8 @@ static void raise_maxima(work *w)
     lanes_raise_maxima(&w->t, j->i);
 }
 
-/* Splits the probabilities of two keys into parts, and stores those side by side. They are not negative, so a part is
- * just the upper 16 bits of the remainder; the last part is rounded. */
+/* Splits the probabilities of two keys into parts, and stores the parts side by side. They are not negative, so a part
+ * is just the upper 16 bits of the remainder; the last part is rounded. */
 static inline void store_probabilities(char *p, vec a, vec b)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000u), half_unit = _mm512_set1_epi32(0x8000);

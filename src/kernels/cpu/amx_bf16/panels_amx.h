@@ -90,7 +90,7 @@ static inline void store_pairs(char *tiles, const __m512i even[LANES], const __m
     }
 }
 
-/* Fetches `bytes` of the panels after those of a job, which are as many from `panels` on, while `tiles` tiles are
+/* A job uses `bytes` bytes of panels, from `panels` on. Fetches as many bytes after them, while `tiles` tiles are
  * computed. */
 static inline fetch fetch_panels(const ith_attn_call *call, const char *panels, int64_t bytes, int64_t tiles)
 {

@@ -100,12 +100,12 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
         for (int64_t r = 0; r < LANES; r++)
             row[r] = key_row(p, p->k, first + i + r);
         for (int64_t d = 0; d < p->head_dim; d += 2 * LANES) {
-            vec block[LANES];
+            vec x[LANES];
             for (int64_t r = 0; r < LANES; r++)
-                block[r] = load_pairs(row[r], d, p->head_dim);
-            vec_transpose(block);
+                x[r] = load_pairs(row[r], d, p->head_dim);
+            vec_transpose(x);
             for (int64_t c = 0; c < ith_min64(LANES, pairs_of(p->head_dim - d)); c++)
-                vec_store(k + (d / 2 + c) * PANEL + i, block[c]);
+                vec_store(k + (d / 2 + c) * PANEL + i, x[c]);
         }
     }
 }
@@ -330,7 +330,7 @@ typedef struct value_tile {
     const float *scale, *p; /* [ROWS]; [ROWS] rows of bf16, p_stride words apart */
     int64_t p_stride;
     const float
-        *v; /* the micro-panel in the first panel of the block; those of the next panels are panel_stride apart */
+        *v; /* the micro-panel in the first panel of the block; in the next panels, panel_stride further on each */
     int64_t panel_stride, panels;
 } value_tile;
 
@@ -453,7 +453,7 @@ static void attend(const ith_attn_call *call)
     store_state(&w);
 }
 
-/* VDPBF16PS has twice the rate of f32 multiply-adds on processors of AMD, and half of it on those of Intel. */
+/* VDPBF16PS has twice the rate of f32 multiply-adds on processors of AMD, and half of it on processors of Intel. */
 static bool pays(int64_t head_dim)
 {
     (void)head_dim;

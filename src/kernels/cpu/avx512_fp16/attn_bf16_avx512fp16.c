@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of bf16 tensors with AVX512-FP16: logits in f32, p v in fp16 over short sums of keys. The
- * multiply-add of fp16 takes twice as many numbers as that of f32.
+ * multiply-add of fp16 takes twice as many numbers as in f32.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     t_i = max_j s_ij over a block of keys,   p_ij = 2^(s_ij - t_i),   l_i += 2^(t_i - m_i) sum_j p_ij
@@ -11,7 +11,7 @@
  *     bits than in bf16, below 2^-33 it is lost;
  *   - the values of a panel are multiplied by a power of two that brings the largest just below 2^VALUE_BITS. A key
  * whose values are 2^RATIO_BITS times smaller still has more bits than in bf16. A panel with even smaller keys keeps
- * its values in bf16. A block with such a panel, or with panels as far apart, is multiplied in f32;
+ * its values in bf16. A block with a panel in bf16, or with panels that differ as much, is multiplied in f32;
  *   - sums of SHORT_SUM products stay below 2^15 and are added up in f32. Their roundings to 11 bits leave an error of
  *     about 2^-11 of the sum, whether its numbers have one sign or two; rounding p and o to bf16 costs 2^-8.7. (Sums of
  *     64 products are too long: neighbours alike in v make large sums that cancel later.)
@@ -112,12 +112,12 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
             fetch_row(p, p->v, first + i + r);
         }
         for (int64_t d = 0; d < p->head_dim; d += LANES) {
-            vec block[LANES];
+            vec x[LANES];
             for (int64_t r = 0; r < LANES; r++)
-                block[r] = load_part(row[r], p->dtype, d, p->head_dim);
-            vec_transpose(block);
+                x[r] = load_part(row[r], p->dtype, d, p->head_dim);
+            vec_transpose(x);
             for (int64_t c = 0; c < ith_min64(LANES, p->head_dim - d); c++)
-                vec_store(k + (d + c) * PANEL + i, block[c]);
+                vec_store(k + (d + c) * PANEL + i, x[c]);
         }
     }
 }
