@@ -28,11 +28,18 @@ cc "$work/shown.c" $flags -o "$work/shown"
 "$work/shown"
 
 echo "the examples"
+engine=$(pkg-config --exists ithaca_wan && echo yes || true)
 for example in "$root"/examples/*.c; do
-    name=$(basename "$example" .c)
-    case $name in socket_*) continue ;; *_on_processes) sources="$example $root/examples/socket_*.c" ;; *) sources=$example ;; esac
-    cc -D_GNU_SOURCE -Wshadow -Wconversion $sources $flags -lpthread -lm -o "$work/$name"
-    "$work/$name" >"$work/$name.out" || { cat "$work/$name.out"; exit 1; }
+    name=$(basename "$example" .c) sources=$example libraries=$flags arguments=
+    case $name in
+    socket_*) continue ;;
+    generate_on_processes)
+        [ "$engine" ] || continue
+        libraries="$flags $(pkg-config --cflags --libs ithaca_wan)" arguments="$root/models/shapes 3" ;;
+    esac
+    case $name in *_on_processes) sources="$example $root/examples/socket_transport.c $root/examples/socket_meeting.c" ;; esac
+    cc -D_GNU_SOURCE -Wshadow -Wconversion $sources $libraries -lpthread -lm -o "$work/$name"
+    "$work/$name" $arguments >"$work/$name.out" || { cat "$work/$name.out"; exit 1; }
 done
 
 echo "the initialisers, in C and C++"
