@@ -101,16 +101,16 @@ void ith_vae_decoder_free(ith_vae_decoder **decoder)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* The workspace serves the linear layers in turn, so it is as large as the largest needs. */
-static void lay_out_linears(ith_vae_work *work, ith_arena *arena)
+/* The workspace serves the linear layers in turn. It is made for the rows of the widest, which are latent pixels; a
+ * shortcut has more and narrower rows, of which it takes a part at a time. */
+static void lay_out_linears(ith_vae_decoder *d, ith_arena *arena)
 {
-    int64_t most_pixels = 0;
+    ith_vae_work *work = &d->work;
     for (int64_t i = 0; i < work->linear_count; i++) {
         ith_vae_linear *l = &work->linears[i];
         l->linear = ith_linear_lay_out(work->linear_set, l->filter->in, l->filter->out, work->types, arena);
-        most_pixels = ith_max64(most_pixels, l->pixels);
     }
-    ith_linear_workspace_lay_out(work->linear_set, omp_get_max_threads(), most_pixels, arena, &work->linear_workspace);
+    ith_linear_workspace_lay_out(work->linear_set, omp_get_max_threads(), d->pixels, arena, &work->linear_workspace);
 }
 
 /* Buffers that hold one frame of any level, and the scratch memory of one layer. Only `doubled` belongs to one level:
@@ -148,7 +148,7 @@ static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
 static void lay_out(ith_vae_decoder *d, ith_arena *arena)
 {
     ith_vae_work *work = &d->work;
-    lay_out_linears(work, arena);
+    lay_out_linears(d, arena);
     int64_t packing = ith_linear_packing_bytes(work->linear_set);
     for (int64_t i = 0; i < work->conv_count; i++) {
         ith_conv_lay_out(&work->convs[i].conv, arena);
