@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that the caller makes: as threads that share a pipeline, with a pipeline each as processes have, and mixed.
+ * They agree before they act; a failure anywhere ends the run on all ranks with one status and one sentence. */
+#include "base/clock.h"
+#include "support/engine/altered_model.h"
+#include "support/memory.h"
+#include "support/temporary.h"
+
+#include <math.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define MOST_RANKS 4
+#define FRAME_BYTES (5 * 48 * 80 * 3)
+
+typedef struct team team;
+
+typedef struct member {
+    team *team;
+    int rank;
+    ith_context *context;
+    ith_comm *comm;
+    ith_pipeline *pipeline;
+    ith_generate_options options;
+    ith_attn_options attention;
+    ith_generate_report report;
+    ith_status status;
+    char sentence[1024];
+    double ended_at;
+    pthread_t thread;
+    bool absent;          /* leaves the group instead of calling */
+    atomic_int asked;     /* calls of its should_stop */
+    int stop_at;          /* the call that says to stop; 0: none */
+    bool cancels, aborts; /* that call cancels its pipeline, or aborts the group, instead */
+} member;
+
+struct team {
+    int ranks, pipelines;
+    ith_context *roots[MOST_RANKS]; /* one a pipeline, each a family of its own */
+    ith_pipeline *opened[MOST_RANKS];
+    member members[MOST_RANKS];
+    uint8_t frames[FRAME_BYTES];
+    int64_t frame_count;
+    atomic_bool stopped;
+    double stopped_at;
+    const char *models[MOST_RANKS]; /* NULL: the demo's */
+    failing_allocator allocators[MOST_RANKS];
+};
+
+/* ---- Callbacks ------------------------------------------------------------------------------------------------- */
+
+static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    member *m = user;
+    int64_t bytes = height * width * 3;
+    if (m->rank || (index + 1) * bytes > FRAME_BYTES)
+        return ITH_ERR_INTERNAL;
+    memcpy(m->team->frames + index * bytes, rgb, (size_t)bytes);
+    m->team->frame_count = index + 1;
+    return ITH_OK;
+}
+
+static void show_nothing(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    (void)stage, (void)done, (void)total;
+    if (((member *)user)->rank)
+        abort(); /* only rank 0 shows progress */
+}
+
+static bool should_stop(void *user)
+{
+    member *m = user;
+    if (atomic_fetch_add(&m->asked, 1) + 1 < m->stop_at || !m->stop_at)
+        return false;
+    if (!atomic_exchange(&m->team->stopped, true))
+        m->team->stopped_at = ith_clock_seconds();
+    if (m->cancels)
+        ith_pipeline_cancel(m->pipeline);
+    else if (m->aborts)
+        ith_comm_abort(m->comm, ITH_ERR_NUMERIC);
+    return !m->cancels && !m->aborts;
+}
+
+/* ---- Teams ----------------------------------------------------------------------------------------------------- */
+
+/* Rank i takes pipeline i % pipelines, so that neighbours do not share one unless all do. */
+static void team_open(team *t, int ranks, int pipelines)
+{
+    ith_context *contexts[MOST_RANKS];
+    ith_comm *comms[MOST_RANKS];
+    t->ranks = ranks, t->pipelines = pipelines;
+    for (int i = 0; i < pipelines; i++) {
+        t->roots[i] = failing_context(&t->allocators[i], -1);
+        if (ith_pipeline_open(t->roots[i], t->models[i] ? t->models[i] : MODEL, &t->opened[i]))
+            fail_msg("%s", ith_context_error(t->roots[i]));
+    }
+    for (int i = 0; i < ranks; i++) {
+        contexts[i] = NULL;
+        assert_int_equal(ith_context_clone(t->roots[i % pipelines], &contexts[i]), ITH_OK);
+    }
+    assert_int_equal(ith_comm_create_local(contexts, ranks, comms), ITH_OK);
+    for (int i = 0; i < ranks; i++) {
+        member *m = &t->members[i];
+        *m = (member){.team = t,
+                      .rank = i,
+                      .context = contexts[i],
+                      .comm = comms[i],
+                      .pipeline = t->opened[i % pipelines],
+                      .options = ITH_GENERATE_OPTIONS_INIT,
+                      .attention = ITH_ATTN_OPTIONS_INIT};
+        ith_generate_options *o = &m->options;
+        o->prompt = "A green square moves upwards on a black background.", o->negative = "a red square";
+        o->frames = 5, o->height = 48, o->width = 80, o->steps = 3;
+        o->shift = 3, o->guidance[0] = 4, o->guidance[1] = 3, o->seed = 3;
+        o->precision = ITH_PRECISION_F32, o->attention = &m->attention, o->threads = 2;
+        m->attention.strategy = ranks > 1 ? ITH_STRATEGY_ULYSSES : ITH_STRATEGY_AUTO;
+        o->on_frame = take_frame, o->on_progress = show_nothing, o->should_stop = should_stop, o->user = m;
+    }
+}
+
+static void team_close(team *t)
+{
+    for (int i = 0; i < t->ranks; i++) {
+        ith_comm_destroy(&t->members[i].comm);
+        ith_context_destroy(&t->members[i].context);
+    }
+    for (int i = 0; i < t->pipelines; i++) {
+        ith_pipeline_close(&t->opened[i]);
+        ith_context_destroy(&t->roots[i]);
+        assert_int_equal(atomic_load(&t->allocators[i].held), 0);
+    }
+}
+
+static void *member_main(void *user)
+{
+    member *m = user;
+    omp_set_num_threads(1);
+    m->report = (ith_generate_report)ITH_GENERATE_REPORT_INIT;
+    if (m->absent)
+        ith_comm_destroy(&m->comm);
+    else
+        m->status = ith_pipeline_generate(m->pipeline, m->comm, &m->options, &m->report);
+    m->ended_at = ith_clock_seconds();
+    snprintf(m->sentence, sizeof m->sentence, "%s", m->status ? ith_context_error(m->context) : "");
+    return NULL;
+}
+
+/* All ranks at once, each in a thread of its own. */
+static void team_run(team *t)
+{
+    for (int i = 0; i < t->ranks; i++)
+        assert_int_equal(pthread_create(&t->members[i].thread, NULL, member_main, &t->members[i]), 0);
+    for (int i = 0; i < t->ranks; i++)
+        pthread_join(t->members[i].thread, NULL);
+}
+
+/* The same status and sentence on all ranks that were there; the words must be in it. */
+static void expect_failure(const team *t, ith_status status, const char *words)
+{
+    for (int i = 0; i < t->ranks; i++) {
+        const member *m = &t->members[i];
+        if (m->absent)
+            continue;
+        if (m->status != status || !strstr(m->sentence, words))
+            fail_msg("rank %d: %s: \"%s\" instead of \"%s\"", i, ith_status_name(m->status), m->sentence, words);
+        assert_string_equal(m->sentence, t->members[t->members[0].absent].sentence);
+    }
+}
+
+static void expect_success(const team *t)
+{
+    for (int i = 0; i < t->ranks; i++)
+        if (t->members[i].status)
+            fail_msg("rank %d: %s", i, t->members[i].sentence);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------------------------- */
+
+/* What processes with several ranks each, or with one, give: the bits of one rank, from ulysses. */
+static void any_share_of_ranks_and_pipelines_gives_the_same_frames(void **state)
+{
+    (void)state;
+    static const int teams[][2] = {{2, 1}, {4, 1}, {2, 2}, {4, 2}, {3, 3}};
+    team *alone = calloc(1, sizeof *alone);
+    team_open(alone, 1, 1);
+    team_run(alone);
+    expect_success(alone);
+    assert_int_equal(alone->frame_count, 5);
+    for (size_t i = 0; i < sizeof teams / sizeof *teams; i++) {
+        team *t = calloc(1, sizeof *t);
+        team_open(t, teams[i][0], teams[i][1]);
+        for (int r = 0; i % 2 && r < t->ranks; r++)
+            t->members[r].options.cfg = ITH_CFG_PARALLEL;
+        for (int again = 0; again < 2; again++) {
+            memset(t->frames, 0, sizeof t->frames);
+            team_run(t);
+            expect_success(t);
+            assert_memory_equal(t->frames, alone->frames, sizeof alone->frames);
+        }
+        for (int r = 0; r < t->ranks; r++) {
+            const ith_generate_report *report = &t->members[r].report;
+            assert_int_equal(report->steps_done, 3);
+            assert_int_equal(report->frames_done, r ? 0 : 5);
+            assert_true((report->load_seconds > 0) == (r < t->pipelines)); /* the lowest of a pipeline loads */
+            assert_true((report->predicted_bytes > 0) == (r < t->pipelines));
+            double ratio = r < t->pipelines ? (double)report->predicted_bytes / (double)report->peak_bytes : 1;
+            if (ratio < 0.95 || ratio > 1.05)
+                fail_msg("rank %d of %d, %d pipelines: predicted %.1f MB, held %.1f MB", r, t->ranks, t->pipelines,
+                         (double)report->predicted_bytes / 1e6, (double)report->peak_bytes / 1e6);
+        }
+        team_close(t);
+        free(t);
+    }
+    team_close(alone);
+    free(alone);
+}
+
+/* One change of rank 1's options. */
+static void change(member *m, int which)
+{
+    ith_generate_options *o = &m->options;
+    switch (which) {
+    case 0: o->prompt = "another"; break;
+    case 1: o->negative = "another"; break;
+    case 2: o->frames = 9; break;
+    case 3: o->seed = 4; break;
+    case 4: o->steps = 4; break;
+    case 5: o->guidance[1] = 1; break;
+    case 6: o->solver = ITH_SOLVER_EULER; break;
+    case 7: o->cfg = ITH_CFG_SEQUENTIAL; break;
+    case 8: o->precision = ITH_PRECISION_BF16; break;
+    case 9: m->attention.strategy = ITH_STRATEGY_RING; break;
+    case 10: m->attention.chunks = 3; break;
+    case 11: m->attention.kernel = "f32_ref"; break;
+    case 12: m->attention.block_kv = 512; break;
+    case 13: o->threads = 3; break;
+    case 14: o->prompt = NULL; break;
+    case 15: o->from_latents = "/nowhere"; break;
+    case 16: o->noise_file = "golden/shapes/denoise_unipc_diffusers.safetensors"; break;
+    case 17: m->pipeline = NULL; break;
+    case 18: o->struct_size = 3; break;
+    default: break;
+    }
+}
+
+static const char *const differences[] = {
+    "prompt on rank 1",
+    "negative on rank 1",
+    "frames is 9 on rank 1 and 5 on rank 0",
+    "seed is 4 on rank 1 and 3 on rank 0",
+    "steps is 4 on rank 1 and 3 on rank 0",
+    "guidance of the low-noise expert is 1 on rank 1 and 3 on rank 0",
+    "solver is euler on rank 1 and unipc on rank 0",
+    "cfg is sequential on rank 1 and batch on rank 0",
+    "precision is bf16 on rank 1 and f32 on rank 0",
+    "strategy is ring on rank 1 and ulysses on rank 0",
+    "chunks is 3 on rank 1 and 0 on rank 0",
+    "kernel on rank 1",
+    "block_kv is 512 on rank 1 and 0 on rank 0",
+    "threads is 3 on rank 1 and 2 on rank 0",
+    "rank 1: a prompt is needed",
+    "from_latents is given on rank 1 and not given on rank 0",
+    "rank 1: golden/shapes", /* of another size: read by the rank that makes the noise */
+    "rank 1: pipeline is NULL",
+    "rank 1: struct_size of the ith_generate_options is 3",
+};
+enum { DIFFERENCES = sizeof differences / sizeof *differences, ENDS_THE_GROUP = 16, NEEDS_ONE_PIPELINE = 13 };
+
+static void ranks_that_differ_are_refused_by_name(void **state)
+{
+    (void)state;
+    for (int pipelines = 1; pipelines <= 2; pipelines++) {
+        team *t = calloc(1, sizeof *t);
+        team_open(t, 2, pipelines);
+        for (int i = 0; i < DIFFERENCES; i++) {
+            member before = t->members[1];
+            if ((i == ENDS_THE_GROUP && pipelines == 1) || (i == NEEDS_ONE_PIPELINE && pipelines == 2) ||
+                i == ENDS_THE_GROUP)
+                continue;
+            change(&t->members[1], i);
+            t->members[1].options.attention = &t->members[1].attention;
+            team_run(t);
+            expect_failure(t, ITH_ERR_ARGUMENT, differences[i]);
+            t->members[1].options = before.options, t->members[1].attention = before.attention;
+            t->members[1].pipeline = before.pipeline;
+        }
+        for (int r = 0; r < 2; r++)
+            t->members[r].options.prompt = NULL;
+        team_run(t);
+        expect_failure(t, ITH_ERR_ARGUMENT, "a prompt is needed");
+        assert_null(strstr(t->members[0].sentence, "rank"));
+        for (int r = 0; r < 2; r++)
+            t->members[r].options.prompt = "a";
+        team_run(t); /* the group is as good as before */
+        expect_success(t);
+        if (pipelines == 2) {
+            change(&t->members[1], ENDS_THE_GROUP);
+            team_run(t);
+            expect_failure(t, ITH_ERR_ARGUMENT, differences[ENDS_THE_GROUP]);
+        }
+        team_close(t);
+        free(t);
+    }
+}
+
+static void expect_other_model(team *t, const char *words)
+{
+    t->models[1] = folder;
+    team_open(t, 2, 2);
+    team_run(t);
+    expect_failure(t, ITH_ERR_ARGUMENT, words);
+    team_close(t);
+    *t = (team){.ranks = 0};
+}
+
+/* Of the same shapes, but another file, or with other numbers in it. */
+static void another_model_is_refused(void **state)
+{
+    (void)state;
+    team *t = calloc(1, sizeof *t);
+    edit_part("vae/config.json", "{", "{\"_name_or_path\": \"x\",");
+    expect_other_model(t, "the model of rank 1 is not that of rank 0");
+    link_part("vae/config.json");
+    edit_part("scheduler/scheduler_config.json", "\"solver_order\": 2", "\"solver_order\": 3");
+    expect_other_model(t, "the model of rank 1 is not that of rank 0");
+    link_part("scheduler/scheduler_config.json");
+    size_t bytes;
+    char *data = temporary_read(temporary_path(folder, "transformer_2/" SHARD_2), &bytes);
+    for (size_t i = bytes / 2; i < bytes; i++)
+        data[i] ^= 1;
+    replace_part("transformer_2/" SHARD_2, data, bytes);
+    free(data);
+    expect_other_model(t, "the model of rank 1 is not that of rank 0");
+    link_part("transformer_2/" SHARD_2);
+    free(t);
+}
+
+static void the_context_is_of_the_pipelines_family(void **state)
+{
+    (void)state;
+    team *t = calloc(1, sizeof *t);
+    team_open(t, 2, 2);
+    t->members[1].pipeline = t->opened[0];
+    team_run(t);
+    expect_failure(t, ITH_ERR_ARGUMENT, "rank 1: the communicator's context is not of the pipeline's family");
+    t->members[1].pipeline = t->opened[1];
+    team_close(t);
+    free(t);
+}
+
+/* A sanitizer, or a machine that has more to do than processors, takes longer. */
+static double most_seconds(void)
+{
+    double load = 0;
+    if (getloadavg(&load, 1) != 1)
+        load = 0;
+    return 10 * fmax(1, load / (double)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static void expect_prompt_end(const team *t)
+{
+    for (int i = 0; i < t->ranks; i++)
+        if (!t->members[i].absent && t->members[i].ended_at - t->stopped_at > most_seconds())
+            fail_msg("rank %d ended %.1f s later", i, t->members[i].ended_at - t->stopped_at);
+}
+
+/* By its callback, by a cancelled pipeline, and by the end of the group: at some moment, on each rank. */
+static void any_rank_may_end_the_run(void **state)
+{
+    (void)state;
+    for (int pipelines = 1; pipelines <= 2; pipelines++)
+        for (int rank = 0; rank < 3; rank++)
+            for (int way = 0; way < 3; way++) {
+                team *t = calloc(1, sizeof *t);
+                team_open(t, 3, pipelines);
+                member *m = &t->members[rank];
+                m->stop_at = 1 + way, m->cancels = way == 1, m->aborts = way == 2;
+                team_run(t);
+                assert_true(t->stopped);
+                if (m->aborts)
+                    expect_failure(t, ITH_ERR_NUMERIC, "ended the group");
+                else
+                    expect_failure(t, ITH_ERR_INTERRUPTED, "stopped");
+                expect_prompt_end(t);
+                team_close(t);
+                free(t);
+            }
+}
+
+static void a_rank_that_leaves_ends_the_run(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 2; rank++) {
+        team *t = calloc(1, sizeof *t);
+        team_open(t, 3, 2);
+        t->members[rank].absent = true;
+        team_run(t);
+        expect_failure(t, ITH_ERR_ABORTED, "left");
+        team_close(t);
+        free(t);
+    }
+}
+
+/* Of the second pipeline, which one rank of three has. */
+static void no_allocation_may_fail_unseen(void **state)
+{
+    (void)state;
+    long calls = 0;
+    for (long refuse = 0, step = 23; refuse <= calls; refuse += step) {
+        team *t = calloc(1, sizeof *t);
+        team_open(t, 3, 2);
+        for (int r = 0; r < 3; r++)
+            t->members[r].options.frames = 1, t->members[r].options.steps = 2;
+        atomic_store(&t->allocators[1].calls, 0);
+        t->allocators[1].refuse = refuse ? refuse : -1;
+        team_run(t);
+        if (!refuse) {
+            expect_success(t);
+            calls = atomic_load(&t->allocators[1].calls);
+        } else if (t->members[0].status) { /* some are got over */
+            expect_failure(t, ITH_ERR_MEMORY, "memory");
+        }
+        team_close(t);
+        free(t);
+    }
+    printf("%ld allocations\n", calls);
+    assert_true(calls > 100);
+}
+
+static ith_status call_again(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    (void)index, (void)rgb, (void)height, (void)width;
+    member *m = user;
+    ith_generate_options options = m->options;
+    options.on_frame = NULL, options.should_stop = NULL, options.on_progress = NULL;
+    m->team->frame_count++;
+    return ith_pipeline_generate(m->pipeline, NULL, &options, NULL) == ITH_ERR_ARGUMENT &&
+                   strstr(ith_context_error(m->team->roots[0]), "in another call")
+               ? ITH_OK
+               : ITH_ERR_INTERNAL;
+}
+
+static void runs_of_a_pipeline_follow_one_another(void **state)
+{
+    (void)state;
+    team *t = calloc(1, sizeof *t);
+    team_open(t, 2, 1);
+    for (int r = 0; r < 2; r++)
+        t->members[r].options.on_frame = call_again;
+    team_run(t);
+    expect_success(t);
+    assert_int_equal(t->frame_count, 5);
+    team_close(t);
+    free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_share_of_ranks_and_pipelines_gives_the_same_frames),
+        cmocka_unit_test(ranks_that_differ_are_refused_by_name),
+        cmocka_unit_test(another_model_is_refused),
+        cmocka_unit_test(the_context_is_of_the_pipelines_family),
+        cmocka_unit_test(any_rank_may_end_the_run),
+        cmocka_unit_test(a_rank_that_leaves_ends_the_run),
+        cmocka_unit_test(no_allocation_may_fail_unseen),
+        cmocka_unit_test(runs_of_a_pipeline_follow_one_another),
+    };
+    return cmocka_run_group_tests(tests, altered_model_set_up, folder_tear_down);
+}
