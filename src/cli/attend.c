@@ -12,6 +12,7 @@
 #include "output_name.h"
 
 #include <ithaca/files.h>
+#include <ithaca/wan.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -19,13 +20,13 @@
 #include <string.h>
 
 typedef struct attend_settings {
-    const char *input, *output, *strategy;
+    const char *input, *output;
     ith_attend_choices choices;
-    int softmax, precision; /* as ITH_OPTION_WORD: 0 if not given, otherwise 1 for the first word */
+    ith_precision precision;
     bool plan, quiet;
 } attend_settings;
 
-static const char *const precisions[] = {"auto", "bf16", "f32", NULL};
+ITH_OPTION_WORD_OF(precision)
 
 #define AT(member) offsetof(attend_settings, member)
 static const ith_option own_rows[] = {
@@ -36,13 +37,9 @@ static const ith_option own_rows[] = {
      ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(input), 0, 0, NULL, 'i'},
     {"output", "FILE", "Where o (of q's type) and lse (f32, [batch, heads, sequence], natural logarithm) are written",
      ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(output), 0, 0, NULL, 'o'},
-    {"strategy", "NAME", "auto, single, ulysses, ring, ulysses_ring, or a name of maxdiffusion's", ITH_OPTION_TEXT,
-     ITH_FROM_COMMAND, AT(strategy), 0, 0, NULL, 0},
-    {"softmax", "auto|online|fixed_m", "A running maximum, or an offset from norms of q and k", ITH_OPTION_WORD,
-     ITH_FROM_COMMAND, AT(softmax), 0, 0, ith_attend_softmaxes, 0},
     {"precision", "auto|bf16|f32",
      "bf16 rounds q, k and v to bf16 and adds up in f32; f32 widens them; auto takes them as they are", ITH_OPTION_WORD,
-     ITH_FROM_COMMAND, AT(precision), 0, 0, precisions, 0},
+     ITH_FROM_COMMAND, AT(precision), 0, 0, precision_word, 0},
     {"plan", NULL, "Print the plan that was chosen on standard error", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(plan), 0,
      0, NULL, 0},
     {"quiet", NULL, "Do not print how long it took", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(quiet), 0, 0, NULL, 'q'},
@@ -383,10 +380,9 @@ static int check_outputs(const attend_settings *settings)
 
 static int run(ith_context *context, const attend_settings *settings, const char *command)
 {
-    static const ith_dtype types[] = {ITH_DTYPE_NONE, ITH_DTYPE_NONE, ITH_BF16, ITH_F32};
+    static const ith_dtype types[] = {ITH_DTYPE_NONE, ITH_F32, ITH_BF16}; /* by ith_precision */
     attend_job job = {.seconds = 0};
-    int code =
-        ith_attend_choose(context, command, &settings->choices, settings->strategy, settings->softmax, &job.options);
+    int code = ith_attend_choose(context, command, &settings->choices, &job.options);
     if (!code)
         code = check_outputs(settings);
     if (!code)
@@ -411,7 +407,7 @@ int ith_cli_attend(int argc, char **argv)
     memcpy(table, own_rows, sizeof own_rows);
     ith_options options = {.table = table, .settings = &settings, .command = argv[0]};
     options.count =
-        ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows, offsetof(attend_settings, choices));
+        ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows, offsetof(attend_settings, choices), false);
     ith_options_parse(&options, argc, argv, doc, NULL);
     ith_context *context = NULL;
     int code = ITH_EXIT_DONE;

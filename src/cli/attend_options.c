@@ -11,60 +11,72 @@
 #define TRACE_EVENTS (1 << 18)
 #define LARGEST 1e9
 
-static const char *const directions[] = {"auto", "uni", "bidir", NULL};
-static const char *const exchanges[] = {"auto", "in_place", "copy", NULL};
-static const char *const efforts[] = {"estimate", "measure", NULL};
-const char *const ith_attend_softmaxes[] = {"auto", "online", "fixed_m", NULL};
-const char *const ith_attend_dtype_words[] = {"f32", "bf16", "f16", NULL};
-const ith_dtype ith_attend_dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
+ITH_OPTION_WORD_OF(direction)
+ITH_OPTION_WORD_OF(softmax)
+ITH_OPTION_WORD_OF(exchange_mode)
+ITH_OPTION_WORD_OF(effort)
+
+const char *ith_attend_softmax_word(int value)
+{
+    return softmax_word(value);
+}
+
+const char *ith_attend_dtype_word(int value)
+{
+    return value == ITH_DTYPE_NONE ? "auto" : value <= ITH_F16 ? ith_dtype_name((ith_dtype)value) : "unknown";
+}
 
 #define AT(member) offsetof(ith_attend_choices, member)
+#define TEXT(member) ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
+#define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
+#define WHOLE(member, most) ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(member), 1, most, NULL, 0
+#define INT(member, most) ITH_OPTION_INT, ITH_FROM_CONFIG, AT(member), 1, most, NULL, 0
+#define WORD(member, word) ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(member), 0, 0, word, 0
 static const ith_option rows[] = {
     {.help = "How it is computed; what is not given is chosen:"},
-    {"ranks", "N", "Ranks in this process (1)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ranks), 1, ITH_CLI_RANKS_MAX,
-     NULL, 0},
-    {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(threads), 1,
-     ITH_CLI_THREADS_MAX, NULL, 0},
-    {"ulysses", "N", "Ranks along the ulysses axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ulysses), 1,
-     ITH_CLI_RANKS_MAX, NULL, 0},
-    {"ring", "N", "Ranks along the ring axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ring), 1,
-     ITH_CLI_RANKS_MAX, NULL, 0},
-    {"direction", "auto|uni|bidir", "Keys travel round the ring, or both ways along a line", ITH_OPTION_WORD,
-     ITH_FROM_COMMAND, AT(direction), 0, 0, directions, 0},
-    {"chunks", "N", "Groups of heads that are exchanged one after the other", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
-     AT(chunks), 1, LARGEST, NULL, 0},
-    {"no-smoothing", NULL, "fixed_m without taking the mean key away", ITH_OPTION_FLAG, ITH_FROM_COMMAND,
-     AT(no_smoothing), 0, 0, NULL, 0},
-    {"fold", NULL, "Exchange batch and heads as one list (the default)", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(fold), 0,
-     0, NULL, 0},
-    {"no-fold", NULL, "Exchange the entries of a batch one by one", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(no_fold), 0,
-     0, NULL, 0},
+    {"strategy", "NAME",
+     "How attention is spread: auto, single, ulysses, ring, ulysses_ring, or a name of maxdiffusion's", TEXT(strategy)},
+    {"softmax", "auto|online|fixed_m", "A running maximum, or an offset from norms of q and k",
+     WORD(asked.softmax, softmax_word)},
+    {"ranks", "N", "Ranks in this process (1)", WHOLE(ranks, ITH_CLI_RANKS_MAX)},
+    {"threads", "N", "Threads, shared out to the ranks (all cores)", WHOLE(threads, ITH_CLI_THREADS_MAX)},
+    {"ulysses", "N", "Ranks along the ulysses axis of the mesh", INT(asked.ulysses, ITH_CLI_RANKS_MAX)},
+    {"ring", "N", "Ranks along the ring axis of the mesh", INT(asked.ring, ITH_CLI_RANKS_MAX)},
+    {"direction", "auto|uni|bidir", "Keys travel round the ring, or both ways along a line",
+     WORD(asked.direction, direction_word)},
+    {"chunks", "N", "Chunks of heads that are exchanged one after the other", INT(asked.chunks, LARGEST)},
+    {"no-smoothing", NULL, "fixed_m without taking the mean key away", FLAG(no_smoothing)},
+    {"fold", NULL, "Exchange batch and heads as one list (the default)", FLAG(fold)},
+    {"no-fold", NULL, "Exchange the entries of a batch one by one", FLAG(no_fold)},
     {"exchange", "auto|in_place|copy", "Ranks use one another's tensors where they lie, or send messages",
-     ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(exchange), 0, 0, exchanges, 0},
-    {"kernel", "NAME", "A kernel that 'ithaca info' lists (by wisdom or --effort)", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
-     AT(kernel), 0, 0, NULL, 0},
+     WORD(asked.exchange, exchange_mode_word)},
+    {"kernel", "NAME", "A kernel that 'ithaca info' lists (by wisdom or --effort)", TEXT(asked.kernel)},
     {"effort", "estimate|measure",
      "A kernel that wisdom does not tell is chosen by a fixed rule, which gives the same bits on every run (the "
      "default), or is timed",
-     ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(effort), 0, 0, efforts, 0},
-    {"block-q", "N", "Queries that pass over the keys together", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(block_q), 1,
-     LARGEST, NULL, 0},
-    {"block-kv", "N", "Keys that they pass over before the next block of queries", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
-     AT(block_kv), 1, LARGEST, NULL, 0},
-    {"block-kv-compute", "N", "Keys whose logits are held at a time", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
-     AT(block_kv_compute), 1, LARGEST, NULL, 0},
-    {"block-kv-compute-in", "N", "Keys of a tile in registers", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
-     AT(block_kv_compute_in), 1, LARGEST, NULL, 0},
-    {"wisdom", "FILE", "What was measured about kernels: read if it is there, written afterwards", ITH_OPTION_TEXT,
-     ITH_FROM_COMMAND, AT(wisdom), 0, 0, NULL, 0},
+     WORD(asked.effort, effort_word)},
+    {"block-q", "N", "Queries that pass over the keys together", WHOLE(asked.block_q, LARGEST)},
+    {"block-kv", "N", "Keys that they pass over before the next block of queries", WHOLE(asked.block_kv, LARGEST)},
+    {"block-kv-compute", "N", "Keys whose logits are held at a time", WHOLE(asked.block_kv_compute, LARGEST)},
+    {"block-kv-compute-in", "N", "Keys of a tile in registers", WHOLE(asked.block_kv_compute_in, LARGEST)},
+    {"wisdom", "FILE", "What was measured about kernels: read if it is there, written afterwards", TEXT(wisdom)},
     {"trace", "FILE", "Write computing and exchanges of every rank for chrome://tracing or Perfetto (JSON)",
-     ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(trace), 0, 0, NULL, 0},
+     TEXT(trace)},
 };
 #undef AT
+#undef TEXT
+#undef FLAG
+#undef WHOLE
+#undef INT
+#undef WORD
 
-int ith_attend_add_options(ith_option *table, int count, size_t offset)
+#define SINGLE 2 /* the rows after the heading: strategy and softmax, of which some commands take lists */
+
+int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lists)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (lists && i > 0 && i <= SINGLE)
+            continue;
         table[count] = rows[i];
         table[count++].offset += offset;
     }
@@ -72,28 +84,20 @@ int ith_attend_add_options(ith_option *table, int count, size_t offset)
 }
 
 int ith_attend_choose(ith_context *context, const char *command, const ith_attend_choices *choices,
-                      const char *strategy, int64_t softmax, ith_attn_options *out)
+                      ith_attn_options *out)
 {
-    *out = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+    ith_attn_options named = ITH_ATTN_OPTIONS_INIT;
     if (choices->fold && choices->no_fold)
         return ith_cli_usage(command, "--fold and --no-fold exclude each other");
-    if (strategy && ith_strategy_parse(context, strategy, out))
+    if (choices->strategy && ith_strategy_parse(context, choices->strategy, &named))
         return ith_cli_usage(command, "--strategy: %s", ith_context_error(context));
-    if (softmax)
-        out->softmax = (ith_softmax)(softmax - 1);
-    if (choices->direction)
-        out->direction = (ith_direction)(choices->direction - 1);
-    if (choices->exchange)
-        out->exchange = (ith_exchange_mode)(choices->exchange - 1);
-    out->ulysses = (int)choices->ulysses, out->ring = (int)choices->ring;
-    out->chunks = (int)choices->chunks;
+    *out = choices->asked;
+    out->struct_size = sizeof *out;
+    out->strategy = named.strategy;
+    out->softmax = out->softmax ? out->softmax : named.softmax;
+    out->direction = out->direction ? out->direction : named.direction;
     out->fold = choices->no_fold ? ITH_CHOICE_OFF : choices->fold ? ITH_CHOICE_ON : ITH_CHOICE_AUTO;
     out->smooth = choices->no_smoothing ? ITH_CHOICE_OFF : ITH_CHOICE_AUTO;
-    out->kernel = choices->kernel;
-    out->block_q = choices->block_q, out->block_kv = choices->block_kv;
-    out->block_kv_compute = choices->block_kv_compute, out->block_kv_compute_in = choices->block_kv_compute_in;
-    if (choices->effort)
-        out->effort = (ith_effort)(choices->effort - 1);
     return ITH_EXIT_DONE;
 }
 

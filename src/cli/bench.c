@@ -33,11 +33,11 @@ static const ith_option own_rows[] = {
      AT(kv_heads), 1, LARGEST, NULL, 0},
     {"head-dim", "N", "Head size (128)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(head_dim), 1, LARGEST, NULL, 0},
     {"dtype", "bf16|f32|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(dtype), 0, 0,
-     ith_attend_dtype_words, 0},
+     ith_attend_dtype_word, 0},
     {"strategy", "S[,S..]", "Names as 'ithaca attend' takes them (auto); single is one rank with all threads",
      ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(strategies), 0, 0, NULL, 0},
     {"softmax", "S[,S..]", "auto, online, fixed_m (auto)", ITH_OPTION_WORDS, ITH_FROM_COMMAND, AT(softmax), 0, 0,
-     ith_attend_softmaxes, 0},
+     ith_attend_softmax_word, 0},
     {"repeat", "N", "Times that each row is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
      AT(repeats), 1, 1000, NULL, 0},
     {"json", NULL, "Print a JSON array, an object for each row", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(json), 0, 0,
@@ -94,7 +94,9 @@ static int name_count(const char *names)
 static int describe_row(const ith_bench *bench, const bench_settings *s, const char *command, int64_t softmax,
                         ith_bench_row *row)
 {
-    int code = ith_attend_choose(bench->context, command, &s->choices, row->name, softmax, &row->options);
+    ith_attend_choices choices = s->choices;
+    choices.strategy = row->name, choices.asked.softmax = (ith_softmax)softmax;
+    int code = ith_attend_choose(bench->context, command, &choices, &row->options);
     if (code)
         return code;
     row->ranks = bench->ranks;
@@ -116,7 +118,7 @@ static void describe_problem(const bench_settings *s, int64_t seq, int64_t batch
     p->batch = batch, p->q_len = p->kv_len = seq;
     p->heads = s->heads, p->kv_heads = s->kv_heads ? s->kv_heads : s->heads;
     p->head_dim = s->head_dim;
-    p->dtype = s->dtype ? ith_attend_dtypes[s->dtype - 1] : ITH_BF16;
+    p->dtype = s->dtype ? (ith_dtype)s->dtype : ITH_BF16;
 }
 
 /* Adds the rows of one problem: every strategy with every softmax. */
@@ -338,7 +340,7 @@ int ith_cli_bench(int argc, char **argv)
     memcpy(table, own_rows, sizeof own_rows);
     ith_options options = {.table = table, .settings = &settings, .command = argv[0], .take_argument = take_what};
     options.count =
-        ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows, offsetof(bench_settings, choices));
+        ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows, offsetof(bench_settings, choices), true);
     ith_options_parse(&options, argc, argv, doc, "WHAT");
     ith_context *context = NULL;
     int code = ITH_EXIT_DONE;

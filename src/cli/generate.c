@@ -5,7 +5,6 @@
 
 #include "interrupt.h"
 #include "output_name.h"
-#include "thread_limit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TRACE_EVENTS (1 << 18)
 #define LATENTS_NAMES 100 /* of runs that kept theirs; then the last one is written over */
 
 /* In the order of ith_stage. */
@@ -32,8 +30,9 @@ static void cancel(void *pipeline)
 
 static int check_distinct(const ith_generation *g)
 {
-    static const char *const options[] = {"--output", "--dump", "--trace", "the latents"};
-    const char *const paths[] = {g->settings.output, g->settings.dump, g->settings.trace, g->latents_path};
+    static const char *const options[] = {"--output", "--dump", "--trace", "--wisdom", "the latents"};
+    const char *const paths[] = {g->settings.output, g->settings.dump, g->settings.choices.trace,
+                                 g->settings.choices.wisdom, g->latents_path};
     int code = ith_cli_check_output(g->latents_path);
     return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
 }
@@ -71,8 +70,7 @@ static int check_names(ith_generation *g)
         return ith_cli_error("%s", ith_context_error(g->context));
     if (ith_video_check_path(g->media_context, g->settings.output))
         return ith_cli_error("%s", ith_context_error(g->media_context));
-    int code = ith_cli_check_output(g->settings.dump);
-    return code ? code : ith_cli_check_output(g->settings.trace);
+    return ith_cli_check_output(g->settings.dump);
 }
 
 static int open_model(ith_generation *g)
@@ -106,7 +104,7 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
     if (!code)
         code = check_names(g);
     if (!code)
-        code = ith_cli_prepare_threads(g->settings.ranks, g->settings.threads);
+        code = ith_attend_begin(g->context, &g->settings.choices);
     if (!code)
         code = ith_generate_parse_model(&g->settings, options);
     if (!code)
@@ -145,20 +143,17 @@ static int finish_video(ith_generation *g)
     return status ? ITH_EXIT_FAILED : ITH_EXIT_DONE;
 }
 
-/* Also of a run that failed or was stopped. */
-static int save_trace(ith_generation *g, int code)
+/* Trace and wisdom, also of a run that failed or was stopped. */
+static int save_records(ith_generation *g, int code)
 {
-    if (!g->settings.trace || !ith_trace_save(g->context, g->settings.trace))
-        return code;
-    return ith_cli_error("%s", ith_context_error(g->context));
+    int saved = ith_attend_end(g->context, &g->settings.choices);
+    return code ? code : saved;
 }
 
 static int run(ith_generation *g)
 {
     if (!g->settings.quiet)
         ith_generate_announce(g);
-    if (g->settings.trace && ith_trace_start(g->context, TRACE_EVENTS))
-        return ith_cli_error("%s", ith_context_error(g->context));
     ith_interrupt_target(cancel, g->pipeline);
     ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
     ith_status status = ith_run_ranks(g->context, g->ranks, g->options.threads, ith_generate_rank, g);
@@ -167,11 +162,11 @@ static int run(ith_generation *g)
     int code = status ? ITH_EXIT_FAILED : finish_video(g);
     ith_video_discard(&g->writer);
     if (code)
-        return save_trace(g, explain_failure(g));
+        return save_records(g, explain_failure(g));
     if (g->report.latents_saved && !g->settings.keep_latents)
         unlink(g->latents_path);
     g->total_seconds = ith_cli_seconds() - g->start;
-    return save_trace(g, ith_generate_summarise(g));
+    return save_records(g, ith_generate_summarise(g));
 }
 
 int ith_cli_generate(int argc, char **argv)

@@ -4,6 +4,7 @@
 #define ITH_CLI_GENERATE_H
 
 #include "../media/media.h"
+#include "attend_options.h"
 #include "cli.h"
 #include "option.h"
 #include "progress.h"
@@ -11,11 +12,15 @@
 #include <ithaca/wan.h>
 
 typedef struct ith_generate_settings {
-    const char *model, *prompt, *negative, *output, *noise, *dump, *from_latents, *strategy, *config, *trace;
-    int64_t frames, height, width, steps, ranks, threads, ulysses, ring, crf;
+    const char *model, *prompt, *negative, *output, *noise, *dump, *from_latents, *config;
+    int64_t frames, height, width, steps, crf;
     uint64_t seed;
     double shift, guidance[2], boundary, fps;
-    int solver, sigmas, cfg, precision; /* 0, or 1 for the first word of the option */
+    ith_solver solver;
+    ith_sigmas sigmas;
+    ith_cfg cfg;
+    ith_precision precision;
+    ith_attend_choices choices;
     bool keep_latents, force, json, quiet, verbose;
 } ith_generate_settings;
 

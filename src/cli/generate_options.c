@@ -2,20 +2,19 @@
 /* The options of ithaca generate, each declared once for the command line, --config and the model's ithaca.yaml. */
 #include "config.h"
 #include "generate.h"
-#include "thread_limit.h"
 
 #include <math.h>
 #include <string.h>
 
 #define LARGEST 1e9
 
-static const char *const solvers[] = {"unipc", "euler", NULL};
-static const char *const grids[] = {"official", "diffusers", NULL};
-static const char *const branches[] = {"batch", "parallel", "sequential", NULL};
-static const char *const precisions[] = {"auto", "f32", "bf16", NULL}; /* as in ith_precision */
+ITH_OPTION_WORD_OF(solver)
+ITH_OPTION_WORD_OF(sigmas)
+ITH_OPTION_WORD_OF(cfg)
+ITH_OPTION_WORD_OF(precision)
 
 #define AT(member) offsetof(ith_generate_settings, member)
-static const ith_option table[] = {
+static const ith_option own_rows[] = {
     {.help = "What to make:"},
     {"model", "DIR", "Checkpoint folder in the diffusers layout", ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(model), 0, 0,
      NULL, 'm'},
@@ -38,32 +37,21 @@ static const ith_option table[] = {
      ITH_OPTION_PAIR, ITH_FROM_MODEL, AT(guidance), -1e6, 1e6, NULL, 0},
     {"boundary", "X", "Noise level, 0 to 1, below which the second expert takes over (models with two)",
      ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(boundary), 0, 1, NULL, 0},
-    {"solver", "unipc|euler", "Sampler", ITH_OPTION_WORD, ITH_FROM_MODEL, AT(solver), 0, 0, solvers, 0},
+    {"solver", "unipc|euler", "Sampler", ITH_OPTION_WORD, ITH_FROM_MODEL, AT(solver), 0, 0, solver_word, 0},
     {"sigmas", "official|diffusers",
      "Noise levels of the published code (official), or of diffusers with the model's scheduler", ITH_OPTION_WORD,
-     ITH_FROM_MODEL, AT(sigmas), 0, 0, grids, 0},
+     ITH_FROM_MODEL, AT(sigmas), 0, 0, sigmas_word, 0},
     {"noise", "FILE", "Take the first noise from a .safetensors file: tensor noise [channels, frames, height, width]",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(noise), 0, 0, NULL, 0},
     {.help = "How to compute:"},
-    {"ranks", "N", "Ranks in this process that share the work (1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ranks), 1,
-     ITH_CLI_RANKS_MAX, NULL, 0},
-    {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(threads), 1,
-     ITH_CLI_THREADS_MAX, NULL, 0},
-    {"strategy", "NAME",
-     "How attention is spread: auto, single, ulysses, ring, ulysses_ring, or a name of maxdiffusion's", ITH_OPTION_TEXT,
-     ITH_FROM_CONFIG, AT(strategy), 0, 0, NULL, 0},
-    {"ulysses", "N", "Ranks along the ulysses axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ulysses), 1,
-     ITH_CLI_RANKS_MAX, NULL, 0},
-    {"ring", "N", "Ranks along the ring axis of the mesh", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(ring), 1,
-     ITH_CLI_RANKS_MAX, NULL, 0},
     {"cfg", "batch|parallel|sequential",
      "Both guidance branches at once (batch), on two halves of the ranks, or one after the other in less memory",
-     ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, branches, 0},
+     ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, cfg_word, 0},
     {"precision", "auto|bf16|f32",
      "Of the operands of products and attention; bf16 halves the weights. auto: bf16 on processors with AMX and on "
      "AMD's "
      "with AVX512-BF16, f32 on all others",
-     ITH_OPTION_WORD, ITH_FROM_MODEL, AT(precision), 0, 0, precisions, 0},
+     ITH_OPTION_WORD, ITH_FROM_MODEL, AT(precision), 0, 0, precision_word, 0},
     {"force", NULL, "Go on although the machine seems to have less memory than the run will hold", ITH_OPTION_FLAG,
      ITH_FROM_COMMAND, AT(force), 0, 0, NULL, 0},
     {.help = "Intermediate results:"},
@@ -73,8 +61,6 @@ static const ith_option table[] = {
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_latents), 0, 0, NULL, 0},
     {"dump", "FILE", "Write noise, latents of every step, final and frames to a .safetensors file", ITH_OPTION_TEXT,
      ITH_FROM_CONFIG, AT(dump), 0, 0, NULL, 0},
-    {"trace", "FILE", "Write when every rank computed what for chrome://tracing or Perfetto (JSON)", ITH_OPTION_TEXT,
-     ITH_FROM_CONFIG, AT(trace), 0, 0, NULL, 0},
     {.help = "Talk:"},
     {"config", "FILE", "Read options from a YAML file; the command line counts more", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
      AT(config), 0, 0, NULL, 0},
@@ -114,8 +100,11 @@ static int check(const char *command, const ith_generate_settings *settings, con
 int ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options)
 {
     *settings = (ith_generate_settings){.output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN};
-    *options =
-        (ith_options){.table = table, .count = sizeof table / sizeof *table, .settings = settings, .command = argv[0]};
+    static ith_option table[ITH_OPTIONS_MAX];
+    memcpy(table, own_rows, sizeof own_rows);
+    *options = (ith_options){.table = table, .settings = settings, .command = argv[0]};
+    options->count = ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows,
+                                            offsetof(ith_generate_settings, choices), false);
     ith_options_parse(options, argc, argv, doc, NULL);
     int code = settings->config ? ith_config_read(settings->config, options) : ITH_EXIT_DONE;
     return code ? code : check(argv[0], settings, options);
@@ -130,24 +119,18 @@ int ith_generate_translate(ith_generation *g, const char *command)
 {
     const ith_generate_settings *settings = &g->settings;
     ith_generate_options *out = &g->options;
-    g->attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     *out = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
     out->prompt = settings->prompt, out->negative = settings->negative;
     out->frames = settings->frames, out->height = settings->height, out->width = settings->width;
     out->steps = settings->steps, out->shift = settings->shift, out->boundary = settings->boundary;
     memcpy(out->guidance, settings->guidance, sizeof out->guidance);
-    out->solver = (ith_solver)settings->solver;
-    out->sigmas = (ith_sigmas)settings->sigmas;
-    out->cfg = (ith_cfg)settings->cfg;
-    out->precision = settings->precision ? (ith_precision)(settings->precision - 1) : ITH_PRECISION_AUTO;
+    out->solver = settings->solver, out->sigmas = settings->sigmas;
+    out->cfg = settings->cfg, out->precision = settings->precision;
     out->seed = settings->seed, out->noise_file = settings->noise;
     out->dump_file = settings->dump, out->from_latents = settings->from_latents;
     out->force = settings->force;
-    g->ranks = settings->ranks ? (int)settings->ranks : 1;
-    out->threads = (int)settings->threads;
+    g->ranks = settings->choices.ranks ? (int)settings->choices.ranks : 1;
+    out->threads = (int)settings->choices.threads;
     out->attention = &g->attention;
-    g->attention.ulysses = (int)settings->ulysses, g->attention.ring = (int)settings->ring;
-    if (settings->strategy && ith_strategy_parse(g->context, settings->strategy, &g->attention))
-        return ith_cli_usage(command, "--strategy: %s", ith_context_error(g->context));
-    return ITH_EXIT_DONE;
+    return ith_attend_choose(g->context, command, &settings->choices, &g->attention);
 }

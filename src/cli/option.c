@@ -63,12 +63,19 @@ static bool parse_flag(const char *text, bool *value)
     return *value || !strcmp(text, "false");
 }
 
-static bool parse_word(const char *text, const char *const *words, int *value)
+/* NULL after the last. */
+static const char *word_at(const ith_option *option, int value)
 {
-    for (*value = 1; words[*value - 1]; ++*value)
-        if (!strcmp(text, words[*value - 1]))
-            return true;
-    return false;
+    const char *word = option->word(value);
+    return strcmp(word, "unknown") ? word : NULL;
+}
+
+static bool parse_word(const ith_option *option, const char *text, int *value)
+{
+    *value = 0;
+    while (word_at(option, *value) && strcmp(text, word_at(option, *value)))
+        ++*value;
+    return word_at(option, *value);
 }
 
 static bool in_range(const ith_option *option, double value)
@@ -81,7 +88,7 @@ static bool parse_item(const ith_option *option, const char *text, int64_t *valu
     int word;
     if (option->type == ITH_OPTION_WHOLES)
         return parse_whole(text, value) && in_range(option, (double)*value);
-    if (!parse_word(text, option->words, &word))
+    if (!parse_word(option, text, &word))
         return false;
     *value = word;
     return true;
@@ -110,10 +117,13 @@ static bool set_number(const ith_option *option, const char *text, void *value)
 {
     int64_t whole;
     double number[2];
-    if (option->type == ITH_OPTION_WHOLE) {
+    if (option->type == ITH_OPTION_WHOLE || option->type == ITH_OPTION_INT) {
         if (!parse_whole(text, &whole) || !in_range(option, (double)whole))
             return false;
-        *(int64_t *)value = whole;
+        if (option->type == ITH_OPTION_WHOLE)
+            *(int64_t *)value = whole;
+        else
+            *(int *)value = (int)whole;
         return true;
     }
     bool pair = option->type == ITH_OPTION_PAIR;
@@ -130,8 +140,8 @@ static void explain_words(const ith_option *option, const char *text, char *why,
 {
     const char *begin = option->type == ITH_OPTION_WORDS ? "not a list with commas of" : "none of";
     int length = snprintf(why, bytes, "'%s' is %s", text, begin);
-    for (int i = 0; option->words[i] && length >= 0 && (size_t)length < bytes; i++)
-        length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", option->words[i]);
+    for (int i = 0; word_at(option, i) && length >= 0 && (size_t)length < bytes; i++)
+        length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", word_at(option, i));
 }
 
 /* Says why text is no value of the option. */
@@ -144,6 +154,7 @@ static void explain(const ith_option *option, const char *text, char *why, size_
         snprintf(why, bytes, "'%s' is not a whole number from 0 to %llu", text, (unsigned long long)UINT64_MAX);
         return;
     case ITH_OPTION_WHOLE:
+    case ITH_OPTION_INT:
         snprintf(why, bytes, "'%s' is not a whole number from %.0f to %.0f", text, option->least, option->most);
         return;
     case ITH_OPTION_NUMBER:
@@ -175,10 +186,11 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
     switch (option->type) {
     case ITH_OPTION_FLAG: good = parse_flag(text, value); break;
     case ITH_OPTION_SEED: good = parse_seed(text, value); break;
-    case ITH_OPTION_WORD: good = parse_word(text, option->words, value); break;
+    case ITH_OPTION_WORD: good = parse_word(option, text, value); break;
     case ITH_OPTION_WHOLES:
     case ITH_OPTION_WORDS: good = set_list(option, text, value); break;
     case ITH_OPTION_WHOLE:
+    case ITH_OPTION_INT:
     case ITH_OPTION_NUMBER:
     case ITH_OPTION_PAIR: good = set_number(option, text, value); break;
     case ITH_OPTION_TEXT: good = value == (void *)&unused || (copy = strdup(text)); break;

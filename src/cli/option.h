@@ -12,10 +12,11 @@ typedef enum ith_option_type {
     ITH_OPTION_FLAG,   /* bool */
     ITH_OPTION_TEXT,   /* const char *, NULL if not given */
     ITH_OPTION_WHOLE,  /* int64_t */
+    ITH_OPTION_INT,    /* int */
     ITH_OPTION_SEED,   /* uint64_t */
     ITH_OPTION_NUMBER, /* double */
     ITH_OPTION_PAIR,   /* double[2]: "a,b", or one for both */
-    ITH_OPTION_WORD,   /* int: 1 for the first of `words` and so on */
+    ITH_OPTION_WORD,   /* int, or an enum */
     ITH_OPTION_WHOLES, /* ith_option_list: "a,b,c" */
     ITH_OPTION_WORDS   /* ith_option_list of what WORD would be */
 } ith_option_type;
@@ -41,13 +42,20 @@ typedef struct ith_option {
     const char *help;
     ith_option_type type;
     ith_option_source farthest;
-    size_t offset;      /* of its value in the command's settings */
-    double least, most; /* of WHOLE, WHOLES, NUMBER and PAIR */
-    const char *const *words;
-    char letter; /* the short option; 0: none */
+    size_t offset;                  /* of its value in the command's settings */
+    double least, most;             /* of WHOLE, INT, WHOLES, NUMBER and PAIR */
+    const char *(*word)(int value); /* of WORD and WORDS: the name of 0, 1, ...; "unknown" after the last */
+    char letter;                    /* the short option; 0: none */
 } ith_option;
 
-#define ITH_OPTIONS_MAX 48
+#define ITH_OPTIONS_MAX 64
+
+/* `word` of an enum of the library: ITH_OPTION_WORD_OF(solver) defines solver_word by ith_solver_name. */
+#define ITH_OPTION_WORD_OF(noun)                                                                                       \
+    static const char *noun##_word(int value)                                                                          \
+    {                                                                                                                  \
+        return ith_##noun##_name((ith_##noun)value);                                                                   \
+    }
 
 typedef struct ith_options {
     const ith_option *table;

@@ -19,11 +19,17 @@ typedef struct verify_settings {
     const char *kernel;
     uint64_t seed;
     double logits;
-    int dtype, mask; /* as ITH_OPTION_WORD: 0 if not given, otherwise 1 for the first word */
+    int dtype, mask;
     bool json;
 } verify_settings;
 
-static const char *const masks[] = {"none", "lengths", "bool", "additive", NULL};
+enum { NO_MASK = 0, LENGTHS, BOOL, ADDITIVE };
+
+static const char *mask_word(int value)
+{
+    static const char *const words[] = {"none", "lengths", "bool", "additive"};
+    return (unsigned)value <= ADDITIVE ? words[value] : "unknown";
+}
 
 #define LARGEST 1e6
 #define AT(member) offsetof(verify_settings, member)
@@ -37,9 +43,9 @@ static const ith_option table[] = {
      AT(kv_heads), 1, LARGEST, NULL, 0},
     {"head-dim", "N", "Head size (64)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(head_dim), 1, LARGEST, NULL, 0},
     {"dtype", "f32|bf16|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(dtype), 0, 0,
-     ith_attend_dtype_words, 0},
+     ith_attend_dtype_word, 0},
     {"mask", "none|lengths|bool|additive", "Keys by number for each batch entry, or a mask for every query (none)",
-     ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(mask), 0, 0, masks, 0},
+     ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(mask), 0, 0, mask_word, 0},
     {"ranks", "N", "Ranks of the plans that take more than one (4)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ranks), 1,
      256, NULL, 0},
     {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(threads), 1,
@@ -75,9 +81,9 @@ static void describe(const verify_settings *s, int64_t seq, ith_verify *v)
     *p = (ith_attn_problem)ITH_ATTN_PROBLEM_INIT;
     p->batch = s->batch, p->heads = s->heads, p->kv_heads = s->kv_heads ? s->kv_heads : s->heads;
     p->head_dim = s->head_dim, p->q_len = seq, p->kv_len = s->kv_seq < 0 ? seq : s->kv_seq;
-    p->dtype = s->dtype ? ith_attend_dtypes[s->dtype - 1] : ITH_BF16;
-    p->has_kv_lengths = s->mask == 2;
-    p->mask = s->mask == 3 ? ITH_MASK_BOOL : s->mask == 4 ? ITH_MASK_ADDITIVE : ITH_MASK_NONE;
+    p->dtype = s->dtype ? (ith_dtype)s->dtype : ITH_BF16;
+    p->has_kv_lengths = s->mask == LENGTHS;
+    p->mask = s->mask == BOOL ? ITH_MASK_BOOL : s->mask == ADDITIVE ? ITH_MASK_ADDITIVE : ITH_MASK_NONE;
     p->mask_batch = p->batch, p->mask_heads = p->heads;
     v->ranks = (int)s->ranks, v->threads = (int)s->threads;
     v->kernel = s->kernel;

@@ -71,6 +71,43 @@ generate 0 "" ring/ --ranks 2 --strategy ring --cfg sequential
 rm -r one two ring
 left
 
+# Every option of attention, on the command line and in a file: the plan has what was asked for.
+generate 0 "" clip.gif --json --ranks 4 --strategy ulysses_ring_bidir --ulysses 2 --ring 2 --softmax fixed_m \
+    --no-smoothing --exchange copy --chunks 3 --no-fold --kernel f32_ref --block-q 64 --block-kv 128 \
+    --block-kv-compute 32 --block-kv-compute-in 1 --direction uni --effort measure --wisdom wisdom
+for words in "ulysses_ring over 4 ranks, ulysses 2 x ring 2, exchange copy in 6 chunks, batch not folded, uni" \
+    "softmax fixed_m (not smoothed), kernel f32_ref (named), tiles of 64 queries and 128/32/1 keys"; do
+    jq -r .plan out | grep -qF "$words" || fail "not as asked for: $(jq -r .plan out)"
+done
+[ -e wisdom ] || fail "no wisdom was saved"
+cp clip.gif first.gif
+cat >c.yaml <<END
+ranks: 4
+strategy: ulysses_ring
+ulysses: 2
+ring: 2
+direction: uni
+softmax: fixed_m
+no-smoothing: true
+exchange: copy
+chunks: 3
+no-fold: true
+kernel: f32_ref
+effort: measure
+wisdom: wisdom
+block-q: 64
+block-kv: 128
+block-kv-compute: 32
+block-kv-compute-in: 1
+END
+generate 0 "" clip.gif --config c.yaml
+same clip.gif first.gif
+generate 2 "fold" clip.gif --fold --no-fold
+generate 2 "strategy" clip.gif --strategy zigzag
+generate 1 "abacus" clip.gif --kernel abacus
+generate 1 "wisdom" clip.gif --wisdom c.yaml
+rm clip.gif first.gif c.yaml wisdom
+
 # Options in files: the command line counts more than --config, and that more than the model's ithaca.yaml.
 printf 'steps: 2\nguidance: 1\nfps: 24\noutput: from_config.gif\n' >c.yaml
 expect 0 "step 2 of 2" "$ithaca" generate --model "$model" --config c.yaml --prompt x --height 32 --width 32 --frames 1 \
