@@ -14,7 +14,7 @@ typedef struct ith_attend_choices {
     bool no_smoothing, fold, no_fold;
 } ith_attend_choices;
 
-/* Words of options. Types are those of attention, and "auto" for ITH_DTYPE_NONE. */
+/* The words of options. A type is one that attention takes; ITH_DTYPE_NONE is "auto". */
 const char *ith_attend_softmax_word(int value);
 const char *ith_attend_dtype_word(int value);
 
