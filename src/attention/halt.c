@@ -10,7 +10,7 @@ static int64_t stop_word(int64_t stamp, int rank)
     return stamp << RANK_BITS | rank;
 }
 
-static void tell_others(const ith_halt *halt, int64_t stamp)
+static void notify_others(const ith_halt *halt, int64_t stamp)
 {
     if (halt->comm && stamp)
         ith_comm_notify(halt->comm, stop_word(stamp, halt->comm->rank));
@@ -29,7 +29,8 @@ void ith_halt_end(ith_halt *halt)
 
 void ith_halt_cancel(ith_halt *halt)
 {
-    atomic_store(&halt->cancelled, true); /* this rank's threads notify the others: not every thread may */
+    /* A signal handler may not call the transport. This rank's threads notify the other ranks when they see this. */
+    atomic_store(&halt->cancelled, true);
 }
 
 static bool stop(ith_halt *halt, int rank)
@@ -47,7 +48,7 @@ bool ith_halt_heard(void *user)
     const ith_comm *comm = halt->comm;
     int64_t stamp = atomic_load_explicit(&halt->stamp, memory_order_relaxed);
     if (atomic_load_explicit(&halt->cancelled, memory_order_relaxed)) {
-        tell_others(halt, stamp);
+        notify_others(halt, stamp);
         return stop(halt, ith_comm_rank(comm));
     }
     if (!comm)
@@ -67,6 +68,6 @@ bool ith_halted(ith_halt *halt)
         return true;
     if (!ith_context_interrupted(halt->context))
         return false;
-    tell_others(halt, atomic_load(&halt->stamp));
+    notify_others(halt, atomic_load(&halt->stamp));
     return stop(halt, ith_comm_rank(halt->comm));
 }

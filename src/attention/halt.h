@@ -4,7 +4,8 @@
  * (plan/opening.h).
  *
  * Threads ask between pieces of work of a few milliseconds at most. Reasons to stop: the plan of this rank was
- * cancelled, its family of contexts was interrupted, another rank of this process stops, or the group has ended. */
+ * cancelled, its family of contexts was interrupted, another rank stops (on transports that notify), or the group has
+ * ended. */
 #ifndef ITH_ATTENTION_HALT_H
 #define ITH_ATTENTION_HALT_H
 
