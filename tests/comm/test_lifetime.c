@@ -24,10 +24,11 @@ static void nap(double seconds)
 
 /* ---- Any order of destruction ---------------------------------------------------------------------------------- */
 
+/* All orders in which two contexts and two communicators can be destroyed; nothing is lost. */
 static void groups_outlive_their_contexts(void **state)
 {
     (void)state;
-    for (int order = 0; order < 24; order++) { /* of two contexts and two communicators */
+    for (int order = 0; order < 24; order++) {
         failing_allocator allocator;
         rank_group g;
         int left[4] = {0, 1, 2, 3}, code = order;
@@ -45,6 +46,7 @@ static void groups_outlive_their_contexts(void **state)
     }
 }
 
+/* A family of contexts lives as long as its last member. */
 static void clones_outlive_their_parent(void **state)
 {
     (void)state;
@@ -122,6 +124,7 @@ static void *no_memory(void *user, size_t bytes, size_t alignment)
     return NULL;
 }
 
+/* Both functions of an allocator are needed. */
 static void half_an_allocator_is_refused(void **state)
 {
     (void)state;
@@ -141,6 +144,7 @@ static ith_status do_nothing(ith_context *context, ith_comm *comm, void *user)
     return ITH_OK;
 }
 
+/* More threads than the process may have are refused before any is started. */
 static void threads_have_a_limit(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong among ranks: every rank returns, with one status and one sentence, and nothing is left behind. */
+/* ith_run_ranks: a failure of one rank is returned on all ranks, with one status and one sentence, and no memory is
+ * left; threads are shared out; either all ranks run or none. What any transport must do is in suite/. */
 #include "base/clock.h"
 #include "comm/comm.h"
 #include "support/in_rank.h"
@@ -90,6 +91,7 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
     return status;
 }
 
+/* One run with one mishap. */
 static void check_mishap(int ranks, int rank, int at, manner how)
 {
     mishap m = {.rank = rank, .at = at, .manner = how};
@@ -126,6 +128,7 @@ static void one_failure_ends_the_call_on_all(void **state)
 
 /* ---- Time limits ----------------------------------------------------------------------------------------------- */
 
+/* One rank comes later than the time limit of the others. */
 static ith_status dawdle(ith_context *context, ith_comm *comm, void *user)
 {
     mishap *m = user;
@@ -173,6 +176,7 @@ static ith_status run_quietly(int ranks, ith_rank_fn fn, void *user)
 
 /* ---- What the ranks do together ------------------------------------------------------------------------------- */
 
+/* Values that other ranks wrote before a barrier are there after it. */
 static ith_status barrier_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     int *seen = user;
@@ -195,6 +199,7 @@ static void barriers_order_memory(void **state)
     }
 }
 
+/* Every set of failing ranks: all ranks get the failure of the lowest. */
 static ith_status agree_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     int failing = *(int *)user, rank = ith_comm_rank(comm); /* bits */
@@ -234,6 +239,7 @@ static ith_status split_and_meet(ith_context *context, ith_comm *comm, void *use
     return status;
 }
 
+/* One allocation after the other is refused. */
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -255,6 +261,7 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* The same for ith_comm_create_local: all communicators are made or none. */
 static void creation_by_hand_may_fail(void **state)
 {
     (void)state;

@@ -185,6 +185,7 @@ typedef struct scene {
 
 #define GONE (-1)
 
+/* Reads the memory of all ranks several times. A value that is gone, or half written, counts as broken. */
 static void look_for_a_while(scene *s, int world_rank, int *const *records, int size, double seconds)
 {
     atomic_store(&s->looking[world_rank], true);
@@ -197,7 +198,7 @@ static void look_for_a_while(scene *s, int world_rank, int *const *records, int 
     atomic_store(&s->looking[world_rank], false);
 }
 
-/* This rank's memory goes: none of those that have it on a record may be looking any more. */
+/* This rank's memory goes: no rank that has its address may look at it any more. */
 static void forget(scene *s, int world_rank, const int *first_and_count)
 {
     for (int peer = first_and_count[0]; peer < first_and_count[0] + first_and_count[1]; peer++)
@@ -206,6 +207,7 @@ static void forget(scene *s, int world_rank, const int *first_and_count)
     s->memory[world_rank][0] = s->memory[world_rank][1] = GONE;
 }
 
+/* One rank's part: opens a call, looks, fails in its manner if it is the faulty one, and closes the call. */
 static ith_status share_and_look(ith_context *context, ith_comm **group, scene *s, int world_rank, bool faulty)
 {
     ith_comm *comm = *group;
@@ -260,6 +262,7 @@ static ith_status act(ith_context *context, ith_comm *comm, void *user)
     return status;
 }
 
+/* Every rank that failed has the same status and the same sentence, and no memory was used after its end. */
 static void check_scene(int ranks, scene *s)
 {
     static const ith_status expected[FAULTS] = {ITH_OK,          ITH_ERR_IO, ITH_ERR_IO,     ITH_ERR_ABORTED,
@@ -369,6 +372,7 @@ static void late_shares_end(void **state)
 
 /* ---- Misuse ---------------------------------------------------------------------------------------------------- */
 
+/* A rank gathers while the others open a call, or leaves a call that it has not closed. */
 static ith_status misuse(ith_context *context, ith_comm *comm, void *user)
 {
     (void)context;

@@ -32,6 +32,7 @@ typedef struct rank_thread {
     bool failed;
 } rank_thread;
 
+/* One rank on a thread. A rank that fails ends the group, so that no other rank waits for it. */
 static void *rank_main(void *argument)
 {
     rank_thread *self = argument;
@@ -72,6 +73,7 @@ static int run_wrapped(void *self, int ranks, ith_rank_fn fn, void *user)
     return failed;
 }
 
+/* The local transport as programs use it. */
 static int run_local(void *self, int ranks, ith_rank_fn fn, void *user)
 {
     (void)self;
@@ -115,6 +117,8 @@ static void a_table_of_required_functions_passes(void **state)
 
 /* ---- The library's half of the contract ------------------------------------------------------------------------ */
 
+/* A state that remembers which calls the library has made. The state of the whole group counts for its sub-groups too.
+ */
 typedef struct strict_state {
     void *local;
     struct strict_state *whole;
@@ -127,12 +131,14 @@ typedef struct strict_state {
 
 static atomic_int breaches;
 
+/* Counts a breach of the contract. Called by every rank's threads, so it may not end the test itself. */
 static void demand(bool kept, const char *what)
 {
     if (!kept && atomic_fetch_add(&breaches, 1) < 10)
         print_error("the library: %s\n", what);
 }
 
+/* Around the functions that one thread at a time may call, and none after leave. */
 static void enter(strict_state *s)
 {
     demand(atomic_fetch_add(&s->whole->inside, 1) == 0, "two threads in one rank's calls");
@@ -350,6 +356,7 @@ static void (**function_at(ith_transport *t, int i, const char **name))(void)
     return all[i].at;
 }
 
+/* A table without a required function, with half of a pair, and numbers out of range. */
 static void wrong_tables_are_refused(void **state)
 {
     (void)state;
@@ -400,6 +407,7 @@ static void a_shorter_table_is_taken(void **state)
     assert_int_equal(suite_run(&subject, "cancelling"), 0);
 }
 
+/* Every public operation with a communicator of NULL: one rank, and the same refusals. */
 static void one_rank_needs_no_communicator(void **state)
 {
     (void)state;
@@ -443,6 +451,7 @@ static void one_rank_needs_no_communicator(void **state)
 
 /* ---- Regions --------------------------------------------------------------------------------------------------- */
 
+/* Sizes, stretches and copies of regions, right and wrong ones. */
 static void regions_are_walked(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The list of tests, and their helpers: clocks, a hash, and complaints on standard error. */
 #include "suite.h"
 
 #include <stdio.h>

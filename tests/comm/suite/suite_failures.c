@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong on one rank ends the group on all, in time, with the status and sentence of the failure; no memory is
- * touched afterwards. */
+/* A failure on one rank ends the group on all ranks, in time, with its status and its sentence. Afterwards the
+ * transport leaves the memory of the ranks alone: AddressSanitizer sees it where ranks are threads.
+ *
+ * A rank that has seen what it should returns ITH_OK, so that the runner counts only the ranks that saw something else.
+ */
 #include "suite.h"
 
 #include <pthread.h>
@@ -15,7 +18,7 @@ static bool says(ith_context *context, const char *words)
     return strstr(ith_context_error(context), words) != NULL;
 }
 
-/* A context's sentence, which abort passes on: that of a file that is not there is as good as any. */
+/* Puts SENTENCE into the context, for ith_comm_abort to pass on: the name of a file that does not exist. */
 static void set_sentence(ith_context *context)
 {
     ith_wisdom_load(context, "/nonexistent/" SENTENCE);
@@ -23,7 +26,13 @@ static void set_sentence(ith_context *context)
 
 /* ---- One rank fails before one of several operations ----------------------------------------------------------- */
 
-typedef enum manner { MANNER_ABORT, MANNER_LEAVE, MANNER_MISMATCH, MANNER_OTHER, MANNERS } manner;
+typedef enum manner {
+    MANNER_ABORT,    /* ends the group */
+    MANNER_LEAVE,    /* destroys its communicator */
+    MANNER_MISMATCH, /* takes part with other sizes, or in another reduction */
+    MANNER_OTHER,    /* takes part in another operation */
+    MANNERS
+} manner;
 
 typedef struct mishap {
     int rank, at;
@@ -51,6 +60,8 @@ static ith_status operate(ith_comm *comm, int n, float *memory, bool odd)
     }
 }
 
+/* All ranks go through the operations twice. Before number `at` the rank of the mishap fails in its manner; each rank
+ * checks the status that it gets, and that it gets it again. */
 static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
 {
     const mishap *m = user;
@@ -99,6 +110,7 @@ static int one_failure_ends_the_group(const suite_subject *s)
 
 /* ---- Wrong arguments ------------------------------------------------------------------------------------------- */
 
+/* One call with arguments that no transport may see. */
 static ith_status wrong_call(ith_comm *comm, int which)
 {
     float value = 0;
@@ -137,6 +149,7 @@ static ith_status wrong_call(ith_comm *comm, int which)
 
 #define WRONG_CALLS 16
 
+/* Rank 0 makes the wrong call, and the others wait for it in a barrier. */
 static ith_status wrong_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     ith_status status = ith_comm_rank(comm) == 0 ? wrong_call(comm, *(int *)user) : ith_comm_barrier(comm);
@@ -159,6 +172,7 @@ static int wrong_arguments_end_the_group(const suite_subject *s)
 
 /* ---- Time limits ----------------------------------------------------------------------------------------------- */
 
+/* The last rank comes later than the others' time limit. It has none itself, and still gets the failure. */
 static ith_status silent_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -172,6 +186,7 @@ static ith_status silent_in_rank(ith_context *context, ith_comm *comm, void *use
     return ITH_OK;
 }
 
+/* Rank 0 comes later than the time limit, but gives signs of life: nothing fails. */
 static ith_status lively_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What arrives is what was sent, whatever the sizes, layouts, order and group. */
+/* The bytes that arrive are the bytes that were sent, for all sizes, layouts, orders of waiting, and groups.
+ *
+ * Every byte is a function of its sender, receiver, round, region and position, so that a receiver knows what it should
+ * get without any other means of communication. Bytes outside the runs of a region must stay as they are.
+ */
 #include "suite.h"
 
 #include <stdlib.h>
@@ -27,6 +31,7 @@ static int64_t region_bytes(const traffic *t, int a, int b, int round, int i)
     return h % 5 == 0 ? 0 : t->unit * (h % 3) + (h >> 8) % 7;
 }
 
+/* Byte number `position` of region i that a sends to b in a round. */
 static uint8_t byte_at(int a, int b, int round, int i, int64_t position)
 {
     return (uint8_t)suite_mix((uint32_t)(((a * 16 + b) * 16 + round) * 16 + i), (uint32_t)position);
@@ -47,11 +52,13 @@ static ith_region make_region(int64_t n, uint32_t seed)
     return region;
 }
 
+/* Memory that holds the region with a gap before and after it. */
 static int64_t span(const ith_region *region)
 {
     return (region->count[0] + 1) * region->stride[0] + 16;
 }
 
+/* The address of byte number `position`, by the definition of a region. */
 static uint8_t *byte_of(const ith_region *region, int64_t position)
 {
     int64_t run = position / region->bytes, i = run / region->count[1], j = run % region->count[1];
@@ -63,6 +70,7 @@ static int64_t size_of(const ith_region *region)
     return region->count[0] * region->count[1] * region->bytes;
 }
 
+/* The regions that a rank sends, or receives, in a round. */
 typedef struct parcel {
     ith_transfer list[MOST_REGIONS];
     int count;
@@ -162,6 +170,7 @@ static int regions_arrive(const suite_subject *s)
     return failed;
 }
 
+/* 40 MiB round a ring, from one run into many: more than any socket buffers. */
 static ith_status huge_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
@@ -224,6 +233,7 @@ static int many_requests_are_in_flight(const suite_subject *s)
 
 /* ---- Collectives ----------------------------------------------------------------------------------------------- */
 
+/* Values whose sum depends on the order, so that a wrong order changes its bits. */
 static float value_of(int rank, int64_t i)
 {
     return ((float)(suite_mix((uint32_t)rank, (uint32_t)i) % 20000) - 10000.0f) * 1.37e-3f;
@@ -254,6 +264,7 @@ static ith_status reduce_in_rank(ith_context *context, ith_comm *comm, void *use
     return ITH_OK;
 }
 
+/* Gathers and broadcasts of 0 to 2,953 bytes, from every root. */
 static ith_status gather_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans on the transport: the bits of one rank, cancellation, any order of destruction. */
+/* Plans on the transport: results have the bits of one rank, a cancellation reaches all ranks, a refusal leaves the
+ * group usable. Every rank has the whole tensors and computes the expected result alone.
+ */
 #include "suite.h"
 
 #include <math.h>
@@ -23,7 +25,7 @@ static float *numbers(int64_t count, uint32_t seed)
     return all;
 }
 
-/* The whole tensors, and what one rank computes of them. */
+/* The whole tensors, the result of one rank, and this rank's share. */
 typedef struct whole {
     float *q, *k, *v, *expected, *o; /* o: this rank's share */
     ith_attn_problem problem;
@@ -53,6 +55,7 @@ static void whole_destroy(whole *w)
     free(w->q), free(w->k), free(w->v), free(w->expected), free(w->o);
 }
 
+/* Fills w->expected with a plan of one rank. */
 static ith_status compute_alone(ith_context *context, whole *w)
 {
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
@@ -66,6 +69,7 @@ static ith_status compute_alone(ith_context *context, whole *w)
     return ITH_OK;
 }
 
+/* Ulysses gives the very bits of one rank; a ring merges partial results, and its bits differ. */
 static ith_status attend_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     const attention_case *c = user;
