@@ -7,29 +7,6 @@
 
 /* ---- Moves as regions ------------------------------------------------------------------------------------------ */
 
-static bool is_empty(const ith_move *move)
-{
-    return move->heads == 0 || move->rows.rows == 0;
-}
-
-/* The end of the batch entry that head n of a move lies in, or of the move. A region holds heads of one entry, so that
- * both ends of a move cut it alike. */
-static int64_t entry_end(const ith_attn_setting *s, const ith_move *move, int64_t n)
-{
-    int64_t of_entry = ith_tensor_is_kv(move->tensor) ? s->problem.kv_heads : s->problem.heads;
-    return ith_min64((n / of_entry + 1) * of_entry, move->first + move->heads);
-}
-
-static int64_t region_count(const ith_attn_setting *s, const ith_move *move)
-{
-    int64_t count = 0;
-    if (move->tensor == ITH_TENSOR_LSE || is_empty(move))
-        return !is_empty(move);
-    for (int64_t n = move->first; n < move->first + move->heads; n = entry_end(s, move, n))
-        count++;
-    return count;
-}
-
 /* Rows of heads [first, first + heads) in a place. */
 static ith_rows rows_in(const ith_messages *m, int place, ith_attn_tensor tensor, int64_t first, int64_t heads)
 {
@@ -55,27 +32,40 @@ static ith_region lse_region(const ith_messages *m, const ith_move *move)
                         .bytes = move->rows.rows * size};
 }
 
-static void list_regions(const ith_messages *m, const ith_move *move, ith_transfer *list, int *listed)
+/* Heads [n, n + heads) of a move. */
+static ith_region rows_region(const ith_messages *m, const ith_move *move, int64_t n, int64_t heads)
 {
     const ith_attn_setting *s = m->setting;
-    int64_t end = move->first + move->heads, head_bytes = s->problem.head_dim * s->element_bytes;
-    if (is_empty(move) || (move->tensor == ITH_TENSOR_LSE && !m->tensors->lse))
-        return;
-    if (move->tensor == ITH_TENSOR_LSE) {
-        list[(*listed)++] = (ith_transfer){move->peer, lse_region(m, move)};
-        return;
-    }
     ith_rows rows = rows_in(m, move->place, move->tensor, move->first, move->heads);
-    for (int64_t n = move->first, next; n < end; n = next) {
-        next = entry_end(s, move, n);
-        list[(*listed)++] = (ith_transfer){
-            .peer = move->peer,
-            .region = {.data = ith_rows_at(s, &rows, n, move->at),
-                       .count = {move->rows.rows, 1},
-                       .stride = {rows.row_stride * s->element_bytes, 0},
-                       .bytes = (next - n) * head_bytes},
-        };
+    return (ith_region){.data = ith_rows_at(s, &rows, n, move->at),
+                        .count = {move->rows.rows, 1},
+                        .stride = {rows.row_stride * s->element_bytes, 0},
+                        .bytes = heads * s->problem.head_dim * s->element_bytes};
+}
+
+/* The number of regions of a move: one of lse, otherwise one for each batch entry, so that both ends cut the move
+ * alike. */
+static int64_t region_count(const ith_attn_setting *s, const ith_move *move)
+{
+    int64_t of_entry = ith_tensor_is_kv(move->tensor) ? s->problem.kv_heads : s->problem.heads;
+    if (move->heads == 0 || move->rows.rows == 0)
+        return 0;
+    return move->tensor == ITH_TENSOR_LSE ? 1 : (move->first + move->heads - 1) / of_entry - move->first / of_entry + 1;
+}
+
+/* Writes the regions of a move to list and returns their number. */
+static int list_regions(const ith_messages *m, const ith_move *move, ith_transfer *list)
+{
+    const ith_attn_problem *p = &m->setting->problem;
+    int64_t of_entry = ith_tensor_is_kv(move->tensor) ? p->kv_heads : p->heads, n = move->first;
+    bool lse = move->tensor == ITH_TENSOR_LSE;
+    int count = lse && !m->tensors->lse ? 0 : (int)region_count(m->setting, move);
+    for (int i = 0; i < count; i++) {
+        int64_t next = lse ? 0 : ith_min64((n / of_entry + 1) * of_entry, move->first + move->heads);
+        list[i] = (ith_transfer){move->peer, lse ? lse_region(m, move) : rows_region(m, move, n, next - n)};
+        n = next;
     }
+    return count;
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
@@ -161,11 +151,11 @@ ith_status ith_messages_post(ith_messages *m, const ith_schedule *schedule, cons
         return m->status;
     for (int i = 0; i < step->moves; i++) {
         ith_move out = ith_schedule_move(schedule, step, true, i), in = ith_schedule_move(schedule, step, false, i);
-        int begin = sends;
-        list_regions(m, &out, p->sends, &sends);
-        list_regions(m, &in, p->receives, &receives);
-        for (int n = begin; n < sends && out.tensor != ITH_TENSOR_LSE && out.peer != comm->rank; n++)
+        int regions = list_regions(m, &out, p->sends + sends);
+        for (int n = sends; n < sends + regions && out.tensor != ITH_TENSOR_LSE && out.peer != comm->rank; n++)
             bytes += ith_region_bytes(&p->sends[n].region);
+        sends += regions;
+        receives += list_regions(m, &in, p->receives + receives);
     }
     m->status = ith_comm_post(comm, p->sends, sends, p->receives, receives, &p->request);
     if (m->status)

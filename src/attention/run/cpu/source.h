@@ -52,8 +52,8 @@ int64_t ith_shard_keys(const ith_attn_setting *setting, const ith_shard *shard, 
 const float *ith_key_rows(const ith_attn_setting *setting, const ith_shard *shard, const ith_attn_tensors *tensors,
                           int64_t kv_head, int64_t row, int64_t count, const void **k, const void **v);
 
-/* Count bytes of memory of other ranks, one tensor's rows each way: q that was read for its owner, o that was written
- * for this rank; k and v that were read for their owner. */
+/* Count the bytes of rows [row, row + count) that lie in the memory of other ranks: q for its owner, o for this rank
+ * (`written`); k and v for their owner. */
 void ith_query_count(const ith_attn_setting *setting, const ith_queries *queries, int64_t row, int64_t count,
                      _Atomic int64_t *written);
 void ith_key_count(const ith_attn_setting *setting, const ith_shard *shard, int64_t row, int64_t count);
