@@ -180,7 +180,7 @@ static inline int64_t add_all(double *sum, const void *const *x, int64_t rows, i
     return counted;
 }
 
-/* The function that is called is compiled once for each type. */
+/* add_all is compiled once for each type. */
 static int64_t add_rows(double *sum, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
 {
     if (dtype == ITH_F32)

@@ -13,8 +13,8 @@
 
 /* e^x within 1.1 ulp over the whole range, subnormal results included; NaN stays NaN. x = n ln 2 + r, |r| <= ln 2 / 2,
  * with ln 2 in two parts, the first so short that n times it is exact; e^r = 1 + r + r^2 q(r), q minimax of degree 4
- * (error 4e-9). 2^n is applied in two factors, as neither 2^128 nor 2^-150 is a float. Bits are
- * compared instead of floats, whose comparisons may trap, which keeps gcc from vectorising. */
+ * (error 4e-9). 2^n is applied in two factors, as neither 2^128 nor 2^-150 is a float. Bits are compared, because
+ * comparisons of floats may trap, which keeps gcc from vectorising. */
 static inline float exp_f32(float x)
 {
     const float round_to_integer = 12582912.0f; /* 1.5 * 2^23: adding it leaves an integer in the low bits */

@@ -100,16 +100,16 @@ static int divisor_below(int n, int64_t most)
 /* The busiest rank may have this much more work than the average, in percent; otherwise a shorter axis is preferred. */
 #define UNEVEN_PERCENT 15
 
-/* The longest ulysses axis that divides the ranks and shares the problems out evenly enough. */
-static int balanced_axis(int ranks, int64_t problems)
+/* The longest ulysses axis that divides the ranks and shares the heads out evenly enough. */
+static int balanced_axis(int ranks, int64_t heads)
 {
-    for (int64_t axis = divisor_below(ranks, problems); axis > 1; axis = divisor_below(ranks, axis - 1))
-        if ((double)ith_div_up(problems, axis) * (double)axis * 100 <= (double)problems * (100 + UNEVEN_PERCENT))
+    for (int64_t axis = divisor_below(ranks, heads); axis > 1; axis = divisor_below(ranks, axis - 1))
+        if ((double)ith_div_up(heads, axis) * (double)axis * 100 <= (double)heads * (100 + UNEVEN_PERCENT))
             return (int)axis;
     return 1;
 }
 
-/* One axis is given: the other follows. */
+/* Computes the other axis from the one that is given. */
 static ith_status complete_mesh(ith_context *context, const char *name, int given, int ranks, int *other)
 {
     if (ranks % given)
@@ -120,8 +120,8 @@ static ith_status complete_mesh(ith_context *context, const char *name, int give
     return ITH_OK;
 }
 
-/* A mesh for a strategy when neither axis is given. problems: batch * heads. */
-static void default_mesh(ith_strategy strategy, int ranks, int64_t problems, int *ulysses)
+/* A mesh for a strategy when neither axis is given. heads: of the whole batch. */
+static void default_mesh(ith_strategy strategy, int ranks, int64_t heads, int *ulysses)
 {
     if (strategy == ITH_STRATEGY_RING) {
         *ulysses = 1;
@@ -129,9 +129,9 @@ static void default_mesh(ith_strategy strategy, int ranks, int64_t problems, int
         int64_t square = 1; /* nearly square, ulysses the longer side */
         while (square * square < ranks || ranks % square)
             square++;
-        *ulysses = divisor_below(ranks, ith_min64(square, problems));
+        *ulysses = divisor_below(ranks, ith_min64(square, heads));
     } else if (strategy == ITH_STRATEGY_AUTO) {
-        *ulysses = balanced_axis(ranks, problems);
+        *ulysses = balanced_axis(ranks, heads);
     } else {
         *ulysses = ranks;
     }
@@ -179,7 +179,7 @@ static ith_status choose_strategy(const ith_attn_options *options, int ranks, in
     if (status)
         return status;
     if (ranks == 1 || s->problem.replicated_kv)
-        s->strategy = ITH_STRATEGY_SINGLE; /* every strategy is the same here */
+        s->strategy = ITH_STRATEGY_SINGLE; /* nothing is exchanged */
     else if (s->strategy == ITH_STRATEGY_ULYSSES_RING && s->ulysses == 1)
         s->strategy = ITH_STRATEGY_RING;
     else if (s->strategy == ITH_STRATEGY_ULYSSES_RING && s->ring == 1)

@@ -35,7 +35,7 @@ static int64_t nearest_multiple(int64_t value, int64_t step, int64_t most)
     return below;
 }
 
-/* A size that is asked for must be legal for the kernel: it is never rounded silently. 0 asks for nothing. */
+/* A size that is asked for must be legal for the kernel: it is never rounded silently. 0 leaves the choice open. */
 static ith_status check_asked(const ith_attn_setting *s, int index, int64_t asked, int64_t step, int64_t most)
 {
     if (asked % step == 0 && asked <= most)

@@ -152,7 +152,7 @@ typedef struct reader {
     char text[LINE_BYTES]; /* the line without its end */
 } reader;
 
-/* `found`: the end of the sentence, shown in part; it may be any text. */
+/* Fails with the file, the line, and a sentence that ends with at most 100 letters of `found`. */
 static ith_status wrong(const reader *r, const char *what, const char *found)
 {
     return ith_fail(r->context, ITH_ERR_FORMAT, "%s, line %d: %s%.100s", r->path, r->line, what, found);

@@ -23,7 +23,7 @@
  *     mask            if there is one
  *     probabilities   the new maximum (online), p in place of s, l
  *     values          for each panel of keys, for each micro-panel of v: a tile of o, summed over the keys in
- * registers, then o = o 2^(m - m') + tile
+ *                     registers, then o = o 2^(m - m') + tile
  *
  * Padding queries are zeros and are computed like the others, so that the arithmetic of a row is the same wherever it
  * stands.

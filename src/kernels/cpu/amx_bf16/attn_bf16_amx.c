@@ -181,7 +181,7 @@ static void scale_o(const work *w, int64_t i, vec factor)
         vec_store(o, vec_mul(factor, vec_load(o)));
 }
 
-/* Sums of earlier calls count as rounded. */
+/* Calls leave l, not l', so l stands for both of earlier calls. */
 static void load_state(work *w)
 {
     lanes_load(&w->t);
@@ -244,8 +244,8 @@ static __attribute__((noinline)) void raise_maxima(work *w, int64_t half, __mmas
         }
 }
 
-/* For abs(m) > 2^12, s = c x is rounded before m is subtracted: the fused c x - m could exceed 0, by more than 2^s can
- * bear. */
+/* For abs(m) > 2^12, s = c x is rounded before m is subtracted. m comes from rounded logits, and an unrounded c x could
+ * exceed it by half a unit in the last place, which is large if m is. */
 static __attribute__((noinline)) void round_logits(float *s, float *factor, __mmask16 large)
 {
     vec f = vec_load(factor);

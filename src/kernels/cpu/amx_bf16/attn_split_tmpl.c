@@ -193,7 +193,7 @@ typedef struct work {
     query_lanes t;
     int64_t steps;     /* of D */
     char *q;           /* [rows / QUERIES][steps][PARTS][2] tiles of pairs [16][16 queries][2] */
-    float *q_exponent; /* [rows, to whole panels]: of the scaled queries, and of c where it is part of them */
+    float *q_exponent; /* [rows up to a whole panel]: powers of 2 by which queries, with c or without, were divided */
     float c;           /* the factor of sums, 1 where it is part of the queries */
     float *s[2];
     char *p;           /* [STRIPS][PARTS][2] tiles of pairs [16][16 queries][2] */

@@ -7,7 +7,7 @@
 #define TILE_VECS 4 /* 24 sums, 4 vectors of queries, 1 broadcast number */
 #define QUERIES (LANES * TILE_VECS)
 #define EXP2_SHORT vec_exp2_short
-enum { BLOCK_Q = 1024 }; /* as their q, o and a block of keys fill half of 2 MB at head size 128 */
+enum { BLOCK_Q = 1024 }; /* q, o and a block of keys fill half of a cache of 2 MB at head size 128 */
 
 #include "../attn_f32_tmpl.c"
 

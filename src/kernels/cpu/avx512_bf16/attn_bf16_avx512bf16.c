@@ -20,7 +20,7 @@
  *                     then s and its maxima (online, or with a mask) or at once p and l (fixed_m without a mask)
  *     probabilities   for each row, if only s is there: mask, the new maximum, p in the place of s, l
  *     values          for each micro-panel of v, for each tile of ROWS queries: a tile of o, summed over the keys of
- * the block in registers, then o = o 2^(m - m') + tile
+ *                     the block in registers, then o = o 2^(m - m') + tile
  *
  * Padding rows are zeros and are computed like the others, so that the arithmetic of a row is the same wherever it
  * stands. */
@@ -405,7 +405,7 @@ static void block_values(work *w, const float *panel, int64_t panels)
     }
 }
 
-/* Sums of earlier calls count as rounded. */
+/* Calls leave l, not l', so l stands for both of earlier calls. */
 static void load_state(work *w)
 {
     rows_load(&w->t);

@@ -10,8 +10,8 @@
  *   - p is measured from the maximum of the block and multiplied by 2^P_BITS: below 2^-25 of that maximum it has fewer
  *     bits than in bf16, below 2^-33 it is lost;
  *   - the values of a panel are multiplied by a power of two that brings the largest just below 2^VALUE_BITS. A key
- * whose values are 2^RATIO_BITS times smaller still has more bits than in bf16. A panel with even smaller keys keeps
- * its values in bf16. A block with a panel in bf16, or with panels that differ as much, is multiplied in f32;
+ *     whose values are 2^RATIO_BITS times smaller still has more bits than in bf16. A panel with even smaller keys
+ *     keeps its values in bf16. A block with a panel in bf16, or with panels that differ as much, is multiplied in f32;
  *   - sums of SHORT_SUM products stay below 2^15 and are added up in f32. Their roundings to 11 bits leave an error of
  *     about 2^-11 of the sum, whether its numbers have one sign or two; rounding p and o to bf16 costs 2^-8.7. (Sums of
  *     64 products are too long: neighbours alike in v make large sums that cancel later.)

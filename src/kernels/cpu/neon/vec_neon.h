@@ -53,7 +53,7 @@ static inline vec vec_mul(vec a, vec b)
     return (vec){vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)};
 }
 
-/* The number where one of them is NaN. */
+/* If one of them is NaN, the result is the other. */
 static inline vec vec_max(vec a, vec b)
 {
     return (vec){vmaxnmq_f32(a.low, b.low), vmaxnmq_f32(a.high, b.high)};
