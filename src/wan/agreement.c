@@ -159,7 +159,7 @@ static ith_status differ(const ith_rank *rank, const field *f, int other, int64_
 {
     char theirs[64], ours[64];
     if (f->kind == TEXT)
-        return ith_fail(rank->context, ITH_ERR_ARGUMENT, "%s on rank %d is not that of rank 0: all must be the same",
+        return ith_fail(rank->context, ITH_ERR_ARGUMENT, "%s on rank %d and on rank 0 differ: all must be the same",
                         f->name, other);
     print_value(f, there, theirs, sizeof theirs);
     print_value(f, here, ours, sizeof ours);
@@ -243,6 +243,6 @@ ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value)
     for (int i = 1; i < rank->ranks && !status; i++)
         if (!all[i].place && all[i].value != all[0].value)
             status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
-                              "%s of rank %d is not that of rank 0: all must be the same", name, i);
+                              "%s of rank %d and of rank 0 differ: all must be the same", name, i);
     return status;
 }

@@ -49,7 +49,7 @@ static ith_status wait_for_all(const ith_attn_setting *s)
     return status;
 }
 
-/* Packs this rank's shard once no rank computes with that of the chunk before, and waits until all have packed theirs.
+/* Packs this rank's shard once no rank computes with the previous chunk's, and waits until all have packed theirs.
  */
 static ith_status pack_for_all(const ith_in_place *in, ith_sweep *sweep, const ith_step *step, const ith_sweep_job *job)
 {

@@ -41,7 +41,7 @@ void ith_messages_end(const ith_messages *messages);
 /* Adds the bytes of q, k, v and o that go to other ranks to *sent. */
 ith_status ith_messages_post(ith_messages *messages, const ith_schedule *schedule, const ith_step *step,
                              _Atomic int64_t *sent);
-/* Returns at once if nothing is under way. The status is that of any exchange so far. */
+/* Returns at once if nothing is under way. Returns the first failure of any exchange so far. */
 ith_status ith_messages_wait(ith_messages *messages, int exchange);
 /* Moves data of the exchanges under way, without waiting. user: an ith_messages. */
 void ith_messages_progress(void *user);

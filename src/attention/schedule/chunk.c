@@ -4,7 +4,7 @@
 
 #include "../../base/size.h"
 
-/* Chunks cut a list of `heads` heads (all, or those of a batch entry) at multiples of this number. */
+/* Chunks cut a list of `heads` heads (all heads, or the heads of a batch entry) at multiples of this number. */
 static int64_t unit_of(const ith_attn_setting *s, int64_t heads)
 {
     int64_t per_key = s->problem.heads / s->problem.kv_heads;

@@ -42,7 +42,7 @@ static int shard_at(const ith_schedule *s, int side, int hop)
 }
 
 /* Where that shard lies. A shard is received while the one before it is computed and sent on: two places a side. The
- * second on the left is that of this rank's own shard, if it is a buffer: its turn is over by then. */
+ * second on the left is the buffer of this rank's own shard, if there is one: its turn is over by then. */
 static int place_at(const ith_schedule *s, int chunk, int side, int hop)
 {
     if (exchanges_heads(s) && (hop == 0 || (side == FROM_LEFT && hop % 2 == 0)))

@@ -108,7 +108,7 @@ static void modulate(const pass *p, const float *table, int kinds, const float *
         }
 }
 
-/* The vector of one kind that modulates a row; it is that of the row's batch entry. */
+/* The vector of one kind that modulates a row. It belongs to the batch entry of the row. */
 static const float *modulation(const pass *p, int64_t row, int kinds, int kind)
 {
     return p->w->modulation + (row / p->w->share * kinds + kind) * p->dim;

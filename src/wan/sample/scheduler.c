@@ -17,7 +17,7 @@
 
 #define NOT_TRUE "absent|false|null"
 
-static const char not_flow[] = "the noise levels would not be those of a flow model";
+static const char not_flow[] = "these are not the noise levels of a flow model";
 static const char needs_mu[] = "diffusers' Wan pipeline does not pass the shift that it asks for";
 
 /* With flow sigmas and no other schedule, diffusers does not use the betas and the spacing of time steps. */

@@ -22,7 +22,7 @@ static const float usual_mean[USUAL_CHANNELS] = {-0.7571f, -0.7089f, -0.9113f, 0
 static const float usual_std[USUAL_CHANNELS] = {2.8184f, 1.4541f, 2.3275f, 2.6558f, 1.2196f, 1.7708f, 2.6052f, 2.0743f,
                                                 3.2687f, 2.1526f, 2.8652f, 1.5579f, 1.6382f, 1.1253f, 2.8251f, 1.9160f};
 
-static const char wan_22[] = "it is the Wan 2.2 autoencoder otherwise, which is not built; that of Wan 2.1 is";
+static const char wan_22[] = "it is the Wan 2.2 autoencoder otherwise, which is not built; only Wan 2.1's is";
 
 static const ith_config_field fields[] = {
     {"base_dim", ITH_CONFIG_NOT_NULL, NULL},

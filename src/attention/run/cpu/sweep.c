@@ -129,7 +129,7 @@ static int64_t block_offset(const ith_sweep *s, int64_t slot, int64_t kv_block)
     return slot * s->shard_bytes + kv_block * s->block_bytes;
 }
 
-/* The number of keys in a KV block: those of the shard before the end that kv_lengths sets. */
+/* The number of keys in a KV block: the keys of the shard before the end that kv_lengths sets. */
 static int64_t keys_of_block(const ith_sweep *s, const ith_sweep_job *job, int64_t kv_head, int shard, int64_t kv_block)
 {
     int64_t block = s->setting->tiles.block_kv;
