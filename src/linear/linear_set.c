@@ -26,7 +26,7 @@ static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *t
     return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), COLUMN_UNIT);
 }
 
-/* ops[which]: for panels of so many columns. The panels of a product have one size in memory, the larger of the two. */
+/* ops[which]: for panels of this many columns. The panels of a product have one size in memory, the larger of the two. */
 static ith_status create_op(ith_context *context, ith_product *p, int which, int64_t columns)
 {
     ith_onednn_matmul shape = {ITH_BAND_ROWS, p->in, columns, p->types.multiplied};

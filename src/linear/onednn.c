@@ -302,7 +302,7 @@ bool ith_onednn_multiplies_bf16(const ith_context *context)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
-/* Copies weights from their plain layout to that of the op. */
+/* Copies weights from their plain layout to the layout of the op. */
 static dnnl_status_t reorder(const ith_onednn_op *op, struct dnnl_memory *from, struct dnnl_memory *to)
 {
     dnnl_primitive_desc_t descriptor = NULL;

@@ -134,7 +134,7 @@ static ith_attn_problem cross_problem(const ith_dit_workspace *w)
     return problem;
 }
 
-/* Cross attention exchanges nothing, so that of the options only the kernel and the effort matter. */
+/* Cross attention exchanges nothing, so only two options matter: the kernel and the effort. */
 static ith_attn_options cross_options(const ith_attn_options *options)
 {
     ith_attn_options own = ITH_ATTN_OPTIONS_INIT;
