@@ -20,20 +20,20 @@
 
 typedef struct ith_conv_shape {
     int64_t in, out;       /* channels */
-    int64_t frames;        /* of the kernel and of the ring */
+    int64_t frames;        /* depth of the kernel in time, and frames of the ring */
     int64_t kernel;        /* height and width, odd */
     int64_t height, width; /* of a frame */
-    bool adds;             /* to the numbers in dst */
+    bool adds;             /* the result is added to dst */
     ith_operand_types types;
 } ith_conv_shape;
 
 typedef struct ith_conv {
     ith_conv_shape shape;
     int64_t band;      /* rows of one call of oneDNN; height: the frame is not cut */
-    ith_onednn_op *op; /* of a band */
+    ith_onednn_op *op; /* computes one band */
     ith_onednn_lane lane;
     const float *bias;
-    char *packed;                                      /* [frames] packings of the weights */
+    char *packed;                                      /* the weights, packed `frames` times */
     struct dnnl_memory *weights[ITH_CONV_MOST_FRAMES]; /* by the slot of the newest frame */
 } ith_conv;
 
@@ -42,7 +42,7 @@ typedef struct ith_conv {
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, ith_conv *conv);
 void ith_conv_destroy(ith_context *context, ith_conv *conv);
 
-/* The place of the packed weights. */
+/* Takes memory for the packed weights. */
 void ith_conv_lay_out(ith_conv *conv, ith_arena *arena);
 /* weight [out, in, frames, kernel, kernel] of F32, BF16 or F16. It is rounded to types.stored and packed as
  * types.multiplied: oneDNN takes all weights at once. bias [out] must outlive conv. scratch: ith_conv_weight_bytes. */

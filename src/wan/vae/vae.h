@@ -9,9 +9,9 @@
 
 typedef struct ith_vae_config {
     int64_t z_dim, decoder_base_dim, levels, dim_mult[8], res_blocks;
-    bool temporal_up[8];               /* per upsampling, in decoding order */
-    float mean[64], std[64];           /* per latent channel */
-    int64_t stride_time, stride_space; /* 4 and 8 */
+    bool temporal_up[8];               /* whether an upsampling doubles the frames too, in decoding order */
+    float mean[64], std[64];           /* of each latent channel, for undoing their normalisation */
+    int64_t stride_time, stride_space; /* frames and pixels that a latent stands for: usually 4 and 8 */
 } ith_vae_config;
 /* Reads and checks folder/config.json. The Wan 2.2 autoencoder (is_residual) is refused by name. */
 ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae_config *out);

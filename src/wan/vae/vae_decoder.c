@@ -20,8 +20,8 @@
 /* One call of ith_vae_decode. */
 typedef struct decoding {
     ith_vae_decoder *decoder;
-    bool first;       /* latent frame */
-    int64_t finished; /* frames */
+    bool first;       /* the first latent frame is being decoded */
+    int64_t finished; /* frames that the caller has been given */
     ith_vae_frame_fn on_frame;
     void *user;
 } decoding;
@@ -55,7 +55,7 @@ static ith_status finish_frame(decoding *call)
 
 static ith_status decode_level(decoding *call, int64_t index);
 
-/* x, whose pixels are `stride` numbers apart, at twice its height and width through the later levels. */
+/* Doubles the height and width of x, whose pixels are `stride` numbers apart, and takes it through the later levels. */
 static ith_status enlarge(decoding *call, int64_t index, const float *x, int64_t stride)
 {
     ith_vae_work *work = &call->decoder->work;
@@ -66,7 +66,7 @@ static ith_status enlarge(decoding *call, int64_t index, const float *x, int64_t
     return status ? status : decode_level(call, index + 1);
 }
 
-/* The current frame through this level and all later ones. As deep as there are levels. */
+/* Takes the current frame through this level and all later ones, by recursion. */
 static ith_status decode_level(decoding *call, int64_t index)
 {
     ith_vae_level_layers *level = &call->decoder->levels[index];
@@ -110,7 +110,7 @@ static ith_status decode_latent(decoding *call, const float *latents, int64_t fr
     return status ? status : decode_level(call, 0);
 }
 
-/* Progress goes by the operations of the convolutions. */
+/* Progress is measured in operations of convolutions. */
 static void begin_latent(ith_vae_decoder *d, int64_t frame, int64_t frames)
 {
     int64_t stride = d->vae->config.stride_time, begin = frame ? (frame - 1) * stride + 1 : 0;

@@ -7,23 +7,23 @@
 
 /* A level: residual blocks; time, which doubles the frames; resample, which doubles height and width. */
 typedef struct ith_vae_level_layers {
-    int64_t height, width, in, out; /* before doubling */
-    ith_vae_conv *residuals;        /* two for each block */
-    ith_vae_conv *time, *resample;  /* NULL: there is none */
+    int64_t height, width, in, out; /* of a frame before doubling; channels */
+    ith_vae_conv *residuals;        /* two for each residual block */
+    ith_vae_conv *time, *resample;  /* NULL: the level does not double */
     float *doubled;                 /* [height, width, 2 out]: the two frames that time makes of one */
 } ith_vae_level_layers;
 
 typedef struct ith_vae_decoder {
     const ith_vae *vae;
     ith_vae_work work;
-    int64_t pixels; /* of a latent frame */
+    int64_t pixels; /* height * width of a latent frame */
     ith_vae_linear *post_quant;
-    ith_vae_conv *in, *before, *after, *out; /* before, after: the attention */
+    ith_vae_conv *in, *before, *after, *out; /* before, after: residual blocks around the attention */
     ith_vae_attention attention;
     ith_vae_level_layers levels[ITH_VAE_MOST_LEVELS];
     float *frame; /* [height, width, 3] */
-    char *memory; /* of the arena */
-    char *rings;  /* of all convolutions over time; what follows in the arena is free until decoding begins */
+    char *memory; /* the arena */
+    char *rings;  /* the first ring; memory from here on is free for packing until decoding begins */
     int64_t ring_bytes;
     ith_vae_conv convs[];
 } ith_vae_decoder;

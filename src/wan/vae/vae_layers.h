@@ -24,7 +24,7 @@ typedef struct ith_vae_conv {
     ith_conv conv;
     char *ring; /* [filter->frames][height, width, in] */
     int64_t newest;
-    int64_t first_times, times; /* it is applied for the first latent frame, and for each later one */
+    int64_t first_times, times; /* how often it is applied for the first latent frame, and for a later one */
     ith_vae_linear *shortcut;   /* of the residual block that begins here; NULL: x itself */
 } ith_vae_conv;
 
@@ -42,17 +42,17 @@ typedef struct ith_vae_work {
     ith_linear_set *linear_set;
     ith_linear_workspace linear_workspace;
 
-    float *x;           /* the current frame: main, or side after a residual block that changes the channels */
-    float *main, *side; /* frames */
-    char *temp;         /* of one layer */
-    char *conv_scratch; /* of one convolution */
-    float *lines;       /* [threads][line_floats]: pixels on their way to bf16 */
+    float *x;           /* the current frame: main, or side after a shortcut */
+    float *main, *side; /* two buffers of a frame */
+    char *temp;         /* scratch memory of the current layer */
+    char *conv_scratch; /* scratch memory of the current convolution */
+    float *lines;       /* [threads][line_floats]: normalised pixels before they are rounded to bf16 */
     int64_t line_floats;
 
     /* Progress of the latent frame that is being decoded. */
     ith_span shown;
-    int64_t shown_most;                 /* until the caller has the next picture */
-    double operations, operations_done; /* of the convolutions */
+    int64_t shown_most;                 /* the most that is shown before the caller has the next picture */
+    double operations, operations_done; /* of all convolutions of the latent frame */
 } ith_vae_work;
 
 /* The next convolution, over pictures of this size, applied `times` times for each latent frame after the first. */

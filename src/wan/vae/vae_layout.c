@@ -15,12 +15,12 @@
 #include <omp.h>
 #include <string.h>
 
-#define LINE_FLOATS 4096
-#define CLEARED_TOGETHER 65536 /* bytes */
+#define LINE_FLOATS 4096       /* at least; several pixels are normalised in one call */
+#define CLEARED_TOGETHER 65536 /* bytes that a thread clears at a time */
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
-/* pictures: frames that a later latent frame has become before this level; returns their number after it. */
+/* pictures: the number of frames that one latent frame has become before this level. Returns it after this level. */
 static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t height, int64_t width, int64_t pictures)
 {
     const ith_vae_level *weights = &d->vae->levels[index];
