@@ -525,10 +525,11 @@ ITH_API void ith_plan_destroy(ith_plan **plan);
  * for a context of NULL. usable may be NULL. Names are valid as long as the process. */
 ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool *usable);
 
-/* The shared modules that were found: files called ithaca_kernel_NAME.so, with kernels, in the folder that the
- * environment variable ITHACA_PLUGIN_PATH names (empty: none). Without it: in ithaca/ beside the library, and beside
- * the library itself. Returns the path of the index-th, 0, 1, ... until NULL. *refusal: why it cannot be used; "" if it
- * is used. refusal may be NULL. Both strings are valid as long as the process. Any thread. */
+/* The shared modules that were found: files called ithaca_kernel_NAME.so, with kernels, and ithaca_transport_NAME.so
+ * (ithaca/transport.h), in the folder that the environment variable ITHACA_PLUGIN_PATH names (empty: none). Without it:
+ * in ithaca/ beside the library, and beside the library itself. Returns the path of the index-th, 0, 1, ... until NULL.
+ * *refusal: why it cannot be used; "" if it can. refusal may be NULL. Both strings are valid as long as the process. Any
+ * thread. */
 ITH_API const char *ith_module_list(int index, const char **refusal);
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */

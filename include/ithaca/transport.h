@@ -229,6 +229,26 @@ ITH_API ith_status ith_comm_barrier(ith_comm *comm);
  * ends when this rank destroys the communicator of the whole group. NULL gives NULL. */
 ITH_API ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out);
 
+/* ---- Modules --------------------------------------------------------------------------------------------------- */
+
+#define ITH_TRANSPORT_MODULE_ABI 1
+
+/* A transport in a shared module: the file ithaca_transport_NAME.so, in a folder where ith_module_list looks, exports
+ * one of these as ith_transport_module_table. */
+typedef struct ith_transport_module {
+    uint32_t abi;     /* ITH_TRANSPORT_MODULE_ABI */
+    const char *name; /* NAME of the file */
+    const ith_transport *transport;
+    /* Connects this process to the others of its group, and fills in the rest for ith_comm_create. `where` says where
+     * they meet, in a form that the transport defines; NULL: it knows from its environment. On failure `sentence`
+     * (`bytes` long, a string that is empty at first) may say why. */
+    ith_status (*connect)(const char *where, void **state, int *rank, int *size, char *sentence, size_t bytes);
+} ith_transport_module;
+
+/* Makes a communicator with the transport of the module that is called `name`. ITH_ERR_UNSUPPORTED if no such module
+ * can be used; the sentence says why. A failure to connect has the status of the module. */
+ITH_API ith_status ith_comm_connect(ith_context *context, const char *name, const char *where, ith_comm **out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -9,6 +9,7 @@
 #define ITH_COMM_COMM_H
 
 #include "../base/context.h"
+#include "../base/modules.h"
 
 #include <ithaca/transport.h>
 
@@ -84,5 +85,8 @@ static inline void *ith_comm_record(const ith_comm *comm, int rank)
 /* Every rank brings a status, and all ranks get the same one: ITH_OK, or the status and sentence of the lowest rank
  * that failed. Ranks agree before they act. comm may be NULL. */
 ith_status ith_comm_agree(ith_comm *comm, ith_status mine);
+
+/* Modules with transports: their tables are ith_transport_module. */
+extern ith_module_kind ith_transport_modules;
 
 #endif

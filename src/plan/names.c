@@ -5,6 +5,7 @@
  * order. BASE is a name of ours or of maxdiffusion. "tokamax_" and "_custom" choose a kernel in maxdiffusion and have
  * no effect here. */
 #include "../base/sized.h"
+#include "../comm/comm.h"
 #include "../kernels/kernel_module.h"
 
 #include <string.h>
@@ -38,6 +39,11 @@ const char *ith_kernel_list(const ith_context *context, int index, bool *usable)
 const char *ith_module_list(int index, const char **refusal)
 {
     const ith_module *module = ith_module_at(&ith_kernel_modules, index);
+    int kernel_modules = 0;
+    while (!module && ith_module_at(&ith_kernel_modules, kernel_modules))
+        kernel_modules++;
+    if (!module && index >= 0)
+        module = ith_module_at(&ith_transport_modules, index - kernel_modules);
     if (!module)
         return NULL;
     if (refusal)
