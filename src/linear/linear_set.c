@@ -193,7 +193,7 @@ ith_status ith_linear_pack(ith_context *context, ith_linear *linear, const void 
         return status;
     const ith_product *p = linear->product;
     int failed = 0, stopped = 0;
-    /* Threads touch the panels that they will multiply first, and so have them in memory close to them (NUMA). */
+    /* Each thread is the first to touch its panels, which spreads them over the memory of all NUMA nodes. */
 #pragma omp parallel for schedule(static) reduction(| : failed, stopped)
     for (int64_t i = 0; i < p->panels; i++) {
         if (failed || stopped || ith_context_interrupted(context)) {
