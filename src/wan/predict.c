@@ -72,24 +72,6 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
     return status;
 }
 
-/* Buffers outside of the workspaces: for each rank x, the solver's history, the tokens of a batch and the velocities of
- * both branches; on rank 0 also the gathered tokens. */
-static int64_t buffer_bytes(const ith_model *model, const ith_generate_options *options, const ith_latent_size *size,
-                            const ith_team *team, int sequence_ranks)
-{
-    int64_t bytes = 0, token_numbers = size->channels * 4, begin, share;
-    int64_t tokens = size->frames * (size->height / 2) * (size->width / 2);
-    for (int i = 0; i < team->count; i++) {
-        int rank = team->members ? team->members[i] : i;
-        ith_share(tokens, sequence_ranks, rank % sequence_ranks, &begin, &share);
-        int64_t numbers = share * token_numbers;
-        bytes += (1 + ith_denoise_batch(model, options) + 2) * numbers * 4 +
-                 ith_sampler_bytes(&model->scheduler, options->solver, numbers);
-        bytes += rank ? 0 : tokens * token_numbers * 4;
-    }
-    return bytes;
-}
-
 static ith_status denoise_bytes(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                                 const ith_team *team, const ith_number_types *types, const ith_latent_size *size,
                                 const int64_t counts[2], int64_t *bytes)
@@ -104,7 +86,9 @@ static ith_status denoise_bytes(ith_pipeline *pipeline, ith_context *context, co
             return status;
         most = ith_max64(most, expert);
     }
-    *bytes = most + buffer_bytes(model, options, size, team, ith_denoise_sequence_ranks(model, options, team->ranks));
+    *bytes = most;
+    for (int i = 0; i < team->count; i++)
+        *bytes += ith_denoise_bytes(model, options, size, team->ranks, team->members ? team->members[i] : i);
     return ITH_OK;
 }
 

@@ -10,6 +10,7 @@
  * belongs to the rank and survives the switch of experts. */
 #include "denoise.h"
 
+#include "../../base/arena.h"
 #include "../../base/clock.h"
 #include "../../base/context.h"
 #include "../../base/observer.h"
@@ -19,19 +20,25 @@
 #include <math.h>
 #include <string.h>
 
+/* A rank's share of the tokens, and its memory for the whole run. */
+typedef struct buffers {
+    int64_t begin, count, width; /* tokens, and the number of elements of a token */
+    float *x;                    /* [count, width] */
+    float *tokens, *velocity;    /* [batch, count, width]; velocity has room for both branches */
+    float *whole;                /* rank 0: [S, width] */
+    ith_transfer *receives;      /* rank 0: one a rank */
+} buffers;
+
 /* The state of one rank during the loop. */
 typedef struct worker {
     ith_rank *rank;
     ith_context *context;
-    ith_comm *comm;              /* all ranks */
-    ith_comm *sequence;          /* the ranks that split the tokens: comm, or this rank's half of it */
-    ith_comm *half;              /* this rank's half of comm, which it owns; NULL unless the branches run in parallel */
-    int64_t begin, count, width; /* this rank's tokens, and the number of elements of a token */
-    float *x;                    /* [count, width] */
-    ith_sampler *sampler;        /* its history of x */
-    float *tokens, *velocity;    /* [batch, count, width]; velocity has room for both branches */
-    float *whole;                /* rank 0: [S, width] */
-    ith_transfer *receives;      /* rank 0: one a rank */
+    ith_comm *comm;     /* all ranks */
+    ith_comm *sequence; /* the ranks that split the tokens: comm, or this rank's half of it */
+    ith_comm *half;     /* this rank's half of comm, which it owns; NULL unless the branches run in parallel */
+    buffers b;
+    ith_arena arena;      /* of the buffers */
+    ith_sampler *sampler; /* has its history of x */
     /* Of the expert in use. */
     int expert;
     int64_t first_step, end_step;
@@ -66,11 +73,54 @@ static int64_t token_count(const ith_dit_shape *shape)
     return shape->frames * (shape->height / 2) * (shape->width / 2);
 }
 
+/* ---- Buffers --------------------------------------------------------------------------------------------------- */
+
+static void lay_out(buffers *b, ith_arena *arena, const ith_model *model, const ith_generate_options *options,
+                    const ith_latent_size *size, int ranks, int rank)
+{
+    const int sequence_ranks = ith_denoise_sequence_ranks(model, options, ranks);
+    const int64_t tokens = size->frames * (size->height / 2) * (size->width / 2), element = sizeof(float);
+    b->width = size->channels * 4;
+    ith_share(tokens, sequence_ranks, rank % sequence_ranks, &b->begin, &b->count);
+    const int64_t numbers = b->count * b->width;
+    b->x = ith_arena_take(arena, numbers, element);
+    b->tokens = ith_arena_take(arena, ith_denoise_batch(model, options) * numbers, element);
+    b->velocity = ith_arena_take(arena, 2 * numbers, element);
+    if (rank)
+        return;
+    b->whole = ith_arena_take(arena, tokens * b->width, element);
+    b->receives = ith_arena_take(arena, sequence_ranks, sizeof *b->receives);
+}
+
+int64_t ith_denoise_bytes(const ith_model *model, const ith_generate_options *options, const ith_latent_size *size,
+                          int ranks, int rank)
+{
+    buffers b;
+    ith_arena arena = {0};
+    lay_out(&b, &arena, model, options, size, ranks, rank);
+    return arena.used_bytes + ith_sampler_bytes(&model->scheduler, options->solver, options->steps, b.count * b.width);
+}
+
+static ith_status make_buffers(worker *w)
+{
+    const ith_rank *rank = w->rank;
+    const ith_generate_options *options = &rank->options;
+    const ith_model *model = rank->pipeline->model;
+    const ith_sampling sampling = {
+        .solver = options->solver, .sigmas = options->sigmas, .steps = options->steps, .shift = options->shift};
+    lay_out(&w->b, &w->arena, model, options, &rank->size, rank->ranks, rank->rank);
+    ith_status status = ith_arena_allocate(w->context, &w->arena, "a rank's share of the latents");
+    if (status)
+        return status;
+    lay_out(&w->b, &w->arena, model, options, &rank->size, rank->ranks, rank->rank);
+    return ith_sampler_create(w->context, &model->scheduler, &sampling, w->b.count * w->b.width, &w->sampler);
+}
+
 /* ---- One step -------------------------------------------------------------------------------------------------- */
 
 static int64_t share_numbers(const worker *w)
 {
-    return w->count * w->width;
+    return w->b.count * w->b.width;
 }
 
 /* Prepares the progress of the next pass: number `pass` of `count` in this step. */
@@ -90,8 +140,8 @@ static ith_status forward_batch(worker *w, float t)
     int64_t count = share_numbers(w);
     const float times[2] = {t, t};
     for (int64_t entry = 0; entry < w->shape.batch; entry++)
-        memcpy(w->tokens + entry * count, w->x, (size_t)count * sizeof(float));
-    return ith_dit_forward(w->context, w->workspace, w->tokens, times, w->velocity);
+        memcpy(w->b.tokens + entry * count, w->b.x, (size_t)count * sizeof(float));
+    return ith_dit_forward(w->context, w->workspace, w->b.tokens, times, w->b.velocity);
 }
 
 /* Computes one branch after the other in the same buffers. */
@@ -101,7 +151,7 @@ static ith_status forward_in_turn(worker *w, int64_t step, float t, int branches
     for (int branch = 0; branch < branches && !status; branch++) {
         show_pass(w, step, branch, branches);
         ith_dit_workspace_set_text(w->workspace, w->rank->pipeline->shared.keys[branch]);
-        status = ith_dit_forward(w->context, w->workspace, w->x, &t, w->velocity + branch * share_numbers(w));
+        status = ith_dit_forward(w->context, w->workspace, w->b.x, &t, w->b.velocity + branch * share_numbers(w));
     }
     return status;
 }
@@ -117,8 +167,8 @@ static ith_status forward_side_by_side(worker *w, float t)
 {
     int half_size = w->comm->size / 2, branch = w->comm->rank / half_size;
     int64_t count = share_numbers(w);
-    float *mine = w->velocity + branch * count, *theirs = w->velocity + (1 - branch) * count;
-    ith_status status = ith_dit_forward(w->context, w->workspace, w->x, &t, mine);
+    float *mine = w->b.velocity + branch * count, *theirs = w->b.velocity + (1 - branch) * count;
+    ith_status status = ith_dit_forward(w->context, w->workspace, w->b.x, &t, mine);
     if (status)
         return status;
     int partner = (w->comm->rank + half_size) % w->comm->size;
@@ -145,8 +195,8 @@ static void guide(worker *w)
         return;
     int64_t count = share_numbers(w);
     float guidance = (float)w->guidance;
-    float *cond = w->velocity;
-    const float *uncond = w->velocity + count;
+    float *cond = w->b.velocity;
+    const float *uncond = w->b.velocity + count;
     for (int64_t i = 0; i < count; i++)
         cond[i] = uncond[i] + guidance * (cond[i] - uncond[i]);
 }
@@ -155,7 +205,7 @@ static ith_status check_finite(worker *w, int64_t step)
 {
     int64_t count = share_numbers(w);
     for (int64_t i = 0; i < count; i++)
-        if (!isfinite(w->x[i]))
+        if (!isfinite(w->b.x[i]))
             return ith_fail(w->context, ITH_ERR_NUMERIC,
                             "latents are not finite after step %lld of %lld: the run has gone wrong and was stopped",
                             (long long)step + 1, (long long)w->rank->options.steps);
@@ -171,12 +221,12 @@ static ith_status gather(worker *w)
     int receive_count = w->rank->rank == 0 ? ith_comm_size(w->sequence) : 0;
     for (int rank = 0; rank < receive_count; rank++) {
         ith_share(tokens, receive_count, rank, &begin, &count);
-        w->receives[rank] = (ith_transfer){rank, whole_region(w->whole + begin * w->width, count * w->width)};
+        w->b.receives[rank] = (ith_transfer){rank, whole_region(w->b.whole + begin * w->b.width, count * w->b.width)};
     }
-    ith_transfer send = {0, whole_region(w->x, share_numbers(w))};
-    ith_status status = ith_comm_exchange(w->sequence, &send, 1, w->receives, receive_count);
+    ith_transfer send = {0, whole_region(w->b.x, share_numbers(w))};
+    ith_status status = ith_comm_exchange(w->sequence, &send, 1, w->b.receives, receive_count);
     if (!status && receive_count)
-        ith_dit_unpatchify(w->whole, w->rank->size.channels, &w->shape, 0, tokens, w->rank->pipeline->shared.latents);
+        ith_dit_unpatchify(w->b.whole, w->rank->size.channels, &w->shape, 0, tokens, w->rank->pipeline->shared.latents);
     return status;
 }
 
@@ -197,7 +247,7 @@ static ith_status take_step(worker *w, int64_t step)
     if (status)
         return status;
     guide(w);
-    ith_sampler_step(w->sampler, step, w->velocity, w->x);
+    ith_sampler_step(w->sampler, step, w->b.velocity, w->b.x);
     status = ith_rank_agree(rank, check_finite(w, step));
     if (!status && (rank->dumps || step + 1 == rank->options.steps))
         status = gather(w);
@@ -309,27 +359,6 @@ static void choose_expert(worker *w)
     w->shape.longest_text = counts[0] > counts[1] ? counts[0] : counts[1];
 }
 
-static ith_status make_buffers(worker *w)
-{
-    ith_rank *rank = w->rank;
-    const ith_generate_options *options = &rank->options;
-    const ith_model *model = rank->pipeline->model;
-    const ith_sampling sampling = {
-        .solver = options->solver, .sigmas = options->sigmas, .steps = options->steps, .shift = options->shift};
-    int64_t numbers = share_numbers(w);
-    w->x = ith_alloc(w->context, numbers, sizeof(float), "a rank's latents");
-    w->tokens = ith_alloc(w->context, ith_denoise_batch(model, options) * numbers, sizeof(float), "tokens");
-    w->velocity = ith_alloc(w->context, 2 * numbers, sizeof(float), "velocities");
-    if (!w->x || !w->tokens || !w->velocity)
-        return ITH_ERR_MEMORY;
-    ith_status status = ith_sampler_create(w->context, &model->scheduler, &sampling, numbers, &w->sampler);
-    if (status || rank->rank)
-        return status;
-    w->whole = ith_alloc(w->context, token_count(&w->shape) * w->width, sizeof(float), "gathered tokens");
-    w->receives = ith_alloc(w->context, ith_comm_size(w->sequence), sizeof *w->receives, "transfers");
-    return w->whole && w->receives ? ITH_OK : ITH_ERR_MEMORY;
-}
-
 static ith_status worker_open(worker *w)
 {
     ith_rank *rank = w->rank;
@@ -342,11 +371,10 @@ static ith_status worker_open(worker *w)
         w->sequence = w->half;
     }
     w->shape = (ith_dit_shape){1, rank->size.frames, rank->size.height, rank->size.width, 0};
-    w->width = rank->size.channels * 4;
-    ith_share(token_count(&w->shape), sequence_ranks, rank->rank % sequence_ranks, &w->begin, &w->count);
     ith_status status = ith_rank_agree(rank, make_buffers(w));
     if (!status)
-        ith_dit_patchify(rank->pipeline->shared.latents, rank->size.channels, &w->shape, w->begin, w->count, w->x);
+        ith_dit_patchify(rank->pipeline->shared.latents, rank->size.channels, &w->shape, w->b.begin, w->b.count,
+                         w->b.x);
     return status;
 }
 
@@ -354,11 +382,7 @@ static void worker_close(worker *w)
 {
     ith_comm_destroy(&w->half);
     ith_sampler_destroy(w->context, &w->sampler);
-    ith_free(w->context, w->x);
-    ith_free(w->context, w->tokens);
-    ith_free(w->context, w->velocity);
-    ith_free(w->context, w->whole);
-    ith_free(w->context, w->receives);
+    ith_free(w->context, w->arena.base);
 }
 
 ith_status ith_denoise(ith_rank *rank)

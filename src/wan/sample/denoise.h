@@ -16,5 +16,8 @@ bool ith_denoise_is_guided(const ith_model *model, const ith_generate_options *o
 int ith_denoise_sequence_ranks(const ith_model *model, const ith_generate_options *options, int ranks);
 /* The batch of one forward pass: 2 if both guidance branches run as one batch, otherwise 1. */
 int64_t ith_denoise_batch(const ith_model *model, const ith_generate_options *options);
+/* The bytes of the buffers of one of `ranks` ranks, besides its workspace. */
+int64_t ith_denoise_bytes(const ith_model *model, const ith_generate_options *options, const ith_latent_size *size,
+                          int ranks, int rank);
 
 #endif

@@ -28,6 +28,7 @@
  * rounding shows in lambda); elements are f32. */
 #include "sampler.h"
 
+#include "../../base/arena.h"
 #include "../../base/context.h"
 #include "../../base/size.h"
 
@@ -39,6 +40,7 @@ struct ith_sampler {
     ith_scheduler scheduler;
     ith_solver solver;
     int64_t steps, elements;
+    ith_arena arena;                    /* of the arrays */
     double *sigmas;                     /* [steps + 1] */
     double *timesteps;                  /* [steps] */
     int64_t order;                      /* of the last predictor */
@@ -256,28 +258,25 @@ static ith_status check_sampling(ith_context *context, const ith_sampling *s)
     return ITH_OK;
 }
 
-/* Allocates UniPC's history. */
-static ith_status add_history(ith_context *context, ith_sampler *sampler)
+static void lay_out(ith_sampler *sampler, ith_arena *arena)
 {
-    sampler->last = ith_alloc(context, sampler->elements, sizeof(float), "the solver's last latents");
-    if (!sampler->last)
-        return ITH_ERR_MEMORY;
+    const int64_t steps = sampler->steps;
+    sampler->sigmas = ith_arena_take(arena, steps < INT64_MAX ? steps + 1 : steps, sizeof(double));
+    sampler->timesteps = ith_arena_take(arena, steps, sizeof(double));
+    if (sampler->solver == ITH_SOLVER_EULER)
+        return;
+    sampler->last = ith_arena_take(arena, sampler->elements, sizeof(float));
     for (int64_t k = 0; k < sampler->scheduler.order; k++)
-        if (!(sampler->m[k] = ith_alloc(context, sampler->elements, sizeof(float), "the solver's history")))
-            return ITH_ERR_MEMORY;
-    return ITH_OK;
+        sampler->m[k] = ith_arena_take(arena, sampler->elements, sizeof(float));
 }
 
 static ith_status build(ith_context *context, ith_sampler *sampler, const ith_sampling *sampling)
 {
-    const int64_t steps = sampling->steps;
-    sampler->sigmas = ith_alloc(context, steps < INT64_MAX ? steps + 1 : steps, sizeof(double), "sigmas");
-    sampler->timesteps = sampler->sigmas ? ith_alloc(context, steps, sizeof(double), "time steps") : NULL;
-    if (!sampler->timesteps)
-        return ITH_ERR_MEMORY;
-    ith_status status = sampling->solver == ITH_SOLVER_UNIPC ? add_history(context, sampler) : ITH_OK;
+    lay_out(sampler, &sampler->arena);
+    ith_status status = ith_arena_allocate(context, &sampler->arena, "a sampler's history");
     if (status)
         return status;
+    lay_out(sampler, &sampler->arena);
     fill_sigmas(sampler, sampling);
     return check_sigmas(context, sampler, sampling);
 }
@@ -305,11 +304,7 @@ void ith_sampler_destroy(ith_context *context, ith_sampler **sampler)
 {
     if (!sampler || !*sampler)
         return;
-    ith_free(context, (*sampler)->sigmas);
-    ith_free(context, (*sampler)->timesteps);
-    ith_free(context, (*sampler)->last);
-    for (int k = 0; k < ITH_SCHEDULER_MOST_ORDER; k++)
-        ith_free(context, (*sampler)->m[k]);
+    ith_free(context, (*sampler)->arena.base);
     ith_free(context, *sampler);
     *sampler = NULL;
 }
@@ -324,7 +319,9 @@ double ith_sampler_timestep(const ith_sampler *sampler, int64_t step)
     return sampler->timesteps[step];
 }
 
-int64_t ith_sampler_bytes(const ith_scheduler *scheduler, ith_solver solver, int64_t elements)
+int64_t ith_sampler_bytes(const ith_scheduler *scheduler, ith_solver solver, int64_t steps, int64_t elements)
 {
-    return solver == ITH_SOLVER_EULER ? 0 : (scheduler->order + 1) * elements * (int64_t)sizeof(float);
+    ith_sampler sampler = {.scheduler = *scheduler, .solver = solver, .steps = steps, .elements = elements};
+    lay_out(&sampler, &sampler.arena);
+    return sampler.arena.used_bytes;
 }

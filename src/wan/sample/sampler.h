@@ -31,7 +31,7 @@ double ith_sampler_timestep(const ith_sampler *sampler, int64_t step);
  * step 0 clears the history. */
 void ith_sampler_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x);
 
-/* The bytes of a sampler for that many elements, without its sigmas. */
-int64_t ith_sampler_bytes(const ith_scheduler *scheduler, ith_solver solver, int64_t elements);
+/* The bytes of the arrays of a sampler. */
+int64_t ith_sampler_bytes(const ith_scheduler *scheduler, ith_solver solver, int64_t steps, int64_t elements);
 
 #endif
