@@ -6,7 +6,7 @@
  *                                                    max_r (max |k_j - k'_r| + |k'_r - k'|) >= max |k_j - k'|
  *
  * Norms are rounded up. k' need not be the exact mean: the offset is right for any vector, and the gate has room for a
- * mean that is off by rounding. Whatever is not finite makes a bound that is not, and fails the gate. */
+ * mean that is off by rounding. A number that is not finite makes the bound not finite, so the gate fails. */
 #include "fixed_m.h"
 
 #include "../base/parallel.h"
@@ -21,7 +21,7 @@
 #define OFFSET_ROWS 64
 #define LARGEST_LOGIT 88 /* C */
 #define SMALLEST_EXPONENT 126
-#define OFFSET_ERROR 0x1p-15 /* of the rounding of m to f32 where the gate is passed */
+#define OFFSET_ERROR 0x1p-15 /* of m, rounded to f32, in heads that pass the gate */
 
 /* Statistics of one piece of a shard's keys, besides their sum. */
 typedef struct ith_key_piece {
@@ -35,13 +35,13 @@ typedef struct ith_key_piece {
  * of each query head. */
 enum { STAT_COUNT, STAT_DISTANCE, STAT_MAGNITUDE, STATS };
 
-/* The larger, NaN being the largest of all. */
+/* The larger of the two; NaN counts as the largest. */
 static float worse(float a, float b)
 {
     return a >= b || isnan(a) ? a : b;
 }
 
-/* x as f32, not below it. */
+/* x, rounded up to f32. */
 static float round_up(double x)
 {
     return (float)(x + fabs(x) * 0x1p-23);
@@ -110,8 +110,8 @@ typedef struct measured {
     const ith_queries *queries;
     const ith_shard *own;
     const ith_attn_tensors *tensors;
-    int64_t first, here,
-        before; /* kv heads [first, first + here) are summed, the `before` ones in front are measured */
+    int64_t first, here; /* kv heads [first, first + here) are being summed */
+    int64_t before;      /* and distances measured of this many heads before them */
 } measured;
 
 /* Pointers to the rows of piece `piece` of a kv head, and their number. */
