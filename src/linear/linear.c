@@ -5,8 +5,8 @@
  * the number of rows, nor the number of threads changes the order in which its sums are added up.
  *
  * Units are shared out over the team in the order (slab of bands, panel, band): a panel of weights stays in the
- * second-level cache while the bands of a slab pass by, and all weights are read once per slab. Rows that have to be
- * rounded are rounded once, a slab before its units. Weights that are stored in bf16 and multiplied in f32 are widened
+ * second-level cache while the bands of a slab pass by, and all weights are read once per slab. Rows are
+ * rounded once, all of a slab before its first unit. Weights that are stored in bf16 and multiplied in f32 are widened
  * a panel at a time, by each thread that works on the panel, once per slab. */
 #include "linear.h"
 
@@ -21,8 +21,7 @@
 #define SLAB_BYTES (8 << 20)
 #define LEAST_SLAB_BANDS 8
 
-/* The objects of oneDNN with which one thread computes one size of layer. The second of each are for a last panel of
- * fewer columns. */
+/* The oneDNN objects of one thread for one size of layer. Index 1 is for a last panel with fewer columns. */
 typedef struct ith_linear_lane {
     ith_onednn_lane calls[2];
     struct dnnl_memory *widened[2]; /* a panel of weights in the thread's memory */
@@ -35,7 +34,7 @@ static int64_t band_bytes(const ith_product *p)
     return ITH_BAND_ROWS * p->in * ith_dtype_bytes(p->types.multiplied);
 }
 
-/* Whether every band is packed, rather than only one that the rows do not fill. */
+/* Whether every band is packed. Otherwise a last band is, if the rows do not fill it. */
 static bool packs(const ith_product *p)
 {
     return p->types.rounded == ITH_BF16;
@@ -140,7 +139,7 @@ typedef struct worker {
     int64_t widened_panel; /* in the thread's memory; -1: none */
 } worker;
 
-enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 }; /* the end of a thread's part; of a call, all bits that were set */
+enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 }; /* of one thread; of a call, the bits of all threads */
 
 static int64_t band_rows(const product_call *c, int64_t band)
 {
@@ -166,7 +165,7 @@ static void pack_band(const product_call *c, int64_t band)
     memset(packed + rows * row_bytes, 0, (size_t)((ITH_BAND_ROWS - rows) * row_bytes));
 }
 
-/* A panel of weights as it is multiplied. */
+/* A panel of weights in the type in which it is multiplied. */
 static struct dnnl_memory *weights_of(worker *w, int64_t panel)
 {
     const ith_linear *linear = w->call->linear;
@@ -181,7 +180,8 @@ static struct dnnl_memory *weights_of(worker *w, int64_t panel)
     return w->lane->widened[ith_product_op(p, panel)];
 }
 
-/* Where a unit is narrower than y, or shorter than a band, it is computed in the thread's memory and copied. */
+/* oneDNN writes a whole band of contiguous rows. A unit with fewer rows, or with fewer columns than y, is therefore
+ * computed in the thread's memory, and its rows are copied to y. */
 static bool compute_unit(worker *w, int64_t panel, int64_t band)
 {
     const product_call *c = w->call;
@@ -199,7 +199,7 @@ static bool compute_unit(worker *w, int64_t panel, int64_t band)
     return true;
 }
 
-/* One thread's part. Every thread passes every work-sharing loop, also after a failure. */
+/* The share of one thread. OpenMP requires that every thread reaches every loop, also after a failure. */
 static int compute_share(const product_call *c)
 {
     const ith_product *p = c->product;

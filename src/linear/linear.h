@@ -25,8 +25,8 @@ void ith_linear_set_destroy(ith_linear_set **set);
 
 /* The place of a layer from `in` to `out` features; NULL while the arena counts. Not for several threads at once. */
 ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena);
-/* The first failure of ith_linear_lay_out: sizes or types that no layer may have, too little memory, no product for
- * this processor. To be asked after counting; with the same calls nothing fails the second time. */
+/* The first failure of ith_linear_lay_out: illegal sizes or types, too little memory, no product for this processor.
+ * The caller asks after counting. If it was ITH_OK then, the same calls with memory do not fail. */
 ith_status ith_linear_set_status(const ith_linear_set *set);
 /* Bytes that the set takes from the context besides the arena. */
 int64_t ith_linear_set_bytes(const ith_linear_set *set);
@@ -35,7 +35,7 @@ int64_t ith_linear_set_bytes(const ith_linear_set *set);
  * thread's team in ith_linear_packing_bytes of scratch memory. linear NULL: checks the type only. */
 ith_status ith_linear_pack(ith_context *context, ith_linear *linear, const void *weight, ith_dtype weight_type,
                            const float *bias, void *scratch);
-/* For any layer of the set and a team of today's size; a multiple of 64. */
+/* Enough for any layer of the set and the calling thread's team; a multiple of 64. */
 int64_t ith_linear_packing_bytes(const ith_linear_set *set);
 
 typedef struct ith_linear_workspace {
@@ -47,8 +47,8 @@ typedef struct ith_linear_workspace {
     struct ith_linear_lane *lanes; /* [threads][sizes of layers in the set] */
 } ith_linear_workspace;
 
-/* For every layer that the set has by now, and for teams of up to `threads` threads. A layer may be applied to any
- * number of rows; up to `rows` at full speed. */
+/* A workspace for all layers that are in the set now, and for teams of up to `threads` threads. A layer may be applied
+ * to any number of rows; its speed is full up to `rows`, and falls somewhat beyond. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *workspace);
 /* Makes the objects of oneDNN, once the workspace has its memory. */

@@ -18,7 +18,7 @@
 
 /* ---- Sizes of layers ------------------------------------------------------------------------------------------- */
 
-/* As wide as the cache allows, all of about the same width. */
+/* The columns of a panel: as many as the cache allows, and in all panels about as many. */
 static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *types)
 {
     int64_t widest = ith_min64(PANEL_BYTES / (in * ith_dtype_bytes(types->multiplied)), PANEL_COLUMNS);
@@ -26,7 +26,8 @@ static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *t
     return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), COLUMN_UNIT);
 }
 
-/* ops[which]: for panels of this many columns. The panels of a product have one size in memory, the larger of the two. */
+/* ops[which]: for panels of this many columns. The panels of a product have one size in memory, the larger of the two.
+ */
 static ith_status create_op(ith_context *context, ith_product *p, int which, int64_t columns)
 {
     ith_onednn_matmul shape = {ITH_BAND_ROWS, p->in, columns, p->types.multiplied};
@@ -136,8 +137,8 @@ ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-/* Columns [begin, begin + count) of w^T are rows of the weight: where they lie if they are multiplied as they are,
- * otherwise converted into `plain`. */
+/* Columns [begin, begin + count) of w^T, which are rows of the weight. They stay in their place if they need no
+ * conversion, and are converted into `plain` otherwise. */
 static const void *plain_panel(const ith_product *p, const void *weight, ith_dtype type, int64_t begin, int64_t count,
                                void *plain)
 {
@@ -148,7 +149,7 @@ static const void *plain_panel(const ith_product *p, const void *weight, ith_dty
     return plain;
 }
 
-/* wide: room for a panel as oneDNN packs it, used where panels are stored narrower. */
+/* wide: memory for a panel in f32, if panels are stored in bf16 and multiplied in f32. */
 static ith_status pack_panel(const ith_linear *linear, int64_t panel, const void *rows, void *wide)
 {
     const ith_product *p = linear->product;
@@ -165,7 +166,7 @@ static ith_status pack_panel(const ith_linear *linear, int64_t panel, const void
     return status;
 }
 
-/* Of one thread: a panel as it is multiplied, and a packed one where panels are stored narrower. */
+/* Scratch memory of one thread: a panel before packing, and one packed in f32 if panels are stored in bf16. */
 static int64_t plain_bytes(const ith_product *p)
 {
     return ith_round_up(p->columns * p->in * ith_dtype_bytes(p->types.multiplied), CACHE_LINE);

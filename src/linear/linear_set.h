@@ -19,9 +19,9 @@ typedef struct ith_product {
     ith_operand_types types;
     int64_t columns;       /* of a panel */
     int64_t panels;        /* the last may have fewer columns */
-    int64_t panel_bytes;   /* packed, as it is multiplied */
-    int64_t stored_bytes;  /* packed, as a layer holds it: panel_bytes or half of them */
-    int64_t scratch_bytes; /* that oneDNN works in */
+    int64_t panel_bytes;   /* of a packed panel in the multiplied type */
+    int64_t stored_bytes;  /* of a packed panel in the stored type: the same, or half */
+    int64_t scratch_bytes; /* of one call of oneDNN */
     ith_onednn_op *ops[2]; /* of a panel; of the last, if it has fewer columns */
 } ith_product;
 

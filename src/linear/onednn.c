@@ -232,7 +232,7 @@ static dnnl_status_t conv_describe(ith_onednn_op *op, const ith_onednn_conv *sha
     return status;
 }
 
-/* The sentence for a primitive that could not be made; what: "matrix product", ... */
+/* The failure of making a primitive, as a status and a sentence; what: "matrix product", ... */
 static ith_status refuse(ith_context *context, dnnl_status_t status, ith_dtype type, const char *what, int64_t in,
                          int64_t out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory that a run will hold at its peak: the largest of its stages, each of which frees what it loaded.
+/* The peak memory of a run: the largest of its stages, each of which frees its memory at its end.
  *
  *   text      the encoder's weights and work
  *   denoise   one expert's weights, the prompts' keys and values, and every rank's workspace and share of x

@@ -6,7 +6,8 @@
 #include "../weights.h"
 #include "dit.h"
 
-/* Rows of modulation tables: what is added, 1 + what is multiplied, what the result is gated with. */
+/* Rows of modulation tables, of self-attention (SA) and feed-forward (FF): y = LN(x) (1 + scale) + shift, x += gate
+ * f(y). */
 enum { ITH_DIT_SHIFT_SA, ITH_DIT_SCALE_SA, ITH_DIT_GATE_SA, ITH_DIT_SHIFT_FF, ITH_DIT_SCALE_FF, ITH_DIT_GATE_FF };
 #define ITH_DIT_MODULATIONS 6
 
@@ -32,7 +33,7 @@ struct ith_dit {
     ith_linear *text_1, *text_2; /* text_dim to dim to dim */
     ith_linear *head;            /* dim to 4 out_channels, in the order (channel, patch row, patch column) */
     float *head_modulation;      /* [2, dim]: shift, scale */
-    ith_weights_memory memory;   /* in an outline nothing is there */
+    ith_weights_memory memory;   /* without an arena in an outline */
     ith_dit_layer layers[];      /* [config.layers] */
 };
 
@@ -43,7 +44,7 @@ static inline int64_t ith_dit_text_keys(int64_t rows)
 }
 
 struct ith_dit_text {
-    int64_t batch, keys; /* of every entry; those that an entry lacks have a bias of -infinity */
+    int64_t batch, keys; /* keys of every entry; those beyond the prompt's own have a bias of -infinity */
     void *keys_values;   /* [layers][batch][keys][2 dim]: k normalised, v; in the type of attention */
     float *key_bias;     /* [batch][keys] */
 };

@@ -6,8 +6,8 @@
 #include "../../kernels/rowops.h"
 #include "dit_weights.h"
 
-/* Most rows that pass through a layer's products together: enough for products at full speed, few enough that the wide
- * rows of the feed-forward layer take little memory beside x. */
+/* Most rows of a strip. They are enough for products at full speed, and few enough that the wide rows of the
+ * feed-forward layer take little memory compared with x. */
 #define ITH_DIT_STRIP 2048
 
 struct ith_dit_workspace {
