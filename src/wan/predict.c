@@ -41,7 +41,7 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
         ith_share(options->threads, team->count, i, &begin, &threads);
         omp_set_num_threads(threads > 1 ? (int)threads : 1);
         status = ith_dit_workspace_bytes(context, dit, shape, options->attention, sequence_ranks, rank % sequence_ranks,
-                                         &one);
+                                         team->shares_memory, &one);
         *bytes += one;
     }
     omp_set_num_threads(options->threads);

@@ -462,7 +462,7 @@ static ith_status hold_workspace(ith_context *c, ith_comm *comm, void *user)
     ith_dit_workspace *workspace = NULL;
     int64_t bytes = 0, before = 0, after = 0, groups = 0;
     ith_status status = ith_dit_workspace_bytes(c, job->outline, &job->shape, &job->call->options, ith_comm_size(comm),
-                                                ith_comm_rank(comm), &bytes);
+                                                ith_comm_rank(comm), true, &bytes);
     atomic_fetch_add(&job->predicted, bytes);
     if (!status)
         status = hold_groups(c, comm, &job->call->options, &groups);

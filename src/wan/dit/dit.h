@@ -93,9 +93,11 @@ ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, i
 int64_t ith_dit_bytes(const ith_dit *dit);
 /* Those of a text of `batch` prompts of at most `longest` rows, and those that its making takes besides. */
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
-/* Those of the workspace of one of `ranks` ranks of a process, for as many threads as the calling thread has now.
- * shape->longest_text is the length of the longest prompt. */
+/* Those of the workspace of one of `ranks` ranks, for as many threads as the calling thread has now.
+ * shape->longest_text is the length of the longest prompt. shared_memory: whether the ranks see one another's memory.
+ */
 ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
-                                   const ith_attn_options *options, int ranks, int rank, int64_t *bytes);
+                                   const ith_attn_options *options, int ranks, int rank, bool shared_memory,
+                                   int64_t *bytes);
 
 #endif

@@ -155,7 +155,8 @@ static ith_status make_plans(ith_context *context, ith_dit_workspace *w, const i
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
 ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
-                                   const ith_attn_options *options, int ranks, int rank, int64_t *bytes)
+                                   const ith_attn_options *options, int ranks, int rank, bool shared_memory,
+                                   int64_t *bytes)
 {
     ith_status status = check_shape(context, shape);
     if (status)
@@ -168,9 +169,9 @@ ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, con
     lay_out(&sizes, &arena);
     if (arena.overflow)
         return ith_fail(context, ITH_ERR_MEMORY, "a transformer's workspace takes more memory than a size can hold");
-    status = ith_plan_predict(context, &self, options, ranks, rank, true, &self_info);
+    status = ith_plan_predict(context, &self, options, ranks, rank, shared_memory, &self_info);
     if (!status)
-        status = ith_plan_predict(context, &cross, &own, ranks, rank, true, &cross_info);
+        status = ith_plan_predict(context, &cross, &own, ranks, rank, shared_memory, &cross_info);
     *bytes = arena.used_bytes + self_info.memory_bytes + cross_info.memory_bytes + 3 * ITH_ALLOC_HEADER;
     return status;
 }
