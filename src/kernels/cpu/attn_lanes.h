@@ -8,7 +8,7 @@
  * multiple of LANES. Padding queries are zeros and are computed like the others, so that the arithmetic of a row is the
  * same wherever it stands.
  *
- * Include a vec_<isa>.h before this header (see attn_state.h), and define
+ * All functions are static inline. Include a vec_<isa>.h before this header (see attn_state.h), and define
  *   QUERIES      of a panel, a multiple of LANES
  *   EXP2_SHORT   2^x for the probabilities of 16-bit tensors; vec_exp2 unless defined */
 #ifndef ITH_KERNELS_ATTN_LANES_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The queries of a call as rows, for kernels with keys, or elements of o, in the lanes of their vectors. The kernel
- * computes s, p and o = o scale + p v; the state before, between and after is here. */
+ * computes s, p and o = o scale + p v; the state before, between and after is here, in static
+ * inline functions. Include a vec_<isa>.h before this header (see attn_state.h). */
 #ifndef ITH_KERNELS_ATTN_ROWS_H
 #define ITH_KERNELS_ATTN_ROWS_H
 

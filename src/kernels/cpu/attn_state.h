@@ -11,7 +11,7 @@
  * 2^(s - m) is then 2^s with another exponent, and s - m need not be computed. That matters in f32: s - m may reach 88,
  * where it has lost bits of s. A running maximum stays as it is: near it s - m is exact, and a lone key has p = 1.
  *
- * Include a vec_<isa>.h before this header. It defines
+ * All functions are static inline. Include a vec_<isa>.h before this header. It defines
  *   vec, LANES                     a vector of LANES floats
  *   vec_load, vec_store            64-byte aligned or not
  *   vec_prefetch(address)          into the second-level cache

@@ -6,7 +6,7 @@
  *     v, transposed  tiles [D / STEP][PANEL / STRIP][PARTS][2][16 of D][32 keys]
  *     panel_head | b [PANEL]
  *
- * D is padded with zeros, the last panel with absent keys (b = -inf, k = v = 0). */
+ * D is padded with zeros, the last panel with absent keys (b = -inf, k = v = 0). All functions are static inline. */
 #ifndef ITH_KERNELS_PANELS_AMX_H
 #define ITH_KERNELS_PANELS_AMX_H
 
