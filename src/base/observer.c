@@ -17,7 +17,7 @@ void ith_observer_open(ith_observer *observer)
     atomic_init(&observer->next_look, 0);
     observer->next_ask = 0, observer->next_show = INFINITY;
     observer->stage = -1;
-    observer->place[0] = '\0';
+    observer->activity[0] = '\0';
 }
 
 void ith_observer_close(ith_observer *observer)
@@ -93,19 +93,20 @@ ith_status ith_observer_ask(ith_context *context)
     return ith_context_check(context);
 }
 
-void ith_observer_set_place(const ith_context *context, const char *format, ...)
+void ith_observer_set_activity(const ith_context *context, const char *format, ...)
 {
     ith_observer *o = ith_context_observer(context);
     if (!o)
         return;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(o->place, sizeof o->place, format, arguments);
+    vsnprintf(o->activity, sizeof o->activity, format, arguments);
     va_end(arguments);
 }
 
-ith_status ith_observer_say_place(ith_context *context, ith_status status)
+ith_status ith_observer_say_activity(ith_context *context, ith_status status)
 {
     const ith_observer *o = ith_context_observer(context);
-    return status == ITH_ERR_INTERRUPTED && o && *o->place ? ith_fail_in(context, status, "%s", o->place) : status;
+    return status == ITH_ERR_INTERRUPTED && o && *o->activity ? ith_fail_in(context, status, "%s", o->activity)
+                                                              : status;
 }

@@ -25,7 +25,7 @@ typedef struct ith_observer {
     double next_ask, next_show;
     int stage; /* last shown; -1: none */
     int64_t done, total;
-    char place[96]; /* where the computation is, for the sentence of an interruption; "": nothing is said */
+    char activity[96]; /* what is being computed, for the sentence of an interruption; "": not known */
 } ith_observer;
 
 /* The caller has set show, should_stop and user; initialises the other members. */
@@ -48,10 +48,11 @@ typedef struct ith_span {
 /* Shows that `done` of `count` parts of the piece are done. */
 void ith_span_show(const ith_context *context, const ith_span *span, int64_t done, int64_t count);
 
-/* Sets the place of the context's observer, if there is one. */
-void ith_observer_set_place(const ith_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Puts the place before the sentence of ITH_ERR_INTERRUPTED. Returns status. */
-ith_status ith_observer_say_place(ith_context *context, ith_status status);
+/* Sets the activity of the context's observer, if there is one. */
+void ith_observer_set_activity(const ith_context *context, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Puts the activity before the sentence of ITH_ERR_INTERRUPTED. Returns status. */
+ith_status ith_observer_say_activity(ith_context *context, ith_status status);
 
 /* Asks the context's observer at once, without regard to the interval. Returns ith_context_check. */
 ith_status ith_observer_ask(ith_context *context);

@@ -172,7 +172,7 @@ static void heed_interruption(ith_comm *comm)
     if (!ith_context_interrupted(context))
         return;
     ith_fail(context, ITH_ERR_INTERRUPTED, "rank %d was stopped on request", world_rank(comm, comm->rank));
-    ith_observer_say_place(context, ITH_ERR_INTERRUPTED);
+    ith_observer_say_activity(context, ITH_ERR_INTERRUPTED);
     comm->transport.abort(comm->transport_state, ITH_ERR_INTERRUPTED, ith_context_sentence(context));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks compare what they were asked for (agreement.h). */
+/* The comparison of the ranks' options (agreement.h). */
 #include "agreement.h"
 
 #include "../base/context.h"
@@ -10,8 +10,8 @@
 #include <string.h>
 
 typedef enum field_kind {
-    TEXT,  /* const char *: its hash is compared */
-    GIVEN, /* const char *: whether there is one */
+    TEXT,  /* const char *, compared by its hash */
+    GIVEN, /* const char *, compared by whether it is NULL */
     WHOLE, /* int64_t */
     INT,   /* int, or an enum with `word` */
     REAL   /* double */
@@ -21,7 +21,7 @@ typedef struct field {
     const char *name;
     field_kind kind;
     size_t offset;
-    const char *(*word)(int value); /* NULL: numbers are printed as they are */
+    const char *(*word)(int value); /* the name of a value in sentences; NULL: a number */
 } field;
 
 #define WORD(type, noun)                                                                                               \
@@ -101,11 +101,12 @@ static const field attention_fields[] = {
 
 typedef struct record {
     uint64_t pipeline, run;
-    int64_t dumps, threads; /* of rank 0; of ranks that share a pipeline */
+    int64_t dumps;   /* counts on rank 0 */
+    int64_t threads; /* compared among ranks that share a pipeline */
     int64_t values[FIELDS];
 } record;
 
-/* The value as 64 bits: equal fields have equal ones. */
+/* A field as 64 bits, which are equal for equal values. */
 static int64_t read_value(const field *f, const char *base)
 {
     const char *text;
@@ -179,7 +180,7 @@ static ith_status compare_fields(const ith_rank *rank, const record *all, int *a
 static ith_status compare_records(const ith_rank *rank, const record *all)
 {
     int at = 0;
-    bool decodes = rank->options.from_latents; /* then only rank 0 does anything, and the first option counts */
+    bool decodes = rank->options.from_latents; /* then only rank 0 works, and only the first option is compared */
     ith_status status = compare_fields(rank, all, &at, model_fields, COUNT(model_fields));
     if (!status)
         status = compare_fields(rank, all, &at, option_fields, decodes ? 1 : COUNT(option_fields));
@@ -187,7 +188,6 @@ static ith_status compare_records(const ith_rank *rank, const record *all)
         status = compare_fields(rank, all, &at, type_fields, COUNT(type_fields));
     if (!status && !decodes)
         status = compare_fields(rank, all, &at, attention_fields, COUNT(attention_fields));
-    /* Every rank compares all teams, so that all come to the same. */
     for (int i = 1; i < rank->ranks && !status; i++)
         for (int j = 0; j < i && !status; j++)
             if (all[i].pipeline == all[j].pipeline && all[i].threads != all[j].threads)
@@ -203,7 +203,7 @@ static void find_team(ith_rank *rank, const record *all, int *members)
     int count = 0;
     for (int i = 0; i < rank->ranks; i++) {
         if (i == rank->rank)
-            rank->place = count;
+            rank->position = count;
         if (all[i].pipeline == all[rank->rank].pipeline)
             members[count++] = i;
     }
@@ -232,16 +232,16 @@ ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)
 
 ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value)
 {
-    /* The records are not needed any more. */
+    /* The memory of the records, which are not needed any more. */
     typedef struct value_of {
-        int64_t place;
+        int64_t position;
         uint64_t value;
     } value_of;
-    const value_of mine = {rank->place, value};
+    const value_of mine = {rank->position, value};
     value_of *all = rank->records;
     ith_status status = ith_comm_allgather(rank->comm, &mine, sizeof mine, all);
     for (int i = 1; i < rank->ranks && !status; i++)
-        if (!all[i].place && all[i].value != all[0].value)
+        if (!all[i].position && all[i].value != all[0].value)
             status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
                               "%s of rank %d and of rank 0 differ: all must be the same", name, i);
     return status;

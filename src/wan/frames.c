@@ -15,13 +15,13 @@ static void quantise(uint8_t *rgb, const float *frame, int64_t count)
         rgb[i] = (uint8_t)rintf(fminf(fmaxf(frame[i] * 0.5f + 0.5f, 0.0f), 1.0f) * 255.0f);
 }
 
-/* A failure of the caller becomes a status with a sentence. */
+/* Calls on_frame. A failure gets a sentence if the caller has left none. */
 static ith_status hand_over(const ith_rank *rank, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
 {
     ith_context *context = rank->context;
     if (!rank->options.on_frame)
         return ITH_OK;
-    ith_fail(context, ITH_OK, "%s", ""); /* on_frame may use the context too: then its sentence stays */
+    ith_fail(context, ITH_OK, "%s", ""); /* so that a sentence that on_frame leaves is seen */
     int status = rank->options.on_frame(rank->options.user, index, rgb, height, width);
     if (status > ITH_OK || status < ITH_ERR_INTERNAL)
         return ith_fail(context, ITH_ERR_ABORTED,
@@ -33,11 +33,11 @@ static ith_status hand_over(const ith_rank *rank, int64_t index, const uint8_t *
     return (ith_status)status;
 }
 
-void ith_frames_set_place(const ith_rank *rank)
+void ith_frames_set_activity(const ith_rank *rank)
 {
     if (rank->report.frames_done < rank->options.frames)
-        ith_observer_set_place(rank->context, "decoding frame %lld of %lld", (long long)rank->report.frames_done + 1,
-                               (long long)rank->options.frames);
+        ith_observer_set_activity(rank->context, "decoding frame %lld of %lld", (long long)rank->report.frames_done + 1,
+                                  (long long)rank->options.frames);
 }
 
 ith_status ith_frames_take(void *user, int64_t index, const float *frame, int64_t height, int64_t width)
@@ -60,7 +60,7 @@ ith_status ith_frames_take(void *user, int64_t index, const float *frame, int64_
         rank->dump->frames_done = index + 1;
     }
     rank->report.frames_done = index + 1;
-    ith_frames_set_place(rank);
+    ith_frames_set_activity(rank);
     ith_observer_show(rank->context, ITH_STAGE_DECODE, (index + 1) * ITH_PROGRESS_UNIT, total * ITH_PROGRESS_UNIT);
     return ITH_OK;
 }

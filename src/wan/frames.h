@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoded frames on their way to the caller. */
+/* From a decoded frame to the caller's on_frame. */
 #ifndef ITH_WAN_FRAMES_H
 #define ITH_WAN_FRAMES_H
 
@@ -10,10 +10,10 @@ typedef struct ith_frames {
     uint8_t *rgb; /* room for a frame: [height, width, 3] */
 } ith_frames;
 
-/* Says which frame is being decoded, for the sentence of an interruption. */
-void ith_frames_set_place(const ith_rank *rank);
-/* An ith_vae_frame_fn whose user is an ith_frames: rounds a frame to 8 bits, hands it to on_frame, keeps it for the
- * dump, and counts it. */
+/* Sets the activity of the rank's observer to the frame that is decoded now. */
+void ith_frames_set_activity(const ith_rank *rank);
+/* An ith_vae_frame_fn whose user is an ith_frames: rounds a frame to 8 bits, passes it to on_frame, copies it into
+ * the dump, and counts it. */
 ith_status ith_frames_take(void *user, int64_t index, const float *frame, int64_t height, int64_t width);
 
 #endif

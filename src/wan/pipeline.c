@@ -40,12 +40,12 @@ static ith_status check_library(ith_context *context)
 }
 
 /* Draws a number that no other pipeline and no other run has. */
-uint64_t ith_draw_number(const void *place)
+uint64_t ith_draw_number(const void *address)
 {
     const struct {
         double now;
-        const void *place;
-    } seed = {ith_clock_seconds(), place};
+        const void *address;
+    } seed = {ith_clock_seconds(), address};
     uint64_t number = 0;
     if (getrandom(&number, sizeof number, GRND_NONBLOCK) < 0)
         number = ith_hash(1, &seed, sizeof seed);

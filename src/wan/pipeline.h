@@ -38,8 +38,8 @@ typedef struct ith_team {
     bool shares_memory; /* all ranks of the run do */
 } ith_team;
 
-/* A random number. `place` is an address that no other caller passes at the same time. */
-uint64_t ith_draw_number(const void *place);
+/* A random number. `address` is one that no other caller passes at the same time. */
+uint64_t ith_draw_number(const void *address);
 
 /* Copies the options of a call, fills in defaults, and checks them. options->attention then points to `attention`.
  * sized: from_latents is read for the size of the video. */

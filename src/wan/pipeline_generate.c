@@ -55,7 +55,7 @@ static ith_status encode_prompts(ith_rank *rank, void *user)
     rank->report.load_seconds += ith_clock_seconds() - start;
     if (status)
         return status;
-    ith_observer_set_place(rank->context, "encoding the prompts");
+    ith_observer_set_activity(rank->context, "encoding the prompts");
     int prompts = ith_denoise_is_guided(model, &rank->options) ? 2 : 1;
     start = ith_clock_seconds();
     for (int i = 0; i < prompts && !status; i++) {
@@ -115,7 +115,7 @@ static ith_status decode(ith_rank *rank)
     ith_generate_report *report = &rank->report;
     const ith_latent_size *size = &rank->size;
     ith_vae *vae = NULL;
-    ith_observer_set_place(context, "loading the autoencoder");
+    ith_observer_set_activity(context, "loading the autoencoder");
     double start = ith_clock_seconds();
     char *path = ith_model_path(context, rank->pipeline->model, "vae");
     ith_status status = path ? ith_vae_load(context, path, rank->types.products, &vae) : ITH_ERR_MEMORY;
@@ -123,7 +123,7 @@ static ith_status decode(ith_rank *rank)
     report->load_seconds += ith_clock_seconds() - start;
     if (status)
         return status;
-    ith_frames_set_place(rank);
+    ith_frames_set_activity(rank);
     start = ith_clock_seconds();
     ith_frames frames = {rank, ith_alloc(context, rank->options.height * rank->options.width, 3, "a frame")};
     status = frames.rgb ? ith_vae_decode(context, vae, rank->pipeline->shared.latents, size->frames, size->height,
@@ -174,7 +174,7 @@ static ith_status finish(ith_rank *rank, void *user)
         status = decode(rank);
     if (status || !rank->dump)
         return status;
-    ith_observer_set_place(rank->context, "writing the dump");
+    ith_observer_set_activity(rank->context, "writing the dump");
     return ith_dump_write(rank->context, options->dump_file, rank->dump);
 }
 

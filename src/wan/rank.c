@@ -44,15 +44,15 @@ ith_status ith_rank_agree(ith_rank *rank, ith_status mine)
 
 /* ---- One rank for all ------------------------------------------------------------------------------------------ */
 
-ith_status ith_rank_lead(ith_rank *rank, const char *place, ith_rank_part part, void *user)
+ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part part, void *user)
 {
     ith_pipeline *pipeline = rank->pipeline;
     ith_status status = ITH_OK;
     int threads = omp_get_max_threads();
-    ith_observer_set_place(rank->context, "%s", place);
-    if (!rank->place) {
+    ith_observer_set_activity(rank->context, "%s", activity);
+    if (!rank->position) {
         omp_set_num_threads(rank->options.threads);
-        status = ith_observer_say_place(rank->context, part(rank, user));
+        status = ith_observer_say_activity(rank->context, part(rank, user));
         omp_set_num_threads(threads);
         pthread_mutex_lock(&pipeline->lock);
         pthread_mutex_unlock(&pipeline->lock);
@@ -75,10 +75,10 @@ static ith_status if_first(ith_rank *rank, void *user)
     return rank->rank ? ITH_OK : first->part(rank, first->user);
 }
 
-ith_status ith_rank_first(ith_rank *rank, const char *place, ith_rank_part part, void *user)
+ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part part, void *user)
 {
     part_of_first first = {part, user};
-    return ith_rank_lead(rank, place, if_first, &first);
+    return ith_rank_lead(rank, activity, if_first, &first);
 }
 
 /* ---- Joining and leaving --------------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ static ith_status compare_models(ith_rank *rank)
     if (rank->team.count == rank->ranks || rank->options.from_latents)
         return ITH_OK;
     ith_status status = ITH_OK;
-    if (!rank->place)
+    if (!rank->position)
         status = ith_model_hash(rank->context, rank->pipeline->model, &hash);
     status = ith_rank_agree(rank, status);
     return status ? status : ith_rank_compare(rank, "the model", hash);
@@ -190,7 +190,7 @@ ith_status ith_rank_begin(ith_rank *rank, ith_status mine)
     if (status)
         return status;
     int64_t begin, threads;
-    ith_share(rank->options.threads, rank->team.count, rank->place, &begin, &threads);
+    ith_share(rank->options.threads, rank->team.count, rank->position, &begin, &threads);
     observe(rank);
     omp_set_num_threads(threads > 1 ? (int)threads : 1);
     status = ith_rank_lead(rank, "checking the weight files", prepare, NULL);

@@ -26,14 +26,15 @@ typedef struct ith_rank {
     ith_number_types types;
     ith_latent_size size;
     ith_team team;  /* the ranks that share the pipeline, this one among them */
-    int place;      /* of this rank in the team; 0: the leader */
+    int position;   /* of this rank in the team; 0: the leader */
     bool dumps;     /* rank 0 wants the latents of every step */
     ith_dump *dump; /* of rank 0 */
     ith_generate_report report;
     ith_observer observer;
-    int threads_before; /* of OpenMP in the caller's thread */
-    bool joined, begun;
-    void *records; /* the records of all ranks */
+    int threads_before; /* OpenMP's number of threads in the caller's thread */
+    bool joined;        /* the pipeline counts this rank */
+    bool begun;         /* ith_rank_begin has succeeded */
+    void *records;      /* the records of all ranks */
 } ith_rank;
 
 /* Collective: begins a run if the arguments of all ranks allow it. `mine` is the status of this rank's arguments. Finds
@@ -48,7 +49,7 @@ ith_status ith_rank_end(ith_rank *rank, ith_status status);
 void ith_shared_free_expert(ith_context *context, ith_shared *shared);
 
 /* Ends the group, and returns the status of its first failure, with that failure's sentence. It may be called more than
- * once. The sentence of an interruption names the place. */
+ * once. The sentence of an interruption names the activity. */
 ith_status ith_rank_fail(ith_rank *rank, ith_status status);
 
 /* Collective: returns ITH_OK if `mine` is ITH_OK on every rank, otherwise the status of the lowest rank that failed.
@@ -56,10 +57,11 @@ ith_status ith_rank_fail(ith_rank *rank, ith_status status);
 ith_status ith_rank_agree(ith_rank *rank, ith_status mine);
 typedef ith_status (*ith_rank_part)(ith_rank *rank, void *user);
 /* Collective: the leader of every pipeline calls `part` with all threads of its process while the others wait. Then all
- * ranks agree on the status and see the leader's writes. `place` names the work in the sentence of an interruption. */
-ith_status ith_rank_lead(ith_rank *rank, const char *place, ith_rank_part part, void *user);
+ * ranks agree on the status and see the leader's writes. `activity` names the work in the sentence of an interruption.
+ */
+ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
 /* The same, but only rank 0 calls `part`. */
-ith_status ith_rank_first(ith_rank *rank, const char *place, ith_rank_part part, void *user);
+ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
 /* Collective: checks that `value` of every leader equals the value of rank 0; `name` is used in the sentence. The
  * values of other ranks are ignored. */
 ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value);

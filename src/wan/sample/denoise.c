@@ -276,7 +276,7 @@ static ith_status load_expert(ith_rank *rank, void *user)
     rank->report.load_seconds += ith_clock_seconds() - start;
     if (status)
         return status;
-    ith_observer_set_place(context, "making the prompts' keys");
+    ith_observer_set_activity(context, "making the prompts' keys");
     start = ith_clock_seconds(), traced = ith_trace_begin(context);
     const float *const *text = (const float *const *)shared->text;
     int branches = w->guidance > 1 ? 2 : 1, together = w->shape.batch == branches ? branches : 1;
@@ -310,9 +310,9 @@ static ith_status take_steps(worker *w)
     double start = ith_clock_seconds();
     for (int64_t step = w->first_step; step < w->end_step && !status; step++) {
         double traced = ith_trace_begin(w->context);
-        ith_observer_set_place(w->context, "denoising step %lld of %lld", (long long)step + 1,
-                               (long long)w->rank->options.steps);
-        status = ith_observer_say_place(w->context, take_step(w, step));
+        ith_observer_set_activity(w->context, "denoising step %lld of %lld", (long long)step + 1,
+                                  (long long)w->rank->options.steps);
+        status = ith_observer_say_activity(w->context, take_step(w, step));
         ith_trace_end(w->context, traced, "step", "compute");
     }
     w->rank->report.denoise_seconds += ith_clock_seconds() - start;
@@ -332,7 +332,7 @@ static ith_status run_expert(worker *w)
     ith_dit_workspace_free(w->context, &w->workspace);
     if (!status)
         status = ith_rank_agree(w->rank, ITH_OK); /* no rank uses the expert any more */
-    if (!status && !w->rank->place)
+    if (!status && !w->rank->position)
         ith_shared_free_expert(w->context, &w->rank->pipeline->shared);
     return status;
 }
