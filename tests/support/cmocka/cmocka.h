@@ -24,8 +24,9 @@ struct CMUnitTest {
 
 enum { CMOCKA_PASSED, CMOCKA_FAILED, CMOCKA_SKIPPED };
 
-static jmp_buf cmocka_test_end;
-static volatile int cmocka_outcome; /* of the test that runs */
+/* One of each in a program, which the helpers of tests/support share with the test. */
+__attribute__((weak)) jmp_buf cmocka_test_end;
+__attribute__((weak)) volatile int cmocka_outcome; /* of the test that runs */
 
 static inline __attribute__((format(printf, 1, 2))) void print_error(const char *format, ...)
 {
@@ -95,10 +96,9 @@ static inline void cmocka_memory(const void *a, const void *b, size_t bytes, con
 
 #define assert_memory_equal(a, b, bytes) cmocka_memory(a, b, bytes, __FILE__, __LINE__)
 
-static inline int cmocka_run_test(const struct CMUnitTest *test)
+static inline int cmocka_run_test(const struct CMUnitTest *test, void *state)
 {
     static const char *const outcomes[] = {"ok", "FAILED", "skipped"};
-    void *state = NULL;
     cmocka_outcome = CMOCKA_PASSED;
     if (test->set_up && test->set_up(&state))
         cmocka_outcome = CMOCKA_FAILED;
@@ -110,19 +110,24 @@ static inline int cmocka_run_test(const struct CMUnitTest *test)
     return cmocka_outcome;
 }
 
-/* How many tests failed. */
-static inline int cmocka_run_tests(const char *group, const struct CMUnitTest *tests, size_t count)
+/* How many tests failed; -1 if the group could not be set up. */
+static inline int cmocka_run_tests(const char *group, const struct CMUnitTest *tests, size_t count,
+                                   int (*set_up)(void **state), int (*tear_down)(void **state))
 {
     int failed = 0;
+    void *state = NULL;
+    if (set_up && set_up(&state))
+        return -1;
     for (size_t i = 0; i < count; i++)
-        failed += cmocka_run_test(tests + i) == CMOCKA_FAILED;
+        failed += cmocka_run_test(tests + i, state) == CMOCKA_FAILED;
+    if (tear_down && tear_down(&state))
+        failed++;
     fprintf(stderr, "%s: %d of %zu tests failed\n", group, failed, count);
     return failed;
 }
 
-/* `setup` and `teardown` of a group: none of the tests has any. */
 #define cmocka_run_group_tests_name(group, tests, setup, teardown)                                                     \
-    ((void)(setup), (void)(teardown), cmocka_run_tests(group, tests, sizeof(tests) / sizeof *(tests)))
+    cmocka_run_tests(group, tests, sizeof(tests) / sizeof *(tests), setup, teardown)
 #define cmocka_run_group_tests(tests, setup, teardown) cmocka_run_group_tests_name(#tests, tests, setup, teardown)
 
 #endif
