@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of every command that plans attention. */
+/* The options of every command that plans attention, and their translation into ith_attn_options. */
 #include "attend_options.h"
 
 #include "cli.h"
@@ -70,7 +70,7 @@ static const ith_option rows[] = {
 #undef INT
 #undef WORD
 
-#define SINGLE 2 /* the rows after the heading: strategy and softmax, of which some commands take lists */
+#define SINGLE 2 /* strategy and softmax, the rows after the heading; some commands take lists of these instead */
 
 int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lists)
 {

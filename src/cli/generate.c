@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca generate: a prompt becomes a video. Everything that can go wrong early is asked for before work begins: names,
- * sizes, the model's files, the output. */
+/* ithaca generate: makes a video from a prompt. Names, sizes, the model's files and the output are checked before the
+ * long computation begins. */
 #include "generate.h"
 
 #include "interrupt.h"
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LATENTS_NAMES 100 /* of runs that kept theirs; then the last one is written over */
+#define LATENTS_NAMES 100 /* names for kept latents; then the file with the last name is replaced */
 
 /* In the order of ith_stage. */
 static const ith_progress_stage stages[] = {{"load", NULL, 1, ITH_LINES_TIMED},
@@ -37,8 +37,8 @@ static int check_distinct(const ith_generation *g)
     return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
 }
 
-/* OUTPUT.latents.safetensors. A run that removes its latents at the end takes OUTPUT.latents-2.safetensors and so on if
- * an earlier run kept its own. */
+/* Chooses the name for the latents: OUTPUT.latents.safetensors. A run that removes its latents at the end uses
+ * OUTPUT.latents-2.safetensors, and so on, if an earlier run has kept its latents under that name. */
 static int name_latents(ith_generation *g)
 {
     if (g->settings.from_latents)
@@ -63,7 +63,7 @@ static int name_latents(ith_generation *g)
     return check_distinct(g);
 }
 
-/* What needs no model. */
+/* Checks the names of output and dump, which needs no model. */
 static int check_names(ith_generation *g)
 {
     if (ith_context_clone(g->context, &g->media_context))
@@ -83,12 +83,13 @@ static int open_model(ith_generation *g)
     g->fps = g->settings.fps > 0 ? g->settings.fps : g->model.fps;
     int code = ith_generate_describe(g);
     ith_video_options options = ith_generate_video(g, g->options.width, g->options.height);
-    /* Saved latents tell their size only when they are read. */
+    /* The size of a video from saved latents is known only when they are read. */
     if (!code && !g->settings.from_latents && ith_video_check(g->media_context, g->settings.output, &options))
         return ith_cli_error("%s", ith_context_error(g->media_context));
     return code;
 }
 
+/* The source of the shift, for the report. */
 static const char *shift_source(const ith_generation *g, const ith_options *options)
 {
     static const char *const sources[] = {[ITH_FROM_MODEL] = "ithaca.yaml of the model folder",
@@ -98,6 +99,8 @@ static const char *shift_source(const ith_generation *g, const ith_options *opti
     return given ? given : g->model.shift_source;
 }
 
+/* All checks, and the opening of the model. The options are translated twice: first without the defaults of the model
+ * folder, so that errors on the command line show at once. */
 static int prepare(ith_generation *g, const char *command, ith_options *options)
 {
     int code = ith_generate_translate(g, command);
@@ -119,6 +122,7 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
 
 /* ---- The run --------------------------------------------------------------------------------------------------- */
 
+/* Prints the reason of a failure, and how to continue from saved latents. */
 static int explain_failure(const ith_generation *g)
 {
     ith_cli_error("%s", ith_context_error(g->media_failed ? g->media_context : g->context));
@@ -143,7 +147,7 @@ static int finish_video(ith_generation *g)
     return status ? ITH_EXIT_FAILED : ITH_EXIT_DONE;
 }
 
-/* Trace and wisdom, also of a run that failed or was stopped. */
+/* Writes trace and wisdom, also after a run that failed or was stopped. */
 static int save_records(ith_generation *g, int code)
 {
     int saved = ith_attend_end(g->context, &g->settings.choices);

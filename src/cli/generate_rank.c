@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of ithaca generate: it calls the engine, which calls it back. */
+/* One rank of ithaca generate: it calls the engine, which calls back for progress and with frames. */
 #include "generate.h"
 
 #include "interrupt.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ithaca generate tells: before the run, after it, and in the video's metadata. */
+/* The reports of ithaca generate: before the run, after it, and in the metadata of the video. */
 #include "generate.h"
 
 #include <ithaca/files.h>
@@ -14,7 +14,7 @@ static double megabytes(int64_t bytes)
     return (double)bytes / 1e6;
 }
 
-/* The settings that decide what the video shows, in one line. */
+/* The settings that determine the contents of the video, in one line. */
 static int sampling_text(const ith_generation *g, char *text, size_t bytes)
 {
     const ith_generate_options *o = &g->options;
@@ -36,7 +36,7 @@ static const char *or_empty(const char *text)
     return text ? text : "";
 }
 
-/* Latents keep what they were made with. */
+/* Reads the prompt and the settings from the metadata of saved latents. */
 static int describe_latents(ith_generation *g)
 {
     ith_tensor_file *file = NULL;

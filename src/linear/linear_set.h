@@ -22,7 +22,7 @@ typedef struct ith_product {
     int64_t panel_bytes;   /* of a packed panel in the multiplied type */
     int64_t stored_bytes;  /* of a packed panel in the stored type: the same, or half */
     int64_t scratch_bytes; /* of one call of oneDNN */
-    ith_onednn_op *ops[2]; /* of a panel; of the last, if it has fewer columns */
+    ith_onednn_op *ops[2]; /* for a whole panel; for the last panel if it has fewer columns */
 } ith_product;
 
 struct ith_linear_set {

@@ -9,7 +9,7 @@
 #include "../files/store.h"
 #include "../linear/linear.h"
 
-/* The memory of a model's weights. Zero at first. */
+/* The memory of a model's weights; all members are zero at first. */
 typedef struct ith_weights_memory {
     ith_linear_set *linears;
     void *arena;   /* linear layers, vectors and tables; NULL in an outline */

@@ -9,8 +9,8 @@
 #define ITH_SCHEDULER_MOST_UNCORRECTED 64
 
 typedef struct ith_scheduler {
-    ith_solver solver;     /* UniPCMultistepScheduler, FlowMatchEulerDiscreteScheduler */
-    double shift;          /* flow_shift, shift */
+    ith_solver solver;     /* the class: UniPCMultistepScheduler or FlowMatchEulerDiscreteScheduler */
+    double shift;          /* flow_shift of UniPC, shift of Euler */
     int64_t train_steps;   /* num_train_timesteps; a time step is sigma * train_steps */
     double shift_terminal; /* the last sigma before 0; 0: as the shift gives it */
     /* For UniPC only: */
