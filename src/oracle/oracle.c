@@ -150,6 +150,7 @@ static void plain_row(head *x, ith_oracle_rows *rows, int64_t row)
 {
     const ith_attn_problem *p = x->p;
     float m = -INFINITY, l = 0, scale = (float)scale_of(p);
+    double *o = rows->o + row * p->head_dim;
     for (int64_t j = 0; j < p->kv_len; j++) {
         float s = 0;
         for (int64_t d = 0; d < p->head_dim; d++)
@@ -163,13 +164,12 @@ static void plain_row(head *x, ith_oracle_rows *rows, int64_t row)
         l += probability;
         x->s[j] = (double)round_to(probability, p->dtype);
     }
-    for (int64_t d = 0; d < p->head_dim; d++) {
-        float sum = 0;
-        for (int64_t j = 0; j < p->kv_len; j++)
-            if (x->s[j] != 0)
-                sum += (float)x->s[j] * x->v[j * p->head_dim + d];
-        rows->o[row * p->head_dim + d] = l > 0 ? (double)round_to(sum / l, p->dtype) : 0;
-    }
+    memset(o, 0, (size_t)p->head_dim * sizeof *o);
+    for (int64_t j = 0; j < p->kv_len; j++)
+        for (int64_t d = 0; d < p->head_dim && x->s[j] != 0; d++) /* sums are rounded to f32 */
+            o[d] = (double)((float)o[d] + (float)x->s[j] * x->v[j * p->head_dim + d]);
+    for (int64_t d = 0; d < p->head_dim; d++)
+        o[d] = l > 0 ? (double)round_to((float)o[d] / l, p->dtype) : 0;
     rows->lse[row] = l > 0 ? (double)(m + logf(l)) : -INFINITY;
 }
 
@@ -178,7 +178,7 @@ typedef void row_fn(head *x, ith_oracle_rows *rows, int64_t row);
 static bool compute(const ith_attn_problem *p, const ith_attn_tensors *t, ith_oracle_rows *rows, row_fn *fn)
 {
     bool good = true;
-#pragma omp parallel for schedule(dynamic) reduction(&& : good)
+#pragma omp parallel for schedule(dynamic) reduction(&& : good) if (p->batch * p->heads > 1)
     for (int64_t n = 0; n < p->batch * p->heads; n++) {
         head x;
         bool made = head_create(p, t, n, &x);
