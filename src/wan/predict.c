@@ -10,6 +10,7 @@
 
 #include "../base/context.h"
 #include "../base/size.h"
+#include "../base/team_limit.h"
 #include "sample/denoise.h"
 
 #include <omp.h>
@@ -150,6 +151,8 @@ ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_optio
         status = ith_fail(context, ITH_ERR_ARGUMENT,
                           "ranks is %d and ranks_here %d; there is at least one rank here, and no more than there are",
                           ranks, ranks_here);
+    if (!status)
+        status = ith_thread_limit_check(context, "ranks_here", ranks_here);
     if (!status)
         status = ith_request_read(pipeline, context, options, true, &resolved, &attention);
     if (!status)

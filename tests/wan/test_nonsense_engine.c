@@ -131,6 +131,9 @@ static void options_of_runs(void **state)
     REFUSED(NULL, "pipeline is NULL", ith_pipeline_generate(NULL, NULL, &o, NULL));
     REFUSED(context, "ith_generate_options is NULL", ith_pipeline_resolve(pipeline, NULL));
     REFUSED(context, "ith_generate_options is NULL", ith_pipeline_predict(pipeline, NULL, 1, 1, &bytes));
+    const int teams[][2] = {{0, 0}, {1, 0}, {1, 2}, {-1, -1}, {INT_MIN, 1}, {INT_MAX, INT_MAX}};
+    for (int i = 0; i < 6; i++)
+        REFUSED(context, "ranks_here", ith_pipeline_predict(pipeline, &o, teams[i][0], teams[i][1], &bytes));
     REFUSED(context, "bytes is NULL", ith_pipeline_predict(pipeline, &o, 1, 1, NULL));
     REFUSED(context, "ith_generate_options is NULL", ith_pipeline_generate(pipeline, NULL, NULL, NULL));
     REFUSED_SIZES(context, o, "ith_generate_options", ith_pipeline_resolve(pipeline, &o));
