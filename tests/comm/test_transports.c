@@ -404,7 +404,6 @@ static void a_shorter_table_is_taken(void **state)
     const suite_subject subject = {
         .name = "shorter", .ranks = 2, .alive = true, .notifies = true, .run = run_wrapped, .self = &shorter};
     assert_int_equal(suite_run(&subject, "refusal"), 0);
-    assert_int_equal(suite_run(&subject, "cancelling"), 0);
 }
 
 /* Every public operation with a communicator of NULL: one rank, and the same refusals. */

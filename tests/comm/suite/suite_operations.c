@@ -154,7 +154,7 @@ static ith_status exchange_all(ith_context *context, ith_comm *comm, const traff
 static ith_status exchange_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
-    static const int64_t units[] = {0, 1, 3, 17, 1000, 20001};
+    static const int64_t units[] = {0, 1, 3, 17, 1000, 5003};
     for (uint32_t u = 0; u < sizeof units / sizeof units[0]; u++) {
         traffic t = {.seed = 1000u * u + (uint32_t)ith_comm_size(comm), .unit = units[u]};
         SUITE_TRY(context, exchange_all(context, comm, &t));
@@ -170,11 +170,11 @@ static int regions_arrive(const suite_subject *s)
     return failed;
 }
 
-/* 40 MiB round a ring, from one run into many: more than any socket buffers. */
+/* 16 MiB round a ring, from one run into many: more than any socket buffers. */
 static ith_status huge_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)user;
-    int64_t bytes = (int64_t)40 << 20;
+    int64_t bytes = (int64_t)16 << 20;
     int ranks = ith_comm_size(comm), next = (ith_comm_rank(comm) + 1) % ranks;
     int before = (ith_comm_rank(comm) + ranks - 1) % ranks;
     char *mine = malloc((size_t)bytes), *theirs = malloc((size_t)bytes);

@@ -122,7 +122,7 @@ static ith_status cancel_while_waiting(ith_context *context, ith_comm *comm, voi
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     ith_plan *plan = NULL;
     pthread_t thread;
-    SUITE_TRY(context, whole_create(context, comm, 1500, &w));
+    SUITE_TRY(context, whole_create(context, comm, 900, &w));
     w.problem.heads = 1, w.problem.head_dim = ROW;
     options.strategy = ITH_STRATEGY_ULYSSES, options.threads = 1, options.kernel = "f32_ref";
     SUITE_TRY(context, ith_plan_create(context, &w.problem, &options, comm, &plan));
@@ -152,7 +152,7 @@ static ith_status cancel_in_rank(ith_context *context, ith_comm *comm, void *use
     ith_plan *plan = NULL;
     pthread_t thread;
     bool cancels = ith_comm_rank(comm) == ith_comm_size(comm) - 1;
-    SUITE_TRY(context, whole_create(context, comm, 700, &w));
+    SUITE_TRY(context, whole_create(context, comm, 400, &w));
     SUITE_TRY(context, compute_alone(context, &w));
     options.strategy = ITH_STRATEGY_ULYSSES, options.threads = 1, options.kernel = "f32_ref";
     SUITE_TRY(context, ith_plan_create(context, &w.problem, &options, comm, &plan));
