@@ -56,6 +56,7 @@ static bool is_hidden(const ith_module_kind *kind, const char *file)
     return false;
 }
 
+/* Adds a file to the list of its kind: loaded, or with the reason of its refusal. */
 static void add_module(ith_module_kind *kind, const char *folder, const char *file)
 {
     char path[PATH_BYTES];

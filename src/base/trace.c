@@ -160,6 +160,7 @@ static int find_lane(mark *marks, int64_t i, int64_t *innermost)
     return MOST_LANES - 1;
 }
 
+/* Puts each span on a lane, in the order of compare_marks, and finds the first mark of each rank and lane. */
 static void place_marks(mark *marks, int64_t count)
 {
     int64_t innermost[MOST_LANES];

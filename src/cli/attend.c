@@ -162,6 +162,7 @@ static int load(ith_context *context, attend_tensors *t, const ith_tensor *tenso
     return code;
 }
 
+/* Reads kv_lengths [B], if it is there: i32, each from 0 to Skv. */
 static int read_lengths(ith_context *context, const char *path, attend_tensors *t)
 {
     const ith_tensor *lengths = ith_tensor_file_find(t->file, "kv_lengths");
@@ -185,6 +186,7 @@ static int read_lengths(ith_context *context, const char *path, attend_tensors *
     return code;
 }
 
+/* Reads key_bias [B, Skv], if it is there: f32. */
 static int read_key_bias(ith_context *context, const char *path, attend_tensors *t)
 {
     const ith_tensor *bias = ith_tensor_file_find(t->file, "key_bias");
@@ -223,6 +225,7 @@ static bool broadcasts(int64_t size, int64_t whole)
     return size == 1 || size == whole;
 }
 
+/* Reads mask [B or 1, H or 1, Sq or 1, Skv], if it is there: BOOL or f32. */
 static int read_mask(ith_context *context, const char *path, attend_tensors *t)
 {
     const ith_tensor *mask = ith_tensor_file_find(t->file, "mask");
@@ -267,6 +270,7 @@ static void describe(attend_tensors *t, const ith_tensor *q, const ith_tensor *k
     ith_attend_set_strides(p);
 }
 
+/* Reads all inputs, converts them to the type of the computation, and allocates o and lse. */
 static int read_tensors(ith_context *context, const char *path, ith_dtype compute, attend_tensors *t)
 {
     const ith_tensor *q, *k, *v;
@@ -293,6 +297,7 @@ static int read_file(ith_context *context, const char *path, ith_dtype compute, 
     return read_tensors(context, path, compute, t);
 }
 
+/* Writes o, in the type of q in the input, and lse; the printed plan goes into the metadata. */
 static int write_file(ith_context *context, const char *path, attend_tensors *t, const char *plan)
 {
     const ith_attn_problem *p = &t->whole.problem;
@@ -378,6 +383,7 @@ static int check_outputs(const attend_settings *settings)
     return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
 }
 
+/* The command after parsing: checks, plans, reads, computes, writes. */
 static int run(ith_context *context, const attend_settings *settings, const char *command)
 {
     static const ith_dtype types[] = {ITH_DTYPE_NONE, ITH_F32, ITH_BF16}; /* by ith_precision */

@@ -137,6 +137,7 @@ static int add_rows(ith_bench *bench, const bench_settings *s, const char *comma
     return code;
 }
 
+/* Makes a problem for each pair of length and batch, with its rows. */
 static int add_problems(ith_bench *bench, const bench_settings *s, const char *command)
 {
     int most = s->seq.count * s->batch.count;
@@ -217,6 +218,7 @@ static figures figures_of(const ith_bench *bench, const ith_bench_row *row)
     return f;
 }
 
+/* Prints a line per row; the columns are explained in `doc`. */
 static void print_table(const ith_bench *bench)
 {
     printf("%-24s %-7s %-8s %-15s %-8s %5s %7s %5s %4s %-5s %10s %7s %9s %-25s %9s %7s %9s %9s %9s %9s %7s\n",
@@ -278,6 +280,7 @@ static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
                      (json_int_t)row->sent_bytes, "hidden_share", f.has_hidden ? json_real(f.hidden) : json_null());
 }
 
+/* Prints a JSON array with one object per line and row. */
 static int print_json(const ith_bench *bench)
 {
     for (int i = 0; i < bench->row_count; i++) {
@@ -300,6 +303,7 @@ static int print_json(const ith_bench *bench)
 
 /* ---- Command --------------------------------------------------------------------------------------------------- */
 
+/* The command after parsing: makes the rows, measures them, prints them. */
 static int run(ith_context *context, const bench_settings *s, const char *command)
 {
     static const ith_progress_stage stage = {"bench", "run", 1, ITH_LINES_TENTHS};

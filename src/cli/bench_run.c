@@ -190,6 +190,7 @@ static void add_counters(const bench_run *run, ith_bench_row *row)
     }
 }
 
+/* Sums up the counters of all plans: bytes sent, and the times of exchanges. Returns false if a rank has failed. */
 static bool collect_counters(bench_rank *r)
 {
     for (int i = 0; i < r->run->bench->row_count; i++) {

@@ -108,6 +108,7 @@ static void let_leave(sleepers *s)
 
 /* ---- The thread that looks -------------------------------------------------------------------------------------- */
 
+/* The thread that observes waiting times, and starts and ends the team of sleepers. */
 static void *look(void *user)
 {
     sleepers *s = user;

@@ -163,6 +163,7 @@ static int read_text(config *c, const unsigned char *text, size_t bytes)
     return code ? code : with_parser(c, text, bytes, read_document);
 }
 
+/* Reads the whole file, of at most MAX_FILE_BYTES bytes, and parses it. */
 static int read_stream(config *c, FILE *file)
 {
     unsigned char *text = malloc(MAX_FILE_BYTES + 1);

@@ -154,6 +154,7 @@ static int save_records(ith_generation *g, int code)
     return code ? code : saved;
 }
 
+/* Runs the ranks, completes the video and prints the summary. */
 static int run(ith_generation *g)
 {
     if (!g->settings.quiet)

@@ -103,6 +103,7 @@ static double inference_seconds(const ith_generation *g)
     return g->report.text_seconds + g->report.denoise_seconds + g->report.decode_seconds + writing_seconds(g);
 }
 
+/* Prints the summary as a table of times per stage, with the memory of the process. */
 static void print_text(const ith_generation *g)
 {
     const ith_generate_report *r = &g->report;
@@ -144,6 +145,7 @@ static json_t *memory_json(const ith_generation *g)
                      (json_int_t)g->report.peak_bytes, "resident_bytes", (json_int_t)ith_cli_resident_bytes());
 }
 
+/* The settings of the run as a JSON object. */
 static json_t *sampling_json(const ith_generation *g)
 {
     const ith_generate_options *o = &g->options;
@@ -161,6 +163,7 @@ static json_t *sampling_json(const ith_generation *g)
     return all;
 }
 
+/* Prints the summary as one JSON object. */
 static int print_json(const ith_generation *g)
 {
     json_t *all =

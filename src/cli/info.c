@@ -150,6 +150,7 @@ static json_t *describe_machine(ith_context *context)
                      (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE));
 }
 
+/* The sizes and the defaults of a model as a JSON object. */
 static json_t *describe_model(const ith_model_info *m)
 {
     json_t *sizes = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "layers", (json_int_t)m->layers, "heads",
@@ -214,6 +215,7 @@ static void print_list(json_t *list, int indent)
     }
 }
 
+/* Prints the members of an object, and its lists and inner objects indented. */
 static void print_object(json_t *object, int indent)
 {
     const char *key;
@@ -253,6 +255,7 @@ static json_t *describe_kernels(ith_context *context, int threads)
                      "about", "ranks as threads of one process");
 }
 
+/* Describes the machine and either the model or the kernels, as text or as JSON. */
 static int print_all(ith_context *context, const ith_pipeline *pipeline, int threads, bool as_json)
 {
     json_t *all = json_pack("{s:s, s:o}", "version", ith_version(), "machine", describe_machine(context));

@@ -99,6 +99,7 @@ typedef struct call {
     int first;   /* index of the command's first argument in argv */
 } call;
 
+/* argp's parser of the first argument, the command. */
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     call *chosen = state->input;

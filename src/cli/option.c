@@ -94,6 +94,7 @@ static bool parse_item(const ith_option *option, const char *text, int64_t *valu
     return true;
 }
 
+/* Parses a comma-separated list into *list, which stays unchanged on failure. */
 static bool set_list(const ith_option *option, const char *text, ith_option_list *list)
 {
     ith_option_list found = {.count = 0};
@@ -113,6 +114,7 @@ static bool set_list(const ith_option *option, const char *text, ith_option_list
     return true;
 }
 
+/* Parses a number, or a pair of numbers, and checks its range. The value stays unchanged on failure. */
 static bool set_number(const ith_option *option, const char *text, void *value)
 {
     int64_t whole;
@@ -243,6 +245,7 @@ static int find_key(const ith_options *options, int key)
     return -1;
 }
 
+/* argp's parser of one option or argument. */
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     ith_options *options = state->input;

@@ -49,6 +49,7 @@ static amount describe(const ith_progress_stage *stage, int64_t done, int64_t to
     return a;
 }
 
+/* Draws the bar of a stage over the previous one; at the end of the stage, a line with its time instead. */
 static void show_bar(ith_progress *progress, const ith_progress_stage *stage, int64_t done, int64_t total, double left)
 {
     char bar[BAR_WIDTH + 1], time[32];

@@ -49,6 +49,7 @@ static int print_ids(ith_context *context, ith_pipeline *pipeline, const char *t
     return ITH_EXIT_DONE;
 }
 
+/* Prints the ids of each line of standard input. */
 static int print_lines(ith_context *context, ith_pipeline *pipeline)
 {
     char *line = NULL;

@@ -139,6 +139,7 @@ static const char *mask_text(const ith_attn_problem *p)
                                           : "none";
 }
 
+/* Prints the line of a plan: its choices, its errors beside their bounds, and the verdict. */
 static void print_plan(const ith_verify_plan *plan)
 {
     const ith_plan_info *info = &plan->info;
@@ -170,6 +171,7 @@ static void print_problem(const ith_verify *v)
         print_plan(&v->plans[i]);
 }
 
+/* The choices and the verdict of a plan as a JSON object; NULL if there is no memory. */
 static json_t *plan_json(const ith_verify *v, const ith_verify_plan *plan)
 {
     const ith_plan_info *info = &plan->info;
@@ -215,6 +217,7 @@ static int print_json(json_t *problems, int plans, int failures)
     return code;
 }
 
+/* The command after parsing: one problem per length, then the number of plans that failed. */
 static int run(ith_context *context, const verify_settings *s)
 {
     json_t *problems = json_array();

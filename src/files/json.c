@@ -17,6 +17,7 @@ struct ith_json {
     json_t *root;
 };
 
+/* Parses a mapped file and checks that the top value is an object. */
 static ith_status parse(ith_context *context, const char *path, const ith_mapping *mapping, json_t **out)
 {
     if (mapping->bytes > MOST_BYTES)

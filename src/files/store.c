@@ -52,6 +52,7 @@ static store_entry *find(const ith_store *store, const char *name)
 
 /* ---- One file -------------------------------------------------------------------------------------------------- */
 
+/* Opens a single file, whose tensors become the entries. */
 static ith_status open_single(ith_store *store)
 {
     ith_context *context = store->context;
@@ -176,6 +177,7 @@ static ith_status shard_match(ith_store *store, int64_t index)
     return ITH_OK;
 }
 
+/* Reads the index and opens every shard that it names. */
 static ith_status open_shards(ith_store *store, const char *folder)
 {
     ith_json *index = NULL;

@@ -31,6 +31,7 @@ struct ith_tensor_file {
 
 /* ---- The header's length and JSON ------------------------------------------------------------------------------ */
 
+/* Reads the length of the header and finds header and data in the mapping. */
 static ith_status header_find(ith_tensor_file *file, const char **header, int64_t *header_bytes)
 {
     ith_context *context = file->context;
@@ -57,6 +58,7 @@ static ith_status header_find(ith_tensor_file *file, const char **header, int64_
     return ITH_OK;
 }
 
+/* Parses the JSON of the header; the top value must be an object. */
 static ith_status header_parse(ith_tensor_file *file, json_t **root)
 {
     const char *header = NULL;
@@ -92,6 +94,7 @@ static ith_status type_read(ith_context *context, const json_t *json, ith_dtype 
     return ITH_OK;
 }
 
+/* Reads a shape: at most ITH_MAX_DIMS sizes, none negative. */
 static ith_status shape_read(ith_context *context, const json_t *json, int *dims, int64_t *shape)
 {
     const json_t *array = json_object_get(json, "shape");
@@ -129,6 +132,7 @@ static ith_status offsets_read(ith_context *context, const json_t *json, int64_t
     return ITH_OK;
 }
 
+/* Reads one member of the header, {"dtype", "shape", "data_offsets"}, and checks that the three agree. */
 static ith_status tensor_read(ith_tensor_file *file, const json_t *json, ith_tensor *out)
 {
     ith_context *context = file->context;
@@ -202,6 +206,7 @@ static const char *keep(char **end, const char *text)
     return copy;
 }
 
+/* Checks that all metadata are strings, and adds the bytes of keys and values to *text_bytes. */
 static ith_status metadata_check(const ith_tensor_file *file, json_t *metadata, int64_t *text_bytes)
 {
     const char *key = NULL;
@@ -239,6 +244,7 @@ static ith_status allocate(ith_tensor_file *file, json_t *root)
     return file->tensors && file->pairs && file->text ? ITH_OK : ITH_ERR_MEMORY;
 }
 
+/* Copies tensors and metadata of the header into lists, ordered by name, and checks that the tensors cover the data. */
 static ith_status contents_read(ith_tensor_file *file, json_t *root)
 {
     const char *name = NULL;

@@ -18,6 +18,7 @@
 
 /* ---- The header ------------------------------------------------------------------------------------------------ */
 
+/* Checks a tensor of the caller: its name, and that type, shape and bytes agree. */
 static ith_status check_tensor(ith_context *context, const char *path, const ith_tensor *tensor)
 {
     int64_t bytes = 0;

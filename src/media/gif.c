@@ -36,6 +36,7 @@ static int link_graph(gif *state)
     return error;
 }
 
+/* Makes the graph of filters for the writer's size and rate. */
 static int open_graph(const ith_video_writer *writer, gif *state)
 {
     char frames[160];
@@ -73,6 +74,7 @@ static int open_frames(const ith_video_writer *writer, gif *state)
     return state->rgb && state->indexed ? 0 : AVERROR(ENOMEM);
 }
 
+/* ith_video_format.open: filters, encoder and file. */
 static ith_status gif_open(ith_video_writer *writer)
 {
     if (writer->options.fps > 100)

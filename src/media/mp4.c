@@ -90,6 +90,7 @@ static ith_status open_encoder(ith_video_writer *writer, mp4 *state)
     return ITH_OK;
 }
 
+/* Makes the conversion from RGB to 4:2:0 with BT.709 and limited range. Returns an error of libav or 0. */
 static int open_conversion(const ith_video_writer *writer, mp4 *state)
 {
     struct SwsContext *convert = state->convert = sws_alloc_context();
@@ -122,6 +123,7 @@ static int open_conversion(const ith_video_writer *writer, mp4 *state)
     return sws_setColorspaceDetails(convert, bt709, 1, bt709, 0, 0, unity, unity);
 }
 
+/* ith_video_format.open: encoder, conversion and file. */
 static ith_status mp4_open(ith_video_writer *writer)
 {
     if (writer->options.width % 2 || writer->options.height % 2)
@@ -146,6 +148,7 @@ static ith_status mp4_open(ith_video_writer *writer)
     return status;
 }
 
+/* ith_video_format.add: converts a frame and encodes it. */
 static ith_status mp4_add(ith_video_writer *writer, const uint8_t *rgb)
 {
     mp4 *state = writer->state;

@@ -120,6 +120,7 @@ static int create(const ith_output *output)
     return file < 0 ? -1 : close(file);
 }
 
+/* Creates the partial file or folder under the first name that is free. */
 static ith_status create_partial(ith_context *context, ith_output *output)
 {
     for (int attempt = 0; attempt < 100; attempt++) {

@@ -14,6 +14,7 @@ typedef struct png {
     int folder;
 } png;
 
+/* Opens the PNG encoder. Returns an error of libav or 0. */
 static int open_encoder(const ith_video_writer *writer, png *state)
 {
     const AVCodec *codec = avcodec_find_encoder(AV_CODEC_ID_PNG);
