@@ -25,36 +25,40 @@
  * examples/ has a whole transport: processes that are connected by Unix sockets.
  *
  * What a transport promises
- *   Groups     A state is one rank's end of one group. ith_comm_create gets the state of the whole group; `split` makes
- *              states of sub-groups from it. Every function takes the state of the group that it works on, in which
- *              ranks are numbered from 0 to size - 1.
- *   Order      All ranks of a group post the same exchanges in the same order: the n-th call of `exchange` with a state
- *              belongs to the n-th call on every other rank. Ranks need not post at the same time, and groups are
- *              independent of one another. Requests may be waited for in any order.
+ *   Groups     A state is one rank's end of one group. ith_comm_create gets the state of the whole group; `split`
+ *              makes states of sub-groups from it. Every function takes the state of the group that it works on, in
+ *              which ranks are numbered from 0 to size - 1.
+ *   Order      All ranks of a group post the same exchanges in the same order: the n-th call of `exchange` with a
+ *              state belongs to the n-th call on every other rank. Ranks need not post at the same time, and groups
+ *              are independent of one another. Requests may be waited for in any order.
  *   Matching   Within an exchange the i-th region that rank a sends to rank b is the i-th region that b receives from
- * a. The two hold the same number of bytes, 0 included, and may have different layouts. A transport compares tags,
- * numbers of regions and their bytes before it writes, and ends the group with ITH_ERR_ARGUMENT where they differ. A
- * counterpart that is missing may remain unseen until the next message of that rank, or until the time limit. Progress
- * Once both ends have posted an exchange, its data moves while both ranks call any of these functions with any of their
- * states: a wait of 0 seconds suffices, and so does `alive`. A transport with threads of its own needs no calls. A wait
- * never requires that another rank waits for the same exchange. A request that is done needs nothing more from this
- * rank: the data arrives even if the rank leaves. Memory     The lists of transfers and the memory of their regions are
- * the transport's from `exchange` until the request is done. Nothing is allocated between the creation of a state and
- * its end: a state has memory for all its requests. Failure    A failure on any rank ends the whole group and all its
- * sub-groups, on all ranks: `exchange`, `wait`, `share` and `split` then return its status at once, and every request
- * is gone. Failures are an `abort`, a mismatch, and a rank that has left or died while another rank waits for it. When
- * a function has returned the failure, or `abort` or `leave` has returned, the transport neither reads nor writes the
- *              memory that this rank posted, in any of its groups. Ranks that fail at the same time may each return a
- *              failure of their own.
+ *              a. The two hold the same number of bytes, 0 included, and may have different layouts. A transport
+ *              compares tags, numbers of regions and their bytes before it writes, and ends the group with
+ *              ITH_ERR_ARGUMENT where they differ. A counterpart that is missing may remain unseen until the next
+ *              message of that rank, or until the time limit.
+ *   Progress   Once both ends have posted an exchange, its data moves while both ranks call any of these functions
+ *              with any of their states: a wait of 0 seconds suffices, and so does `alive`. A transport with threads
+ *              of its own needs no calls. A wait never requires that another rank waits for the same exchange. A
+ *              request that is done needs nothing more from this rank: the data arrives even if the rank leaves.
+ *   Memory     The lists of transfers and the memory of their regions are the transport's from `exchange` until the
+ *              request is done. Nothing is allocated between the creation of a state and its end: a state has memory
+ *              for all its requests.
+ *   Failure    A failure on any rank ends the whole group and all its sub-groups, on all ranks: `exchange`, `wait`,
+ *              `share` and `split` then return its status at once, and every request is gone. Failures are an
+ *              `abort`, a mismatch, and a rank that has left or died while another rank waits for it. When a function
+ *              has returned the failure, or `abort` or `leave` has returned, the transport neither reads nor writes
+ *              the memory that this rank posted, in any of its groups. Ranks that fail at the same time may each
+ *              return a failure of their own.
  *   Threads    Ranks may be threads of one process. One thread at a time calls exchange, wait, silence, split, share,
  *              unshare, drain, leave and close with the states of a rank. Any thread may call failure, abort, alive,
  *              notify and noticed at the same time.
  *
  * What the library promises
  *   Peers are ranks of the group, regions have no negative or overflowing sizes, and what a rank sends to itself has
- * been copied. A request is posted only while its number is free, and waited for only while it is in flight, for less
- * than a second at a time. `leave` is called once, with the state of the whole group, when no request is in flight or
- * the group has failed. After `leave` only `close` is called, once for each state, the whole group's last.
+ *   been copied. A request is posted only while its number is free, and waited for only while it is in flight, for less
+ *   than a second at a time. `leave` is called once, with the state of the whole group, when no request is in flight or
+ *   the group has failed. After `leave` only `close` is called, once for each state, the whole group's last. A rank
+ *   posts on a sub-group only after all its members have made their states of it.
  */
 #ifndef ITHACA_TRANSPORT_H
 #define ITHACA_TRANSPORT_H
