@@ -18,7 +18,7 @@ typedef enum ith_option_type {
     ITH_OPTION_PAIR,   /* double[2]: "a,b", or one for both */
     ITH_OPTION_WORD,   /* int, or an enum */
     ITH_OPTION_WHOLES, /* ith_option_list: "a,b,c" */
-    ITH_OPTION_WORDS   /* ith_option_list of what WORD would be */
+    ITH_OPTION_WORDS   /* ith_option_list: words separated by commas, as numbers like WORD */
 } ith_option_type;
 
 #define ITH_OPTION_LIST_MAX 16
