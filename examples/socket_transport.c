@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transport of socket_transport.h.
  *
- * Two sockets connect each pair of ranks: one for data, one for short messages, which thus never wait behind data. Both
- * keep the bounds of messages (SOCK_SEQPACKET): a message is sent whole or not at all, so that nothing is ever half
- * sent, and any thread may send a short one without a lock.
+ * Two sockets connect each pair of ranks: one for data, one for short messages, which therefore never wait behind
+ * data. Both keep the bounds of messages (SOCK_SEQPACKET). A message is sent whole or not at all, so any thread may
+ * send a short one without a lock.
  *
  * A receiver asks first. When a rank posts an exchange, it sends MESSAGE_ASK to each rank that it receives from, with
- * the number of the exchange and what it expects. A rank sends data once it has been asked and has posted the same
- * exchange. So data that arrives always has its place, and both ends compare what they think of the exchange before it
- * moves.
+ * the number of the exchange and the sizes that it expects. A rank sends data once it has been asked and has posted the
+ * same exchange. Data that arrives therefore always has its place, and sizes are compared before data moves.
  *
- * All that has to be done is done by `pump`, which never blocks. `exchange`, `wait` and `alive` call it. There is no
- * thread: a rank that neither waits nor computes moves nothing. */
+ * `pump` does all the work and never blocks. `exchange`, `wait` and `alive` call it. There is no thread: the data of a
+ * rank moves only while the rank makes one of these calls. */
 #include "socket_transport.h"
 
 #include <errno.h>
@@ -60,15 +59,15 @@ typedef struct message {
 typedef struct flow {
     int64_t regions, bytes;
     uint64_t sizes;
-    bool open;  /* something is left to do */
-    bool asked; /* a receiver has asked; a sender was asked, by the peer's request `request` */
-    int64_t request;
-    int64_t next, offset, left; /* the transfer that is under way, the bytes of it that are done, and the bytes to go */
+    bool open;                  /* not all messages have been sent, or read */
+    bool asked;                 /* the receiver has asked for the data */
+    int64_t request;            /* of the receiver */
+    int64_t next, offset, left; /* the transfer under way, its bytes that have moved, all bytes that have not */
 } flow;
 
 typedef struct request {
     bool in_flight;
-    int64_t number; /* of the exchange in its group */
+    int64_t number; /* of the exchange: 0, 1, ... in its group */
     ith_operation operation;
     flow *in, *out; /* [size]: from and to each rank of the group */
     int open;       /* flows */
@@ -84,20 +83,20 @@ typedef struct group {
     int64_t posted;  /* exchanges so far */
     int64_t unasked; /* the first exchange for which asking is not complete */
     request requests[REQUESTS];
-    message *asks; /* [size][REQUESTS]: what each rank has asked for, by its requests; kind 0: nothing */
+    message *asks; /* [size][REQUESTS]: open questions of each rank, by its requests; kind 0: none */
     _Atomic int64_t notice;
 } group;
 
 typedef struct connection {
-    int data, control; /* sockets; -1 to the rank itself */
-    bool full;         /* data waits for room in the socket */
-    bool left, gone;   /* it has taken its leave; its process has closed the sockets */
+    int data, control; /* sockets; none to the rank itself */
+    bool full;         /* the socket for data has no room */
+    bool left, gone;   /* MESSAGE_LEAVE has come; the other end is closed */
     double heard;      /* when its last message was read */
 } connection;
 
-/* This process's end of everything. */
+/* The state of this process, which all its groups share. */
 typedef struct world {
-    pthread_mutex_t lock; /* of all but the atomics and the sockets' numbers */
+    pthread_mutex_t lock; /* protects everything except atomics and the numbers of sockets */
     int rank, size;
     connection *connections;
     struct pollfd *polls; /* [2 size] */
@@ -122,7 +121,8 @@ static double now(void)
 
 /* ---- Short messages -------------------------------------------------------------------------------------------- */
 
-/* False if there is no room now. A rank that is gone needs no message. Any thread, without the lock. */
+/* Sends a short message. False if the socket has no room now; true also if the other end is closed. Any thread, without
+ * the lock, also in a signal handler. */
 static bool tell(const world *w, int rank, const message *m, const char *sentence)
 {
     struct iovec parts[2] = {{(void *)m, sizeof *m}, {(void *)sentence, sentence ? strlen(sentence) + 1 : 0}};
@@ -161,7 +161,7 @@ static void give_life(world *w)
 
 /* ---- Flows ----------------------------------------------------------------------------------------------------- */
 
-/* Sets up the flows to all ranks, or from all. What the rank sends to itself the library has copied. */
+/* Sets up the flows to all ranks, or from all. The library has copied the transfers of the rank with itself. */
 static void open_flows(request *r, flow *flows, const group *g, const ith_transfer *list, int64_t count)
 {
     memset(flows, 0, (size_t)g->size * sizeof *flows);
@@ -272,7 +272,7 @@ static void take_data(world *w, int rank, const message *m, const char *data)
 
 /* ---- Asking ---------------------------------------------------------------------------------------------------- */
 
-/* What a rank asked for becomes part of the request that answers it, if both mean the same. */
+/* Compares the question of a rank with the request that answers it. Data may be sent if they agree. */
 static void answer(group *g, request *r, int peer, message *ask)
 {
     world *w = g->world;
@@ -304,7 +304,7 @@ static void take_ask(world *w, int rank, const message *m)
 {
     group *g = find_group(w, m->group);
     if (!g || find_member(g, rank) == g->size || m->request < 0 || m->request >= REQUESTS)
-        return; /* this rank has closed the group: it will leave, or the other wait in vain */
+        return; /* this rank has closed its state of the group */
     int peer = find_member(g, rank);
     message *ask = &g->asks[peer * REQUESTS + m->request];
     request *r = find_request(g, m->exchange);
@@ -352,7 +352,7 @@ static void take_message(world *w, int rank, const message *m)
     switch (m->kind) {
     case MESSAGE_ASK: take_ask(w, rank, m); break;
     case MESSAGE_DATA: take_data(w, rank, m, (const char *)(m + 1)); break;
-    /* Passed on, so that who leaves because of it is heard to say so first. */
+    /* Every rank passes the message on, so that its own MESSAGE_LEAVE comes after it. */
     case MESSAGE_END: end_group(w, (ith_status)m->status, "%s", (const char *)(m + 1)); break;
     case MESSAGE_LEAVE: c->left = true; break;
     case MESSAGE_NOTICE:
@@ -364,13 +364,13 @@ static void take_message(world *w, int rank, const message *m)
     }
 }
 
-/* Reads all that has come through a socket. False: the other end is closed. */
+/* Reads all messages that a socket holds. False: the other end is closed. */
 static bool read_all(world *w, int rank, int descriptor)
 {
     while (!w->status) {
         ssize_t bytes = recv(descriptor, w->buffer, sizeof w->buffer, MSG_DONTWAIT);
         if (bytes < 0 && (errno == EINTR || errno == ECONNRESET))
-            continue; /* after a reset there may still be messages, and then comes the end */
+            continue; /* unread messages may follow a reset */
         if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return true;
         if (bytes < (ssize_t)sizeof(message))
@@ -389,7 +389,7 @@ static int read_everything(world *w)
         if (rank == w->rank || c->gone)
             continue;
         c->gone = !read_all(w, rank, c->control);
-        read_all(w, rank, c->data); /* what was sent before a MESSAGE_LEAVE is there by now */
+        read_all(w, rank, c->data); /* all data that was sent before a MESSAGE_LEAVE */
         if (c->gone && !c->left)
             lost = rank;
     }
@@ -405,12 +405,12 @@ static void send_all(group *g, request *r)
     }
 }
 
-/* Reads what has come and sends what can be sent. Under the lock. */
+/* Reads all messages that have come, and sends all that the sockets have room for. Under the lock. */
 static void pump(world *w)
 {
     int lost = read_everything(w);
     if (lost >= 0) {
-        read_everything(w); /* another rank may have said before why that one is gone */
+        read_everything(w); /* a MESSAGE_END of another rank may have the reason */
         end_group(w, ITH_ERR_ABORTED, "rank %d is gone: its process has ended or has closed its sockets", lost);
     }
     for (int rank = 0; rank < w->size; rank++)
@@ -425,7 +425,7 @@ static void pump(world *w)
     }
 }
 
-/* Sleeps until something can be moved. The lock is given up meanwhile. */
+/* Sleeps until a socket is ready. Releases the lock meanwhile. */
 static void sleep_for(world *w, double seconds)
 {
     nfds_t count = 0;
@@ -449,7 +449,7 @@ static ith_status socket_exchange(void *state, const ith_operation *operation)
     world *w = g->world;
     request *r = &g->requests[operation->request];
     pthread_mutex_lock(&w->lock);
-    pump(w); /* the end of the group, if that has come, is what the caller is told */
+    pump(w); /* a failure that has come is returned rather than a mismatch with this exchange */
     r->operation = *operation;
     r->number = g->posted++;
     r->in_flight = true;
@@ -469,7 +469,7 @@ static ith_status socket_exchange(void *state, const ith_operation *operation)
     return status;
 }
 
-/* A rank that has left moves nothing any more. */
+/* A rank that has left moves no data. */
 static void look_for_leavers(const group *g, const request *r)
 {
     world *w = g->world;
