@@ -219,6 +219,10 @@ static ith_status execute(ith_plan *plan, const ith_attn_tensors *given)
     ith_status status = ITH_SIZED_READ(plan->setting.context, ith_attn_tensors, ITH_ATTN_TENSORS_INIT, given, &tensors);
     if (!status)
         status = ith_attn_tensors_check(&plan->setting, &tensors);
+    if (plan->setting.comm) { /* the time limit may have changed since the plan was made */
+        ith_comm_set_timeout(plan->setting.ulysses_comm, plan->setting.comm->timeout_seconds);
+        ith_comm_set_timeout(plan->setting.ring_comm, plan->setting.comm->timeout_seconds);
+    }
     set_unwanted(&plan->setting, ith_halt_heard);
     status = ith_open_execution(plan, &tensors, status);
     if (!status) {

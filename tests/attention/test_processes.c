@@ -27,8 +27,9 @@
 
 #define LONGEST 96
 #define ROUNDS 12
-#define LIMIT_SECONDS 1.0   /* of the ranks, for one that is stopped */
-#define WATCHDOG_SECONDS 60 /* of each process */
+#define LIMIT_SECONDS 1.0 /* of the ranks, for one that is stopped */
+#define EXIT_TOO_LATE 3
+#define WATCHDOG_SECONDS 30 /* of each process */
 
 /* What the group survives, and after LAST_LIVED what ends it. */
 typedef enum fault {
@@ -244,12 +245,26 @@ static void meet_the_end(member *m)
         kill(stopped, SIGKILL);
 }
 
+static board *watched;
+
+/* Too late: a process that is stopped would be waited for for ever. */
+static void bark(int number)
+{
+    (void)number;
+    pid_t stopped = atomic_exchange(&watched->stopped, 0);
+    if (stopped)
+        kill(stopped, SIGKILL);
+    _exit(EXIT_TOO_LATE);
+}
+
 static int be_rank(int rank, const char *folder, void *user)
 {
     scene *s = user;
     member m = {.scene = s, .rank = rank};
     uint64_t random = s->base.random;
     int failed = 0;
+    watched = s->board;
+    signal(SIGALRM, bark);
     alarm(WATCHDOG_SECONDS);
     omp_set_num_threads(1 + rank % 2);
     if (ith_context_create(NULL, &m.context))
@@ -257,12 +272,13 @@ static int be_rank(int rank, const char *folder, void *user)
     m.comm = socket_group_join(m.context, folder, rank, s->base.ranks);
     if (!m.comm)
         return 1;
-    ith_comm_set_timeout(m.comm, s->ending == FAULT_STOP ? LIMIT_SECONDS : WATCHDOG_SECONDS);
     for (int i = 0; i < SUBJECTS && !failed; i++) {
         ith_status status =
             ith_plan_create(m.context, &s->base.subjects[i].problem, &s->base.subjects[i].options, m.comm, &m.plans[i]);
         failed = status ? complain(&m, "planning", status) : 0;
     }
+    /* Of plans that exist, too. */
+    ith_comm_set_timeout(m.comm, s->ending == FAULT_STOP ? LIMIT_SECONDS : WATCHDOG_SECONDS);
     if (s->ending == FAULT_LATE && !failed)
         failed = !all_right(&m);
     if (s->ending != FAULT_LATE && !failed)
