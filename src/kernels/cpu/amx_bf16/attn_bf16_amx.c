@@ -30,8 +30,7 @@
 #include "panels_amx.h"
 
 enum {
-    SQUARE_ROW_BYTES = QUERIES * sizeof(float), /* of s^T and o^T */
-    SLICE = 16,                                 /* keys */
+    SLICE = 16, /* keys */
     SLICES = STRIP / SLICE,
     RISE = 8,
     ROWS_AHEAD = 16 /* packing fetches rows as far ahead */
@@ -119,8 +118,9 @@ typedef struct work {
     float *rounded; /* [rows]: l' */
     char *q;        /* [rows / QUERIES][steps][2] tiles of pairs [16][16 queries][2] */
     char *p[2];
-    float *scale[2], *s[2]; /* s: of a strip, [STRIP][QUERIES] */
-    float *unstored;        /* the place of the sums in tile registers; `nowhere` if they are not needed */
+    float *scale[2], *s[2];           /* s: logits of a strip, [2][STRIP][16 queries], so that a tile is in one piece */
+    float *unstored;                  /* the place of the sums in tile registers; `nowhere` if they are not needed */
+    int64_t below, beside, row_bytes; /* its distances: floats from a tile to the one below and beside; bytes of rows */
     float *nowhere;
     job *pending; /* the probabilities of its strip n are computed along with the products of a slot, in units */
     int64_t n, unit, units, credit, products;
@@ -139,7 +139,7 @@ static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
         w.p[i] = ith_arena_take(arena, QUERIES * block, 2);
         w.scale[i] = ith_arena_take(arena, QUERIES, bytes);
     }
-    w.nowhere = ith_arena_take(arena, STEP * QUERIES, bytes);
+    w.nowhere = ith_arena_take(arena, STRIP * QUERIES, bytes);
     w.rounded = ith_arena_take(arena, rows, bytes);
     w.q = ith_arena_take(arena, w.q_panels * w.steps, PAIR_BYTES);
     w.t = lanes_lay_out(arena, rows, D, w.steps * STEP);
@@ -208,9 +208,9 @@ static __attribute__((noinline)) void finish_logits(const work *w, const char *p
     const float *b = panel_bias(panel, w->t.D) + w->n % STRIPS * STRIP;
     int64_t key = w->pending->key + w->n * STRIP;
     for (int64_t k = 0; k < STRIP; k++)
-        vec_store(s + k * QUERIES, vec_fma(vec_load(s + k * QUERIES), vec_set(w->c), vec_set(b[k])));
+        vec_store(s + k * LANES, vec_fma(vec_load(s + k * LANES), vec_set(w->c), vec_set(b[k])));
     if (call->mask_kind != ITH_MASK_NONE)
-        mask_lanes(call, s, QUERIES, key, ith_min64(STRIP, call->keys - key), w->pending->i + half * LANES);
+        mask_lanes(call, s, LANES, key, ith_min64(STRIP, call->keys - key), w->pending->i + half * LANES);
 }
 
 /* Multiplies pairs of rounded probabilities by powers of two. */
@@ -249,7 +249,7 @@ static __attribute__((noinline)) void raise_maxima(work *w, int64_t half, __mmas
 static __attribute__((noinline)) void round_logits(float *s, float *factor, __mmask16 large)
 {
     vec f = vec_load(factor);
-    for (int64_t k = 0; k < STRIP; k++, s += QUERIES) {
+    for (int64_t k = 0; k < STRIP; k++, s += LANES) {
         vec x = vec_load(s);
         vec_store(s, _mm512_mask_mul_ps(x, large, x, f));
     }
@@ -261,8 +261,8 @@ static inline vec top_of(const float *s)
 {
     vec a = vec_set(-INFINITY), b = a;
     for (int64_t k = 0; k < STRIP; k += 2) {
-        a = vec_max(vec_load(s + k * QUERIES), a);
-        b = vec_max(vec_load(s + (k + 1) * QUERIES), b);
+        a = vec_max(vec_load(s + k * LANES), a);
+        b = vec_max(vec_load(s + (k + 1) * LANES), b);
     }
     return vec_max(a, b);
 }
@@ -271,7 +271,7 @@ static inline vec top_of(const float *s)
 static inline void prepare(work *w, int64_t half)
 {
     const char *panel = w->pending->panels + w->n / STRIPS * w->panel_bytes;
-    float *s = w->logits + half * LANES, *factor = w->factor + half * LANES;
+    float *s = w->logits + half * STRIP * LANES, *factor = w->factor + half * LANES;
     bool finish = w->t.call->mask_kind != ITH_MASK_NONE || head_of(panel, w->t.D)->biased;
     if (finish)
         finish_logits(w, panel, s, half);
@@ -303,7 +303,7 @@ static inline void slice_probabilities(const work *w, int64_t half, int64_t slic
 {
     const job *j = w->pending;
     int64_t i = j->i + half * LANES;
-    const float *s = w->logits + slice * SLICE * QUERIES + half * LANES;
+    const float *s = w->logits + half * STRIP * LANES + slice * SLICE * LANES;
     char *p = j->p + w->n * PAIR_BYTES + half * TILE_BYTES + slice * SLICE / 2 * TILE_ROW_BYTES;
     float *l = w->t.l + i, *rounded = w->rounded + i;
     vec c = vec_load(w->factor + half * LANES), shift = vec_load(w->t.shift + i);
@@ -311,8 +311,8 @@ static inline void slice_probabilities(const work *w, int64_t half, int64_t slic
     const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
 #pragma GCC unroll 8
     for (int64_t k = 0; k < SLICE; k += 2) {
-        vec a = vec_exp2_short(_mm512_fmsub_ps(vec_load(s + k * QUERIES), c, shift));
-        vec b = vec_exp2_short(_mm512_fmsub_ps(vec_load(s + (k + 1) * QUERIES), c, shift));
+        vec a = vec_exp2_short(_mm512_fmsub_ps(vec_load(s + k * LANES), c, shift));
+        vec b = vec_exp2_short(_mm512_fmsub_ps(vec_load(s + (k + 1) * LANES), c, shift));
         __m512i pairs = pairs_of(a, b);
         _mm512_store_si512(p + k / 2 * TILE_ROW_BYTES, pairs);
         even = vec_add(even, a);
@@ -345,34 +345,46 @@ static inline __attribute__((always_inline)) void compute_pending(work *w)
 
 /* ---- Products: squares of 2 x 2 tiles of sums in registers 0 to 3 ----------------------------------------------- */
 
-/* Tile register n, an assembler's constant, from or to its place in a square of sums [32][QUERIES]. */
-#define SQUARE_TILE(square, n) ((square) + (n) % 2 * TILE_ROWS * QUERIES + (n) / 2 * LANES)
-#define STORE_SUM(n, square) _tile_stored(n, SQUARE_TILE(square, n), SQUARE_ROW_BYTES)
-#define BEGIN_SUM(n, square)                                                                                           \
-    if ((square) != NULL)                                                                                              \
-        _tile_loadd(n, SQUARE_TILE(square, n), SQUARE_ROW_BYTES);                                                      \
+/* Tile register n, an assembler's constant: stored in its place, and begun with o (NULL: zeros). */
+#define STORE_SUM(n) _tile_stored(n, w->unstored + (n) % 2 * w->below + (n) / 2 * w->beside, w->row_bytes)
+#define BEGIN_SUM(n, o)                                                                                                \
+    if ((o) != NULL)                                                                                                   \
+        _tile_loadd(n, (o) + (n) % 2 * TILE_ROWS * QUERIES + (n) / 2 * LANES, QUERIES * sizeof(float));                \
     else                                                                                                               \
         _tile_zero(n)
 
-/* A first product, added to `from` or to zeros (NULL). The old sums in the registers are stored one by one, each when
- * its register is needed: four stores in a row would leave the tile unit without work. */
+/* The sums in the registers will be logits of a strip. */
+static inline void will_store_logits(work *w, float *s)
+{
+    w->unstored = s;
+    w->below = TILE_ROWS * LANES, w->beside = STRIP * LANES, w->row_bytes = TILE_ROW_BYTES;
+}
+
+/* The sums in the registers will be a step of o. */
+static inline void will_store_o(work *w, float *o)
+{
+    w->unstored = o;
+    w->below = TILE_ROWS * QUERIES, w->beside = LANES, w->row_bytes = QUERIES * sizeof(float);
+}
+
+/* A first product, added to `from`, a step of o, or to zeros (NULL). The old sums in the registers are stored one by
+ * one, each when its register is needed: four stores in a row would leave the tile unit without work. */
 static inline __attribute__((always_inline)) void begin_sums(work *w, const char *a, const char *b, const float *from)
 {
-    float *old = w->unstored;
     _tile_loadd(4, a, TILE_ROW_BYTES);
     _tile_loadd(6, b, TILE_ROW_BYTES);
-    STORE_SUM(0, old);
+    STORE_SUM(0);
     BEGIN_SUM(0, from);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(5, a + TILE_BYTES, TILE_ROW_BYTES);
-    STORE_SUM(1, old);
+    STORE_SUM(1);
     BEGIN_SUM(1, from);
     _tile_dpbf16ps(1, 5, 6);
     _tile_loadd(7, b + TILE_BYTES, TILE_ROW_BYTES);
-    STORE_SUM(2, old);
+    STORE_SUM(2);
     BEGIN_SUM(2, from);
     _tile_dpbf16ps(2, 4, 7);
-    STORE_SUM(3, old);
+    STORE_SUM(3);
     BEGIN_SUM(3, from);
     _tile_dpbf16ps(3, 5, 7);
     compute_pending(w);
@@ -397,12 +409,12 @@ static inline __attribute__((always_inline)) void add_to_sums(work *w, const cha
 /* Stores the sums; afterwards the registers are free. */
 static void store_sums(work *w)
 {
-    STORE_SUM(0, w->unstored);
-    STORE_SUM(1, w->unstored);
-    STORE_SUM(2, w->unstored);
-    STORE_SUM(3, w->unstored);
+    STORE_SUM(0);
+    STORE_SUM(1);
+    STORE_SUM(2);
+    STORE_SUM(3);
     tiles_see_memory();
-    w->unstored = w->nowhere;
+    will_store_logits(w, w->nowhere);
 }
 
 /* s^T = k q^T of strip n. */
@@ -411,7 +423,7 @@ static void score_strip(work *w, const job *j, int64_t n, float *s)
     const char *k = panel_keys(j->panels + n / STRIPS * w->panel_bytes, w->t.D, n % STRIPS);
     const char *q = w->q + j->i / QUERIES * w->steps * PAIR_BYTES;
     begin_sums(w, k, q, NULL);
-    w->unstored = s;
+    will_store_logits(w, s);
     add_to_sums(w, k + PAIR_BYTES, q + PAIR_BYTES, w->steps - 1);
 }
 
@@ -428,7 +440,7 @@ static void add_step(work *w, const job *j, int64_t step)
             continue;
         }
         begin_sums(w, v, p, o);
-        w->unstored = o;
+        will_store_o(w, o);
         add_to_sums(w, v + PAIR_BYTES, p + PAIR_BYTES, count - 1);
     }
 }
@@ -498,7 +510,7 @@ static void run_jobs(work *w)
 {
     int64_t jobs = ith_div_up(w->t.call->keys, w->block) * w->q_panels;
     job job_of[2];
-    w->unstored = w->nowhere;
+    will_store_logits(w, w->nowhere);
     w->logits = w->s[0];
     for (int64_t t = 0; t <= jobs && !ith_attn_halted(w->t.call); t++) {
         job *now = t < jobs ? &job_of[t % 2] : NULL, *before = t > 0 ? &job_of[(t + 1) % 2] : NULL;
