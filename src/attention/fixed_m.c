@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Key statistics, gate and row offsets of the fixed-m softmax (fixed_m.h).
  *
- * Over this rank's shard, in pieces of PIECE rows:   k'_r = mean of k_j,  max |k_j - k'_r|,  max |v|,  max |q_i|
- * Over the ring, from an all-gather of these:        k' = sum_r n_r k'_r / sum_r n_r,
- *                                                    max_r (max |k_j - k'_r| + |k'_r - k'|) >= max |k_j - k'|
+ * Each rank r measures its shard of n_r keys, in pieces of PIECE rows:
+ *     the mean key k'_r,   max |k_j - k'_r|,   max |v_jd|,   max |q_i|
+ * An all-gather over the ring brings these statistics to every rank, which computes
+ *     k' = sum_r n_r k'_r / sum_r n_r,
+ *     max_r (max_j |k_j - k'_r| + |k'_r - k'|) >= max_j |k_j - k'|
  *
- * Norms are rounded up. k' need not be the exact mean: the offset is right for any vector, and the gate has room for a
- * mean that is off by rounding. A number that is not finite makes the bound not finite, so the gate fails. */
+ * Norms are rounded up. k' need not be the exact mean of the keys: the offset is a valid bound with any vector k', and
+ * the gate has room for a mean that is off by rounding. If a number is not finite, the bound is not finite either, and
+ * the gate fails. */
 #include "fixed_m.h"
 
 #include "../base/parallel.h"
@@ -15,45 +18,47 @@
 #include <math.h>
 #include <string.h>
 
-#define PIECE 512          /* rows; the bits of a sum depend on it */
-#define TASKS_PER_THREAD 8 /* pieces a thread measures between two means */
-#define TOGETHER 16        /* the fewest heads measured together: neighbours, whose rows share pages of memory */
-#define OFFSET_ROWS 64
-#define LARGEST_LOGIT 88 /* C */
-#define SMALLEST_EXPONENT 126
-#define OFFSET_ERROR 0x1p-15 /* of m, rounded to f32, in heads that pass the gate */
+#define PIECE 512          /* rows that are summed together; the bits of the sums depend on this number */
+#define TASKS_PER_THREAD 8 /* pieces that each thread measures in one parallel loop, roughly */
+/* kv heads measured together, at least: rows of neighbouring heads share pages of memory */
+#define TOGETHER 16
+#define OFFSET_ROWS 64        /* rows whose offsets are computed at a time */
+#define LARGEST_LOGIT 88      /* a base-2 logit exceeds the offset of its row by at most this */
+#define SMALLEST_EXPONENT 126 /* the smallest normal f32 is 2^-126 */
+#define OFFSET_ERROR 0x1p-15  /* bound of the error of an offset m_i in f32, in heads that pass the gate */
 
-/* Statistics of one piece of a shard's keys, besides their sum. */
+/* Statistics of the keys and values in one piece (PIECE rows) of a shard. The sums of the keys lie in
+ * ith_fixed_m.sums. */
 typedef struct ith_key_piece {
-    int64_t count;   /* of keys that are not masked */
-    float magnitude; /* max |v| */
-    float distance;  /* max |k_j - k'_r|^2 */
-    bool plain_bias; /* nothing is added to their logits */
+    int64_t count;   /* number of keys that are not masked */
+    float magnitude; /* the largest |v_jd| */
+    float distance;  /* the largest |k_j - k'_r|^2, where k'_r is the mean key of this rank's shard */
+    bool plain_bias; /* every key_bias is 0 or -inf */
 } key_piece;
 
-/* A rank's message to the others: for each kv head the mean [head_dim] and then these statistics; at its end max |q_i|
- * of each query head. */
+/* A rank's message to the others: for each kv head its mean key [head_dim] followed by these statistics; then, for each
+ * query head, the largest |q_i|. */
 enum { STAT_COUNT, STAT_DISTANCE, STAT_MAGNITUDE, STATS };
 
-/* The larger of the two; NaN counts as the largest. */
+/* The larger of a and b; NaN if either is NaN. */
 static float worse(float a, float b)
 {
     return a >= b || isnan(a) ? a : b;
 }
 
-/* x, rounded up to f32. */
+/* An f32 that is at least x. */
 static float round_up(double x)
 {
     return (float)(x + fabs(x) * 0x1p-23);
 }
 
-/* Twice the relative error of the sums in keyops.h. */
+/* Twice the bound that keyops.h states for the relative error of a sum over head_dim elements. */
 static double sum_error(int64_t head_dim)
 {
     return (double)(head_dim / ITH_KEYOPS_LANES + 8) * 0x1p-23;
 }
 
-/* An upper bound of |x|, from |x|^2 as ith_keyops computed it. */
+/* An upper bound of the norm |x|. square: |x|^2 as ith_keyops computes it, with rounding errors. */
 static double norm_of(double square, int64_t head_dim)
 {
     return sqrt((square + (double)head_dim * 0x1p-125) * (1 + sum_error(head_dim)));
@@ -104,17 +109,18 @@ void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shap
 
 /* ---- This rank's shard: on all threads ------------------------------------------------------------------------- */
 
-/* The arguments of ith_fixed_m_prepare, and how far it has come. */
+/* The arguments of ith_fixed_m_prepare, and the progress of its loop over kv heads (`measure`). */
 typedef struct measured {
     ith_fixed_m *f;
     const ith_queries *queries;
     const ith_shard *own;
     const ith_attn_tensors *tensors;
-    int64_t first, here; /* kv heads [first, first + here) are being summed */
-    int64_t before;      /* and distances measured of this many heads before them */
+    int64_t first, here; /* the current iteration sums keys of kv heads [first, first + here) */
+    int64_t before;      /* and measures distances in kv heads [first - before, first) */
 } measured;
 
-/* Pointers to the rows of piece `piece` of a kv head, and their number. */
+/* Fills k and v with pointers to the keys and values in a piece of a kv head, sets *bias to their key_bias or NULL, and
+ * returns their number. */
 static int64_t key_piece_rows(const measured *t, int64_t kv_head, int64_t piece, const void **k, const void **v,
                               const float **bias)
 {
@@ -125,6 +131,7 @@ static int64_t key_piece_rows(const measured *t, int64_t kv_head, int64_t piece,
     return rows;
 }
 
+/* Whether no finite number other than 0 is added to the logits of these keys. */
 static bool bias_is_plain(const float *bias, int64_t rows)
 {
     bool plain = true;
@@ -141,7 +148,8 @@ static int64_t count_rows(const void *const *rows, int64_t count)
     return present;
 }
 
-/* The sum of a piece's keys, and the statistics that do not need their mean. */
+/* Sums the keys of a piece and finds the statistics that do not need the mean key: count, largest |v_jd|, kind of
+ * key_bias. */
 static void sum_piece(const measured *t, int64_t kv_head, int64_t slot, int64_t piece)
 {
     const ith_fixed_m *f = t->f;
@@ -157,7 +165,7 @@ static void sum_piece(const measured *t, int64_t kv_head, int64_t slot, int64_t 
     out->count = f->setting->smoothed ? f->ops->add_rows(sum, k, rows, p->dtype, p->head_dim) : count_rows(k, rows);
 }
 
-/* k'_r and the number of keys, into the message. */
+/* Writes the mean key of this rank's shard, and the number of its keys, into this rank's message. */
 static void find_mean(const measured *t, int64_t kv_head, int64_t slot, int64_t pieces)
 {
     const ith_fixed_m *f = t->f;
@@ -173,6 +181,7 @@ static void find_mean(const measured *t, int64_t kv_head, int64_t slot, int64_t 
     stats_in(f, f->own, kv_head)[STAT_COUNT] = (float)count;
 }
 
+/* Finds the largest |k_j - k'_r|^2 of a piece. The mean key k'_r must be in this rank's message. */
 static void measure_piece(const measured *t, int64_t kv_head, int64_t piece)
 {
     const ith_fixed_m *f = t->f;
@@ -184,6 +193,7 @@ static void measure_piece(const measured *t, int64_t kv_head, int64_t piece)
     f->keys[kv_head * f->pieces + piece].distance = f->ops->most_distance(centre, k, rows, p->dtype, p->head_dim);
 }
 
+/* Finds the largest |q_i|^2 of a piece of a query head. */
 static void measure_queries(const measured *t, int64_t head, int64_t piece)
 {
     const ith_fixed_m *f = t->f;
@@ -194,15 +204,15 @@ static void measure_queries(const measured *t, int64_t head, int64_t piece)
     f->queries[head * f->q_pieces + piece] = f->ops->most_distance(NULL, q, rows, p->dtype, p->head_dim);
 }
 
-/* Whether to skip the rest of the measuring. */
+/* Whether the execution is to stop; the remaining measurements are then skipped. */
 static bool halted(const ith_fixed_m *f)
 {
     return ith_halted(f->setting->halt);
 }
 
-/* Threads share out the pieces of a few kv heads at a time: sums first, then means, then distances from the means. The
- * distances of some heads are computed together with the sums of the next. Pieces of neighbouring heads follow one
- * another, because their rows lie on the same pages of memory. */
+/* One thread's share of an iteration of `measure`: distances from the mean key for the heads of the previous iteration,
+ * sums of keys for the heads of this one, and in the first iteration norms of queries. Each thread takes one piece of
+ * all heads before the next piece, because rows of neighbouring heads lie on the same pages of memory. */
 static void sum_in_thread(void *user, int thread)
 {
     const measured *t = user;
@@ -228,6 +238,8 @@ static void find_means_in_thread(void *user, int thread)
         find_mean(t, t->first + slot, slot, ith_div_up(t->own->rows, PIECE));
 }
 
+/* Measures a few kv heads per iteration: all threads sum their keys, then compute the means, and in the next iteration
+ * the distances from the means. */
 static void measure(measured *t)
 {
     const ith_attn_setting *s = t->f->setting;
@@ -242,7 +254,8 @@ static void measure(measured *t)
     }
 }
 
-/* Completes the message: means and counts are in it already. */
+/* Writes the largest distances, values and query norms into this rank's message, which already holds means and
+ * counts. */
 static void fill_message(const measured *t)
 {
     const ith_fixed_m *f = t->f;
@@ -276,7 +289,8 @@ static float *message_of(const ith_fixed_m *f, int rank)
     return f->all + rank * message_floats(f, f->heads.kv_heads, f->heads.count);
 }
 
-/* The range of ranks whose statistics apply: all in a ring; only this rank if K and V are replicated. */
+/* The ranks [*first, *end) whose statistics are merged: all ranks of the ring, or only this rank if every rank holds
+ * all keys (replicated_kv). */
 static void statistics_range(const ith_fixed_m *f, int *first, int *end)
 {
     bool replicated = f->setting->problem.replicated_kv;
@@ -284,7 +298,7 @@ static void statistics_range(const ith_fixed_m *f, int *first, int *end)
     *end = replicated ? *first + 1 : f->ranks;
 }
 
-/* k'. If only one shard has keys, k' has the bits of that shard's mean. */
+/* Computes k', the mean key over all shards. If only one shard has keys, k' has the bits of that shard's mean. */
 static void merge_mean(const ith_fixed_m *f, int64_t kv_head)
 {
     int64_t head_dim = f->setting->problem.head_dim;
@@ -303,6 +317,7 @@ static void merge_mean(const ith_fixed_m *f, int64_t kv_head)
     }
 }
 
+/* An upper bound of |x - y|; y may be NULL, for 0. */
 static double distance_between(const float *x, const float *y, int64_t n)
 {
     double square = 0;
@@ -313,7 +328,7 @@ static double distance_between(const float *x, const float *y, int64_t n)
     return sqrt(square) * (1 + 0x1p-30);
 }
 
-/* max_j |k_j - k'|, and max |v|. */
+/* Computes *bound, at least max_j |k_j - k'| over all shards, and *magnitude, the largest |v_jd|. */
 static void merge_bounds(const ith_fixed_m *f, int64_t kv_head, double *bound, float *magnitude)
 {
     int64_t head_dim = f->setting->problem.head_dim;
@@ -340,7 +355,8 @@ static int log2_up(int64_t n)
     return power;
 }
 
-/* The two inequalities of fixed_m.h, free of logarithms that libraries may round differently. */
+/* Whether a head passes the gate: both inequalities of fixed_m.h hold. The test uses no logarithms, because C libraries
+ * may round them differently. gate: the bound G. */
 static bool passes(const ith_attn_setting *s, double gate, double magnitude)
 {
     int kept_bits = s->problem.dtype == ITH_BF16 ? 12 : 24;
@@ -351,12 +367,14 @@ static bool passes(const ith_attn_setting *s, double gate, double magnitude)
            (double)s->problem.kv_len * (magnitude > 1 ? magnitude : 1) < ldexp(1.0, 127 - LARGEST_LOGIT);
 }
 
-/* B, with room for the rounding of c q_i . k'. */
+/* At least |c| q_norm bound, the largest B_i of fixed_m.h, with room for products that underflow. */
 static double bound_of(const ith_fixed_m *f, double q_norm, double bound)
 {
     return fabs(f->c) * (q_norm * bound + (double)f->setting->problem.head_dim * 0x1p-125);
 }
 
+/* Merges the statistics of all ranks and decides for each query head whether it may use fixed_m. Every rank that shares
+ * these keys decides alike. */
 static void conclude(const ith_fixed_m *f)
 {
     const ith_attn_setting *s = f->setting;
@@ -407,8 +425,7 @@ ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const
     return status;
 }
 
-/* ---- Gates and offsets, once prepared
- * --------------------------------------------------------------------------------------- */
+/* ---- Gates and offsets ------------------------------------------------------------------------------------------- */
 
 bool ith_fixed_m_applies(const ith_fixed_m *fixed, int64_t head)
 {
@@ -426,9 +443,10 @@ void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t head, const void *con
         fixed->ops->dots(dot, square, mean, q + first, here, p->dtype, p->head_dim);
         for (int64_t i = 0; i < here; i++) {
             double bound = bound_of(fixed, norm_of((double)square[i], p->head_dim), fixed->bounds[kv_head]);
-            int whole = (int)(bound + OFFSET_ERROR); /* fits: the gate bounds it */
+            int whole = (int)(bound + OFFSET_ERROR); /* fits in an int: the gate limits the bound */
             whole += (double)whole < bound + OFFSET_ERROR;
-            /* Rounded to nearest: if all keys are equal, 2^(s - m) is then a power of two, and its sums are exact. */
+            /* m is rounded to nearest. If all keys are equal, each 2^(s - m) is then a power of two, and its sums are
+             * exact. */
             m[first + i] = (float)(fixed->c * (double)dot[i] + (double)(whole - LARGEST_LOGIT));
         }
     }

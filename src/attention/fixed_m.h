@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fixed-m softmax: an offset m_i that replaces the running maximum of a row, and the gate that says which heads may
- * use it. With c = scale log2(e), k' the mean of the keys that are not masked (0 if keys are not smoothed), and all
- * logits in base 2:
+/* The fixed-m softmax: an offset m_i that replaces the running maximum of a row, and the gate that decides which heads
+ * may use it. Let c = scale log2(e), let k' be the mean of the keys that are not masked (0 if keys are not smoothed),
+ * and let all logits be in base 2:
  *
  *     m_i = c q_i . k' + ceil(B_i) - 88,   B_i = c |q_i| max_j |k_j - k'|
  *
- * No s_ij - m_i exceeds 88 (Cauchy-Schwarz), so nothing overflows. The gate keeps underflow below the rounding error of
- * a row. For each head, with B = max_i B_i:
+ * By Cauchy-Schwarz no s_ij - m_i exceeds 88, so nothing overflows. The gate keeps underflow below the rounding error
+ * of a row. A head passes if, with B = max_i B_i:
  *
  *     G <= 88 + 126 - t - ceil(log2 Skv) + min(0, log2 max|v|),   88 + log2 Skv + max(0, log2 max|v|) < 127
  *
- * G = ceil(B), or ceil(2 B) if keys are not smoothed or with a mask that differs between queries; t = 12 for bf16,
- * otherwise 24. Heads with a finite key_bias other than 0 or with an additive mask fail. So do heads whose logits are
- * so large that the error of f32 exceeds the room that the second inequality leaves. Heads that fail take the online
+ * G is ceil(B), or ceil(2 B) if keys are not smoothed or if a mask differs between queries; t is 12 for bf16, otherwise
+ * 24. A head fails if it has an additive mask or a finite key_bias other than 0. It also fails if its logits are so
+ * large that their error in f32 exceeds the room that the second inequality leaves. Heads that fail use the online
  * softmax. Source: maxdiffusion #436; the gate is stricter than theirs (docs/attention.md).
  *
  * Sums over keys run in pieces of fixed length from the beginning of each shard. So a result does not depend on which
@@ -23,43 +23,45 @@
 #include "../base/arena.h"
 #include "run/cpu/source.h"
 
-/* Statistics of the keys and queries of some heads. */
+/* The fixed-m softmax of some heads: statistics of their keys and queries, gates, and the data for offsets. */
 typedef struct ith_fixed_m {
     const ith_attn_setting *setting;
-    ith_heads heads; /* of the last ith_fixed_m_prepare */
+    ith_heads heads; /* the heads that the last ith_fixed_m_prepare measured */
     const struct ith_keyops *ops;
-    int ranks; /* that use the same offsets */
-    double c;
-    int64_t pieces, q_pieces;   /* of the longest shard and of a query head */
-    int64_t together;           /* kv heads measured at a time */
-    double *sums;               /* [together, pieces, head_dim] */
-    struct ith_key_piece *keys; /* [kv_heads, pieces] */
-    float *queries;             /* [heads, q_pieces]: the largest |q_i|^2 */
-    float *own, *all;           /* this rank's message, and all messages [ranks] */
-    float *means;               /* [kv_heads, head_dim]: k' */
-    double *bounds;             /* [kv_heads]: at least max_j |k_j - k'|, with room for the rounding of c q_i . k' */
-    bool *applies;              /* [heads] */
+    int ranks;                  /* number of ranks whose statistics are gathered */
+    double c;                   /* scale log2(e): logits are in base 2 */
+    int64_t pieces, q_pieces;   /* numbers of pieces of 512 rows: of this rank's keys, of its queries */
+    int64_t together;           /* number of kv heads measured at a time */
+    double *sums;               /* [together, pieces, head_dim]: sums of keys */
+    struct ith_key_piece *keys; /* [kv_heads, pieces]: statistics of keys and values */
+    float *queries;             /* [heads, q_pieces]: the largest |q_i|^2 of each piece */
+    float *own, *all;           /* this rank's message, and the messages of all ranks [ranks] */
+    float *means;               /* [kv_heads, head_dim]: the mean keys k' */
+    /* [kv_heads]: at least max_j |k_j - k'|, with room for the rounding of c q_i . k' */
+    double *bounds;
+    bool *applies; /* [heads]: whether the head passes the gate */
 } ith_fixed_m;
 
-/* Upper bounds of the arguments of ith_fixed_m_prepare. */
+/* Upper bounds of the sizes of the arguments of ith_fixed_m_prepare, by which memory is laid out. */
 typedef struct ith_fixed_m_shape {
-    int64_t heads, kv_heads; /* of ith_heads */
-    int64_t q_rows, kv_rows; /* kv_rows: of this rank's own shard */
+    int64_t heads, kv_heads; /* query heads and kv heads that are measured in one call */
+    int64_t q_rows, kv_rows; /* queries of a head, and keys of this rank's own shard */
 } ith_fixed_m_shape;
 
-/* Takes what it needs from the arena and initialises nothing but `out` itself. */
+/* Takes the arrays of an ith_fixed_m from the arena and fills in *out. The arrays stay uninitialised. */
 void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shape *shape, ith_arena *arena,
                          ith_fixed_m *out);
 
-/* Reads all queries and keys of `heads` once or twice, on all of the setting's threads; `own` is this rank's shard of
- * its ring. Collective over ring_comm, or over all ranks if replicated_kv: one all-gather, after which every rank has
- * the same offsets and takes the same branch. */
+/* Measures the queries and keys of `heads` on all of the setting's threads, and computes their gates and the data for
+ * their offsets. `own` is this rank's shard of keys and values. Collective over ring_comm, or over all ranks if
+ * replicated_kv: after one all-gather every rank has the same offsets and chooses the same softmax. */
 ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const ith_queries *queries,
                                const ith_shard *own, const ith_attn_tensors *tensors);
 
 /* Whether a query head passes the gate. */
 bool ith_fixed_m_applies(const ith_fixed_m *fixed, int64_t head);
-/* m_i of `rows` rows of a query head that passes. A row's depends on that row alone. Any thread. */
+/* Computes the offsets m_i of `rows` queries q of a head that passes the gate. The offset of a row does not depend on
+ * the other rows. Any thread may call this. */
 void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t head, const void *const *q, int64_t rows, float *m);
 
 #endif

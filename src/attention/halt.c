@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The number by which ranks notify one another (ith_comm_notify): the execution that is to stop, and the rank that was
- * cancelled. */
+/* Stopping an execution (halt.h). A rank that stops notifies the other ranks by a number (ith_comm_notify). The number
+ * holds the execution that is to stop and, in its low RANK_BITS bits, the rank that was cancelled. */
 #include "halt.h"
 
-#define RANK_BITS 20
+#define RANK_BITS 20 /* a group has at most 2^20 ranks */
 
 static int64_t stop_word(int64_t stamp, int rank)
 {
@@ -29,7 +29,8 @@ void ith_halt_end(ith_halt *halt)
 
 void ith_halt_cancel(ith_halt *halt)
 {
-    /* A signal handler may not call the transport. This rank's threads notify the other ranks when they see this. */
+    /* A signal handler may not call the transport, so this sets only a flag. This rank's threads see the flag and
+     * notify the other ranks. */
     atomic_store(&halt->cancelled, true);
 }
 

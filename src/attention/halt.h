@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stopping an execution before it is done. A rank that is to stop skips its remaining computations but takes part in
- * all exchanges, so the group stays usable. At the end of the execution the ranks agree that its result is void
+/* Stopping an execution before its end. A rank that stops skips its remaining computations but takes part in all
+ * exchanges, so that the group stays usable. At the end of the execution all ranks agree that the result is void
  * (plan/opening.h).
  *
- * Threads ask between pieces of work of a few milliseconds at most. Reasons to stop: the plan of this rank was
- * cancelled, its family of contexts was interrupted, another rank stops (on transports that notify), or the group has
- * ended. */
+ * Threads call ith_halted between pieces of work of a few milliseconds at most. An execution stops if the plan of a
+ * rank is cancelled, if the contexts of a rank are interrupted, if another rank stops (on transports that notify), or
+ * if the group has failed. */
 #ifndef ITH_ATTENTION_HALT_H
 #define ITH_ATTENTION_HALT_H
 
 #include "../comm/comm.h"
 
+/* A plan's request to stop an execution, which its threads read. */
 typedef struct ith_halt {
     ith_context *context;
-    ith_comm *comm;        /* NULL: one rank */
-    atomic_bool cancelled; /* by ith_halt_cancel: the execution under way, or else the next */
-    atomic_bool stopped;   /* the execution under way is to stop */
-    atomic_int rank;       /* that was cancelled; valid if stopped */
-    _Atomic int64_t stamp; /* number of the execution under way, the same on every rank; 0: none is */
+    ith_comm *comm;        /* NULL for a single rank */
+    atomic_bool cancelled; /* set by ith_halt_cancel; stops the execution under way, or else the next one */
+    atomic_bool stopped;   /* whether the execution under way is to stop */
+    atomic_int rank;       /* the rank that was cancelled; valid if `stopped` is true */
+    _Atomic int64_t stamp; /* number of the execution under way, the same on every rank; 0: no execution */
 } ith_halt;
 
-/* To be called before and after an execution. */
+/* Called at the beginning and the end of an execution. stamp: the number of the execution, the same on every rank. */
 void ith_halt_begin(ith_halt *halt, int64_t stamp);
 void ith_halt_end(ith_halt *halt);
 
-/* Any thread, or a signal handler. */
+/* Requests a stop. Any thread or signal handler may call this. */
 void ith_halt_cancel(ith_halt *halt);
 
-/* Gives a sign of life to the ranks that wait for this one, and returns whether to stop. Any thread; halt may be NULL.
- */
+/* Returns whether the execution is to stop, and shows other ranks that this rank is alive. Any thread may call this.
+ * halt may be NULL, which never stops. */
 bool ith_halted(ith_halt *halt);
-/* The same without asking whether the contexts are interrupted: a few loads, for the loops of kernels. halt: an
- * ith_halt. */
+/* Like ith_halted, but it neither checks whether the contexts are interrupted nor gives a sign of life. It costs a few
+ * loads, so kernels call it in their loops. halt: an ith_halt. */
 bool ith_halt_heard(void *halt);
 
 #endif

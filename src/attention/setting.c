@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks of problems and tensors, defaults of problems, and addresses of rows. */
+/* Checks problems and tensors, fills in the defaults of problems, and computes addresses of rows (setting.h). */
 #include "setting.h"
 
 #include "../base/size.h"
@@ -84,7 +84,7 @@ static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
                         ith_dtype_name(p->dtype));
     if (!isfinite(p->scale))
         return ith_fail(context, ITH_ERR_ARGUMENT, "scale is %g, and must be finite", (double)p->scale);
-    /* 64: room for the sums and products of a few such sizes. */
+    /* A factor of 64 leaves room for sums and small multiples of products of these sizes. */
     int64_t product = 64;
     const int64_t factors[] = {p->batch, p->heads, p->head_dim, ith_max64(ith_max64(p->q_len, p->kv_len), 1)};
     for (int i = 0; i < 4; i++)
@@ -111,8 +111,8 @@ static ith_status check_mask(ith_context *context, const ith_attn_problem *p)
     return ITH_OK;
 }
 
-/* Fills in the strides of one tensor and checks that its rows do not overlap. Rows may lie inside batch entries or
- * batch entries inside rows. */
+/* Fills in the strides of one tensor and checks that its rows do not overlap. Its layout may be [batch, rows, width] or
+ * [rows, batch, width]. */
 static ith_status resolve_strides(ith_attn_setting *s, int which)
 {
     int64_t *row = row_stride(&s->problem, which), *entry = batch_stride(&s->problem, which);
@@ -178,10 +178,12 @@ ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *p
 
 /* ---- Tensors --------------------------------------------------------------------------------------------------- */
 
+/* The memory of one tensor, for the check that tensors do not overlap. */
 typedef struct extent {
     const char *name;
     uintptr_t begin, bytes;
-    uintptr_t row_stride, width; /* every row is `width` bytes at a multiple of row_stride; 0: it is not */
+    /* Rows of `width` bytes begin at multiples of row_stride bytes from `begin`; row_stride 0: at varying distances. */
+    uintptr_t row_stride, width;
 } extent;
 
 static extent tensor_extent(const ith_attn_setting *s, int which, const ith_attn_tensors *tensors)
@@ -209,24 +211,26 @@ static ith_status check_extent(const ith_attn_setting *s, const extent *e, int64
     return ITH_OK;
 }
 
-/* Whether the two are separate columns of one wider buffer. */
+/* Whether two tensors are separate columns of one wider buffer, as q, k and v often are. */
 static bool interleave(const extent *a, const extent *b)
 {
     if (!a->row_stride || a->row_stride != b->row_stride)
         return false;
     uintptr_t stride = a->row_stride;
-    uintptr_t distance = (b->begin % stride + stride - a->begin % stride) % stride; /* from a's columns to b's */
+    /* from a's first column to b's */
+    uintptr_t distance = (b->begin % stride + stride - a->begin % stride) % stride;
     return distance >= a->width && distance + b->width <= stride;
 }
 
-/* Whether the bytes from the first to the last intersect, unless the two are separate columns. */
+/* Whether two tensors share memory: their ranges of addresses intersect, and they are not separate columns of a
+ * buffer. */
 static bool overlap(const extent *a, const extent *b)
 {
     return a->bytes && b->bytes && a->begin < b->begin + b->bytes && b->begin < a->begin + a->bytes &&
            !interleave(a, b);
 }
 
-/* A tensor that the problem does not announce must not be given. */
+/* Refuses kv_lengths, key_bias or mask if the problem does not say that it has them. */
 static ith_status check_announced(const ith_attn_setting *s, const ith_attn_tensors *tensors)
 {
     const ith_attn_problem *p = &s->problem;
@@ -253,7 +257,7 @@ static ith_status check_lengths(const ith_attn_setting *s, const ith_attn_tensor
     return ITH_OK;
 }
 
-/* The tensors that an execution reads or writes. */
+/* Indices of the tensors that an execution reads or writes. q, k, v and o come first, as in ith_attn_tensor. */
 enum { EXTENT_LSE = ITH_TENSOR_LSE, EXTENT_BIAS, EXTENT_MASK, EXTENT_LENGTHS, EXTENTS };
 
 static void list_extents(const ith_attn_setting *s, const ith_attn_tensors *tensors, extent all[EXTENTS])

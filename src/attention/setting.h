@@ -2,9 +2,9 @@
 /* An attention problem with every choice made and every default filled in, as one rank has it. The planner makes it;
  * the schedule and its executor read it.
  *
- * Heads are numbered over the whole batch: query head n = b * heads + h, of batch * heads; kv heads likewise, of
- * batch * kv_heads. Query head n attends to kv head n / (heads / kv_heads). Exchanges share out these lists, so a batch
- * of two spreads over ranks like twice as many heads. */
+ * Heads are numbered over the whole batch: query heads from 0 to batch * heads - 1, where head h of batch entry b has
+ * the number b heads + h, and kv heads likewise with kv_heads. Query head n attends to kv head n / (heads / kv_heads).
+ * Exchanges distribute these lists over the ranks, so a batch of two spreads over ranks like twice as many heads. */
 #ifndef ITH_ATTENTION_SETTING_H
 #define ITH_ATTENTION_SETTING_H
 
@@ -14,32 +14,37 @@
 
 typedef struct ith_attn_setting {
     ith_context *context;
-    ith_attn_problem problem; /* with the values of defaults: kv_heads, scale, mask sizes, strides */
+    ith_attn_problem problem; /* the caller's, with defaults replaced: kv_heads, scale, mask sizes, strides */
     int64_t element_bytes;
-    int64_t q_rows, kv_rows; /* of this rank's tensors; kv_rows is kv_len if replicated_kv */
+    int64_t q_rows, kv_rows; /* rows of this rank's tensors; kv_rows is kv_len if replicated_kv */
     const ith_attn_kernel *kernel;
     ith_kernel_origin kernel_origin;
     ith_attn_tiles tiles;
     int threads;
     ith_strategy strategy;
     ith_softmax softmax;
-    bool smoothed, folded; /* see ith_plan_info */
+    bool smoothed, folded; /* keys are smoothed; the batch is folded (ith_plan_info) */
     ith_direction direction;
-    ith_exchange_mode exchange;                /* IN_PLACE or COPY; AUTO where nothing is exchanged */
-    int chunks;                                /* asked for; for each batch entry if it is not folded */
-    int ulysses, ring;                         /* the mesh */
-    int rank;                                  /* of ulysses * ring; on the axes rank % ulysses and rank / ulysses */
-    ith_halt *halt;                            /* of the plan; NULL: executions cannot be stopped */
-    ith_comm *comm, *ulysses_comm, *ring_comm; /* all ranks and the two axes; NULL: of length 1 */
+    ith_exchange_mode exchange; /* IN_PLACE or COPY; AUTO where nothing is exchanged */
+    /* wanted number of chunks; for each batch entry if the batch is not folded */
+    int chunks;
+    int ulysses, ring; /* lengths of the two axes of the mesh */
+    /* this rank; its index is rank % ulysses on the ulysses axis, rank / ulysses on the ring */
+    int rank;
+    /* the plan's request to stop; NULL: executions cannot be stopped */
+    ith_halt *halt;
+    /* all ranks, and this rank's group on each axis; NULL for a group of one */
+    ith_comm *comm, *ulysses_comm, *ring_comm;
 } ith_attn_setting;
 
-/* Rows of some heads in memory. Row s of head n lies, in elements, at
- * data + (n - first) / heads * batch_stride + s * row_stride + (n - first) % heads * head_dim. */
+/* Rows of some heads in memory. In elements, row s of head n begins at
+ *     data + (n - first) / heads * batch_stride + s * row_stride + (n - first) % heads * head_dim. */
 typedef struct ith_rows {
     void *data;
     int64_t first, heads, row_stride, batch_stride;
 } ith_rows;
 
+/* The address of a row of a head. */
 static inline void *ith_rows_at(const ith_attn_setting *setting, const ith_rows *rows, int64_t head, int64_t row)
 {
     int64_t n = head - rows->first;
@@ -48,6 +53,7 @@ static inline void *ith_rows_at(const ith_attn_setting *setting, const ith_rows 
     return (char *)rows->data + element * setting->element_bytes;
 }
 
+/* The tensors that exchanges move, as indices. */
 typedef enum ith_attn_tensor {
     ITH_TENSOR_Q,
     ITH_TENSOR_K,
@@ -62,26 +68,29 @@ static inline bool ith_tensor_is_kv(ith_attn_tensor tensor)
     return tensor == ITH_TENSOR_K || tensor == ITH_TENSOR_V;
 }
 
-/* A tensor of the caller, lse excepted. */
+/* The rows of a tensor of the caller: q, k, v or o, but not lse. */
 ith_rows ith_rows_of(const ith_attn_setting *setting, ith_attn_tensor which, const ith_attn_tensors *tensors);
-/* Heads [first, first + count) in a buffer [rows, count, head_dim]. */
+/* The rows of heads [first, first + count) in a buffer of shape [rows, count, head_dim]. */
 ith_rows ith_rows_in_buffer(const ith_attn_setting *setting, void *data, int64_t first, int64_t count);
 
 /* Some query heads and the kv heads that they attend to. */
 typedef struct ith_heads {
-    int64_t first, count;       /* of the list of query heads */
-    int64_t kv_first, kv_heads; /* of the list of kv heads */
+    int64_t first, count;       /* query heads [first, first + count) */
+    int64_t kv_first, kv_heads; /* kv heads [kv_first, kv_first + kv_heads) */
 } ith_heads;
 
+/* Query heads [first, first + count) of the whole batch, and the kv heads that they attend to. */
 ith_heads ith_heads_of(const ith_attn_problem *problem, int64_t first, int64_t count);
 
-/* The part of a sequence that ranks [first, first + count) of `ranks` hold together. */
+/* Ranks [first, first + count) of `ranks` together hold rows [*begin, *begin + *rows) of a sequence of `length`
+ * rows. */
 void ith_stretch(int64_t length, int ranks, int first, int count, int64_t *begin, int64_t *rows);
 
-/* Checks a problem and writes it to *out, with the values of its defaults and this rank's shares. */
+/* Checks a problem and writes it to *out, with defaults replaced by their values, and the numbers of rows of this
+ * rank. */
 ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *problem, int ranks, int rank,
                                  ith_attn_setting *out);
-/* Checks the tensors of an execution: none is missing, misaligned or overlaps another. */
+/* Checks the tensors of an execution: none may be missing or misaligned, and outputs may not overlap other tensors. */
 ith_status ith_attn_tensors_check(const ith_attn_setting *setting, const ith_attn_tensors *tensors);
 
 #endif

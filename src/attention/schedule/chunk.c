@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks as ranges of the list of heads. */
+/* Divides the list of heads into chunks (chunk.h). */
 #include "chunk.h"
 
 #include "../../base/size.h"
 
-/* Chunks cut a list of `heads` heads (all heads, or the heads of a batch entry) at multiples of this number. */
+/* The number of heads that sizes of chunks are multiples of. heads: the length of the list that is divided into chunks,
+ * which holds all heads or the heads of one batch entry. */
 static int64_t unit_of(const ith_attn_setting *s, int64_t heads)
 {
     int64_t per_key = s->problem.heads / s->problem.kv_heads;
     return heads >= s->ulysses * per_key ? s->ulysses * per_key : s->ulysses;
 }
 
-/* Whether each batch entry has chunks of its own. Without an exchange of heads there is one chunk. */
+/* Whether each batch entry is divided into chunks separately. On a ulysses axis of length 1 one chunk holds all
+ * heads. */
 static bool by_entry(const ith_attn_setting *s)
 {
     return !s->folded && s->ulysses > 1;

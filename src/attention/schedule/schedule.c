@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of strategies, the walk over a schedule, and the bytes that it sends. */
+/* The table of strategies, the walk over a schedule, and the count of bytes that a schedule sends (schedule.h). */
 #include "schedule.h"
 
 static const ith_strategy_ops *const strategies[] = {
@@ -53,7 +53,7 @@ ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, b
     return schedule->ops->move(schedule, step, sent, index);
 }
 
-/* Rows times heads that leave this rank in a POST. */
+/* Rows times heads that this rank sends to other ranks in a POST step. lse is not counted. */
 static int64_t posted(const ith_schedule *schedule, const ith_step *step)
 {
     int64_t rows = 0;
@@ -74,7 +74,7 @@ int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
     for (ith_step step; ith_schedule_next(&schedule, &step);) {
         if (step.kind == ITH_STEP_POST && !(in_place && step.exchange == ITH_EXCHANGE_HOP))
             rows += posted(&schedule, &step);
-        /* A rank of the ring computes with this rank's shard whenever this rank computes with another's. */
+        /* When this rank reads another rank's shard in place, some rank of the ring reads this rank's shard. */
         if (step.kind == ITH_STEP_COMPUTE && in_place && step.shard != schedule.ring_index)
             rows += 2 * own.rows * step.heads.kv_heads;
     }

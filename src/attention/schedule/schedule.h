@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Schedules: which rows of which heads a rank sends to whom and when, and what it computes meanwhile.
  *
- * A schedule is the list of steps of one rank. It follows from a setting and the number of the rank; tensors, memory
- * and communicators play no part, and memory is named by symbols (ith_place). Walking it allocates nothing:
+ * A schedule is the list of steps of one rank. It follows from a setting and the number of the rank, but not from
+ * tensors, memory or communicators: memory has symbolic names (ITH_PLACE_CALLER, ...). A walk over a schedule allocates
+ * nothing:
  *
  *     ith_schedule schedule = ith_schedule_of(setting, rank);
  *     ith_step step;
@@ -10,9 +11,9 @@
  *         for (int i = 0; i < step.moves; i++)
  *             ith_move sent = ith_schedule_move(&schedule, &step, true, i);
  *
- * The executor (run/execute.h) runs it and lays out the plan's memory by it; ith_schedule_sent_bytes counts by it. A
- * strategy generates it: one file, and its lines in strategies.inc. It does not know how rows of other ranks are
- * reached, by messages or where they lie. */
+ * The executor (run/execute.h) walks the schedule to lay out the plan's memory and to execute it;
+ * ith_schedule_sent_bytes walks it to count bytes. A strategy generates the steps: it is one file, and a line in
+ * strategies.inc. It does not know whether rows of other ranks are sent as messages or read in place. */
 #ifndef ITH_ATTENTION_SCHEDULE_H
 #define ITH_ATTENTION_SCHEDULE_H
 
@@ -23,66 +24,73 @@ typedef struct ith_span {
     int64_t begin, rows;
 } ith_span;
 
-#define ITH_CHUNK_BUFFERS 3 /* chunks take turns in them */
+#define ITH_CHUNK_BUFFERS 3 /* buffers for exchanged chunks; chunk c uses buffer c % ITH_CHUNK_BUFFERS */
 
-/* A place holds one tensor of each kind: rows of q, k, v, o and lse. */
+/* Places: symbolic names for memory that holds rows of the tensors q, k, v, o and lse. */
 enum {
-    ITH_PLACE_CALLER,    /* the tensors of the caller */
-    ITH_PLACE_CHUNK,     /* the first of the buffers of chunks */
-    ITH_PLACE_TRAVELLING /* the first of four buffers of k and v on their way along a ring */
-    = ITH_PLACE_CHUNK + ITH_CHUNK_BUFFERS,
+    ITH_PLACE_CALLER, /* the tensors of the caller */
+    ITH_PLACE_CHUNK,  /* the first of ITH_CHUNK_BUFFERS buffers for exchanged chunks */
+    /* the first of four buffers for k and v that travel along a ring */
+    ITH_PLACE_TRAVELLING = ITH_PLACE_CHUNK + ITH_CHUNK_BUFFERS,
     ITH_PLACES = ITH_PLACE_TRAVELLING + 4
 };
 
-/* Exchanges under way at a time: one for each buffer of chunks, one along the ring. */
+/* Numbers of exchanges that may be under way at the same time: one for each buffer of chunks, and one for the hop along
+ * the ring. */
 enum { ITH_EXCHANGE_HOP = ITH_CHUNK_BUFFERS, ITH_EXCHANGES };
 
+/* The kinds of steps in a schedule. */
 typedef enum ith_step_kind {
     ITH_STEP_POST,    /* starts an exchange */
-    ITH_STEP_WAIT,    /* waits for the end of the exchange that was last posted under its number */
+    ITH_STEP_WAIT,    /* waits for the exchange that was posted last under the step's number */
     ITH_STEP_OFFSETS, /* computes the offsets of fixed_m; the ranks of the ring gather statistics of their shards */
-    ITH_STEP_COMPUTE  /* passes the queries of some heads over one shard of keys */
+    ITH_STEP_COMPUTE  /* computes attention of some heads' queries to one shard of keys */
 } ith_step_kind;
 
+/* One step of a rank's schedule. */
 typedef struct ith_step {
     ith_step_kind kind;
     int chunk, hop;
-    /* POST and WAIT */
-    int exchange; /* its number, below ITH_EXCHANGES: ITH_EXCHANGE_HOP goes along the ring, others the ulysses axis */
-    bool outputs; /* POST: results go back; otherwise inputs come */
-    int moves;    /* POST: in each direction, empty ones included */
-    /* OFFSETS and COMPUTE */
+    /* Members of POST and WAIT steps: */
+    /* number of the exchange: ITH_EXCHANGE_HOP is along the ring, others along the ulysses axis */
+    int exchange;
+    bool outputs; /* POST: true if results return to their owners, false if inputs are fetched */
+    int moves;    /* POST: number of moves that are sent, and of moves that are received, some perhaps empty */
+    /* Members of OFFSETS and COMPUTE steps: */
     ith_heads heads;
     ith_span q, kv;
-    int q_place, kv_place; /* o and lse lie where q does */
-    int shard;             /* the ring index whose keys these are; OFFSETS: always this rank's */
-    bool first, last;      /* COMPUTE: of the shards that these queries pass over */
+    int q_place, kv_place; /* places of queries and of keys; o and lse have the place of the queries */
+    int shard;             /* ring index of the rank that owns these keys; OFFSETS: this rank's index */
+    bool first, last;      /* COMPUTE: whether this is the first or the last shard for these queries */
 } ith_step;
 
-/* Rows of some heads that go to a peer of the axis, or come from it. The i-th move that a rank sends to another is the
- * i-th that the other receives from it. */
+/* Rows of some heads that are sent to a peer, or received from it. The i-th move that rank a sends to rank b is the
+ * i-th move that b receives from a. */
 typedef struct ith_move {
     ith_attn_tensor tensor;
     int peer, place;
-    int64_t first, heads; /* of k and v: kv heads. 0 heads: the move is empty */
+    int64_t first, heads; /* heads [first, first + heads), kv heads for k and v; heads = 0: an empty move */
     ith_span rows;
-    int64_t at; /* the place's row in which the first of them lies */
+    int64_t at; /* the first of these rows is row `at` of the place */
 } ith_move;
 
-/* How far the walk over a rank's schedule has come. */
+/* The state of a walk over a rank's schedule. */
 typedef struct ith_schedule {
-    const ith_attn_setting *setting; /* its strategy, mesh and problem; no rank's place in the mesh */
+    const ith_attn_setting *setting; /* only strategy, mesh and problem are read, not the rank */
     const struct ith_strategy_ops *ops;
     int ulysses_index, ring_index;
-    int chunks, buffers;
-    int chunk, hop, stage; /* of the next step; the strategy's */
+    int chunks, buffers;   /* numbers of chunks and of buffers for them */
+    int chunk, hop, stage; /* position of the next step; `stage` is private to the strategy */
 } ith_schedule;
 
+/* A strategy: its name and the functions that generate its steps. */
 typedef struct ith_strategy_ops {
     ith_strategy strategy;
     const char *name;
-    /* Whether the setting's mesh is one for this strategy; a sentence with the nearest that is, if not. */
+    /* Returns ITH_OK if the strategy works on the setting's mesh. Otherwise the sentence names the nearest mesh that
+     * works. */
     ith_status (*applicable)(const ith_attn_setting *setting);
+    /* As ith_schedule_next and ith_schedule_move. */
     bool (*next)(ith_schedule *schedule, ith_step *step);
     ith_move (*move)(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
 } ith_strategy_ops;
@@ -91,20 +99,20 @@ typedef struct ith_strategy_ops {
 #include "strategies.inc"
 #undef ITH_STRATEGY
 
-/* NULL if there is none. */
+/* The functions of a strategy; NULL for ITH_STRATEGY_AUTO and for unknown values. */
 const ith_strategy_ops *ith_strategy_find(ith_strategy strategy);
 
-/* At its beginning. The setting must outlive it. */
+/* The schedule of a rank, before its first step. The setting must live as long as the schedule. */
 ith_schedule ith_schedule_of(const ith_attn_setting *setting, int rank);
-/* The next step; false after the last. */
+/* Writes the next step to *step. Returns false after the last step. */
 bool ith_schedule_next(ith_schedule *schedule, ith_step *step);
-/* Move `index` of a POST that this rank sends or receives. */
+/* Move number `index` of a POST step: sent by this rank if `sent` is true, otherwise received by it. */
 ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
-/* The rows of a sequence that ring index `index` holds. */
+/* The rows that ranks with ring index `index` together hold of a sequence of `length` rows. */
 ith_span ith_schedule_shard(const ith_attn_setting *setting, int64_t length, int index);
 
-/* Bytes of q, k, v and o that a rank sends in one execution (ith_plan_info.sent_bytes). In place the ring sends no
- * messages: each other rank of the ring reads the shard of this rank once. */
+/* Bytes of q, k, v and o that a rank sends in one execution (ith_plan_info.sent_bytes). If the exchange is in place,
+ * the ring sends no messages, and one read of this rank's shard by each other rank of the ring is counted. */
 int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank);
 
 #endif

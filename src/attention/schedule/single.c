@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All keys are at hand: one rank, or several whose keys and values are replicated, each with its own queries. */
+/* The strategy `single`, without exchanges: one rank, or several ranks that each hold all keys and a share of the
+ * queries. */
 #include "schedule.h"
 
 static ith_status applicable(const ith_attn_setting *s)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ulysses inside, ring outside (arXiv:2405.07719). Neighbours on the ulysses axis exchange sequence shards for head
- * shards, so that together they hold a longer shard of the sequence; these shards of k and v travel along the ring; the
- * results go back. Ring length 1 is ulysses (arXiv:2309.14509), ulysses length 1 is ring (arXiv:2310.01889).
+/* Strategies ulysses, ring and ulysses_ring: ulysses inside, ring outside (arXiv:2405.07719). Ranks on one ulysses axis
+ * exchange sequence shards for head shards, so that together they hold a longer shard of the sequence. These longer
+ * shards of k and v travel along the ring. At the end the results return. With a ring of length 1 this is ulysses
+ * (arXiv:2309.14509), with a ulysses axis of length 1 it is ring (arXiv:2310.01889).
  *
  *     post the inputs of chunk 0
  *     for each chunk c:
@@ -15,9 +16,11 @@
  *
  * So the inputs of chunk c + 1 and the outputs of chunk c - 1 travel while chunk c is computed.
  *
- * uni    at hop h rank r has the shard of rank r - h (mod R), which goes on to r + 1; the last hop sends nothing.
- * bidir  ranks form a line (maxdiffusion #430). At hop h rank r has the shards of ranks r - h and r + h, those that
- *        exist; the first goes on to r + 1, the second to r - 1. No rank gets a shard twice, and none goes round.
+ * uni: at hop h rank r has the shard of rank r - h (mod R), and sends it to rank r + 1. The last hop sends nothing.
+ *
+ * bidir: ranks form a line (maxdiffusion #430). At hop h rank r has the shards of ranks r - h and r + h, as far as they
+ * exist, and sends the first to rank r + 1 and the second to r - 1. No rank receives a shard twice, and no shard goes
+ * around the ring.
  *
  * The order in which partial results are added depends on the rank alone. */
 #include "schedule.h"
@@ -32,7 +35,7 @@ static bool exchanges_heads(const ith_schedule *s)
     return s->setting->ulysses > 1;
 }
 
-/* The ring index whose shard this rank has at a hop, from one side; -1: none. */
+/* The ring index of the shard that this rank has at a hop, from the left or the right neighbour (`side`); -1: none. */
 static int shard_at(const ith_schedule *s, int side, int hop)
 {
     int ring = s->setting->ring, index = side == FROM_LEFT ? s->ring_index - hop : s->ring_index + hop;
@@ -41,8 +44,9 @@ static int shard_at(const ith_schedule *s, int side, int hop)
     return index >= 0 && index < ring ? index : -1;
 }
 
-/* Where that shard lies. A shard is received while the one before it is computed and sent on: two places a side. The
- * second on the left is the buffer of this rank's own shard, if there is one: its turn is over by then. */
+/* The place of the shard that this rank has at a hop. The next shard arrives while this one is used and sent on, so
+ * each side has two places. If heads are exchanged, the second place on the left is the chunk's own buffer, whose shard
+ * is no longer needed by then. */
 static int place_at(const ith_schedule *s, int chunk, int side, int hop)
 {
     if (exchanges_heads(s) && (hop == 0 || (side == FROM_LEFT && hop % 2 == 0)))
@@ -52,8 +56,9 @@ static int place_at(const ith_schedule *s, int chunk, int side, int hop)
 
 /* ---- Moves ----------------------------------------------------------------------------------------------------- */
 
-/* The all-to-all of a chunk: this rank's rows of the peer's heads lie with the caller, the peer's rows of this rank's
- * heads in the chunk's buffer. Inputs are sent from the first to the second, outputs from the second to the first. */
+/* One move of the all-to-all of a chunk. Inputs (q, k, v) go from the callers' tensors, which hold a rank's rows of all
+ * heads, to the chunk's buffers, which hold all rows of a rank's heads. Outputs (o, lse) go back from the buffers to
+ * the callers' tensors. */
 static ith_move all_to_all_move(const ith_schedule *s, const ith_step *step, bool sent, int index)
 {
     const ith_attn_setting *set = s->setting;
@@ -75,7 +80,8 @@ static ith_move all_to_all_move(const ith_schedule *s, const ith_step *step, boo
     return move;
 }
 
-/* A shard on its way along the ring. What came from the left goes on to the right. */
+/* One move of a hop: k or v of a shard that travels along the ring. A shard from the left is sent on to the right, and
+ * a shard from the right to the left. */
 static ith_move hop_move(const ith_schedule *s, const ith_step *step, bool sent, int index)
 {
     int ring = s->setting->ring, side = index / 2, hop = sent ? step->hop : step->hop + 1;
@@ -99,7 +105,7 @@ static ith_move move(const ith_schedule *s, const ith_step *step, bool sent, int
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
-/* Each fills in a step and says whether there is one. */
+/* The functions of this section fill in a step and return true, or return false if there is no such step. */
 
 static bool wait_for(ith_step *step, int exchange)
 {
@@ -114,7 +120,7 @@ static bool post_chunk(const ith_schedule *s, ith_step *step, int chunk, bool ou
     step->chunk = chunk;
     step->exchange = chunk % s->buffers;
     step->outputs = outputs;
-    step->moves = (outputs ? 2 : 3) * s->setting->ulysses; /* o, lse; q, k, v */
+    step->moves = (outputs ? 2 : 3) * s->setting->ulysses; /* outputs are o and lse; inputs are q, k and v */
     return true;
 }
 
@@ -122,11 +128,12 @@ static bool post_hop(const ith_schedule *s, ith_step *step)
 {
     step->kind = ITH_STEP_POST;
     step->exchange = ITH_EXCHANGE_HOP;
-    step->moves = s->setting->direction == ITH_DIRECTION_UNI ? 2 : 4; /* k and v, of one side or two */
+    /* k and v, from one neighbour or from both */
+    step->moves = s->setting->direction == ITH_DIRECTION_UNI ? 2 : 4;
     return true;
 }
 
-/* OFFSETS and COMPUTE, with the shard of this step's hop from one side. */
+/* An OFFSETS or COMPUTE step with the shard that comes from `side` at this hop. */
 static bool with_shard(const ith_schedule *s, ith_step *step, ith_step_kind kind, int side)
 {
     const ith_attn_problem *p = &s->setting->problem;
@@ -146,8 +153,8 @@ static bool with_shard(const ith_schedule *s, ith_step *step, ith_step_kind kind
     return true;
 }
 
-/* Chunks run from -1, of which there is only what is done for the next, beyond the last, where outputs are waited for.
- */
+/* Fills in the step of the current chunk, hop and stage; false if there is none. The walk begins at chunk -1, which
+ * only posts the inputs of chunk 0, and goes beyond the last chunk, to wait for outputs. */
 static bool describe(const ith_schedule *s, ith_step *step)
 {
     int chunk = s->chunk, next = chunk + 1;
@@ -169,6 +176,7 @@ static bool describe(const ith_schedule *s, ith_step *step)
     }
 }
 
+/* Goes to the next stage, hop or chunk. */
 static void advance(ith_schedule *s)
 {
     bool present = s->chunk >= 0 && s->chunk < s->chunks;
@@ -195,7 +203,7 @@ static bool next(ith_schedule *s, ith_step *step)
 
 /* ---- Strategies ------------------------------------------------------------------------------------------------ */
 
-/* `other`: the length of the axis that must be 1. */
+/* Checks that the mesh has only one axis. other: the length of the other axis, which must be 1. */
 static ith_status one_axis(const ith_attn_setting *s, const char *name, const char *other_name, int other)
 {
     int ranks = s->ulysses * s->ring;
