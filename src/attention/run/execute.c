@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for the steps of a schedule, and their execution. */
+/* Lays out memory for the steps of a schedule, and executes them (execute.h). */
 #include "execute.h"
 
 static bool in_place(const ith_attn_setting *s)
@@ -9,6 +9,7 @@ static bool in_place(const ith_attn_setting *s)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
+/* Enlarges the upper bounds of a sweep to the sizes of a COMPUTE step. */
 static void widen_sweep(ith_sweep_shape *shape, const ith_step *step)
 {
     shape->heads = ith_max64(shape->heads, step->heads.count);
@@ -60,7 +61,7 @@ void ith_executor_meet(ith_executor *x, int rank, const ith_in_place_record *rec
     ith_in_place_meet(&x->in_place, rank, record);
 }
 
-/* OFFSETS or COMPUTE. */
+/* Executes an OFFSETS or a COMPUTE step. */
 static ith_status compute(ith_executor *x, const ith_step *step, const ith_attn_tensors *tensors)
 {
     ith_status status = ITH_OK;
@@ -99,7 +100,7 @@ static ith_status run_step(ith_executor *x, const ith_schedule *schedule, const 
     if (computes)
         return compute(x, step, tensors);
     if (in_place(x->setting))
-        return ITH_OK; /* nothing travels */
+        return ITH_OK; /* ranks read one another's memory, so there is nothing to send */
     if (step->kind == ITH_STEP_POST)
         return ith_messages_post(&x->messages, schedule, step, &x->sent);
     return ith_messages_wait(&x->messages, step->exchange);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Segments in the memory of other ranks, and shards that each rank packs for all. */
+/* Attention to rows in the memory of other ranks, and shards that each rank packs for all ranks (in_place.h). */
 #include "in_place.h"
 
 #include "../../base/trace.h"
@@ -49,8 +49,8 @@ static ith_status wait_for_all(const ith_attn_setting *s)
     return status;
 }
 
-/* Packs this rank's shard once no rank computes with the previous chunk's, and waits until all have packed theirs.
- */
+/* Packs this rank's shard for all ranks. Before that it waits until no rank uses the packed shard of the previous
+ * chunk, and afterwards until all ranks have packed. */
 static ith_status pack_for_all(const ith_in_place *in, ith_sweep *sweep, const ith_step *step, const ith_sweep_job *job)
 {
     ith_status status = step->chunk > 0 ? wait_for_all(in->setting) : ITH_OK;

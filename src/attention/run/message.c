@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves of a schedule as transfers of regions, posted, timed and counted. */
+/* Turns the moves of a schedule into transfers of regions, and posts, times and counts them (message.h). */
 #include "message.h"
 
 #include "../../base/clock.h"
@@ -7,7 +7,7 @@
 
 /* ---- Moves as regions ------------------------------------------------------------------------------------------ */
 
-/* Rows of heads [first, first + heads) in a place. */
+/* The rows of a tensor in a place. If the place is a buffer, it holds heads [first, first + heads). */
 static ith_rows rows_in(const ith_messages *m, int place, ith_attn_tensor tensor, int64_t first, int64_t heads)
 {
     if (place == ITH_PLACE_CALLER)
@@ -15,7 +15,7 @@ static ith_rows rows_in(const ith_messages *m, int place, ith_attn_tensor tensor
     return ith_rows_in_buffer(m->setting, m->buffers[place][tensor], first, heads);
 }
 
-/* lse lies by heads: [B, H, rows] with the caller, [heads, rows of the axis] in a buffer. */
+/* The region of a move of lse. The caller's lse is [B, H, rows], a buffer's [heads, rows of the ulysses axis]. */
 static ith_region lse_region(const ith_messages *m, const ith_move *move)
 {
     const ith_attn_setting *s = m->setting;
@@ -32,7 +32,7 @@ static ith_region lse_region(const ith_messages *m, const ith_move *move)
                         .bytes = move->rows.rows * size};
 }
 
-/* Heads [n, n + heads) of a move. */
+/* The region of heads [n, n + heads) of a move. */
 static ith_region rows_region(const ith_messages *m, const ith_move *move, int64_t n, int64_t heads)
 {
     const ith_attn_setting *s = m->setting;
@@ -43,8 +43,7 @@ static ith_region rows_region(const ith_messages *m, const ith_move *move, int64
                         .bytes = heads * s->problem.head_dim * s->element_bytes};
 }
 
-/* The number of regions of a move: one of lse, otherwise one for each batch entry, so that both ends cut the move
- * alike. */
+/* The number of regions of a move: one for lse, otherwise one for each batch entry. Sender and receiver count alike. */
 static int64_t region_count(const ith_attn_setting *s, const ith_move *move)
 {
     int64_t of_entry = ith_tensor_is_kv(move->tensor) ? s->problem.kv_heads : s->problem.heads;
@@ -125,6 +124,7 @@ void ith_messages_end(const ith_messages *m)
                           1 - m->counters->waiting_seconds / m->counters->exchange_seconds);
 }
 
+/* Notes that one more exchange is under way, and since when any is. */
 static void one_more(ith_messages *m)
 {
     if (m->under_way++ > 0)
@@ -133,6 +133,7 @@ static void one_more(ith_messages *m)
     m->traced = ith_trace_begin(m->setting->context);
 }
 
+/* Notes that an exchange has ended. If it was the last one under way, counts the time of the exchanges. */
 static void one_less(ith_messages *m)
 {
     if (--m->under_way > 0)
@@ -182,7 +183,8 @@ ith_status ith_messages_wait(ith_messages *m, int exchange)
 void ith_messages_progress(void *user)
 {
     ith_messages *m = user;
-    for (int i = ITH_EXCHANGES - 1; i >= 0; i--) { /* the ring's first: it is needed soonest */
+    /* the hop along the ring comes first: it is needed soonest */
+    for (int i = ITH_EXCHANGES - 1; i >= 0; i--) {
         bool done = false;
         if (!m->exchanges[i].request || m->status)
             continue;

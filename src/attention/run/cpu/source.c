@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of segments, as pointers. */
+/* Pointers to rows of queries, keys and values that lie in several segments of memory (source.h). */
 #include "source.h"
 
 #include "../../../base/size.h"
@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The segment that holds row *row; *row becomes the number within it. A row must be there. */
+/* Returns the segment that holds row *row, and changes *row to the number of that row within the segment. The row must
+ * exist. */
 static const ith_q_segment *q_segment_of(const ith_queries *queries, int64_t *row)
 {
     const ith_q_segment *segment = queries->segments;
@@ -24,7 +25,7 @@ static const ith_kv_segment *kv_segment_of(const ith_shard *shard, int64_t *row)
     return segment;
 }
 
-/* Pointers to rows of one piece of memory. */
+/* Writes pointers to `count` rows of a head, from row `row` on, to out. */
 static void list_rows(const ith_attn_setting *setting, const ith_rows *rows, int64_t head, int64_t row, int64_t count,
                       const void **out)
 {
@@ -98,7 +99,7 @@ const float *ith_key_rows(const ith_attn_setting *setting, const ith_shard *shar
     return bias;
 }
 
-/* `rows` rows of one head. */
+/* Adds the bytes of `rows` rows of one head to the counter *sent. */
 static void add_bytes(const ith_attn_setting *setting, _Atomic int64_t *sent, int64_t rows)
 {
     atomic_fetch_add_explicit(sent, rows * setting->problem.head_dim * setting->element_bytes, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packs keys and attends to shards on all threads. */
+/* Packs keys and values, and computes the attention of queries to them, on all threads of a rank (sweep.h). */
 #include "sweep.h"
 
 #include "../../../base/parallel.h"
@@ -8,17 +8,19 @@
 
 #include <stdatomic.h>
 
-#define TASKS_PER_THREAD 8 /* blocks of queries between two packings, so that threads end at nearly the same time */
-#define PIECE_KEYS 256     /* keys packed by one call, rounded up to panels; */
-#define PIECE_ELEMENTS ((int64_t)1 << 20) /* fewer if rows are long, so that a cancellation waits briefly */
+/* blocks of queries for each thread between two packings, so that threads end at nearly the same time */
+#define TASKS_PER_THREAD 8
+#define PIECE_KEYS 256 /* the most keys packed by one call, before rounding up to panels */
+/* the most elements of K packed by one call, so that a cancellation waits briefly */
+#define PIECE_ELEMENTS ((int64_t)1 << 20)
 
-/* The memory of one thread for a block of queries. */
+/* The memory that one thread needs for a block of queries. */
 typedef struct block_memory {
     void *scratch;
-    float *o_sum, *m, *l;   /* if the sweep does not keep them */
-    const void **q, **mask; /* [block_q] */
-    void **o;               /* [block_q] */
-    float *offsets, *lse;   /* [block_q] */
+    float *o_sum, *m, *l;   /* partial results, unless the sweep keeps them (keeps_state) */
+    const void **q, **mask; /* [block_q]: pointers to rows of q and of the mask */
+    void **o;               /* [block_q]: pointers to rows of o */
+    float *offsets, *lse;   /* [block_q]: offsets of fixed_m; lse */
 } block_memory;
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
@@ -28,7 +30,7 @@ static int64_t kv_blocks_of(const ith_sweep *s, int64_t rows)
     return ith_div_up(rows, s->setting->tiles.block_kv);
 }
 
-/* The KV blocks of a shard: all whole but the last. */
+/* Bytes of a packed shard of `rows` keys, in KV blocks of block_kv keys; the last one may be shorter. */
 static int64_t packed_shard_bytes(const ith_sweep *s, int64_t rows)
 {
     const ith_attn_kernel *kernel = s->setting->kernel;
@@ -37,7 +39,8 @@ static int64_t packed_shard_bytes(const ith_sweep *s, int64_t rows)
            ith_round_up(kernel->packed_bytes(rest, s->setting->problem.head_dim), ITH_ARENA_ALIGNMENT);
 }
 
-/* The number of kv heads packed at a time: the fewest that keep all threads busy; all if other ranks use them. */
+/* The number of kv heads packed at a time: as few as keep all threads busy, or all heads if other ranks use them
+ * too. */
 static int64_t packed_together(const ith_sweep *s)
 {
     const ith_attn_problem *p = &s->setting->problem;
@@ -49,7 +52,7 @@ static int64_t packed_together(const ith_sweep *s)
     return ith_max64(ith_min64(wanted, s->shape.kv_heads), 1);
 }
 
-/* Divides the memory of a thread into its parts and returns their size. memory NULL: only the size. */
+/* Divides the memory of a thread into its parts and returns their size. If memory is NULL, only computes the size. */
 static int64_t split_thread_memory(const ith_sweep *s, char *memory, block_memory *out)
 {
     ith_arena arena = {.base = memory};
@@ -104,7 +107,7 @@ ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith
     return status;
 }
 
-/* The trace records the first thread of the team. */
+/* Begins a span of the trace, which records only the first thread of a rank. */
 static double trace_begin(const ith_sweep *s, int thread)
 {
     return thread == 0 ? ith_trace_begin(s->setting->context) : -1;
@@ -115,7 +118,7 @@ static void trace_end(const ith_sweep *s, double begin, const char *name)
     ith_trace_end(s->setting->context, begin, name, "compute");
 }
 
-/* Whether to skip the remaining work. */
+/* Whether the execution is to stop; the remaining work is then skipped. */
 static bool halted(const ith_sweep *s)
 {
     return ith_halted(s->setting->halt);
@@ -123,13 +126,14 @@ static bool halted(const ith_sweep *s)
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-/* Offset of a KV block, of kv head number `slot` among those packed together, in the packed memory of a shard. */
+/* The offset of a KV block in packed memory. slot: the number of its kv head among the heads that are packed
+ * together. */
 static int64_t block_offset(const ith_sweep *s, int64_t slot, int64_t kv_block)
 {
     return slot * s->shard_bytes + kv_block * s->block_bytes;
 }
 
-/* The number of keys in a KV block: the keys of the shard before the end that kv_lengths sets. */
+/* The number of keys in a KV block. Keys of the shard beyond the end that kv_lengths sets do not count. */
 static int64_t keys_of_block(const ith_sweep *s, const ith_sweep_job *job, int64_t kv_head, int shard, int64_t kv_block)
 {
     int64_t block = s->setting->tiles.block_kv;
@@ -137,7 +141,7 @@ static int64_t keys_of_block(const ith_sweep *s, const ith_sweep_job *job, int64
     return ith_max64(ith_min64(keys, block), 0);
 }
 
-/* Packs piece number `piece` of a KV block. */
+/* Packs piece number `piece` of a KV block: piece_keys keys, or as many as are left. */
 static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t kv_head, int64_t kv_block,
                        int64_t piece)
 {
@@ -158,16 +162,16 @@ static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slo
     ith_key_count(s->setting, job->shards, kv_block * s->setting->tiles.block_kv + first, pack.keys);
 }
 
-/* Some kv heads of a job, which are packed together, and their query heads. */
+/* The kv heads of a job that are packed together, and the query heads that attend to them. */
 typedef struct head_range {
     const ith_sweep *sweep;
     const ith_sweep_job *job;
-    int64_t begin, end;       /* kv heads, counted from the first of the job */
-    int64_t first, heads;     /* query heads */
-    atomic_int_fast64_t next; /* the first block of queries that no thread has taken */
+    int64_t begin, end;       /* kv heads [begin, end), counted from the first of the job */
+    int64_t first, heads;     /* query heads [first, first + heads) */
+    atomic_int_fast64_t next; /* the next block of queries for a thread to take */
 } head_range;
 
-/* The share of one thread in packing a range. */
+/* Packs one thread's share of the keys and values of a head_range. */
 static void pack_in_thread(void *user, int thread)
 {
     const head_range *r = user;
@@ -195,7 +199,7 @@ void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job)
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
-/* Pointers to the mask of `rows` queries from query `number` on, at key `key`. */
+/* Writes pointers into the mask of query head n to out, for `rows` queries from query `number` on, at key `key`. */
 static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors, int64_t n, int64_t number,
                       int64_t key, int64_t rows, const void **out)
 {
@@ -207,13 +211,14 @@ static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors
         out[i] = (const char *)tensors->mask + (element + i * p->kv_len) * bytes;
 }
 
-/* A block of queries about to pass over its keys. */
+/* A block of queries of one head, and the kernel call that attends to its keys. */
 typedef struct query_block {
     ith_attn_call call;
-    int64_t head, kv_head, slot;
-    int64_t number; /* of the first query in the whole sequence */
+    int64_t head, kv_head, slot; /* slot: number of the kv head among the packed heads */
+    int64_t number;              /* number of the first query in the whole sequence */
 } query_block;
 
+/* Fills in the kernel call of a block of queries, except for the keys. */
 static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory,
                            query_block *b)
 {
@@ -245,7 +250,7 @@ static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t
     }
 }
 
-/* Attends a block of queries to one KV block. */
+/* Computes the attention of a block of queries to one KV block. */
 static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int shard, int64_t kv_block, query_block *b,
                             block_memory *memory)
 {
@@ -259,8 +264,8 @@ static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int sh
     b->call.first = false;
 }
 
-/* Attends one block of queries to all its KV blocks. The call for the last KV block that has keys writes the output. If
- * none has keys, one call without keys does. */
+/* Computes the attention of a block of queries to all KV blocks of a job. The kernel call for the last KV block with
+ * keys writes the output. If no KV block has keys, one call without keys writes it. */
 static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory,
                          query_block *b)
 {
@@ -287,7 +292,7 @@ static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t b
     ith_query_count(s->setting, job->queries, row, b->call.q_rows, job->sent);
 }
 
-/* The query heads of a job that attend to its kv heads [begin, end). */
+/* Sets *first and *count to the query heads of a job that attend to its kv heads [begin, end). */
 static void query_heads(const ith_sweep *s, const ith_heads *heads, int64_t begin, int64_t end, int64_t *first,
                         int64_t *count)
 {
@@ -296,7 +301,7 @@ static void query_heads(const ith_sweep *s, const ith_heads *heads, int64_t begi
     *count = ith_min64((heads->kv_first + end) * per_key, heads->first + heads->count) - *first;
 }
 
-/* The work of one thread on a range: block after block of queries, as long as there are any. */
+/* The work of one thread on a head_range: takes one block of queries after another until none is left. */
 static void attend_in_thread(void *user, int thread)
 {
     head_range *r = user;
@@ -318,7 +323,7 @@ static void attend_in_thread(void *user, int thread)
     trace_end(s, traced, "attend");
 }
 
-/* Counts the bytes of shards that other ranks have packed, once for each kv head. */
+/* Counts the bytes of shards that other ranks have packed and this rank reads, once for each kv head. */
 static void count_packed(const ith_sweep *s, const ith_sweep_job *job)
 {
     const ith_attn_problem *p = &s->setting->problem;

@@ -1,56 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A sweep: the queries of some heads attend to one or more shards of keys and values, on all threads of the rank.
  *
- * Each shard is cut into KV blocks of block_kv keys from its beginning. A few kv heads at a time are packed,
- * straight from where their rows lie; then every block of their queries attends to all KV blocks, in the order of the
- * shards. Partial results (o_sum, m, l) live as long as a block of queries. If the shards of a ring come one by one,
- * the sweep keeps them from one call to the next. */
+ * Each shard is divided into KV blocks of block_kv keys from its beginning. A few kv heads at a time are packed,
+ * directly from the memory of their rows. Then every block of their queries attends to all KV blocks, in the order of
+ * the shards. Partial results (o_sum, m, l) live as long as a block of queries. If the shards of a ring arrive one
+ * after another, the sweep keeps partial results from one job to the next. */
 #ifndef ITH_ATTENTION_SWEEP_H
 #define ITH_ATTENTION_SWEEP_H
 
 #include "../../fixed_m.h"
 
-/* Upper bounds of the jobs of a sweep. */
+/* Upper bounds of the sizes in a sweep's jobs, by which its memory is laid out. */
 typedef struct ith_sweep_shape {
-    int64_t heads, kv_heads; /* of ith_heads */
-    int64_t q_rows;
-    int64_t shard_rows; /* of the longest shard */
-    bool keeps_state;   /* several calls have the same queries */
-    bool packs_for_all; /* ith_sweep_pack packs all kv heads of the own shard, for all ranks */
+    int64_t heads, kv_heads; /* query heads and kv heads of a job */
+    int64_t q_rows;          /* queries of a head */
+    int64_t shard_rows;      /* rows of the longest shard */
+    bool keeps_state;        /* several jobs have the same queries, so partial results are kept */
+    bool packs_for_all;      /* ith_sweep_pack packs all kv heads of this rank's shard, for all ranks */
 } ith_sweep_shape;
 
+/* A sweep with its memory. */
 typedef struct ith_sweep {
     const ith_attn_setting *setting;
     ith_sweep_shape shape;
-    ith_fixed_m fixed;                /* used if the setting's softmax is fixed_m */
-    int64_t together;                 /* kv heads packed at a time */
-    int64_t block_bytes, shard_bytes; /* packed: a whole KV block, the longest shard */
-    int64_t piece_keys;               /* packed by one call */
-    int64_t scratch_bytes, thread_bytes;
-    char *packed, *threads;
-    float *o_sum, *m, *l; /* [heads, q_rows, head_dim], [heads, q_rows]: if keeps_state */
+    ith_fixed_m fixed;                   /* gates and offsets, if the setting's softmax is fixed_m */
+    int64_t together;                    /* number of kv heads packed at a time */
+    int64_t block_bytes, shard_bytes;    /* packed size of a whole KV block, and of the longest shard */
+    int64_t piece_keys;                  /* the most keys packed by one call of the kernel */
+    int64_t scratch_bytes, thread_bytes; /* memory of a kernel call, and of a thread */
+    char *packed, *threads;              /* packed keys and values; the threads' memory */
+    float *o_sum, *m, *l; /* partial results, if keeps_state: [heads, q_rows, head_dim], [heads, q_rows] */
 } ith_sweep;
 
+/* Queries of some heads, and the shards that they attend to. */
 typedef struct ith_sweep_job {
     ith_heads heads;
     const ith_queries *queries;
     const ith_shard *shards;
-    int shard_count;                 /* 1, unless they are packed */
-    const ith_attn_tensors *tensors; /* for the masks */
-    bool first, last;                /* of the calls with these queries; o and lse are written by the last */
-    _Atomic int64_t *sent;           /* this rank's count of bytes, for outputs in the memory of others */
-    void (*progress)(void *user);    /* called by one thread after each block of queries; NULL: nothing to be done */
+    int shard_count;                 /* 1, unless the shards are packed already */
+    const ith_attn_tensors *tensors; /* for mask, key_bias and kv_lengths */
+    /* whether this is the first or last job with these queries; the last writes o and lse */
+    bool first, last;
+    /* this rank's count of bytes sent, for outputs in the memory of other ranks */
+    _Atomic int64_t *sent;
+    void (*progress)(void *user); /* called by one thread after each block of queries; may be NULL */
     void *progress_user;
 } ith_sweep_job;
 
+/* Takes the memory of a sweep from the arena and fills in *out. */
 void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *shape, ith_arena *arena, ith_sweep *out);
-/* Offsets and gates of fixed_m for the queries of the jobs that follow; see ith_fixed_m_prepare. */
+/* Computes gates and offsets of fixed_m for the queries of the jobs that follow (ith_fixed_m_prepare). */
 ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith_queries *queries, const ith_shard *own,
                              const ith_attn_tensors *tensors);
-/* Packs the only shard of a job into sweep->packed, for all its kv heads. */
+/* Packs the only shard of a job, with all its kv heads, into sweep->packed. */
 void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job);
+/* Runs a job: packs its shard unless it is packed already, and attends to its shards. */
 void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job);
-/* Adds the numbers of heads with each softmax to the counters. */
+/* Adds the number of heads that use fixed_m, and the number that use the online softmax, to the counters. */
 void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters);
 
 #endif
