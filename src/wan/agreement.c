@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The comparison of the ranks' options (agreement.h). */
+/* Compares the options of all ranks, field by field (agreement.h). */
 #include "agreement.h"
 
 #include "../base/context.h"
@@ -9,19 +9,21 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The type of a field in its struct, and how it is compared. */
 typedef enum field_kind {
     TEXT,  /* const char *, compared by its hash */
     GIVEN, /* const char *, compared by whether it is NULL */
-    WHOLE, /* int64_t */
-    INT,   /* int, or an enum with `word` */
+    WHOLE, /* int64_t or uint64_t */
+    INT,   /* int, or an enum whose values field.word names */
     REAL   /* double */
 } field_kind;
 
+/* A member of a struct that must have the same value on all ranks. */
 typedef struct field {
     const char *name;
     field_kind kind;
     size_t offset;
-    const char *(*word)(int value); /* the name of a value in sentences; NULL: a number */
+    const char *(*word)(int value); /* names a value in sentences; NULL: the value is printed as a number */
 } field;
 
 #define WORD(type, noun)                                                                                               \
@@ -99,14 +101,15 @@ static const field attention_fields[] = {
 #define COUNT(fields) ((int)(sizeof fields / sizeof *fields))
 #define FIELDS (COUNT(model_fields) + COUNT(option_fields) + COUNT(type_fields) + COUNT(attention_fields))
 
+/* The data of one rank that all ranks see and compare. */
 typedef struct record {
     uint64_t pipeline, run;
-    int64_t dumps;   /* counts on rank 0 */
-    int64_t threads; /* compared among ranks that share a pipeline */
-    int64_t values[FIELDS];
+    int64_t dumps;          /* whether this rank writes a dump; used of rank 0 only */
+    int64_t threads;        /* must be equal on ranks that share a pipeline */
+    int64_t values[FIELDS]; /* all fields of the tables above, by read_value */
 } record;
 
-/* A field as 64 bits, which are equal for equal values. */
+/* Returns a field as a 64-bit number. Equal values give equal numbers. */
 static int64_t read_value(const field *f, const char *base)
 {
     const char *text;
@@ -180,7 +183,8 @@ static ith_status compare_fields(const ith_rank *rank, const record *all, int *a
 static ith_status compare_records(const ith_rank *rank, const record *all)
 {
     int at = 0;
-    bool decodes = rank->options.from_latents; /* then only rank 0 works, and only the first option is compared */
+    /* With from_latents rank 0 alone works, so no other option needs to be the same. */
+    bool decodes = rank->options.from_latents;
     ith_status status = compare_fields(rank, all, &at, model_fields, COUNT(model_fields));
     if (!status)
         status = compare_fields(rank, all, &at, option_fields, decodes ? 1 : COUNT(option_fields));
@@ -198,6 +202,7 @@ static ith_status compare_records(const ith_rank *rank, const record *all)
     return status;
 }
 
+/* Finds the ranks that share this rank's pipeline, and this rank's position among them. */
 static void find_team(ith_rank *rank, const record *all, int *members)
 {
     int count = 0;
@@ -232,7 +237,7 @@ ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)
 
 ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value)
 {
-    /* The memory of the records, which are not needed any more. */
+    /* The values are gathered in the memory of the records, which is large enough and no longer needed. */
     typedef struct value_of {
         int64_t position;
         uint64_t value;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks the weight files of every component before a run begins. */
+/* Checks the weight files of every component before a run begins, and computes the hash of a checkpoint. */
 #include "../base/context.h"
 #include "../base/hash.h"
 #include "../base/open_file.h"
@@ -12,7 +12,7 @@
 
 typedef ith_status (*check_fn)(ith_context *context, const char *folder);
 
-/* The autoencoder's weights stay in their file until it decodes, so loading it is the check. */
+/* Loading the autoencoder checks all of its tensors, and takes little memory: large weights stay in the mapped file. */
 static ith_status check_vae(ith_context *context, const char *folder)
 {
     ith_vae *vae = NULL;
@@ -43,6 +43,7 @@ ith_status ith_model_check_weights(ith_context *context, const ith_model *model)
 
 /* ---- Comparing checkpoints ------------------------------------------------------------------------------------- */
 
+/* Hashes the bytes of a file into *hash. */
 static ith_status hash_file(ith_context *context, const char *path, uint64_t *hash)
 {
     char piece[4096];
@@ -65,6 +66,8 @@ static ith_status hash_config(ith_context *context, const ith_model *model, cons
     return status;
 }
 
+/* Hashes the weight files of one component into *hash. transformers calls the files of the text encoder "model",
+ * diffusers calls all others "diffusion_pytorch_model". */
 static ith_status hash_weights(ith_context *context, const ith_model *model, const char *part, uint64_t *hash)
 {
     bool text = !strcmp(part, "text_encoder");

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Checks the fields of a configuration file against tables of supported values (config_fields.h). */
 #include "config_fields.h"
 
 #include "../files/quote.h"
 
 #include <string.h>
 
-/* Fields that are refused in every file. */
+/* Fields that any file may have. The last two are refused if they change how diffusers reads the file. */
 static const ith_config_field common[] = {
     {"_class_name", NULL, NULL},
     {"_diffusers_version", NULL, NULL},
@@ -14,7 +15,7 @@ static const ith_config_field common[] = {
     {"quantization_config", "absent|null", "weights must be stored as F32, F16 or BF16"},
 };
 
-/* Whether `text` is one of the words of `list`, which '|' separates. */
+/* Whether `text` is one of the words of `list`, which are separated by '|'. */
 static bool is_listed(const char *list, const char *text)
 {
     size_t length = strlen(text);
@@ -24,7 +25,7 @@ static bool is_listed(const char *list, const char *text)
     return false;
 }
 
-/* The list as words of a sentence: "true", "null or []". "absent" is left out unless it is the only one. */
+/* A list of values as words of a sentence: "absent|null|[]" becomes "null or []". */
 static ith_json_text list_text(const char *list)
 {
     ith_json_text out = {""};

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks of the fields of a configuration file. Every field is known by name, and its value is either supported or
- * refused, never ignored. */
+/* Checks the fields of a JSON configuration file against a table. A value that the engine does not support is an error;
+ * it is never ignored. */
 #ifndef ITH_WAN_CONFIG_FIELDS_H
 #define ITH_WAN_CONFIG_FIELDS_H
 
 #include "../files/json.h"
 
-/* Allows any value but null, which diffusers and transformers do not accept for the field. */
+/* If `only` of a field is this text, the field may have any value but null, which diffusers and transformers refuse. */
 #define ITH_CONFIG_NOT_NULL "!null"
 
+/* A field of a configuration file, and the values that the engine supports. */
 typedef struct ith_config_field {
     const char *name;
     /* The supported values as compact JSON text, separated by '|' ("absent" if the field may be missing), or
      * ITH_CONFIG_NOT_NULL. NULL allows any value: the field is read elsewhere or has no effect on the result. */
     const char *only;
-    const char *why; /* added to the sentence about a refused value; NULL: nothing */
+    const char *why; /* the reason, for the error message about a refused value; NULL: none */
 } ith_config_field;
 
-/* ITH_ERR_UNSUPPORTED, with the field, its value and the supported values, if one is not supported.
- * `quantization_config` and `_use_default_values`, which change how diffusers reads a file, are refused in every file.
- */
+/* Checks the values of the listed fields. If a value is not supported, returns ITH_ERR_UNSUPPORTED with a sentence that
+ * names the field, its value and the supported values. `quantization_config` and `_use_default_values`, which change
+ * how diffusers reads a file, are refused in every file. */
 ith_status ith_config_fields_check(ith_context *context, const ith_json *json, const ith_config_field *fields,
                                    size_t count);
-/* The same for files of diffusers, of which all fields are known: a field with another name has no effect in diffusers
- * and is logged as a warning. */
+/* Checks a file of diffusers as ith_config_fields_check does. `fields` lists every field that diffusers knows. Any
+ * other field has no effect in diffusers, and is logged as a warning. */
 ith_status ith_config_fields_check_all(ith_context *context, const ith_json *json, const ith_config_field *fields,
                                        size_t count);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Rounds decoded frames to 8 bits, and passes them to the caller (frames.h). */
 #include "frames.h"
 
 #include "../base/clock.h"
@@ -8,20 +9,20 @@
 #include <math.h>
 #include <string.h>
 
-/* [-1, 1] to 0..255, halves to even as torch.round does. */
+/* Maps [-1, 1] to 0 .. 255, and rounds to the nearest integer, ties to even, as torch.round does. */
 static void quantise(uint8_t *rgb, const float *frame, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
         rgb[i] = (uint8_t)rintf(fminf(fmaxf(frame[i] * 0.5f + 0.5f, 0.0f), 1.0f) * 255.0f);
 }
 
-/* Calls on_frame. A failure gets a sentence if the caller has left none. */
+/* Calls on_frame. If on_frame fails and sets no error sentence in the context, sets one. */
 static ith_status hand_over(const ith_rank *rank, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
 {
     ith_context *context = rank->context;
     if (!rank->options.on_frame)
         return ITH_OK;
-    ith_fail(context, ITH_OK, "%s", ""); /* so that a sentence that on_frame leaves is seen */
+    ith_fail(context, ITH_OK, "%s", ""); /* clears the sentence, to see afterwards whether on_frame has set one */
     int status = rank->options.on_frame(rank->options.user, index, rgb, height, width);
     if (status > ITH_OK || status < ITH_ERR_INTERNAL)
         return ith_fail(context, ITH_ERR_ABORTED,

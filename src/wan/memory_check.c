@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares the predicted memory of a run with the machine's free memory. If it does not fit, a search over precision,
- * guidance branches, frames and size finds the least change that does. */
+/* Compares the predicted memory of a run with the machine's free memory. If the run does not fit, a search over
+ * precision, guidance branches, frames and size finds the smallest change that makes it fit. */
 #include "pipeline.h"
 
 #include "../base/context.h"
@@ -8,13 +8,14 @@
 
 #include <stdio.h>
 
+/* The state of the search for options that fit into memory. */
 typedef struct search {
     ith_pipeline *pipeline;
     ith_context *context;
     const ith_team *team;
     int64_t free_bytes;
     ith_generate_options best;       /* the last options that fit */
-    int64_t best_bytes, least_bytes; /* of `best`, and the minimum of all that were tried */
+    int64_t best_bytes, least_bytes; /* predicted for `best`, and the least that was predicted for any options */
 } search;
 
 typedef struct byte_text {
@@ -31,7 +32,7 @@ static byte_text print_bytes(int64_t bytes)
     return out;
 }
 
-/* Whether a run with these options fits; if so, they become `best`. */
+/* Whether a run with these options fits into the free memory; if so, they become `best`. */
 static bool fits(search *s, const ith_generate_options *options)
 {
     int64_t bytes = 0;
@@ -48,7 +49,7 @@ static bool fits(search *s, const ith_generate_options *options)
 static bool fewer_frames_fit(search *s, ith_generate_options options)
 {
     int64_t stride = s->pipeline->model->info.frame_stride;
-    int64_t fit = -1, too_many = (options.frames - 1) / stride; /* latent frames after the first */
+    int64_t fit = -1, too_many = (options.frames - 1) / stride; /* both are numbers of latent frames after the first */
     while (too_many - fit > 1) {
         int64_t middle = fit + (too_many - fit) / 2;
         options.frames = middle * stride + 1;
@@ -60,7 +61,7 @@ static bool fewer_frames_fit(search *s, ith_generate_options options)
     return fit >= 0;
 }
 
-/* Tries 3/4, 1/2 and 1/4 of the height and width. */
+/* Finds whether 3/4, 1/2 or 1/4 of the height and width fits, in this order. */
 static bool smaller_pictures_fit(search *s, ith_generate_options options)
 {
     int64_t multiple = s->pipeline->model->info.size_multiple, height = options.height, width = options.width;
@@ -73,8 +74,8 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
     return false;
 }
 
-/* Finds the least change that makes the run fit: guidance branches one after the other, then bf16, then both, then also
- * fewer frames or a smaller picture. */
+/* Tries changes in this order until the run fits: guidance branches one after the other; bf16; both; both and fewer
+ * frames; both and a smaller picture. */
 static bool find_what_fits(search *s, const ith_generate_options *asked)
 {
     ith_generate_options in_turn = *asked, bf16 = *asked, both = *asked;
@@ -86,7 +87,7 @@ static bool find_what_fits(search *s, const ith_generate_options *asked)
            smaller_pictures_fit(s, both);
 }
 
-/* Describes the options that differ: "precision bf16, cfg sequential, 21 frames". */
+/* Writes the options of `other` that differ from `asked`: ", precision bf16, cfg sequential, frames 21". */
 static void describe_changes(const ith_generate_options *asked, const ith_generate_options *other, char *text,
                              size_t bytes)
 {

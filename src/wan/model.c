@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checkpoint folder in the diffusers layout: model_index.json, scheduler, and a configuration for each component.
- * Models of an official size have the settings of the reference as defaults (Wan-Video/Wan2.2 and Wan2.1, wan/configs).
- * The flow_shift in the folders on the hub differs from the reference. */
+/* Reads a checkpoint folder in the diffusers layout: model_index.json, the scheduler, and a configuration for each
+ * component. Models of an official size get their default settings from the reference implementation (Wan-Video/Wan2.2
+ * and Wan2.1, wan/configs), because the flow_shift in the folders on the Hugging Face hub differs from it. */
 #include "model.h"
 
 #include "../base/context.h"
@@ -17,13 +17,14 @@ static const char official_negative[] =
     "面，"
     "杂乱的背景，三条腿，背景人很多，倒着走";
 
+/* The reference's settings for a published model. dim, layers and experts identify it. */
 typedef struct official_model {
     const char *kind;
     int64_t dim, layers;
     int experts;
     int64_t frames, height, width, steps;
     double fps, shift, guidance[2], boundary;
-    double hub_shift; /* flow_shift of the folder on the hub, which differs from the reference's shift */
+    double hub_shift; /* flow_shift in the folder on the Hugging Face hub, which differs from the reference's shift */
 } official_model;
 
 static const official_model officials[] = {
@@ -37,6 +38,7 @@ char *ith_model_path(ith_context *context, const ith_model *model, const char *p
     return ith_format(context, "%s/%s", model->folder, part);
 }
 
+/* The published model with the sizes of this model; NULL if there is none. */
 static const official_model *find_official(const ith_model *model)
 {
     for (size_t i = 0; i < sizeof officials / sizeof officials[0]; i++)
@@ -46,8 +48,8 @@ static const official_model *find_official(const ith_model *model)
     return NULL;
 }
 
-/* Reads the scheduler. diffusers uses the class that model_index.json names, even if scheduler_config.json names
- * another. */
+/* Reads scheduler_config.json. diffusers would use the class that model_index.json names, even if scheduler_config.json
+ * names another. Here the two must agree. */
 static ith_status read_scheduler(ith_context *context, ith_model *model, ith_solver named)
 {
     static const char *const classes[] = {
@@ -89,7 +91,7 @@ static ith_status read_components(ith_context *context, ith_model *model)
     return status;
 }
 
-/* Checks that the components agree on the channels of latents and on the width of text. */
+/* Checks that the components agree on the number of latent channels and on the width of the text encoder's rows. */
 static ith_status check_components(ith_context *context, const ith_model *model)
 {
     for (int i = 0; i < model->info.experts; i++) {
@@ -109,8 +111,8 @@ static ith_status check_components(ith_context *context, const ith_model *model)
     return ITH_OK;
 }
 
-/* Chooses the default shift: the reference's for a folder as published on the hub, otherwise the folder's own, as for
- * fine-tuned or distilled models. */
+/* Chooses the default shift. A folder as published on the hub gets the shift of the reference implementation. Any other
+ * folder, such as a fine-tuned or distilled model, gets its own flow_shift. */
 static void choose_shift(ith_model *model, const official_model *official)
 {
     ith_model_info *info = &model->info;

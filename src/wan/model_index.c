@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads and checks model_index.json (model_index.h). */
 #include "model_index.h"
 
 #include "../files/json.h"
@@ -40,6 +41,7 @@ static ith_status check_pipeline(ith_context *context, const ith_json *json)
     return status;
 }
 
+/* Reads boundary_ratio, and checks that it suits the number of experts. */
 static ith_status read_boundary(ith_context *context, const ith_json *json, ith_model_index *out)
 {
     bool given = ith_json_has(json, "boundary_ratio");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens and closes checkpoints: the configuration, the tokenizer, and the objects that the ranks of a run share. */
+/* Opens and closes pipelines: the configuration of a checkpoint, its tokenizer, and the data that the ranks of a run
+ * share. */
 #include "pipeline.h"
 
 #include "../base/clock.h"
@@ -29,7 +30,8 @@ ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *cont
                     pipeline->model->folder, (long long)pieces, (long long)pipeline->model->text.vocab);
 }
 
-/* Checks that libithaca has this version: both libraries contain code that reads the members of a context. */
+/* Checks that libithaca and libithaca_wan have the same version: both are compiled with the members of ith_context,
+ * which may differ between versions. */
 static ith_status check_library(ith_context *context)
 {
     if (!strcmp(ith_version(), ITH_VERSION_TEXT))
@@ -39,7 +41,7 @@ static ith_status check_library(ith_context *context)
                     ITH_VERSION_TEXT, ith_version());
 }
 
-/* Draws a number that no other pipeline and no other run has. */
+/* Asks the kernel for a random number. If the kernel has none yet, hashes the time and the caller's address instead. */
 uint64_t ith_draw_number(const void *address)
 {
     const struct {

@@ -9,17 +9,20 @@
 
 #include <pthread.h>
 
-/* The data of a run that the ranks of one pipeline share. Their leader writes it, and all read it (rank.h). */
+/* The data of a run that the ranks of one pipeline share. The lowest of these ranks, their leader, writes it, and all
+ * of them read it (rank.h). */
 typedef struct ith_shared {
-    uint64_t run;   /* a random number that identifies the run */
-    int ranks;      /* number of ranks that have joined the run and not left it */
-    float *text[2]; /* encoded prompt and negative prompt; the second is NULL if it is not needed */
-    int64_t text_count[2];
-    float *latents;        /* the noise; after denoising, on rank 0, the result */
-    ith_dit *dit;          /* the expert in use */
-    ith_dit_text *keys[2]; /* text keys: of both branches in the first, or of one branch in each */
+    uint64_t run;          /* a random number that identifies the run */
+    int ranks;             /* number of ranks that have joined the run and not left it */
+    float *text[2];        /* rows of the encoded prompt and negative prompt; text[1] is NULL without guidance */
+    int64_t text_count[2]; /* number of rows in each of `text` */
+    float *latents;        /* first the noise; after denoising, on rank 0, the result */
+    ith_dit *dit;          /* weights of the expert in use */
+    ith_dit_text *keys[2]; /* text keys: of both guidance branches in keys[0] if they run as a batch, otherwise of one
+                              branch in each */
 } ith_shared;
 
+/* An open checkpoint. */
 struct ith_pipeline {
     ith_context *context;
     ith_model *model;
@@ -30,34 +33,36 @@ struct ith_pipeline {
     ith_shared shared;
 };
 
-/* The ranks of a run that share a pipeline. */
+/* The ranks of a run that share a pipeline, because they are threads of one process. */
 typedef struct ith_team {
-    int ranks;          /* of the run */
-    int count;          /* of the team */
-    const int *members; /* [count], ascending; NULL: the first ones */
-    bool shares_memory; /* all ranks of the run do */
+    int ranks;          /* number of all ranks of the run */
+    int count;          /* number of ranks in the team */
+    const int *members; /* [count] ranks of the team, ascending; NULL: ranks 0 to count - 1 */
+    bool shares_memory; /* all ranks of the run can read one another's memory */
 } ith_team;
 
-/* A random number. `address` is one that no other caller passes at the same time. */
+/* Returns a random number that identifies a run or a pipeline. Callers that call at the same time must pass different
+ * addresses. */
 uint64_t ith_draw_number(const void *address);
 
-/* Copies the options of a call, fills in defaults, and checks them. options->attention then points to `attention`.
- * sized: from_latents is read for the size of the video. */
+/* Copies the options `given` to *options, fills in defaults, and checks them. options->attention then points to
+ * *attention. With `sized`, the size of the video is read from the file options->from_latents, if there is one. */
 ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, const ith_generate_options *given,
                             bool sized, ith_generate_options *options, ith_attn_options *attention);
-/* Checks that the guidance branches can be distributed over that many ranks. */
+/* Checks that the guidance branches can be distributed over `ranks` ranks. */
 ith_status ith_request_check_ranks(ith_context *context, const ith_generate_options *options, int ranks);
 
-/* Loads the tokenizer unless that has been done. */
+/* Loads the pipeline's tokenizer, unless it is loaded already. */
 ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *context);
-/* ith_pipeline_check with the sentence in `context`. */
+/* Does the work of ith_pipeline_check. The sentence of a failure is left in `context`. */
 ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
 
-/* Predicts the peak memory of a team's process in a run with these options, which ith_request_read has filled in. */
+/* Predicts the peak memory of one process, in which the ranks of `team` run. ith_request_read must have filled in the
+ * options. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes);
-/* ITH_ERR_MEMORY, with a sentence that names options that would fit, if the predicted bytes exceed the machine's free
- * memory; always ITH_OK with `force`. */
+/* Returns ITH_ERR_MEMORY if the predicted bytes exceed the machine's free memory. The sentence names options that would
+ * fit. With options->force it always returns ITH_OK. */
 ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                             const ith_team *team, int64_t bytes, const ith_machine_memory *memory);
 

@@ -5,7 +5,7 @@
  *   denoise                             all ranks
  *   save the latents -> decode          rank 0
  *
- * Each stage loads what it needs and frees it before the next begins. */
+ * Each stage loads its weights and frees them before the next stage begins. */
 #include "rank.h"
 
 #include "../base/clock.h"
@@ -22,6 +22,7 @@
 
 /* ---- Stages ---------------------------------------------------------------------------------------------------- */
 
+/* Encodes the prompt (which = 0) or the negative prompt (which = 1). prompts: how many will be encoded. */
 static ith_status encode_prompt(ith_rank *rank, const ith_text_encoder *encoder, int which, int prompts)
 {
     ith_pipeline *pipeline = rank->pipeline;
@@ -41,6 +42,7 @@ static ith_status encode_prompt(ith_rank *rank, const ith_text_encoder *encoder,
     return ith_text_encode(rank->context, encoder, ids, *count, shared->text[which], &span);
 }
 
+/* Loads the text encoder, encodes the prompts, and frees the text encoder. */
 static ith_status encode_prompts(ith_rank *rank, void *user)
 {
     (void)user;
@@ -68,6 +70,7 @@ static ith_status encode_prompts(ith_rank *rank, void *user)
     return status;
 }
 
+/* Reads or makes the noise. *user gets its hash, by which the leaders of all pipelines compare it. */
 static ith_status make_noise(ith_rank *rank, void *user)
 {
     static const char *const names[] = {"noise", NULL};
@@ -90,6 +93,7 @@ static ith_status make_noise(ith_rank *rank, void *user)
     return ITH_OK;
 }
 
+/* Copies the final latents into the dump, and writes them to latents_file, if these are asked for. */
 static ith_status save_latents(ith_rank *rank)
 {
     static const char *const keys[] = {"prompt", "negative", "seed", "steps", "shift"};
@@ -109,6 +113,7 @@ static ith_status save_latents(ith_rank *rank)
     return status;
 }
 
+/* Loads the autoencoder, decodes the latents into frames, and frees the autoencoder. */
 static ith_status decode(ith_rank *rank)
 {
     ith_context *context = rank->context;
@@ -159,7 +164,7 @@ static ith_status make_latents(ith_rank *rank)
     return status ? status : ith_denoise(rank);
 }
 
-/* Saves the latents and decodes them into frames, on rank 0. */
+/* Saves the latents and decodes them into frames, on rank 0 only. */
 static ith_status finish(ith_rank *rank, void *user)
 {
     (void)user;
@@ -178,7 +183,7 @@ static ith_status finish(ith_rank *rank, void *user)
     return ith_dump_write(rank->context, options->dump_file, rank->dump);
 }
 
-/* Reads and checks this rank's options. */
+/* Reads and checks this rank's options, and chooses its number types and the size of its latents. */
 static ith_status read_request(ith_rank *rank, const ith_generate_options *options)
 {
     ith_context *context = rank->context;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The types of numbers that the user's precision stands for.
+/* The number types that the user's precision stands for.
  *
  *              machine                      weights stored   activations rounded   multiplied   attention
  *   f32        any                          f32              not                   f32          f32
  *   bf16       fast bf16 instructions       bf16             to bf16               bf16         bf16
  *   bf16       any other                    bf16             to bf16               f32          bf16
  *
- * The last two give the same products; their sums differ in rounding. */
+ * Both rows of bf16 multiply the same numbers, and every product is exact; only the rounding of their sums differs. */
 #include "precision.h"
 
 #include "../base/cpu.h"
@@ -14,9 +14,9 @@
 
 #include <stdio.h>
 
-/* Whether bf16 products are faster than f32 products. They are with AMX. With AVX512-BF16 they are on AMD's processors
- * by their documentation, which was not measured here; on Intel's without AMX, oneDNN is slower with them than in f32
- * (docs/perflog.md). */
+/* Whether this machine multiplies bf16 faster than f32. With AMX it does. With AVX512-BF16 but without AMX, AMD's
+ * processors do by their documentation (not measured here), and Intel's do not: oneDNN is slower there in bf16 than in
+ * f32 (docs/perflog.md). */
 static bool bf16_is_faster(const ith_context *context)
 {
     if (!ith_onednn_multiplies_bf16(context))
@@ -45,6 +45,7 @@ const char *ith_precision_name(ith_precision precision)
     return (unsigned)precision < sizeof names / sizeof *names ? names[precision] : "unknown";
 }
 
+/* The reason for the choice of precision, as the end of a sentence; "" if there is nothing to explain. */
 static const char *reason_of(const ith_context *context, ith_precision asked)
 {
     bool fast = bf16_is_faster(context);

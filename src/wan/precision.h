@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The types of numbers of a run, decided here only, by the user's precision and the machine. */
+/* Chooses the number types of a run, from the user's precision and the machine. No other file makes this choice. */
 #ifndef ITH_WAN_PRECISION_H
 #define ITH_WAN_PRECISION_H
 
@@ -8,13 +8,13 @@
 #include "../linear/operand.h"
 
 typedef struct ith_number_types {
-    ith_operand_types products; /* of linear layers and convolutions */
-    ith_dtype attention;        /* q, k, v and o of the transformer; other attention is of f32 tensors */
+    ith_operand_types products; /* operands of linear layers and convolutions */
+    ith_dtype attention;        /* of q, k, v and o in the DiT; the text encoder and the VAE attend in f32 */
 } ith_number_types;
 
 /* Replaces AUTO by F32 or BF16 by the rule in wan.h; returns other values unchanged. */
 ith_precision ith_precision_resolve(const ith_context *context, ith_precision precision);
-/* The types for a precision of F32 or BF16 on the machine of the context. */
+/* Returns the number types for a precision of F32 or BF16 on the machine of the context. */
 ith_number_types ith_number_types_choose(const ith_context *context, ith_precision precision);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The peak memory of a run: the largest of its stages, each of which frees its memory at its end.
+/* Predicts the peak memory of a run: the memory that lasts for the whole run, and the largest of its stages. Each stage
+ * frees its memory at its end.
  *
- *   text      the encoder's weights and work
- *   denoise   one expert's weights, the prompts' keys and values, and every rank's workspace and share of x
- *   decode    the autoencoder's weights, caches and layers
- *
- * on top of the latents, the encoded prompts and the dump, which stay. */
+ *   whole run the latents, the encoded prompts, and the dump
+ *   text      the text encoder's weights and workspace
+ *   denoise   one expert's weights, the prompts' keys and values, and every rank's workspace and share of the latents
+ *   decode    the autoencoder's weights, caches and layers */
 #include "pipeline.h"
 
 #include "../base/context.h"
@@ -15,7 +15,7 @@
 
 #include <omp.h>
 
-/* Tokenizes the prompts: the numbers of ids are the lengths of the text. */
+/* Counts the ids of the prompt and of the negative prompt. They are the rows of the encoded texts. */
 static ith_status count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                             int64_t counts[2])
 {
@@ -29,7 +29,8 @@ static ith_status count_ids(ith_pipeline *pipeline, ith_context *context, const 
     return status;
 }
 
-/* The workspaces of the team's ranks, each laid out for the threads that the rank has. */
+/* The bytes of the workspaces of all ranks in the team. A workspace depends on the number of threads, so each rank's
+ * number of threads is set before its workspace is laid out. */
 static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
                                   const ith_generate_options *options, const ith_team *team, int sequence_ranks,
                                   int64_t *bytes)
@@ -49,8 +50,8 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
     return status;
 }
 
-/* The peak of one expert: its weights and text keys, and the larger of the buffers that make the keys and the ranks'
- * workspaces. */
+/* The peak memory of one expert: its weights, its text keys, and the larger of the buffers in which the keys are made
+ * and the workspaces of the ranks. */
 static ith_status expert_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                const ith_team *team, int expert, const ith_number_types *types,
                                const ith_dit_shape *shape, const int64_t counts[2], int64_t *bytes)
@@ -73,6 +74,7 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
     return status;
 }
 
+/* The peak memory of denoising: the larger expert, and the buffers of every rank. */
 static ith_status denoise_bytes(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                                 const ith_team *team, const ith_number_types *types, const ith_latent_size *size,
                                 const int64_t counts[2], int64_t *bytes)
@@ -100,7 +102,7 @@ static ith_status predict(ith_pipeline *pipeline, ith_context *context, const it
     const ith_number_types types = ith_number_types_choose(context, options->precision);
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
     int64_t decode = 0;
-    const bool has_first = !team->members || team->members[0] == 0; /* the rank that decodes */
+    const bool has_first = !team->members || team->members[0] == 0; /* whether this process has rank 0, which decodes */
     ith_status status = ith_vae_decode_bytes(context, &model->vae, types.products, size.height, size.width, &decode);
     if (status)
         return status;
@@ -126,7 +128,7 @@ static ith_status predict(ith_pipeline *pipeline, ith_context *context, const it
     return status;
 }
 
-/* Some buffers exist once per thread, so the caller sets the run's number of threads first. */
+/* Some buffers exist once per thread, so the prediction is made with the run's number of threads. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The beginning and the end of a run on every rank, and its agreements (rank.h). */
+/* Begins and ends a run on one rank, and makes all ranks agree on a status (rank.h). */
 #include "rank.h"
 
 #include "../base/context.h"
@@ -9,12 +9,14 @@
 #include <omp.h>
 #include <string.h>
 
+/* A rank's failure, in the form in which it is broadcast to the other ranks. */
 typedef struct verdict {
     ith_status status;
     char sentence[ITH_ERROR_BYTES];
 } verdict;
 
-/* A hash of a failure with 24 bits, which an f32 holds exactly. */
+/* A hash of a status and its sentence. It has 24 bits, which an f32 holds exactly, so that ranks can compare it by an
+ * allreduce. */
 static float hash_of_failure(const ith_rank *rank, ith_status status)
 {
     const char *sentence = ith_context_error(rank->context);
@@ -25,8 +27,8 @@ ith_status ith_rank_agree(ith_rank *rank, ith_status mine)
 {
     if (!rank->comm)
         return mine;
-    /* Finds the lowest rank that failed, and the largest and the smallest hash of all failures: equal hashes mean that
-     * all ranks have failed alike. */
+    /* The maxima of three numbers give the lowest rank that failed, and the largest and the smallest hash of a failure.
+     * If the two hashes are equal, all ranks failed with the same sentence. */
     float hash = mine ? hash_of_failure(rank, mine) : -1.0f;
     float values[3] = {mine ? (float)(rank->ranks - rank->rank) : 0.0f, hash, -hash};
     ith_status status = ith_comm_allreduce(rank->comm, values, 3, ITH_REDUCE_MAX);
@@ -58,12 +60,14 @@ ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part par
         pthread_mutex_unlock(&pipeline->lock);
     }
     status = ith_rank_agree(rank, status);
-    /* The lock makes the leader's writes visible to all threads; a transport need not do so. */
+    /* The leader has locked this lock after its writes. Locking it here makes the writes visible to this thread; a
+     * transport need not do so. */
     pthread_mutex_lock(&pipeline->lock);
     pthread_mutex_unlock(&pipeline->lock);
     return status;
 }
 
+/* The part of ith_rank_first, as the user of if_first. */
 typedef struct part_of_first {
     ith_rank_part part;
     void *user;
@@ -83,6 +87,7 @@ ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part pa
 
 /* ---- Joining and leaving --------------------------------------------------------------------------------------- */
 
+/* Counts this rank in the run of its pipeline. Fails if the pipeline is in another run. */
 static ith_status join(ith_rank *rank, uint64_t run)
 {
     ith_shared *shared = &rank->pipeline->shared;
@@ -106,7 +111,7 @@ void ith_shared_free_expert(ith_context *context, ith_shared *shared)
     ith_dit_free(context, &shared->dit);
 }
 
-/* Leaves the run. The last rank of the pipeline frees the shared data. */
+/* Removes this rank from the run of its pipeline. The last rank to leave frees the data that the ranks shared. */
 static void leave(ith_rank *rank)
 {
     ith_pipeline *pipeline = rank->pipeline;
@@ -133,7 +138,7 @@ static void show_progress(void *user, int stage, int64_t done, int64_t total)
     rank->options.on_progress(rank->options.user, (ith_stage)stage, done, total);
 }
 
-/* The observer's should_stop, called about 20 times a second while the rank computes or waits. */
+/* The observer's callback should_stop. It is called about 20 times a second while the rank computes or waits. */
 static bool should_stop(void *user)
 {
     const ith_rank *rank = user;
@@ -143,6 +148,7 @@ static bool should_stop(void *user)
     return rank->options.should_stop && rank->options.should_stop(rank->options.user);
 }
 
+/* Opens the rank's observer. Only rank 0 shows progress; every rank asks whether to stop. */
 static void observe(ith_rank *rank)
 {
     bool shows = !rank->rank && rank->options.on_progress;
@@ -151,7 +157,8 @@ static void observe(ith_rank *rank)
     ith_context_set_observer(rank->context, &rank->observer);
 }
 
-/* The checks that the leader makes before anything is loaded. */
+/* The leader's checks before weights are loaded: predicts the memory of its process, compares it with the machine's,
+ * and checks the weight files. */
 static ith_status prepare(ith_rank *rank, void *user)
 {
     (void)user;
@@ -166,7 +173,7 @@ static ith_status prepare(ith_rank *rank, void *user)
     return status;
 }
 
-/* Compares the checkpoints of the processes; ranks of one process share a pipeline. */
+/* Checks that all processes have opened the same checkpoint, by its hash. Ranks that share a pipeline need no check. */
 static ith_status compare_models(ith_rank *rank)
 {
     uint64_t hash = 0;

@@ -18,52 +18,54 @@
 
 typedef struct ith_rank {
     ith_pipeline *pipeline;
-    ith_context *context;         /* the communicator's; the pipeline's if there is none */
-    ith_comm *comm;               /* NULL: one rank */
-    int rank, ranks;              /* of the communicator */
-    ith_generate_options options; /* complete and checked; its attention points to the next member */
+    ith_context *context;         /* the context of the communicator, or of the pipeline if `comm` is NULL */
+    ith_comm *comm;               /* NULL: the run has one rank */
+    int rank, ranks;              /* number of this rank, and number of all ranks of the run */
+    ith_generate_options options; /* checked, with defaults filled in; options.attention points to `attention` */
     ith_attn_options attention;
     ith_number_types types;
     ith_latent_size size;
-    ith_team team;  /* the ranks that share the pipeline, this one among them */
-    int position;   /* of this rank in the team; 0: the leader */
-    bool dumps;     /* rank 0 wants the latents of every step */
-    ith_dump *dump; /* of rank 0 */
+    ith_team team;  /* the ranks that share the pipeline, including this one */
+    int position;   /* index of this rank in the team; 0: this rank is the leader */
+    bool dumps;     /* rank 0 writes a dump, and so needs the latents of every step */
+    ith_dump *dump; /* the contents of the dump on rank 0; NULL: this rank writes no dump */
     ith_generate_report report;
     ith_observer observer;
-    int threads_before; /* OpenMP's number of threads in the caller's thread */
-    bool joined;        /* the pipeline counts this rank */
+    int threads_before; /* the calling thread's number of OpenMP threads before the run, restored at its end */
+    bool joined;        /* this rank is counted in pipeline->shared.ranks */
     bool begun;         /* ith_rank_begin has succeeded */
-    void *records;      /* the records of all ranks */
+    void *records;      /* the records of all ranks, which ith_agree_on_run compared */
 } ith_rank;
 
 /* Collective: begins a run if the arguments of all ranks allow it. `mine` is the status of this rank's arguments. Finds
- * the ranks that share a pipeline, predicts the memory of every process, and checks the weight files. On success the
- * rank has joined its pipeline, has an observer, and has its share of the process's threads, until ith_rank_end. */
+ * the ranks that share a pipeline, predicts the memory of every process, and checks the weight files. After success and
+ * until ith_rank_end, the rank has joined the run of its pipeline, and has an observer and its share of the process's
+ * threads. */
 ith_status ith_rank_begin(ith_rank *rank, ith_status mine);
-/* Ends the run; to be called after a failure of ith_rank_begin, too. If status is a failure, it ends the group, and all
- * ranks return the same status. The last rank of a pipeline frees the shared data. */
+/* Ends the run. It must be called after a failure of ith_rank_begin, too. If `status` is a failure, it ends the group,
+ * and all ranks return the same status. The last rank that leaves a pipeline frees the data that its ranks share. */
 ith_status ith_rank_end(ith_rank *rank, ith_status status);
 
-/* Frees the expert. The leader calls it when no rank uses the expert any more. */
+/* Frees the weights and the text keys of the expert in use. The leader calls it when no rank uses them any more. */
 void ith_shared_free_expert(ith_context *context, ith_shared *shared);
 
-/* Ends the group, and returns the status of its first failure, with that failure's sentence. It may be called more than
- * once. The sentence of an interruption names the activity. */
+/* Ends the group of ranks, and returns the status and the sentence of the rank that failed first. It may be called more
+ * than once. */
 ith_status ith_rank_fail(ith_rank *rank, ith_status status);
 
 /* Collective: returns ITH_OK if `mine` is ITH_OK on every rank, otherwise the status of the lowest rank that failed.
- * The sentence names the rank unless all have failed alike. */
+ * The sentence names this rank, unless all ranks failed with the same sentence. */
 ith_status ith_rank_agree(ith_rank *rank, ith_status mine);
+/* Work that one rank does for other ranks. `user` comes from the caller of ith_rank_lead or ith_rank_first. */
 typedef ith_status (*ith_rank_part)(ith_rank *rank, void *user);
-/* Collective: the leader of every pipeline calls `part` with all threads of its process while the others wait. Then all
- * ranks agree on the status and see the leader's writes. `activity` names the work in the sentence of an interruption.
- */
+/* Collective: the leader of every pipeline calls `part` with all threads of its process, while the other ranks wait.
+ * Then all ranks agree on the status and see the leader's writes. `activity` names the work in the sentence of an
+ * interruption. */
 ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
-/* The same, but only rank 0 calls `part`. */
+/* Collective: as ith_rank_lead, but rank 0 alone calls `part`. */
 ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
-/* Collective: checks that `value` of every leader equals the value of rank 0; `name` is used in the sentence. The
- * values of other ranks are ignored. */
+/* Collective: checks that `value` is the same on the leaders of all pipelines. The sentence of a failure calls it
+ * `name`. The values of ranks that are no leaders are ignored. */
 ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value);
 
 #endif

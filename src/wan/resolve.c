@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of a run: fills in defaults and checks the rules. */
+/* Fills in the defaults of a run's options, and checks their values. */
 #include "pipeline.h"
 
 #include "../base/context.h"
@@ -47,7 +47,8 @@ static void put_defaults(const ith_model *model, ith_generate_options *options)
         options->threads = omp_get_num_procs();
 }
 
-/* Checks that value = base + a multiple of `multiple`; the sentence names the nearest legal values. */
+/* Checks that `value` is `base` plus a multiple of `multiple`, and at most `most`. The sentence of a failure names the
+ * nearest legal values. */
 static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t multiple, int64_t base,
                                  int64_t most)
 {
@@ -151,7 +152,7 @@ ith_status ith_request_check_ranks(ith_context *context, const ith_generate_opti
                     ranks, ranks + 1);
 }
 
-/* Checks that the scheduler supports this number of steps and this shift, by making a sampler for 0 elements. */
+/* Checks that the scheduler supports this number of steps and this shift, by creating a sampler of 0 elements. */
 static ith_status check_sampling(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     const ith_sampling sampling = {options->solver, options->sigmas, options->steps, options->shift};
@@ -161,7 +162,7 @@ static ith_status check_sampling(ith_context *context, const ith_model *model, c
     return status;
 }
 
-/* Reads the size of the video from the latents of an earlier run. */
+/* Sets the size of the video from the size of the latents in the file from_latents. */
 static ith_status take_size(ith_context *context, const ith_model *model, ith_generate_options *options)
 {
     const ith_model_info *info = &model->info;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Wan diffusion transformer: one expert's weights, a prompt's keys and values, and one rank's forward pass.
  *
- * A latent [C, F, H, W] becomes a sequence of S = F * H/2 * W/2 tokens (patch 1 x 2 x 2), f outermost, then h, w. Each
- * rank holds its ith_share of the S tokens from the embedding to the head. Only self-attention communicates. Everything
- * else computes a token alone, so that its bits depend neither on other tokens nor on the number of ranks.
+ * A latent [C, F, H, W] becomes a sequence of S = F * H/2 * W/2 tokens (patches of 1 x 2 x 2), f outermost, then h, w.
+ * Each rank holds its ith_share of the S tokens from the embedding to the last layer. Only self-attention communicates.
+ * Every other stage computes each token alone, so that its bits depend neither on other tokens nor on the number of
+ * ranks.
  *
  * An expert is loaded with the number types of its products and of its attention. The first and the last layer, the
- * time embedding, norms, modulation and the residual stream are f32 always. */
+ * time embedding, norms, modulation and the residual stream are always f32. */
 #ifndef ITH_WAN_DIT_H
 #define ITH_WAN_DIT_H
 
@@ -16,31 +17,32 @@
 #include "../precision.h"
 
 #define ITH_DIT_TEXT_LEN 512 /* rows to which the reference pads a prompt */
-#define ITH_DIT_PATCH 4      /* numbers of one channel in a token */
+#define ITH_DIT_PATCH 4      /* numbers of one channel in a token: a patch of 1 x 2 x 2 */
 
 typedef struct ith_dit_config {
     int64_t heads, head_dim, dim; /* dim = heads * head_dim */
     int64_t ffn_dim, layers, text_dim, freq_dim;
     int64_t in_channels, out_channels;
-    int64_t patch[3], positions; /* positions: the most along an axis, in patches */
+    int64_t patch[3], positions; /* positions: the largest number of patches along an axis */
     double eps;
 } ith_dit_config;
 
 /* Reads and checks folder/config.json. A field that asks for another architecture is refused by its name. */
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
 
-/* An expert's weights, packed. Read-only once loaded: shared by all ranks of a process. */
+/* The packed weights of an expert. They are read-only once loaded, and all ranks of a process share them. */
 typedef struct ith_dit ith_dit;
 ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_types types, ith_dit **out);
-/* Checks that the files have every tensor, by name, type and shape, and no other. Reads headers only. */
+/* Checks that the weight files hold every tensor of the expert, by name, type and shape, and no other tensor. Reads
+ * headers only. */
 ith_status ith_dit_check(ith_context *context, const char *folder);
 void ith_dit_free(ith_context *context, ith_dit **dit);
 const ith_dit_config *ith_dit_config_of(const ith_dit *dit);
 
-/* The keys and values of one or more prompts in every layer of one expert, made once per prompt and expert.
- * rows[b]: [counts[b], text_dim], counts[b] of 0 .. 512: rows of the text encoder without padding. The reference pads
- * with 512 - counts[b] rows of zeros. Their keys are all alike, and one key with log(512 - counts[b]) added to its
- * logit stands for them. Read-only, shared by the ranks. */
+/* The keys and values of one or more prompts in every layer of one expert, for cross-attention. They are made once per
+ * prompt and expert. rows[b] is [counts[b], text_dim]: the text encoder's rows of prompt b without padding, at most
+ * 512. The reference pads each prompt with 512 - counts[b] rows of zeros, whose keys are all alike. Here one key stands
+ * for all of them, with log(512 - counts[b]) added to its logit. A text is read-only, and ranks share it. */
 typedef struct ith_dit_text ith_dit_text;
 ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t batch, const float *const *rows,
                                const int64_t *counts, ith_dit_text **out);
@@ -50,52 +52,55 @@ void ith_dit_text_free(ith_context *context, ith_dit_text **text);
  * of a batch are the guidance branches. */
 typedef struct ith_dit_workspace ith_dit_workspace;
 typedef struct ith_dit_shape {
-    int64_t batch, frames, height, width; /* of the latent; height and width even */
-    int64_t longest_text;                 /* rows of the longest prompt of the calls to come; 0: of the first text */
+    int64_t batch, frames, height, width; /* size of the latents; height and width are even */
+    int64_t longest_text;                 /* rows of the longest prompt in any later pass; 0: as in the first text */
 } ith_dit_shape;
-/* Collective over comm (NULL: one rank); all ranks succeed or all fail. dit, text and comm must outlive it. */
+/* Collective over comm (NULL: one rank): all ranks succeed or all fail. dit, text and comm must outlive the
+ * workspace. */
 ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
                                     const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
                                     ith_dit_workspace **out);
 void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace);
-/* Another text of the same expert for the following passes, with shape.batch prompts of at most shape.longest_text
- * rows. */
+/* Sets the text for the following passes. It belongs to the same expert, and has shape.batch prompts of at most
+ * shape.longest_text rows. */
 void ith_dit_workspace_set_text(ith_dit_workspace *workspace, const ith_dit_text *text);
-/* The span of progress that the next pass fills: the context's observer is shown every stage of every layer. Without a
- * span, or with one of zeros, nothing is shown. */
+/* Sets the part of the progress that the next pass accounts for. The context's observer is shown every finished stage
+ * of every layer. Without a span, or with a span of zeros, nothing is shown. */
 void ith_dit_workspace_show(ith_dit_workspace *workspace, const ith_span *span);
-/* The self-attention's plan. */
+/* The plan of the self-attention. */
 const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *workspace);
 
-/* Collective. tokens [batch, share of S, in_channels * 4], out [batch, share of S, out_channels * 4]; the numbers of a
- * token are in the order (channel, patch row, patch column) in both. t [batch]: the time step of each entry. The
- * sentence of ITH_ERR_INTERRUPTED names the layer. */
+/* Collective: one forward pass. tokens: [batch, share of S, in_channels * 4]; out: [batch, share of S, out_channels *
+ * 4]. In both, the numbers of a token are in the order (channel, patch row, patch column). t: [batch], the time step of
+ * each entry. The sentence of ITH_ERR_INTERRUPTED names the layer. */
 ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *workspace, const float *tokens, const float *t,
                            float *out);
 
-/* For tests: the output of every stage, as rows [first, first + count) of [batch * share of S, width], or of
- * [batch, width] for the time embedding. A stage has the name of the module of diffusers' WanTransformer3DModel with
- * this output: patch_embedding, condition_embedder.time_embedder, condition_embedder.time_proj, blocks.N.attn1,
- * blocks.N.attn2, blocks.N.ffn, blocks.N. */
+/* For tests: a function that gets the output of every stage, as rows [first, first + count) of [batch * share of S,
+ * width], or of [batch, width] for the time embedding. A stage has the name of the module of diffusers'
+ * WanTransformer3DModel with this output: patch_embedding, condition_embedder.time_embedder,
+ * condition_embedder.time_proj, blocks.N.attn1, blocks.N.attn2, blocks.N.ffn, blocks.N. */
 typedef void (*ith_dit_watch_fn)(void *user, const char *stage, const float *rows, int64_t first, int64_t count,
                                  int64_t width);
 void ith_dit_workspace_watch(ith_dit_workspace *workspace, ith_dit_watch_fn watch, void *user);
 
-/* [channels, frames, height, width] <-> tokens [begin, begin + count) of [S, channels * 4]. */
+/* Convert a latent [channels, frames, height, width] to tokens and back. Only tokens [begin, begin + count) of [S,
+ * channels * 4] are converted. */
 void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
                       float *tokens);
 void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
                         float *latent);
 
-/* An expert without weights, laid out as a loaded one is, for predictions. */
+/* Makes an expert without weights for predictions of memory. Its memory is counted as a loaded expert's is. */
 ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out);
-/* Bytes that an expert, loaded or in outline, takes from the context. They are exact. */
+/* The exact bytes that an expert takes from the context once loaded. The expert may be one of ith_dit_outline. */
 int64_t ith_dit_bytes(const ith_dit *dit);
-/* Those of a text of `batch` prompts of at most `longest` rows, and those that its making takes besides. */
+/* *held: the bytes of a text of `batch` prompts of at most `longest` rows. *making: further bytes that
+ * ith_dit_text_create takes while it makes the text. */
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
-/* Those of the workspace of one of `ranks` ranks, for as many threads as the calling thread has now.
- * shape->longest_text is the length of the longest prompt. shared_memory: whether the ranks see one another's memory.
- */
+/* *bytes: the size of the workspace of rank `rank` of `ranks`, for the number of threads that the calling thread has
+ * now. shape->longest_text is the length of the longest prompt. shared_memory: whether the ranks can read one another's
+ * memory. */
 ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
                                    const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                    int64_t *bytes);

@@ -9,7 +9,8 @@
 
 #define CLASS_NAME "WanTransformer3DModel"
 
-/* Limits: the product of two sizes fits into an int64_t, and nonsense is refused before memory is allocated for it. */
+/* Limits of sizes: the product of two sizes fits into an int64_t, and nonsense is refused before memory is allocated
+ * for it. */
 #define MOST_HEADS 4096
 #define MOST_HEAD_DIM 4096
 #define MOST_DIM (1 << 20)
@@ -32,7 +33,7 @@ static const ith_config_field fields[] = {
     {"num_layers", ITH_CONFIG_NOT_NULL, NULL},
     {"eps", ITH_CONFIG_NOT_NULL, NULL},
     {"rope_max_seq_len", ITH_CONFIG_NOT_NULL, NULL},
-    {"pos_embed_seq_len", NULL, NULL}, /* has a meaning only beside image_dim */
+    {"pos_embed_seq_len", NULL, NULL}, /* diffusers uses it only with image_dim */
     {"cross_attn_norm", "absent|true", NULL},
     {"qk_norm", "absent|\"rms_norm_across_heads\"", NULL},
     {"image_dim", "absent|null", clip_model},
@@ -66,7 +67,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_dit
 {
     const struct {
         const char *key;
-        int64_t most, otherwise; /* otherwise: the default of diffusers */
+        int64_t most, otherwise; /* otherwise: diffusers' default for an absent field */
         int64_t *value;
     } sizes[] = {
         {"num_attention_heads", MOST_HEADS, 40, &out->heads},
@@ -84,7 +85,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_dit
         if (status)
             return status;
     }
-    /* In diffusers null stands for in_channels, an absent key for 16. */
+    /* In diffusers out_channels: null means in_channels, and an absent out_channels means 16. */
     int64_t otherwise = strcmp(ith_json_print(json, "out_channels").text, "absent") ? out->in_channels : 16;
     ith_status status = ith_json_int(context, json, "out_channels", 1, MOST_CHANNELS, otherwise, &out->out_channels);
     if (!status)

@@ -22,15 +22,17 @@
 
 #define LAYER_STAGES 5
 
+/* The state of one forward pass. */
 typedef struct pass {
     ith_context *context;
     const ith_dit_workspace *w;
     const ith_dit_layer *layer;
-    int64_t index; /* of the layer */
+    int64_t index; /* number of the current layer */
     int64_t dim;
     float eps;
 } pass;
 
+/* Shows rows of a stage's output to the function of ith_dit_workspace_watch, if there is one. */
 static void show(const pass *p, const char *stage, const float *rows, int64_t first, int64_t count, int64_t width)
 {
     if (p->w->watch)
@@ -53,7 +55,7 @@ static ith_status apply(const pass *p, const ith_linear *linear, int64_t rows, c
 
 typedef ith_status (*strip_fn)(const pass *p, int64_t first, int64_t count);
 
-/* A stage other than attention; name: in the trace. */
+/* Runs a stage on all rows, one strip after the other. `name` is its name in the trace. */
 static ith_status in_strips(const pass *p, const char *name, strip_fn stage)
 {
     double traced = ith_trace_begin(p->context);
@@ -66,7 +68,8 @@ static ith_status in_strips(const pass *p, const char *name, strip_fn stage)
 
 /* ---- Time ------------------------------------------------------------------------------------------------------ */
 
-/* sinusoid = (cos(t f_i), sin(t f_i)) with f_i = 10000^(-i / half); e = w_2 silu(w_1 sinusoid); e0 = w_t silu(e) */
+/* The time embedding: sinusoid = (cos(t f_i), sin(t f_i)) with f_i = 10000^(-i / half); e = w_2 silu(w_1 sinusoid) and
+ * e0 = w_t silu(e), with biases. */
 static ith_status embed_time(const pass *p, const float *t)
 {
     const ith_dit_workspace *w = p->w;
@@ -95,7 +98,8 @@ static ith_status embed_time(const pass *p, const float *t)
 
 /* ---- Modulation ------------------------------------------------------------------------------------------------ */
 
-/* modulation = table [kinds, dim] + e [batch, kinds or 1, dim], and 1 more for scales. */
+/* modulation [batch, kinds, dim] = table [kinds, dim] + e, plus 1 for scales. With one_e, e is [batch, dim], otherwise
+ * [batch, kinds, dim]. */
 static void modulate(const pass *p, const float *table, int kinds, const float *e, bool one_e)
 {
     for (int64_t b = 0; b < p->w->shape.batch; b++)
@@ -108,13 +112,14 @@ static void modulate(const pass *p, const float *table, int kinds, const float *
         }
 }
 
-/* The vector of one kind that modulates a row. It belongs to the batch entry of the row. */
+/* The shift, scale or gate vector for a row: vector `kind` of `kinds`. It depends on the batch entry of the row
+ * only. */
 static const float *modulation(const pass *p, int64_t row, int kinds, int kind)
 {
     return p->w->modulation + (row / p->w->share * kinds + kind) * p->dim;
 }
 
-/* narrow = LN(x) (1 + scale) + shift */
+/* narrow = LN(x) (1 + scale) + shift, for rows first .. first + count - 1 of x */
 static void norm_modulated(const pass *p, int64_t first, int64_t count, int kinds, int shift)
 {
     const ith_dit_workspace *w = p->w;
@@ -128,7 +133,7 @@ static void norm_modulated(const pass *p, int64_t first, int64_t count, int kind
 
 /* ---- Self-attention -------------------------------------------------------------------------------------------- */
 
-/* RMSNorm over all heads and RoPE of q and k; then q, k and v are rounded if attention takes bf16. */
+/* Applies RMSNorm over all heads and RoPE to q and k; then rounds q, k and v if attention takes bf16. */
 static void finish_qkv(const pass *p, float *rows, int64_t first, int64_t count)
 {
     const ith_dit_workspace *w = p->w;
@@ -148,7 +153,7 @@ static void finish_qkv(const pass *p, float *rows, int64_t first, int64_t count)
     }
 }
 
-/* qkv = w_qkv (LN(x) (1 + scale_sa) + shift_sa) + b_qkv, normalised and turned */
+/* qkv = w_qkv (LN(x) (1 + scale_sa) + shift_sa) + b_qkv, then RMSNorm and RoPE of q and k */
 static ith_status make_qkv(const pass *p, int64_t first, int64_t count)
 {
     const ith_dit_workspace *w = p->w;
@@ -197,8 +202,8 @@ static ith_status project_o(const pass *p, const ith_linear *linear, int64_t fir
 }
 
 /* x += gate narrow; narrow = LN(x) a + b
- *   after self-attention:  gate = gate_sa, a and b are weights
- *   after cross attention: gate = 1, a = 1 + scale_ff, b = shift_ff */
+ *   after self-attention:  gate = gate_sa, a and b are the weights of a norm
+ *   after cross-attention: gate = 1, a = 1 + scale_ff, b = shift_ff */
 static void add_and_norm(const pass *p, int64_t first, int64_t count, bool after_self)
 {
     const ith_dit_workspace *w = p->w;
@@ -217,6 +222,7 @@ static void add_and_norm(const pass *p, int64_t first, int64_t count, bool after
     }
 }
 
+/* Applies RMSNorm over all heads to the q of cross-attention, and rounds it if attention takes bf16. */
 static void finish_q(const pass *p, float *rows, int64_t first, int64_t count)
 {
     const ith_dit_workspace *w = p->w;
@@ -230,7 +236,7 @@ static void finish_q(const pass *p, float *rows, int64_t first, int64_t count)
     }
 }
 
-/* x += gate_sa (w_o o + b_o), and from x the q of cross attention */
+/* x += gate_sa (w_o o + b_o) after self-attention; then computes from x the q of cross-attention. */
 static ith_status add_self(const pass *p, int64_t first, int64_t count)
 {
     const ith_dit_workspace *w = p->w;
@@ -246,7 +252,7 @@ static ith_status add_self(const pass *p, int64_t first, int64_t count)
     return status;
 }
 
-/* The layer's keys and values of the text, padded to the number of keys that the plan was made for. */
+/* The keys and values of the text in this layer, padded to the number of keys for which the plan was made. */
 static const char *text_layer(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
@@ -289,7 +295,7 @@ static void gelu_rows(const pass *p, int64_t count, int64_t width)
         w->ops->gelu_tanh(w->wide + i * width, w->wide + i * width, width);
 }
 
-/* x += w_o o + b_o; x += gate_ff FFN(LN(x) (1 + scale_ff) + shift_ff) */
+/* x += w_o o + b_o after cross-attention; x += gate_ff FFN(LN(x) (1 + scale_ff) + shift_ff) */
 static ith_status add_text_and_ffn(const pass *p, int64_t first, int64_t count)
 {
     const ith_dit_workspace *w = p->w;
@@ -314,7 +320,8 @@ static ith_status add_text_and_ffn(const pass *p, int64_t first, int64_t count)
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
-/* The head counts as one more stage, so that a pass is not shown as complete before its end. */
+/* Shows progress after a stage of a layer. The last layer, compute_head, counts as one more stage, so that a pass is
+ * not shown as complete before its end. */
 static void show_stage(const pass *p, int stage, ith_status status)
 {
     if (!status)
@@ -322,7 +329,7 @@ static void show_stage(const pass *p, int stage, ith_status status)
                       p->w->dit->config.layers * LAYER_STAGES + 1);
 }
 
-/* The stages of a layer. Its modulation holds for all rows of a batch entry. */
+/* Computes one layer. All rows of a batch entry have the same modulation, so it is computed once. */
 static ith_status compute_layer(const pass *p)
 {
     modulate(p, p->layer->modulation, ITH_DIT_MODULATIONS, p->w->e0, false);
@@ -361,7 +368,7 @@ static ith_status compute_layers(pass *p)
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
-/* out = w_head (LN(x) (1 + scale) + shift) + b_head */
+/* The last layer: out = w_head (LN(x) (1 + scale) + shift) + b_head */
 static ith_status compute_head(const pass *p, float *out)
 {
     const ith_dit_workspace *w = p->w;

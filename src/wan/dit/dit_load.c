@@ -8,7 +8,7 @@
 
 #define STEM "diffusion_pytorch_model"
 
-/* One linear layer of modules that read the same rows, each from `in` to `out` numbers. */
+/* Takes one linear layer of `count` modules that read the same rows, each from `in` to `out` numbers. */
 static ith_linear *stacked(ith_weights *w, const char *const *modules, int count, int64_t in, int64_t out,
                            ith_operand_types types)
 {
@@ -20,13 +20,13 @@ static ith_linear *linear(ith_weights *w, const char *module, int64_t in, int64_
     return stacked(w, &module, 1, in, out, types);
 }
 
-/* scale_shift_table [1, rows, dim] */
+/* Takes the modulation table: scale_shift_table [1, rows, dim]. */
 static float *modulation(ith_weights *w, int64_t rows, int64_t dim)
 {
     return ith_weights_floats(w, "scale_shift_table", 3, (int64_t[]){1, rows, dim});
 }
 
-/* The weights of one layer. */
+/* Names the weights of one layer. Their names begin with the prefix "blocks.N.". */
 static void name_layer(ith_weights *w, const ith_dit *dit, ith_dit_layer *layer)
 {
     static const char *const qkv[] = {"attn1.to_q", "attn1.to_k", "attn1.to_v"};
@@ -49,7 +49,8 @@ static void name_layer(ith_weights *w, const ith_dit *dit, ith_dit_layer *layer)
     layer->ffn_down = linear(w, "ffn.net.2", ffn_dim, dim, types);
 }
 
-/* The patch embedding is a convolution whose kernel is its stride: a linear layer over (channel, 1, row, column). */
+/* The patch embedding is a convolution whose kernel size equals its stride. So it is a linear layer over (channel, 1,
+ * row, column). */
 static ith_linear *patch_embedding(ith_weights *w, const ith_dit_config *c)
 {
     static const char *const module = "patch_embedding";
@@ -57,7 +58,8 @@ static ith_linear *patch_embedding(ith_weights *w, const ith_dit_config *c)
     return ith_weights_linear(w, &module, 1, true, 5, shape, ith_operands_f32());
 }
 
-/* Rows of proj_out, (patch row, patch column, channel) in the file, become (channel, patch row, patch column). */
+/* Takes the last layer. The file has the rows of proj_out in the order (patch row, patch column, channel). They are
+ * packed in the order (channel, patch row, patch column). */
 static ith_linear *head(ith_weights *w, const ith_dit_config *c)
 {
     const int64_t dim = c->dim, channels = c->out_channels, rows = channels * ITH_DIT_PATCH, shape[2] = {rows, dim};
@@ -81,7 +83,7 @@ static ith_linear *head(ith_weights *w, const ith_dit_config *c)
     return layer;
 }
 
-/* All weights, for ith_weights_take and ith_weights_outline. */
+/* Names all weights of an expert, for ith_weights_take, ith_weights_check and ith_weights_outline. */
 static void name_weights(ith_weights *w, void *model)
 {
     ith_dit *dit = model;
@@ -101,7 +103,7 @@ static void name_weights(ith_weights *w, void *model)
     }
 }
 
-/* An expert whose weights are not there yet. */
+/* Allocates an expert, without its weights. */
 static ith_status new_dit(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out)
 {
     *out = ith_alloc_zero(context, 1, (int64_t)sizeof **out + config->layers * (int64_t)sizeof *(*out)->layers,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Latents to tokens and back: token (f, h, w) holds [channel, patch row, patch column] of the 2 x 2 patch at (2h, 2w).
- */
+/* Converts latents to tokens and back. Token (f, h, w) holds [channel, patch row, patch column] of the 2 x 2 patch at
+ * row 2h and column 2w of latent frame f. */
 #include "dit.h"
 
-/* The place of a channel's 2 x 2 patch in a latent. */
+/* The index, in a latent, of the first number of one channel of a token. */
 static int64_t patch_offset(const ith_dit_shape *shape, int64_t channel, int64_t token)
 {
     const int64_t height = shape->height / 2, width = shape->width / 2;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A prompt's keys and values in every layer: y = text embedding (linear, GELU, linear), then in each layer
- * k = RMSNorm(w_k y), v = w_v y. The 512 - n rows of zeros behind a prompt of n rows give equal keys: one of them
- * stands for all, with log(512 - n) added to its logit. Prompts of a batch are padded to the longest with keys whose
- * bias is -infinity. */
+/* Makes a prompt's keys and values for every layer: y = text embedding (linear, GELU, linear), then in each layer k =
+ * RMSNorm(w_k y), v = w_v y. The reference pads a prompt of n rows with 512 - n rows of zeros, whose keys are equal.
+ * Here one key stands for all of them, with log(512 - n) added to its logit. Shorter prompts of a batch get further
+ * keys, whose bias is -infinity. */
 #include "../../base/context.h"
 #include "../../base/dtype.h"
 #include "../../base/size.h"
@@ -13,7 +13,7 @@
 #include <omp.h>
 #include <string.h>
 
-/* The making of a text. */
+/* The state of ith_dit_text_create. */
 typedef struct maker {
     ith_context *context;
     const ith_dit *dit;
@@ -26,7 +26,7 @@ typedef struct maker {
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* The text and its arrays; NULL while the arena counts. */
+/* Places a text and its arrays in an arena. Returns NULL while the arena only counts bytes. */
 static ith_dit_text *lay_out_text(const ith_dit *dit, int64_t batch, int64_t keys, ith_arena *arena)
 {
     const ith_dit_config *c = &dit->config;
@@ -39,7 +39,7 @@ static ith_dit_text *lay_out_text(const ith_dit *dit, int64_t batch, int64_t key
     return place;
 }
 
-/* Memory that is freed when the text is made. */
+/* Lays out the buffers that are freed as soon as the text is made. */
 static void lay_out_maker(const ith_dit *dit, int64_t rows, ith_arena *arena, maker *m)
 {
     const ith_dit_config *c = &dit->config;
@@ -62,7 +62,8 @@ void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int6
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
-/* Rows of the prompts, each padded with zeros to `keys` rows; and the bias of the keys that they become. */
+/* Copies the rows of each prompt into m->in, padded with zeros to `keys` rows, and sets the biases of the prompt's
+ * keys. */
 static void fill_rows(const maker *m, const float *const *rows, const int64_t *counts)
 {
     const int64_t text_dim = m->dit->config.text_dim, keys = m->text->keys;
@@ -88,7 +89,7 @@ ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, const it
     return ith_linear_apply(context, dit->text_2, workspace, count, hidden, out);
 }
 
-/* k and v of one layer for all rows, rounded to the type of attention. */
+/* Computes k and v of one layer for all rows, and rounds them to the number type of attention. */
 static ith_status make_layer(const maker *m, int64_t index)
 {
     const int64_t dim = m->dit->config.dim, numbers = m->rows * 2 * dim;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank's buffers, plans and RoPE tables for latents of one size.
+/* Makes one rank's buffers, plans and RoPE tables for latents of one size.
  *
- * RoPE: a head of d numbers has three parts, in the order t, h, w. h and w get 2 (d / 6) numbers each, t the rest. Pair
- * i of a part of n numbers turns by position * 10000^(-2i/n). Angles are double, their cosines and sines f32. */
+ * RoPE: a head of d numbers has three parts, for the frame t, the row h and the column w of a token, in this order. The
+ * parts of h and w have 2 floor(d / 6) numbers each, the part of t has the rest. Pair i of a part of n numbers is
+ * rotated by the angle position * 10000^(-2i/n). Angles are double; their cosines and sines are f32. */
 #include "dit_workspace.h"
 
 #include "../../base/context.h"
@@ -13,7 +14,7 @@
 #include <omp.h>
 #include <string.h>
 
-/* The product of a shape with the widest row must fit into an int64_t. */
+/* Checks the size of the latents. The product of the number of tokens and the widest row must fit into an int64_t. */
 static ith_status check_shape(ith_context *context, const ith_dit_shape *s)
 {
     if (s->frames < 1 || s->height < 2 || s->width < 2 || s->height % 2 != 0 || s->width % 2 != 0)
@@ -39,7 +40,7 @@ static int64_t token_count(const ith_dit_shape *shape)
     return shape->frames * (shape->height / 2) * (shape->width / 2);
 }
 
-/* The sizes of a rank's workspace; keys: of its first text. */
+/* The sizes of a rank's workspace. keys: number of keys in its first text. */
 static ith_dit_workspace sizes_of(const ith_dit *dit, const ith_dit_shape *shape, int64_t keys, int ranks, int rank)
 {
     ith_dit_workspace w = {.dit = dit, .shape = *shape, .type = dit->types.attention, .threads = omp_get_max_threads()};
@@ -50,7 +51,7 @@ static ith_dit_workspace sizes_of(const ith_dit *dit, const ith_dit_shape *shape
     return w;
 }
 
-/* The workspace and its arrays; NULL while the arena counts. */
+/* Places a workspace and its arrays in an arena. Returns NULL while the arena only counts bytes. */
 static ith_dit_workspace *lay_out(const ith_dit_workspace *sizes, ith_arena *arena)
 {
     ith_dit_workspace w = *sizes, *place = ith_arena_take(arena, 1, sizeof *place);
@@ -79,7 +80,7 @@ static ith_dit_workspace *lay_out(const ith_dit_workspace *sizes, ith_arena *are
 
 /* ---- RoPE ------------------------------------------------------------------------------------------------------ */
 
-/* The angles of one part of a head, `size` numbers, at one position. */
+/* Computes the cosines and sines of the angles of RoPE for a part of a head with `size` numbers, at one position. */
 static void rope_part(float *cosines, float *sines, int64_t size, int64_t position)
 {
     for (int64_t i = 0; i < size / 2; i++) {
@@ -89,7 +90,8 @@ static void rope_part(float *cosines, float *sines, int64_t size, int64_t positi
     }
 }
 
-/* Tables of this rank's tokens. A token is at position (t, h, w) of the grid of patches. */
+/* Fills the RoPE tables of this rank's tokens. The position (t, h, w) of a token is its place in the grid of
+ * patches. */
 static void fill_rope(ith_dit_workspace *w)
 {
     const int64_t head_dim = w->dit->config.head_dim, half = head_dim / 2;
@@ -107,7 +109,7 @@ static void fill_rope(ith_dit_workspace *w)
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
-/* A rank's queries, keys and values lie in one buffer, [rows, 3 dim]. */
+/* Describes self-attention. A rank's queries, keys and values lie side by side in one buffer, [rows, 3 dim]. */
 static ith_attn_problem self_problem(const ith_dit_workspace *w)
 {
     const ith_dit_config *c = &w->dit->config;
@@ -120,7 +122,7 @@ static ith_attn_problem self_problem(const ith_dit_workspace *w)
     return problem;
 }
 
-/* Every rank has all keys and values of the text, so that nothing is exchanged. */
+/* Describes cross-attention. Every rank has all keys and values of the text, so ranks exchange nothing. */
 static ith_attn_problem cross_problem(const ith_dit_workspace *w)
 {
     const ith_dit_config *c = &w->dit->config;
@@ -176,7 +178,7 @@ ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, con
     return status;
 }
 
-/* Everything but the plans, which need all ranks. */
+/* Makes a workspace except for its plans, which all ranks make together. */
 static ith_status build(ith_context *context, const ith_dit_workspace *sizes, ith_dit_workspace **out)
 {
     ith_arena arena = {0};
@@ -187,7 +189,7 @@ static ith_status build(ith_context *context, const ith_dit_workspace *sizes, it
     *out = lay_out(sizes, &arena);
     (*out)->ops = ith_rowops_choose(ith_context_cpu(context));
     fill_rope(*out);
-    /* The probability of a key behind a shorter text is 0, and 0 times its value must be 0. */
+    /* A key beyond a shorter text has probability 0. Its value must be finite, so that the product with it is 0. */
     memset((*out)->padded, 0,
            (size_t)(sizes->shape.batch * sizes->keys * 2 * sizes->dit->config.dim * ith_dtype_bytes(sizes->type)));
     return ith_linear_workspace_open(context, &(*out)->linears);

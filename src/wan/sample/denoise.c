@@ -20,33 +20,34 @@
 #include <math.h>
 #include <string.h>
 
-/* A rank's share of the tokens, and its memory for the whole run. */
+/* A rank's share of the tokens, and its buffers for the whole run. */
 typedef struct buffers {
-    int64_t begin, count, width; /* tokens, and the number of elements of a token */
-    float *x;                    /* [count, width] */
-    float *tokens, *velocity;    /* [batch, count, width]; velocity has room for both branches */
-    float *whole;                /* rank 0: [S, width] */
-    ith_transfer *receives;      /* rank 0: one a rank */
+    int64_t begin, count, width; /* first token and number of tokens of this rank; numbers per token */
+    float *x;                    /* the latents of this rank's tokens, [count, width] */
+    float *tokens, *velocity;    /* tokens: [batch, count, width]; velocity: [2, count, width], of both branches */
+    float *whole;                /* on rank 0: the latents of all S tokens, [S, width] */
+    ith_transfer *receives;      /* on rank 0: one transfer from every rank */
 } buffers;
 
 /* The state of one rank during the loop. */
 typedef struct worker {
     ith_rank *rank;
     ith_context *context;
-    ith_comm *comm;     /* all ranks */
+    ith_comm *comm;     /* all ranks of the run */
     ith_comm *sequence; /* the ranks that split the tokens: comm, or this rank's half of it */
     ith_comm *half;     /* this rank's half of comm, which it owns; NULL unless the branches run in parallel */
     buffers b;
-    ith_arena arena;      /* of the buffers */
-    ith_sampler *sampler; /* has its history of x */
-    /* Of the expert in use. */
+    ith_arena arena;      /* memory of the buffers */
+    ith_sampler *sampler; /* the solver for this rank's tokens, with their history */
+    /* The members below belong to the expert in use. */
     int expert;
-    int64_t first_step, end_step;
-    double guidance;
+    int64_t first_step, end_step; /* the expert takes the steps first_step .. end_step - 1 */
+    double guidance;              /* the factor g of guidance; there is one branch if it is at most 1 */
     ith_dit_shape shape;
     ith_dit_workspace *workspace;
 } worker;
 
+/* Whether the high-noise expert takes the step. A single expert takes all steps. */
 static bool step_is_high(const ith_model *model, const ith_generate_options *options, double timestep)
 {
     return model->info.experts == 1 || timestep >= options->boundary * (double)model->scheduler.train_steps;
@@ -75,6 +76,7 @@ static int64_t token_count(const ith_dit_shape *shape)
 
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
 
+/* Lays out the buffers of one rank in an arena, which may be one that only counts bytes. */
 static void lay_out(buffers *b, ith_arena *arena, const ith_model *model, const ith_generate_options *options,
                     const ith_latent_size *size, int ranks, int rank)
 {
@@ -123,7 +125,8 @@ static int64_t share_numbers(const worker *w)
     return w->b.count * w->b.width;
 }
 
-/* Prepares the progress of the next pass: number `pass` of `count` in this step. */
+/* Sets the part of the progress that the next forward pass accounts for. It is pass `pass` of `count` in this denoising
+ * step. */
 static void show_pass(worker *w, int64_t step, int pass, int count)
 {
     int64_t begin = step * ITH_PROGRESS_UNIT, steps = w->rank->options.steps;
@@ -134,7 +137,7 @@ static void show_pass(worker *w, int64_t step, int pass, int count)
     ith_dit_workspace_show(w->workspace, &span);
 }
 
-/* Computes both branches in one pass, as a batch of two. */
+/* Computes both guidance branches in one forward pass, as a batch of two. Without guidance the batch is one. */
 static ith_status forward_batch(worker *w, float t)
 {
     int64_t count = share_numbers(w);
@@ -144,7 +147,7 @@ static ith_status forward_batch(worker *w, float t)
     return ith_dit_forward(w->context, w->workspace, w->b.tokens, times, w->b.velocity);
 }
 
-/* Computes one branch after the other in the same buffers. */
+/* Computes the guidance branches one after the other, in the same buffers. */
 static ith_status forward_in_turn(worker *w, int64_t step, float t, int branches)
 {
     ith_status status = ITH_OK;
@@ -156,13 +159,14 @@ static ith_status forward_in_turn(worker *w, int64_t step, float t, int branches
     return status;
 }
 
+/* A region of contiguous numbers. */
 static ith_region whole_region(float *numbers, int64_t count)
 {
     return (ith_region){.data = numbers, .count = {1, 1}, .bytes = count * (int64_t)sizeof(float)};
 }
 
-/* Each half of the ranks computes one branch. Rank i of both halves holds the same tokens; the two exchange their
- * velocities. */
+/* Computes the guidance branches on the two halves of the ranks. Rank i of each half holds the same tokens, so the two
+ * ranks exchange their velocities. */
 static ith_status forward_side_by_side(worker *w, float t)
 {
     int half_size = w->comm->size / 2, branch = w->comm->rank / half_size;
@@ -188,7 +192,7 @@ static ith_status forward(worker *w, int64_t step)
     return forward_in_turn(w, step, t, branches);
 }
 
-/* Computes v = u + g (c - u) in the first half of velocity. */
+/* Computes v = u + g (c - u) in place of c. c and u are the two halves of the velocity buffer. */
 static void guide(worker *w)
 {
     if (w->guidance <= 1)
@@ -212,10 +216,10 @@ static ith_status check_finite(worker *w, int64_t step)
     return ITH_OK;
 }
 
-/* Sends the tokens of all ranks to rank 0, which writes them into the latents. */
+/* Sends the latents of all ranks' tokens to rank 0, which writes them into the shared latents. */
 static ith_status gather(worker *w)
 {
-    if (w->rank->rank >= ith_comm_size(w->sequence)) /* the other half has the same tokens */
+    if (w->rank->rank >= ith_comm_size(w->sequence)) /* the first half of the ranks has the same tokens */
         return ITH_OK;
     int64_t tokens = token_count(&w->shape), begin, count;
     int receive_count = w->rank->rank == 0 ? ith_comm_size(w->sequence) : 0;
@@ -263,6 +267,7 @@ static ith_status take_step(worker *w, int64_t step)
 
 /* ---- The steps of one expert ----------------------------------------------------------------------------------- */
 
+/* Loads the weights of an expert, and makes the text keys of the prompts. */
 static ith_status load_expert(ith_rank *rank, void *user)
 {
     const worker *w = user;
@@ -288,7 +293,7 @@ static ith_status load_expert(ith_rank *rank, void *user)
     return status;
 }
 
-/* Makes this rank's buffers and plans for the expert. */
+/* Makes this rank's workspace for the expert, with its plans. */
 static ith_status make_workspace(worker *w)
 {
     ith_rank *rank = w->rank;
@@ -328,10 +333,10 @@ static ith_status run_expert(worker *w)
     if (!status)
         status = take_steps(w);
     if (status)
-        status = ith_rank_fail(w->rank, status); /* before another rank waits for this one */
+        status = ith_rank_fail(w->rank, status); /* the group must end before another rank waits for this one */
     ith_dit_workspace_free(w->context, &w->workspace);
     if (!status)
-        status = ith_rank_agree(w->rank, ITH_OK); /* no rank uses the expert any more */
+        status = ith_rank_agree(w->rank, ITH_OK); /* from here on no rank uses the expert */
     if (!status && !w->rank->position)
         ith_shared_free_expert(w->context, &w->rank->pipeline->shared);
     return status;
@@ -344,7 +349,8 @@ static bool is_high(const worker *w, int64_t step)
     return step_is_high(w->rank->pipeline->model, &w->rank->options, ith_sampler_timestep(w->sampler, step));
 }
 
-/* Chooses the expert for the next step, and the steps that it takes: time steps decrease, so they are consecutive. */
+/* Chooses the expert for first_step, and sets end_step to the first step that is not its own. An expert takes
+ * consecutive steps, because time steps decrease. */
 static void choose_expert(worker *w)
 {
     const ith_generate_options *options = &w->rank->options;
@@ -359,6 +365,7 @@ static void choose_expert(worker *w)
     w->shape.longest_text = counts[0] > counts[1] ? counts[0] : counts[1];
 }
 
+/* Splits the ranks into halves if the guidance branches run in parallel, and makes the buffers of this rank. */
 static ith_status worker_open(worker *w)
 {
     ith_rank *rank = w->rank;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The denoising loop: noise to latents, by one expert after the other. */
+/* The denoising loop: turns noise into latents, with one expert after the other. */
 #ifndef ITH_WAN_DENOISE_H
 #define ITH_WAN_DENOISE_H
 
 #include "../rank.h"
 
-/* Collective: turns the pipeline's latents from noise into the result, which rank 0 decodes. The sentence of
- * ITH_ERR_NUMERIC names the step after which latents were not finite; the sentence of ITH_ERR_INTERRUPTED names the
- * first step that was not begun. */
+/* Collective: turns the pipeline's latents from noise into the result, which rank 0 decodes. ITH_ERR_NUMERIC if latents
+ * are not finite; its sentence names the step. The sentence of ITH_ERR_INTERRUPTED names the first step that was not
+ * begun. */
 ith_status ith_denoise(ith_rank *rank);
 
 /* Whether any step of a run with these options needs the negative prompt. */
@@ -16,7 +16,7 @@ bool ith_denoise_is_guided(const ith_model *model, const ith_generate_options *o
 int ith_denoise_sequence_ranks(const ith_model *model, const ith_generate_options *options, int ranks);
 /* The batch of one forward pass: 2 if both guidance branches run as one batch, otherwise 1. */
 int64_t ith_denoise_batch(const ith_model *model, const ith_generate_options *options);
-/* The bytes of the buffers of one of `ranks` ranks, besides its workspace. */
+/* The bytes that rank `rank` of `ranks` needs for denoising, besides its ith_dit_workspace. */
 int64_t ith_denoise_bytes(const ith_model *model, const ith_generate_options *options, const ith_latent_size *size,
                           int ranks, int rank);
 

@@ -44,7 +44,7 @@ static bool is_float(ith_dtype type)
     return type == ITH_F32 || type == ITH_BF16 || type == ITH_F16;
 }
 
-/* Converts the tensor to f32 in new memory. The data of a file may be misaligned, so it is copied as bytes. */
+/* Converts a tensor to f32 in new memory. The tensor's data may be misaligned in the file, so they are copied first. */
 static ith_status copy_tensor(ith_context *context, const ith_tensor *tensor, int64_t count, float **out)
 {
     void *aligned = ith_alloc(context, tensor->bytes, 1, "latents read from a file");
@@ -63,7 +63,7 @@ static ith_status copy_tensor(ith_context *context, const ith_tensor *tensor, in
 
 const char *const ith_saved_latents[] = {"final", "latents", NULL};
 
-/* Finds the tensor and reads its size. */
+/* Finds the first of the tensors `names` that an open file has, checks its type, and reads its size. */
 static ith_status look(ith_context *context, const char *path, const ith_tensor_file *file, const char *const *names,
                        int64_t channels, const ith_tensor **out, ith_latent_size *size)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Philox 4x32-10 and Box-Muller (noise.h). */
+/* Normal noise by Philox 4x32-10 and the method of Box and Muller (noise.h). */
 #include "noise.h"
 
 #include "../../base/size.h"
 
 #include <math.h>
 
-#define MADE_TOGETHER (1 << 16) /* numbers between two checks for an interruption: a few milliseconds */
+#define MADE_TOGETHER (1 << 16) /* numbers that are made between two checks for an interruption: some milliseconds */
 
 void ith_noise_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
@@ -27,7 +27,7 @@ void ith_noise_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t
 static double log_fraction(uint64_t numerator)
 {
     int exponent = 63 - __builtin_clzll(numerator);
-    double m = (double)numerator / (double)(UINT64_C(1) << exponent); /* [1, 2), exact */
+    double m = (double)numerator / (double)(UINT64_C(1) << exponent); /* 1 <= m < 2, without rounding */
     if (m > 1.4142135623730951) {
         m *= 0.5;
         exponent++;
@@ -38,8 +38,8 @@ static double log_fraction(uint64_t numerator)
     return 2 * s * series + (exponent - 32) * 0.69314718055994531;
 }
 
-/* Cosine and sine of 2 pi turn / 2^32. The nearest quarter turn is subtracted as an integer; the rest is at most pi/4,
- * where Taylor series up to the 16th power are accurate to 2^-53. */
+/* Cosine and sine of 2 pi turn / 2^32. The nearest quarter turn is subtracted as an integer. The rest is an angle of at
+ * most pi/4, for which Taylor series up to the 16th power are accurate to 2^-53. */
 static void turn_cos_sin(uint32_t turn, double *cosine, double *sine)
 {
     uint32_t quarter = (turn + 0x20000000u) >> 30;
@@ -59,6 +59,7 @@ static void turn_cos_sin(uint32_t turn, double *cosine, double *sine)
     }
 }
 
+/* The numbers 4 block .. 4 block + 3 of the noise. */
 static void normal_block(uint64_t seed, uint64_t block, float out[4])
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

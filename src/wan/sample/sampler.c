@@ -10,22 +10,24 @@
  * Euler: x += (sigma' - sigma) v.
  *
  * UniPC, a step of order p from sigma to sigma', with alpha = 1 - sigma, lambda = ln(alpha / sigma), h = lambda' -
- * lambda and E = e^-h - 1 (the B(h) of bh2). x0 = x - sigma v is called m_0 at the step's first point, m_k at the point
- * k before it, m' at its last point. r_k = (lambda_k - lambda) / h, D_k = (m_k - m_0) / r_k, k = 1 .. p - 1:
+ * lambda and E = e^-h - 1 (the function B(h) of the variant bh2). x0 = x - sigma v is the prediction of the clean
+ * latents: m_0 is x0 at the beginning of the step, m_k at the k-th point before it, and m' at the end of the step. For
+ * k = 1 .. p - 1, r_k = (lambda_k - lambda) / h and D_k = (m_k - m_0) / r_k:
  *
  *   predictor   x' = sigma'/sigma x - alpha' E (m_0 + sum rho_k D_k)
  *   corrector   x' = sigma'/sigma x - alpha' E (m_0 + sum rho_k D_k + rho' (m' - m_0))
  *
- * The rho solve sum over k of r_k^(j-1) rho_k = b_j, where rho' has r = 1, for j = 1, 2, ... up to their number:
+ * The coefficients rho solve the linear equations sum_k r_k^(j-1) rho_k = b_j, j = 1, 2, ..., with one equation for
+ * each coefficient. rho' is one more coefficient, with r = 1. The right-hand sides are
  *
  *   b_j = j! phi_j / E,   phi_1 = E/-h - 1,   phi_(j+1) = phi_j/-h - 1/(j+1)!
  *
  * There are two exceptions: rho_1 of the predictor of order 2 and rho' of the corrector of order 1 are 1/2. The order
- * grows from 1 in the first steps and falls to 1 in the last. The corrector replaces x once m' is known, with the order
- * of the predictor, unless the scheduler leaves the step uncorrected.
+ * grows from 1 in the first steps and falls to 1 in the last steps. The corrector replaces x once m' is known. It has
+ * the order of the predictor. The scheduler may leave steps uncorrected.
  *
- * Scalars are double, made from sigmas rounded to f32 (the reference keeps them so, and where sigma is near 1 the
- * rounding shows in lambda); elements are f32. */
+ * Scalars are computed in double from sigmas that are rounded to f32, as in the reference: near sigma = 1 this rounding
+ * changes lambda. Elements are f32. */
 #include "sampler.h"
 
 #include "../../base/arena.h"
@@ -40,25 +42,29 @@ struct ith_sampler {
     ith_scheduler scheduler;
     ith_solver solver;
     int64_t steps, elements;
-    ith_arena arena;                    /* of the arrays */
+    ith_arena arena;                    /* memory of the arrays */
     double *sigmas;                     /* [steps + 1] */
     double *timesteps;                  /* [steps] */
-    int64_t order;                      /* of the last predictor */
-    float *last;                        /* UniPC: x before the last predictor */
-    float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC: x0 at the newest point and at those before; NULL beyond the order */
+    int64_t order;                      /* order of the latest predictor */
+    float *last;                        /* UniPC: x before the latest predictor */
+    float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC: predictions x0 at the newest points, newest first; NULL beyond the
+                                           order */
 };
 
-/* The coefficients of a step: x' = along x + towards m_0 + sum by_history[k - 1] (m_k - m_0) + by_next (m' - m_0) */
+/* The coefficients of a step of UniPC:
+ *
+ *   x' = along x + towards m_0 + sum_k by_history[k - 1] (m_k - m_0) + by_next (m' - m_0) */
 typedef struct update {
     float along, towards, by_history[HISTORY], by_next;
 } update;
 
+/* lambda = ln((1 - sigma) / sigma) */
 static double lambda(double sigma)
 {
     return log1p(-sigma) - log(sigma);
 }
 
-/* Solves the equations above for rho, with count of 1 to 3. */
+/* Solves sum_k r[k]^(j-1) rho[k] = b[j - 1], j = 1 .. count, for rho; count is 1, 2 or 3. */
 static void solve(int64_t count, const double *r, const double *b, double *rho)
 {
     if (count == 1) {
@@ -74,6 +80,7 @@ static void solve(int64_t count, const double *r, const double *b, double *rho)
     }
 }
 
+/* Computes UniPC's coefficients rho for one step. For a corrector the last one weighs the newest prediction. */
 static void fill_rho(int64_t order, bool corrector, double h, const double *r, double *rho)
 {
     double e = expm1(-h), phi = e / -h - 1, factorial = 1, b[ITH_SCHEDULER_MOST_ORDER] = {0};
@@ -88,11 +95,11 @@ static void fill_rho(int64_t order, bool corrector, double h, const double *r, d
         solve(corrector ? order : order - 1, r, b, rho);
 }
 
-/* The coefficients of the step from sigmas[at] to sigmas[at + 1]. */
+/* The coefficients of UniPC's step from sigmas[at] to sigmas[at + 1]. */
 static update unipc_update(const double *sigmas, int64_t at, int64_t order, bool corrector)
 {
     double sigma = sigmas[at], next = sigmas[at + 1];
-    if (next == 0) /* h is infinite: x' is x0 */
+    if (next == 0) /* h is infinite, and the step ends in x0 */
         return (update){.towards = 1};
     if (next == sigma)
         return (update){.along = 1};
@@ -118,7 +125,7 @@ static bool is_corrected(const ith_sampler *sampler, int64_t step)
     return step >= 0;
 }
 
-/* Moves each x0 one place back in the history; the oldest one's memory is reused for the newest. */
+/* Moves each x0 one place back in the history. The newest x0 takes the memory of the oldest. */
 static void rotate_history(ith_sampler *sampler)
 {
     int64_t order = sampler->scheduler.order;
@@ -128,6 +135,7 @@ static void rotate_history(ith_sampler *sampler)
     sampler->m[0] = newest;
 }
 
+/* Corrects x at the beginning of the step, now that the velocity there is known, then predicts x at its end. */
 static void unipc_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x)
 {
     const float sigma = (float)sampler->sigmas[step];
@@ -174,6 +182,7 @@ void ith_sampler_step(ith_sampler *sampler, int64_t step, const float *velocity,
 
 /* ---- Sigmas ---------------------------------------------------------------------------------------------------- */
 
+/* Shifts a sigma towards high noise. */
 static double shifted(double s, double shift)
 {
     return shift * s / (1 + (shift - 1) * s);
@@ -186,7 +195,7 @@ static double shifted_f32(double s, double shift)
     return (double)(numerator / (1.0f + excess));
 }
 
-/* Sigma i before the shift, with the operations in the order of numpy's linspace. */
+/* Returns sigma i before the shift, with its operations in the order of numpy's linspace. */
 static double unshifted_sigma(const ith_scheduler *scheduler, const ith_sampling *sampling, int64_t i)
 {
     double train = (double)scheduler->train_steps, first = 1, end = 1 / train;
@@ -202,7 +211,7 @@ static double unshifted_sigma(const ith_scheduler *scheduler, const ith_sampling
     return (double)i * ((end - first) / (double)parts) + first;
 }
 
-/* Fills in the sigmas in double, computes the time steps from them, and then rounds the sigmas to f32. */
+/* Computes the sigmas in double, the time steps from these, and then rounds the sigmas to f32. */
 static void fill_sigmas(ith_sampler *sampler, const ith_sampling *sampling)
 {
     const ith_scheduler *scheduler = &sampler->scheduler;
@@ -224,6 +233,7 @@ static void fill_sigmas(ith_sampler *sampler, const ith_sampling *sampling)
     sigmas[steps] = unipc && scheduler->stops_at_last ? sigmas[steps - 1] : 0;
 }
 
+/* Checks that the sigmas decrease, as numbers in f32. */
 static ith_status check_sigmas(ith_context *context, const ith_sampler *sampler, const ith_sampling *sampling)
 {
     const int64_t last = sampler->steps - (sampler->sigmas[sampler->steps] > 0 ? 1 : 0);

@@ -6,32 +6,32 @@
 
 #include "scheduler.h"
 
-/* The solver and the list of sigmas of a run. */
+/* The choice of a solver and a list of sigmas for a run. */
 typedef struct ith_sampling {
     ith_solver solver;
     ith_sigmas sigmas;
-    int64_t steps; /* >= 1 */
-    double shift;  /* > 0; it replaces the scheduler's own */
+    int64_t steps; /* number of denoising steps, at least 1 */
+    double shift;  /* above 0; replaces the shift of the scheduler's configuration */
 } ith_sampling;
 
 typedef struct ith_sampler ith_sampler;
 
-/* Makes a sampler for `elements` elements of latents. ITH_ERR_ARGUMENT for a wrong sampling, and if two sigmas are
- * equal in f32 because there are too many steps. */
+/* Makes a sampler for `elements` elements of latents. ITH_ERR_ARGUMENT for illegal members of `sampling`, and if two
+ * sigmas are equal in f32 because there are too many steps. */
 ith_status ith_sampler_create(ith_context *context, const ith_scheduler *scheduler, const ith_sampling *sampling,
                               int64_t elements, ith_sampler **out);
 void ith_sampler_destroy(ith_context *context, ith_sampler **sampler);
 
-/* The list of steps + 1 sigmas. The last one is 0, or equals the one before it if the scheduler stops there. All are
- * rounded to f32, as in the reference. */
+/* The steps + 1 sigmas of the run, rounded to f32 as in the reference. The last sigma is 0, or equals the one before it
+ * if scheduler.stops_at_last is set. */
 const double *ith_sampler_sigmas(const ith_sampler *sampler);
-/* The time step that the DiT gets at a step: sigma * train_steps, truncated to an integer for UniPC. */
+/* The time step that the DiT gets at a denoising step: sigma * train_steps, truncated to an integer for UniPC. */
 double ith_sampler_timestep(const ith_sampler *sampler, int64_t step);
-/* Steps x from sigma[step] to sigma[step + 1] in place, with the velocity at sigma[step]. Steps are taken in order;
- * step 0 clears the history. */
+/* Steps x from sigma[step] to sigma[step + 1] in place. velocity: the DiT's output at sigma[step]. Steps are taken in
+ * order; step 0 clears the history. */
 void ith_sampler_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x);
 
-/* The bytes of the arrays of a sampler. */
+/* The bytes of a sampler's arrays: its sigmas, time steps and history. */
 int64_t ith_sampler_bytes(const ith_scheduler *scheduler, ith_solver solver, int64_t steps, int64_t elements);
 
 #endif

@@ -12,7 +12,7 @@
 #define UNIPC_CLASS "UniPCMultistepScheduler"
 #define EULER_CLASS "FlowMatchEulerDiscreteScheduler"
 #define MOST_TRAIN_STEPS 1000000
-#define LEAST_SHIFT 1e-3 /* the limit of --shift, too */
+#define LEAST_SHIFT 1e-3 /* also the limit of the option --shift */
 #define MOST_SHIFT 1e3
 
 #define NOT_TRUE "absent|false|null"
@@ -20,7 +20,8 @@
 static const char not_flow[] = "these are not the noise levels of a flow model";
 static const char needs_mu[] = "diffusers' Wan pipeline does not pass the shift that it asks for";
 
-/* With flow sigmas and no other schedule, diffusers does not use the betas and the spacing of time steps. */
+/* The fields of UniPCMultistepScheduler. With flow sigmas and no other schedule, diffusers does not use the betas and
+ * the spacing of time steps. */
 static const ith_config_field unipc_fields[] = {
     {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
     {"beta_start", ITH_CONFIG_NOT_NULL, NULL},
@@ -30,10 +31,10 @@ static const ith_config_field unipc_fields[] = {
     {"rescale_betas_zero_snr", NULL, NULL},
     {"timestep_spacing", "absent|\"linspace\"|\"leading\"|\"trailing\"", NULL},
     {"steps_offset", NULL, NULL},
-    {"time_shift_type", NULL, NULL}, /* read with use_dynamic_shifting only */
-    {"sigma_min", NULL, NULL},       /* read with Karras, exponential or beta sigmas only */
+    {"time_shift_type", NULL, NULL}, /* diffusers reads it with use_dynamic_shifting only */
+    {"sigma_min", NULL, NULL},       /* diffusers reads it with Karras, exponential or beta sigmas only */
     {"sigma_max", NULL, NULL},
-    {"dynamic_thresholding_ratio", NULL, NULL}, /* read with thresholding only */
+    {"dynamic_thresholding_ratio", NULL, NULL}, /* diffusers reads it with thresholding only */
     {"sample_max_value", NULL, NULL},
     {"flow_shift", ITH_CONFIG_NOT_NULL, NULL},
     {"shift_terminal", NULL, NULL},
@@ -44,7 +45,7 @@ static const ith_config_field unipc_fields[] = {
     {"use_flow_sigmas", "true", not_flow},
     {"thresholding", NOT_TRUE, "it would need the largest values of all latents in every step"},
     {"predict_x0", "absent|true", "diffusers has no flow prediction without it"},
-    /* diffusers reads the three old names as bh2. */
+    /* diffusers treats midpoint, heun and logrho, which are older names, as bh2. */
     {"solver_type", "absent|\"bh2\"|\"midpoint\"|\"heun\"|\"logrho\"",
      "bh1 ends in NaN in diffusers when the last sigma is 0"},
     {"solver_p", "absent|null", NULL},
@@ -59,7 +60,7 @@ static const ith_config_field euler_fields[] = {
     {"num_train_timesteps", ITH_CONFIG_NOT_NULL, NULL},
     {"shift", ITH_CONFIG_NOT_NULL, NULL},
     {"shift_terminal", NULL, NULL},
-    {"base_shift", NULL, NULL}, /* this field and the next four are read with use_dynamic_shifting only */
+    {"base_shift", NULL, NULL}, /* diffusers reads this field and the next four with use_dynamic_shifting only */
     {"max_shift", NULL, NULL},
     {"base_image_seq_len", NULL, NULL},
     {"max_image_seq_len", NULL, NULL},

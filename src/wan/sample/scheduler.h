@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scheduler/scheduler_config.json: the class of the scheduler, and the fields that change the latents. */
+/* Reads scheduler/scheduler_config.json: the class of the scheduler, and the fields that change the latents. */
 #ifndef ITH_WAN_SCHEDULER_H
 #define ITH_WAN_SCHEDULER_H
 
@@ -12,17 +12,18 @@ typedef struct ith_scheduler {
     ith_solver solver;     /* the class: UniPCMultistepScheduler or FlowMatchEulerDiscreteScheduler */
     double shift;          /* flow_shift of UniPC, shift of Euler */
     int64_t train_steps;   /* num_train_timesteps; a time step is sigma * train_steps */
-    double shift_terminal; /* the last sigma before 0; 0: as the shift gives it */
-    /* For UniPC only: */
+    double shift_terminal; /* if not 0, sigmas are stretched so that the last one above 0 has this value */
+    /* Only UniPC uses the members below. */
     int64_t order;      /* solver_order, 1 to ITH_SCHEDULER_MOST_ORDER */
-    bool stops_at_last; /* final_sigmas_type sigma_min: the last step stays at the last sigma */
-    int64_t uncorrected[ITH_SCHEDULER_MOST_UNCORRECTED], uncorrected_count; /* disable_corrector: steps after which x is
-                                                                               left as the predictor made it */
+    bool stops_at_last; /* final_sigmas_type is "sigma_min": the last step goes to the lowest sigma, not to 0 */
+    /* disable_corrector: the numbers of the steps whose result the corrector does not change. */
+    int64_t uncorrected[ITH_SCHEDULER_MOST_UNCORRECTED], uncorrected_count;
 } ith_scheduler;
 
 /* The scheduler of the official models: UniPC of order 2, shift 1, 1000 training steps. */
 ith_scheduler ith_scheduler_default(void);
-/* Reads folder/scheduler_config.json. ITH_ERR_UNSUPPORTED with field and value if a value is not supported. */
+/* Reads folder/scheduler_config.json. If a value is not supported, returns ITH_ERR_UNSUPPORTED with a sentence that
+ * names the field and its value. */
 ith_status ith_scheduler_read(ith_context *context, const char *folder, ith_scheduler *out);
 
 #endif
