@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca attend: o = softmax(scale q k^T + bias) v for tensors in a file, with any strategy over any number of ranks of
- * this process.
+/* ithaca attend: computes o = softmax(scale q k^T + bias) v for tensors in a file, with any strategy and any number of
+ * ranks in this process.
  *
- * The input holds q [B, Sq, H, D], k and v [B, Skv, Hkv, D], and may hold kv_lengths [B], key_bias [B, Skv] and mask
- * [B or 1, H or 1, Sq or 1, Skv]. A tensor is used in the file's mapping if it has the type and the alignment that are
- * needed, and copied otherwise. */
+ * The input file holds q [B, Sq, H, D], k and v [B, Skv, Hkv, D], and may hold kv_lengths [B], key_bias [B, Skv] and
+ * mask [B or 1, H or 1, Sq or 1, Skv]. A tensor with the type and the alignment that the computation needs is read
+ * directly from the mapped file; any other tensor is copied. */
 #include "attend_options.h"
 #include "attend_whole.h"
 #include "cli.h"
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The values of the command's options. */
 typedef struct attend_settings {
     const char *input, *output;
     ith_attend_choices choices;
@@ -55,10 +56,11 @@ static const char doc[] =
 
 /* ---- Tensors in files -------------------------------------------------------------------------------------------- */
 
+/* The input file, and the tensors that are read from it or computed. */
 typedef struct attend_tensors {
     ith_tensor_file *file;
-    ith_attend_whole whole; /* of the type that is computed in; inputs lie in the file's mapping where they can */
-    ith_dtype stored;       /* of q in the file, and of o when it is written */
+    ith_attend_whole whole; /* all tensors, in the type of the computation */
+    ith_dtype stored;       /* type of q in the input file and of o in the output file */
 } attend_tensors;
 
 static int no_memory(const char *what, int64_t bytes)
@@ -66,6 +68,7 @@ static int no_memory(const char *what, int64_t bytes)
     return ith_cli_error("there is no memory for %s (%lld bytes)", what, (long long)bytes);
 }
 
+/* Writes the shape of a tensor into text, such as "[2, 131, 6, 64]", and returns text. */
 static const char *shape_text(const ith_tensor *tensor, char *text, size_t bytes)
 {
     size_t length = (size_t)snprintf(text, bytes, "[");
@@ -76,6 +79,7 @@ static const char *shape_text(const ith_tensor *tensor, char *text, size_t bytes
     return text;
 }
 
+/* Prints that a tensor has the wrong shape. rule: the shape that it must have, in words. */
 static int misshapen(const char *path, const ith_tensor *tensor, const char *rule)
 {
     char text[200];
@@ -83,7 +87,7 @@ static int misshapen(const char *path, const ith_tensor *tensor, const char *rul
                          shape_text(tensor, text, sizeof text), rule);
 }
 
-/* Finds q, k or v and checks its rank and its type. */
+/* Finds the tensor `name` (q, k or v) in the file, and checks that it has four dimensions and a type for attention. */
 static int find(const char *path, const ith_tensor_file *file, const char *name, const ith_tensor **tensor)
 {
     *tensor = ith_tensor_file_find(file, name);
@@ -100,7 +104,7 @@ static int find(const char *path, const ith_tensor_file *file, const char *name,
     return ITH_EXIT_DONE;
 }
 
-/* Checks the rules that connect the shapes of q, k and v. */
+/* Checks that the shapes and the types of q, k and v fit together. */
 static int check_shapes(const char *path, const ith_tensor *q, const ith_tensor *k, const ith_tensor *v)
 {
     if (memcmp(k->shape, v->shape, 4 * sizeof *k->shape))
@@ -115,7 +119,7 @@ static int check_shapes(const char *path, const ith_tensor *q, const ith_tensor 
     return ITH_EXIT_DONE;
 }
 
-/* Allocates an array that lives as long as the tensors. */
+/* Allocates an array of `count` elements, which close_tensors frees. what: its name in the error message. */
 static int own(attend_tensors *t, const char *what, int64_t count, int64_t element_bytes, void **out)
 {
     int64_t bytes;
@@ -144,7 +148,8 @@ static int convert(ith_context *context, attend_tensors *t, const ith_tensor *te
     return code;
 }
 
-/* Gives the elements of a tensor in `type`: in the mapping if type and alignment fit, otherwise in a copy. */
+/* Sets *data to the elements of a tensor in `type`: a pointer into the mapped file if type and alignment fit, otherwise
+ * a copy. */
 static int load(ith_context *context, attend_tensors *t, const ith_tensor *tensor, ith_dtype type, const void **data)
 {
     void *copy = NULL;
@@ -162,7 +167,7 @@ static int load(ith_context *context, attend_tensors *t, const ith_tensor *tenso
     return code;
 }
 
-/* Reads kv_lengths [B], if it is there: i32, each from 0 to Skv. */
+/* Reads the optional i32 tensor kv_lengths [B], and checks that each length is from 0 to Skv. */
 static int read_lengths(ith_context *context, const char *path, attend_tensors *t)
 {
     const ith_tensor *lengths = ith_tensor_file_find(t->file, "kv_lengths");
@@ -186,7 +191,7 @@ static int read_lengths(ith_context *context, const char *path, attend_tensors *
     return code;
 }
 
-/* Reads key_bias [B, Skv], if it is there: f32. */
+/* Reads the optional f32 tensor key_bias [B, Skv]. */
 static int read_key_bias(ith_context *context, const char *path, attend_tensors *t)
 {
     const ith_tensor *bias = ith_tensor_file_find(t->file, "key_bias");
@@ -204,7 +209,8 @@ static int read_key_bias(ith_context *context, const char *path, attend_tensors 
     return code;
 }
 
-/* Repeats the single row of a mask [.., .., 1, Skv] for every query, as the library expects. */
+/* Copies the single row of a mask [.., .., 1, Skv] once for each query, because the library takes masks with a row per
+ * query. */
 static int repeat_rows(attend_tensors *t, const ith_tensor *mask, const void **data)
 {
     const ith_attn_problem *p = &t->whole.problem;
@@ -219,13 +225,13 @@ static int repeat_rows(attend_tensors *t, const ith_tensor *mask, const void **d
     return code;
 }
 
-/* Whether an axis of a mask has the size of the problem's axis, or 1. */
+/* Whether an axis of a mask can be broadcast: its size is 1 or the size of the problem's axis. */
 static bool broadcasts(int64_t size, int64_t whole)
 {
     return size == 1 || size == whole;
 }
 
-/* Reads mask [B or 1, H or 1, Sq or 1, Skv], if it is there: BOOL or f32. */
+/* Reads the optional tensor mask [B or 1, H or 1, Sq or 1, Skv] of type bool or f32. */
 static int read_mask(ith_context *context, const char *path, attend_tensors *t)
 {
     const ith_tensor *mask = ith_tensor_file_find(t->file, "mask");
@@ -245,7 +251,8 @@ static int read_mask(ith_context *context, const char *path, attend_tensors *t)
     return load(context, t, mask, mask->dtype, &t->whole.tensors.mask);
 }
 
-/* Reads the metadata 'scale'. Python writers store metadata as JSON, so the number may be quoted. */
+/* Reads the scale of the logits from the file's metadata 'scale'. Python writers store metadata as JSON, so the number
+ * may be in quotes. */
 static int read_scale(const char *path, attend_tensors *t)
 {
     const char *text = ith_tensor_file_metadata(t->file, "scale");
@@ -260,6 +267,7 @@ static int read_scale(const char *path, attend_tensors *t)
     return ITH_EXIT_DONE;
 }
 
+/* Fills in the problem's sizes, type and strides from the shapes of q and k. */
 static void describe(attend_tensors *t, const ith_tensor *q, const ith_tensor *k, ith_dtype type)
 {
     ith_attn_problem *p = &t->whole.problem;
@@ -270,7 +278,7 @@ static void describe(attend_tensors *t, const ith_tensor *q, const ith_tensor *k
     ith_attend_set_strides(p);
 }
 
-/* Reads all inputs, converts them to the type of the computation, and allocates o and lse. */
+/* Reads all input tensors, converts them to the type of the computation, and allocates o and lse. */
 static int read_tensors(ith_context *context, const char *path, ith_dtype compute, attend_tensors *t)
 {
     const ith_tensor *q, *k, *v;
@@ -289,6 +297,7 @@ static int read_tensors(ith_context *context, const char *path, ith_dtype comput
     return ith_attend_own_results(&t->whole) ? ITH_EXIT_DONE : ith_cli_error("there is no memory for o and lse");
 }
 
+/* Opens the input file and reads its tensors. compute: the type of the computation; ITH_DTYPE_NONE: q's type. */
 static int read_file(ith_context *context, const char *path, ith_dtype compute, attend_tensors *t)
 {
     *t = (attend_tensors){0};
@@ -297,7 +306,7 @@ static int read_file(ith_context *context, const char *path, ith_dtype compute, 
     return read_tensors(context, path, compute, t);
 }
 
-/* Writes o, in the type of q in the input, and lse; the printed plan goes into the metadata. */
+/* Writes the output file: o in the type that q has in the input, lse, and the text of the plan as metadata 'plan'. */
 static int write_file(ith_context *context, const char *path, attend_tensors *t, const char *plan)
 {
     const ith_attn_problem *p = &t->whole.problem;
@@ -335,14 +344,15 @@ static void close_tensors(attend_tensors *t)
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
+/* The inputs and results of one execution, which all ranks share. */
 typedef struct attend_job {
     attend_tensors tensors;
     ith_attn_options options;
-    char plan[4096];
-    double seconds;
+    char plan[4096]; /* the plan as text, written by rank 0 */
+    double seconds;  /* duration of the execution on rank 0 */
 } attend_job;
 
-/* The function of each rank: makes the plan and executes it once. */
+/* Runs on each rank: creates the plan and executes it once. */
 static ith_status attend(ith_context *context, ith_comm *comm, void *user)
 {
     attend_job *job = user;
@@ -361,6 +371,7 @@ static ith_status attend(ith_context *context, ith_comm *comm, void *user)
     return status;
 }
 
+/* Runs the ranks and gathers lse. Prints the plan (--plan) and the duration (unless --quiet). */
 static int compute(ith_context *context, const attend_settings *settings, attend_job *job)
 {
     int ranks = settings->choices.ranks ? (int)settings->choices.ranks : 1;
@@ -375,6 +386,7 @@ static int compute(ith_context *context, const attend_settings *settings, attend
     return ITH_EXIT_DONE;
 }
 
+/* Checks that each output file can be written, and that no two options name the same file. */
 static int check_outputs(const attend_settings *settings)
 {
     static const char *const options[] = {"--output", "--trace", "--wisdom"};
@@ -383,10 +395,10 @@ static int check_outputs(const attend_settings *settings)
     return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
 }
 
-/* The command after parsing: checks, plans, reads, computes, writes. */
+/* Runs the command after its options are parsed: checks them, reads the tensors, computes and writes the results. */
 static int run(ith_context *context, const attend_settings *settings, const char *command)
 {
-    static const ith_dtype types[] = {ITH_DTYPE_NONE, ITH_F32, ITH_BF16}; /* by ith_precision */
+    static const ith_dtype types[] = {ITH_DTYPE_NONE, ITH_F32, ITH_BF16}; /* indexed by ith_precision */
     attend_job job = {.seconds = 0};
     int code = ith_attend_choose(context, command, &settings->choices, &job.options);
     if (!code)
@@ -397,7 +409,7 @@ static int run(ith_context *context, const attend_settings *settings, const char
         code = read_file(context, settings->input, types[settings->precision], &job.tensors);
     if (!code)
         code = compute(context, settings, &job);
-    ith_interrupt_defer(); /* a signal does not interrupt the writing of files */
+    ith_interrupt_defer(); /* from here on a signal does not end the process, so files are written whole */
     if (!code)
         code = ith_attend_end(context, &settings->choices);
     if (!code)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of every command that plans attention, and their translation into ith_attn_options. */
+/* The options that all commands with attention share, and their translation into ith_attn_options. */
 #include "attend_options.h"
 
 #include "cli.h"
@@ -8,8 +8,8 @@
 
 #include <unistd.h>
 
-#define TRACE_EVENTS (1 << 18)
-#define LARGEST 1e9
+#define TRACE_EVENTS (1 << 18) /* maximal number of spans in a trace */
+#define LARGEST 1e9            /* upper limit of options without a natural maximum */
 
 ITH_OPTION_WORD_OF(direction)
 ITH_OPTION_WORD_OF(softmax)
@@ -26,6 +26,8 @@ const char *ith_attend_dtype_word(int value)
     return value == ITH_DTYPE_NONE ? "auto" : value <= ITH_F16 ? ith_dtype_name((ith_dtype)value) : "unknown";
 }
 
+/* Each of these macros fills the columns of an option's row after its help text, from the type to the letter
+ * (ith_option). */
 #define AT(member) offsetof(ith_attend_choices, member)
 #define TEXT(member) ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
 #define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
@@ -70,7 +72,7 @@ static const ith_option rows[] = {
 #undef INT
 #undef WORD
 
-#define SINGLE 2 /* strategy and softmax, the rows after the heading; some commands take lists of these instead */
+#define SINGLE 2 /* rows 1 to SINGLE are --strategy and --softmax, which ithaca bench declares itself */
 
 int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lists)
 {

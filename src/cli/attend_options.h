@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of every command that plans attention, declared once. */
+/* The options that all commands with attention share: --strategy, --ranks, --kernel and so on. */
 #ifndef ITH_CLI_ATTEND_OPTIONS_H
 #define ITH_CLI_ATTEND_OPTIONS_H
 
@@ -7,19 +7,22 @@
 
 #include <ithaca/ithaca.h>
 
+/* The values of the options of attention; 0, false or NULL where the user gave none. */
 typedef struct ith_attend_choices {
     int64_t ranks, threads;
     const char *strategy, *wisdom, *trace;
-    ith_attn_options asked; /* zeros at first; ith_attend_choose sets strategy, fold and smooth */
+    ith_attn_options asked; /* options that need no translation; its strategy, fold and smooth stay 0 */
     bool no_smoothing, fold, no_fold;
 } ith_attend_choices;
 
-/* The words of options by number. Types are the types of attention; ITH_DTYPE_NONE is "auto". */
+/* The name of a softmax, or of an element type for attention, by its number; "unknown" behind the last one.
+ * ITH_DTYPE_NONE has the name "auto". */
 const char *ith_attend_softmax_word(int value);
 const char *ith_attend_dtype_word(int value);
 
-/* Adds the rows for an ith_attend_choices at `offset` in the command's settings, and returns the new count. lists: the
- * rows of strategy and softmax are left out, because the command takes lists of these. */
+/* Appends the options of attention to a table that has `count` rows, and returns the new count. offset: the position of
+ * an ith_attend_choices in the command's settings. lists: leaves out --strategy and --softmax, because the command
+ * declares its own, which take lists. */
 int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lists);
 
 /* Translates the choices into options of the library. An option such as --softmax overrides the softmax in the name of
@@ -27,10 +30,10 @@ int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lis
 int ith_attend_choose(ith_context *context, const char *command, const ith_attend_choices *choices,
                       ith_attn_options *out);
 
-/* Before planning: checks that the threads can be started and that the files can be written, reads the wisdom if
- * its file is there, and starts the trace. */
+/* To be called before planning. Checks that the threads can be started and that the files can be written, reads the
+ * wisdom if its file exists, and starts the trace. Prints errors and returns an exit status. */
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices);
-/* At the end: writes wisdom and trace. */
+/* To be called at the end. Writes the wisdom and the trace to the files that the user named. */
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices);
 
 #endif

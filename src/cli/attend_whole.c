@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole tensors of attention, the shares of ranks in them, and random problems.
+/* The tensors of a whole attention problem, the shares of the ranks in them, and random problems.
  *
  * A share consists of pointers into the whole tensors: the strides of the problem let each rank read and write its rows
  * in place. Only lse is copied, because its rows [B, H, Sq] are not contiguous for a rank. */
@@ -85,7 +85,7 @@ double ith_attend_operations(const ith_attn_problem *p)
 
 /* ---- Random problems --------------------------------------------------------------------------------------------- */
 
-/* The next number of SplitMix64 (Steele, Lea, Flood 2014). */
+/* Returns the next number of the generator SplitMix64 (Steele, Lea, Flood 2014). */
 static uint64_t next(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -94,7 +94,8 @@ static uint64_t next(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* An approximately normal number of variance 1: the scaled sum of four uniform ones (their variance is 1/12). */
+/* Returns an approximately normal number with variance 1: the scaled sum of four uniform numbers with variance 1/12
+ * each. */
 static float next_normal(uint64_t *state)
 {
     uint64_t bits = next(state);
@@ -104,8 +105,8 @@ static float next_normal(uint64_t *state)
     return ((float)sum + 2.0f - 0x1p17f) * (0x1p-16f * 1.7320508f);
 }
 
-/* A tensor [.., heads, D] of `count` normal numbers, whose standard deviation grows geometrically from 1 in the first
- * head to `deviation` in the last. NULL if there is no memory. */
+/* Makes a tensor [.., heads, D] of `count` normal numbers. Their standard deviation grows geometrically from 1 in the
+ * first head to `deviation` in the last. Returns NULL if there is no memory. */
 static void *make_tensor(ith_context *context, ith_attend_whole *whole, int64_t count, uint64_t seed, double deviation)
 {
     enum { PIECE = 4096 };
@@ -125,7 +126,7 @@ static void *make_tensor(ith_context *context, ith_attend_whole *whole, int64_t 
     return tensor;
 }
 
-/* kv_lengths: all keys for the first batch entry, a random number for the others. */
+/* Makes random kv_lengths: all keys for the first batch entry, a random number of keys for each other entry. */
 static bool make_lengths(ith_attend_whole *whole, uint64_t seed)
 {
     const ith_attn_problem *p = &whole->problem;
@@ -136,7 +137,7 @@ static bool make_lengths(ith_attend_whole *whole, uint64_t seed)
     return lengths != NULL;
 }
 
-/* A bias for each key, -inf for a quarter of them. */
+/* Makes a random bias for each key. About a quarter of them are -inf, which hides the key. */
 static bool make_key_bias(ith_attend_whole *whole, uint64_t seed)
 {
     int64_t count = whole->problem.batch * whole->problem.kv_len;
@@ -147,7 +148,8 @@ static bool make_key_bias(ith_attend_whole *whole, uint64_t seed)
     return bias != NULL;
 }
 
-/* A mask that hides a quarter of the keys, and every key from one query: the first one of the last head. */
+/* Makes a random mask. It hides about a quarter of the keys from each query, and all keys from the first query of the
+ * last head. */
 static bool make_mask(ith_attend_whole *whole, uint64_t seed)
 {
     ith_attn_problem *p = &whole->problem;

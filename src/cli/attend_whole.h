@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tensors of a whole attention problem in this process, and the shares of its ranks; random problems for `ithaca
- * verify`, `ithaca bench` and `ithaca info`. */
+/* The tensors of a whole attention problem in this process, and the shares of the ranks in them. Makes random problems
+ * for `ithaca verify`, `ithaca bench` and `ithaca info`. */
 #ifndef ITH_CLI_ATTEND_WHOLE_H
 #define ITH_CLI_ATTEND_WHOLE_H
 
 #include <ithaca/ithaca.h>
 
-#define ITH_ATTEND_OWNED_MAX 12
+#define ITH_ATTEND_OWNED_MAX 12 /* maximal number of arrays that one problem allocates */
 
+/* One attention problem with its whole tensors, which all ranks of the process share. */
 typedef struct ith_attend_whole {
-    ith_attn_problem problem; /* with the strides of the whole tensors */
-    ith_attn_tensors tensors; /* whole; lse [B, H, Sq] */
-    float *lse_shares;        /* lse of the ranks, one after another: [B, H, rows of the rank] */
-    void *owned[ITH_ATTEND_OWNED_MAX];
+    ith_attn_problem problem;          /* sizes, and the strides of the whole tensors */
+    ith_attn_tensors tensors;          /* the whole tensors; lse is [B, H, Sq] */
+    float *lse_shares;                 /* the lse of each rank, [B, H, rows of the rank], rank after rank */
+    void *owned[ITH_ATTEND_OWNED_MAX]; /* arrays that ith_attend_free frees */
     int owned_count;
 } ith_attend_whole;
 
@@ -24,18 +25,18 @@ void *ith_attend_own(ith_attend_whole *whole, int64_t bytes);
 bool ith_attend_own_results(ith_attend_whole *whole);
 void ith_attend_free(ith_attend_whole *whole);
 
-/* The tensors of one rank of `ranks`: pointers to its first rows in the whole tensors. */
+/* Returns the tensors of rank `rank` of `ranks`: pointers to its first rows in the whole tensors. */
 ith_attn_tensors ith_attend_share(const ith_attend_whole *whole, int ranks, int rank);
-/* Copies lse_shares into tensors.lse. */
+/* Copies the lse of all ranks from whole->lse_shares to whole->tensors.lse [B, H, Sq]. */
 void ith_attend_gather_lse(ith_attend_whole *whole, int ranks);
 
-/* Fills in tensors, strides and memory for results, for whole->problem: normal q, k and v, and the tensors that
- * has_kv_lengths, has_key_bias and mask ask for. The standard deviation of the logits (at scale 1/sqrt(D)) grows from 1
- * in the first head to `deviation` in the last. The same seed gives the same numbers. Prints errors and returns an exit
- * status. */
+/* Fills whole->tensors with random inputs for whole->problem, and allocates o and lse. q, k and v are normally
+ * distributed; kv_lengths, key_bias and mask are made if the problem asks for them. The standard deviation of the
+ * logits (at scale 1/sqrt(D)) grows from 1 in the first head to `deviation` in the last. The same seed gives the same
+ * numbers. Prints errors and returns an exit status. */
 int ith_attend_make_random(ith_context *context, uint64_t seed, double deviation, ith_attend_whole *whole);
 
-/* The number of floating-point operations: 4 B H Sq Skv D. */
+/* The number of floating-point operations of one execution: 4 B H Sq Skv D. */
 double ith_attend_operations(const ith_attn_problem *problem);
 
 #endif

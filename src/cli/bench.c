@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca bench attention: makes a row for each combination of sizes, strategies and softmaxes, has them measured
+/* ithaca bench attention: makes a row for each combination of sizes, strategies and softmaxes, measures the rows
  * (bench_run.c), and prints them as a table or as JSON. */
 #include "bench.h"
 
@@ -14,8 +14,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The values of the command's options and of its argument. */
 typedef struct bench_settings {
-    const char *what, *strategies;
+    const char *what, *strategies; /* the argument WHAT; names of strategies, separated by commas */
     ith_option_list seq, batch, softmax;
     int64_t heads, kv_heads, head_dim, repeats;
     int dtype;
@@ -23,7 +24,7 @@ typedef struct bench_settings {
     bool json;
 } bench_settings;
 
-#define LARGEST 1e7
+#define LARGEST 1e7 /* upper limit of options without a natural maximum */
 #define AT(member) offsetof(bench_settings, member)
 static const ith_option own_rows[] = {
     {"seq", "N[,N..]", "Queries and keys (8192)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(seq), 1, LARGEST, NULL, 0},
@@ -58,7 +59,7 @@ static const char doc[] =
     "what the rank that sends most sends in one execution; hidden is the share of the time of exchanges during "
     "which ranks computed.";
 
-/* Takes the only argument, WHAT; a second one makes it invalid. */
+/* Stores the argument WHAT. A second argument replaces it by a text that the command then refuses. */
 static int take_what(void *user, char *text)
 {
     bench_settings *settings = user;
@@ -71,7 +72,8 @@ static int take_what(void *user, char *text)
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
-/* Copies the next name of a comma-separated list from *at and moves *at behind it. Returns false at the end. */
+/* Copies the next name of a comma-separated list from *at and moves *at behind it. Returns false at the end of the
+ * list. */
 static bool next_name(const char **at, char *name, size_t bytes)
 {
     if (!*at)
@@ -82,6 +84,7 @@ static bool next_name(const char **at, char *name, size_t bytes)
     return true;
 }
 
+/* The number of names in a comma-separated list. */
 static int name_count(const char *names)
 {
     int count = 1;
@@ -112,6 +115,7 @@ static int describe_row(const ith_bench *bench, const bench_settings *s, const c
     return ITH_EXIT_DONE;
 }
 
+/* Fills in the problem for one sequence length and one batch size. */
 static void describe_problem(const bench_settings *s, int64_t seq, int64_t batch, ith_attn_problem *p)
 {
     *p = (ith_attn_problem)ITH_ATTN_PROBLEM_INIT;
@@ -121,7 +125,7 @@ static void describe_problem(const bench_settings *s, int64_t seq, int64_t batch
     p->dtype = s->dtype ? (ith_dtype)s->dtype : ITH_BF16;
 }
 
-/* Adds the rows of one problem: every strategy with every softmax. */
+/* Adds the rows of one problem to the table: one for each pair of a strategy and a softmax. */
 static int add_rows(ith_bench *bench, const bench_settings *s, const char *command, ith_bench_problem *problem)
 {
     const char *names = s->strategies;
@@ -137,7 +141,7 @@ static int add_rows(ith_bench *bench, const bench_settings *s, const char *comma
     return code;
 }
 
-/* Makes a problem for each pair of length and batch, with its rows. */
+/* Makes a problem for each pair of a sequence length and a batch size, and adds its rows to the table. */
 static int add_problems(ith_bench *bench, const bench_settings *s, const char *command)
 {
     int most = s->seq.count * s->batch.count;
@@ -155,10 +159,10 @@ static int add_problems(ith_bench *bench, const bench_settings *s, const char *c
     return code;
 }
 
-/* Makes the random tensors of each problem and the float64 result of some of its rows. */
+/* Makes the random tensors of each problem, and computes some rows of its result in float64. */
 static int make_tensors(ith_bench *bench)
 {
-    static const int64_t sample_rows = 16;
+    static const int64_t sample_rows = 16; /* rows of each head that are compared with float64 */
     for (int i = 0; i < bench->problem_count; i++) {
         ith_bench_problem *x = &bench->problems[i];
         const ith_attn_problem *p = &x->whole.problem;
@@ -187,25 +191,27 @@ static void bench_free(ith_bench *bench)
 
 /* ---- Report ------------------------------------------------------------------------------------------------------ */
 
-/* The figures of a row that are printed. */
+/* The printed figures of one row of the table. `doc` explains them. */
 typedef struct figures {
     double seconds, spread, gflops, peak_gflops, share_of_peak, hidden;
-    bool has_hidden;
+    bool has_hidden; /* whether the ranks exchanged data, so that `hidden` has a value */
 } figures;
 
+/* Compares two doubles for qsort. */
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* The median of the values, which it sorts. */
+/* Sorts the values and returns their median. */
 static double median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, compare);
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
+/* Computes the figures of a row. median() sorts row->seconds, so the first is the shortest and the last the longest. */
 static figures figures_of(const ith_bench *bench, const ith_bench_row *row)
 {
     int n = bench->repeats;
@@ -218,7 +224,7 @@ static figures figures_of(const ith_bench *bench, const ith_bench_row *row)
     return f;
 }
 
-/* Prints a line per row; the columns are explained in `doc`. */
+/* Prints the table, a line for each row. The text `doc` explains the columns. */
 static void print_table(const ith_bench *bench)
 {
     printf("%-24s %-7s %-8s %-15s %-8s %5s %7s %5s %4s %-5s %10s %7s %9s %-25s %9s %7s %9s %9s %9s %9s %7s\n",
@@ -245,6 +251,7 @@ static void print_table(const ith_bench *bench)
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------ */
 
+/* The sizes and the type of a problem as a JSON object. */
 static json_t *problem_json(const ith_attn_problem *p)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s}", "batch", (json_int_t)p->batch, "seq", (json_int_t)p->q_len,
@@ -252,6 +259,7 @@ static json_t *problem_json(const ith_attn_problem *p)
                      (json_int_t)p->head_dim, "dtype", ith_dtype_name(p->dtype));
 }
 
+/* The choices of a row's plan as a JSON object. */
 static json_t *plan_json(const ith_bench *bench, const ith_bench_row *row)
 {
     const ith_plan_info *info = &row->info;
@@ -263,6 +271,7 @@ static json_t *plan_json(const ith_bench *bench, const ith_bench_row *row)
                      row->kernel, "kernel_from", ith_kernel_origin_name(info->kernel_origin));
 }
 
+/* The block sizes of a plan as a JSON object. */
 static json_t *tiles_json(const ith_plan_info *info)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "block_q", (json_int_t)info->block_q, "block_kv",
@@ -270,6 +279,7 @@ static json_t *tiles_json(const ith_plan_info *info)
                      "block_kv_compute_in", (json_int_t)info->block_kv_compute_in);
 }
 
+/* The measured figures of a row as a JSON object; `hidden_share` is null if nothing was exchanged. */
 static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
 {
     figures f = figures_of(bench, row);
@@ -280,7 +290,7 @@ static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
                      (json_int_t)row->sent_bytes, "hidden_share", f.has_hidden ? json_real(f.hidden) : json_null());
 }
 
-/* Prints a JSON array with one object per line and row. */
+/* Prints the rows as a JSON array, one object on each line. */
 static int print_json(const ith_bench *bench)
 {
     for (int i = 0; i < bench->row_count; i++) {
@@ -303,7 +313,7 @@ static int print_json(const ith_bench *bench)
 
 /* ---- Command --------------------------------------------------------------------------------------------------- */
 
-/* The command after parsing: makes the rows, measures them, prints them. */
+/* Runs the command after its options are parsed: makes the rows, measures them and prints them. */
 static int run(ith_context *context, const bench_settings *s, const char *command)
 {
     static const ith_progress_stage stage = {"bench", "run", 1, ITH_LINES_TENTHS};
@@ -320,7 +330,7 @@ static int run(ith_context *context, const bench_settings *s, const char *comman
         code = ith_bench_run(&bench);
         ith_progress_end(&bench.progress);
     }
-    ith_interrupt_defer();
+    ith_interrupt_defer(); /* from here on a signal does not end the process, so files are written whole */
     if (!code)
         code = ith_attend_end(context, &s->choices);
     if (!code && s->json)

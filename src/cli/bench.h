@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca bench: the rows of a measurement. Repeats go round the rows, so that a machine that slows down slows all rows
- * alike. */
+/* The state of ithaca bench: its problems and its rows. Each repeat executes every row once, so a machine that becomes
+ * slower affects all rows alike. */
 #ifndef ITH_CLI_BENCH_H
 #define ITH_CLI_BENCH_H
 
@@ -8,32 +8,33 @@
 #include "attend_whole.h"
 #include "progress.h"
 
-/* The tensors of one problem, which its rows share, and the exact result of some rows of o. */
+/* One attention problem, which several rows of the table measure. */
 typedef struct ith_bench_problem {
     ith_attend_whole whole;
-    ith_oracle_rows exact, found;
+    ith_oracle_rows exact, found; /* sampled rows of o and lse: in float64, and as a plan computed them */
 } ith_bench_problem;
 
-/* One plan and its measurements. */
+/* A row of the table: one plan and its measurements. */
 typedef struct ith_bench_row {
     ith_bench_problem *problem;
-    char name[64]; /* the strategy as named on the command line */
+    char name[64]; /* name of the strategy on the command line */
     ith_attn_options options;
     int ranks;
-    ith_plan_info info;        /* of rank 0 */
-    char kernel[64], peak[64]; /* the kernel, and the instructions that it multiplies with */
-    double *seconds, *peaks;   /* of each repeat; the peak in GFLOP/s is measured right after it */
-    double rel_l2;
-    int64_t predicted_bytes, held_bytes;      /* of the plans of all ranks; execution allocates nothing */
-    int64_t sent_bytes;                       /* in one execution, of the rank that sends most */
-    double exchange_seconds, waiting_seconds; /* summed over ranks and executions */
+    ith_plan_info info;                       /* the plan as rank 0 has it */
+    char kernel[64], peak[64];                /* names of the kernel and of the instructions that it multiplies with */
+    double *seconds, *peaks;                  /* [repeats]: duration, and peak rate in GFLOP/s right after it */
+    double rel_l2;                            /* relative L2 error of the sampled rows of o */
+    int64_t predicted_bytes, held_bytes;      /* memory of the plans of all ranks: predicted, and measured */
+    int64_t sent_bytes;                       /* bytes that the rank that sends most sends in one execution */
+    double exchange_seconds, waiting_seconds; /* time in exchanges, and waiting for them, summed over all ranks */
 } ith_bench_row;
 
+/* All problems and rows of one command, and the settings that the rows share. */
 typedef struct ith_bench {
     ith_context *context;
-    int ranks;   /* of every row but `single` */
-    int threads; /* of every row, distributed over its ranks */
-    int repeats;
+    int ranks;   /* ranks of each row; rows with strategy `single` have one */
+    int threads; /* threads of each row, divided among its ranks */
+    int repeats; /* number of measured executions of each row */
     ith_bench_problem *problems;
     int problem_count;
     ith_bench_row *rows;

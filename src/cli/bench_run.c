@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The measurements of ithaca bench. One group of ranks holds the plans of all rows at the same time, so that repeats
- * can go round the rows. Rank 0 executes a row of a single rank on all threads while the others sleep.
+/* The measurements of ithaca bench. One group of ranks holds the plans of all rows at the same time, so that each
+ * repeat can execute every row once. A row with strategy `single` runs on rank 0 with all threads while the other ranks
+ * sleep.
  *
  * A barrier stands before and after every execution. A rank that fails sets a flag and still arrives at the next
- * barrier, behind which all ranks see the flag and return. So no rank waits for one that has left. */
+ * barrier, behind which all ranks see the flag and return. So no rank waits for a rank that has left. */
 #include "bench.h"
 
 #include "cli.h"
@@ -16,32 +17,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The peak is measured for a fifth of the time of the row, within these limits. */
+/* The peak rate is measured for a fifth of the row's duration, within these limits in seconds. */
 static const double PEAK_SECONDS_MIN = 0.05, PEAK_SECONDS_MAX = 0.5;
 
-/* One rank's data about the current row, which rank 0 reads behind a barrier. */
+/* The data of one rank about the current row. Rank 0 reads them after all ranks have passed a barrier. */
 typedef struct rank_note {
-    double begin, end;
+    double begin, end; /* times of the execution */
     ith_plan_info info;
     ith_plan_counters counters;
 } rank_note;
 
+/* The state that all ranks of the measurement share. */
 typedef struct bench_run {
     ith_bench *bench;
     pthread_barrier_t barrier;
-    atomic_bool failed;
-    rank_note *notes; /* [ranks] */
-    ith_plan **plans; /* [ranks, rows]; NULL if a rank takes no part in a row */
+    atomic_bool failed; /* whether any rank has failed */
+    rank_note *notes;   /* [ranks]: the data of each rank about the current row */
+    ith_plan **plans;   /* [ranks, rows]; NULL if a rank takes no part in a row */
 } bench_run;
 
-/* The state of one rank. */
+/* The state of one rank of the measurement. */
 typedef struct bench_rank {
     bench_run *run;
     ith_context *context;
     ith_comm *comm;
     int rank;
-    ith_plan **plans;  /* [rows] */
-    ith_status status; /* of this rank */
+    ith_plan **plans;  /* [rows]: this rank's plan of each row */
+    ith_status status; /* failure of this rank; ITH_OK if it has not failed */
 } bench_rank;
 
 /* Reports this rank's status, waits at the barrier, and returns whether no rank has failed. */
@@ -55,6 +57,7 @@ static bool meet(bench_rank *r, ith_status status)
     return !atomic_load(&r->run->failed);
 }
 
+/* Whether this rank executes the row. A row with a single rank is executed by rank 0 alone. */
 static bool takes_part(const bench_rank *r, const ith_bench_row *row)
 {
     return r->rank == 0 || row->ranks > 1;
@@ -74,6 +77,7 @@ static double measure_peak(const bench_run *run, ith_context *context, ith_bench
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
+/* Creates this rank's plan of a row, and stores its description for rank 0. */
 static ith_status create_plan(bench_rank *r, const ith_bench_row *row, ith_plan **plan)
 {
     ith_attn_options options = row->options;
@@ -87,6 +91,7 @@ static ith_status create_plan(bench_rank *r, const ith_bench_row *row, ith_plan 
     return status;
 }
 
+/* The bytes of memory that the library holds now, on all ranks together. */
 static int64_t held_bytes(ith_context *context)
 {
     ith_memory_use use = ITH_MEMORY_USE_INIT;
@@ -94,7 +99,8 @@ static int64_t held_bytes(ith_context *context)
     return use.current_bytes;
 }
 
-/* Rank 0 fills in the plan and its memory when all ranks have created the plans of a row. */
+/* Stores the description of a row's plan and the memory of all ranks' plans. Rank 0 calls this when every rank has
+ * created its plan. */
 static void note_plan(const bench_run *run, ith_context *context, ith_bench_row *row, int64_t bytes_before)
 {
     row->info = run->notes[0].info;
@@ -105,6 +111,7 @@ static void note_plan(const bench_run *run, ith_context *context, ith_bench_row 
     row->held_bytes = held_bytes(context) - bytes_before;
 }
 
+/* Creates this rank's plans of all rows, at the same time as the other ranks. Returns false if a rank has failed. */
 static bool create_plans(bench_rank *r)
 {
     const ith_bench *bench = r->run->bench;
@@ -121,8 +128,8 @@ static bool create_plans(bench_rank *r)
 
 /* ---- Executions ------------------------------------------------------------------------------------------------ */
 
-/* Executes a row on its ranks. *seconds becomes the time from the first begin to the last end. Returns false if a rank
- * has failed. */
+/* Executes a row on its ranks. *seconds becomes the time from when the first rank begins to when the last rank ends.
+ * Returns false if a rank has failed. */
 static bool execute(bench_rank *r, int index, double *seconds)
 {
     const ith_bench_row *row = &r->run->bench->rows[index];
@@ -147,7 +154,7 @@ static bool execute(bench_rank *r, int index, double *seconds)
     return true;
 }
 
-/* Compares the sampled rows of o with float64. */
+/* Computes row->rel_l2, the error of the sampled rows of o against float64. */
 static void compare(ith_bench_row *row)
 {
     ith_bench_problem *x = row->problem;
@@ -156,7 +163,7 @@ static void compare(ith_bench_row *row)
     row->rel_l2 = ith_oracle_error(&x->whole.problem, &x->found, &x->exact, INFINITY);
 }
 
-/* Executes every row once. Repeat -1 warms up and compares. */
+/* Executes every row once. Repeat -1 warms up and compares the results with float64; repeats from 0 on are measured. */
 static bool run_repeat(bench_rank *r, int repeat)
 {
     ith_bench *bench = r->run->bench;
@@ -179,6 +186,7 @@ static bool run_repeat(bench_rank *r, int repeat)
     return true;
 }
 
+/* Adds the counters of all ranks to a row: bytes sent, and the times of exchanges. Rank 0 calls this. */
 static void add_counters(const bench_run *run, ith_bench_row *row)
 {
     for (int rank = 0; rank < row->ranks; rank++) {
@@ -190,7 +198,7 @@ static void add_counters(const bench_run *run, ith_bench_row *row)
     }
 }
 
-/* Sums up the counters of all plans: bytes sent, and the times of exchanges. Returns false if a rank has failed. */
+/* Collects the counters of all plans from all ranks. Returns false if a rank has failed. */
 static bool collect_counters(bench_rank *r)
 {
     for (int i = 0; i < r->run->bench->row_count; i++) {
@@ -209,6 +217,7 @@ static bool collect_counters(bench_rank *r)
     return true;
 }
 
+/* Runs on each rank: creates all plans, executes the repeats, collects the counters and destroys the plans. */
 static ith_status bench_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     bench_run *run = user;

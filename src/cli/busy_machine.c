@@ -26,16 +26,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_EVERY_SECONDS 0.05
-/* Waiting time of all threads per second. The machine counts as busy above BUSY, and as quiet again after QUIET_LOOKS
- * looks below QUIET. */
+#define LOOK_EVERY_SECONDS 0.05 /* time between two looks at the waiting times */
+/* Limits of the time that all threads together wait for a processor, in seconds per second. Above BUSY the machine
+ * counts as busy. After QUIET_LOOKS looks in a row below QUIET it counts as quiet again. */
 #define BUSY 0.5
 #define QUIET 0.05
 #define QUIET_LOOKS 20
 
 /* ---- How long threads wait for a processor ---------------------------------------------------------------------- */
 
-/* The time that one thread has waited for a processor, in seconds (Documentation/scheduler/sched-stats.rst). */
+/* Returns the time that one thread has waited for a processor, in seconds (Documentation/scheduler/sched-stats.rst).
+ * The first two numbers of schedstat are nanoseconds: running and waiting. */
 static double thread_waited(int folder, const char *thread)
 {
     char path[64], text[96];
@@ -48,11 +49,11 @@ static double thread_waited(int folder, const char *thread)
     ssize_t bytes = read(file, text, sizeof text - 1);
     close(file);
     text[bytes > 0 ? bytes : 0] = '\0';
-    return sscanf(text, "%*u %llu", &waited) == 1 ? 1e-9 * (double)waited
-                                                  : 0; /* the fields are nanoseconds: ran, waited */
+    return sscanf(text, "%*u %llu", &waited) == 1 ? 1e-9 * (double)waited : 0;
 }
 
-/* The waiting time of all threads of the process since their start, in seconds; negative if the system hides it. */
+/* Returns the time that all threads of the process have waited for a processor since their start, in seconds; a
+ * negative number if the system does not report it. */
 static double threads_waited(void)
 {
     DIR *threads = opendir("/proc/self/task");
@@ -68,13 +69,15 @@ static double threads_waited(void)
 
 /* ---- The team that sleeps --------------------------------------------------------------------------------------- */
 
+/* The team of sleeping OpenMP threads. */
 typedef struct sleepers {
     pthread_mutex_t lock;
-    pthread_cond_t moved;
-    bool there, leave;
+    pthread_cond_t moved; /* signalled when `leave` is set */
+    bool there, leave;    /* whether the team exists; whether it is to end */
     pthread_t thread;
 } sleepers;
 
+/* The thread that starts the team and then sleeps until `leave` is set. */
 static void *keep_team(void *user)
 {
     sleepers *s = user;
@@ -88,6 +91,7 @@ static void *keep_team(void *user)
     return NULL;
 }
 
+/* Starts the team of sleepers. Returns false if the system does not allow its threads. */
 static bool send_to_sleep(sleepers *s)
 {
     int64_t most;
@@ -96,6 +100,7 @@ static bool send_to_sleep(sleepers *s)
     return s->there;
 }
 
+/* Ends the team of sleepers and waits for its thread. */
 static void let_leave(sleepers *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -118,7 +123,8 @@ static void *look(void *user)
         nanosleep(&pause, NULL);
         double waited_before = waited, before = now;
         waited = threads_waited(), now = ith_cli_seconds();
-        double share = (waited - waited_before) / (now - before); /* negative if threads have ended */
+        /* Seconds that all threads have waited per second since the look before; negative if threads have ended. */
+        double share = (waited - waited_before) / (now - before);
         quiet = share < QUIET ? quiet + 1 : 0;
         if (!s->there && share > BUSY && !send_to_sleep(s))
             return NULL;
@@ -136,7 +142,7 @@ void ith_cli_share_machine(void)
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
         return;
     sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before); /* the new thread takes no signals */
+    pthread_sigmask(SIG_SETMASK, &every, &before); /* the new thread inherits this mask and receives no signals */
     if (!pthread_create(&thread, NULL, look, &all))
         pthread_detach(thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

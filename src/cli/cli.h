@@ -5,9 +5,10 @@
 
 #include <ithaca/ithaca.h>
 
+/* Exit statuses of the program: success, a failure, and a command line that makes no sense. */
 enum { ITH_EXIT_DONE = 0, ITH_EXIT_FAILED = 1, ITH_EXIT_USAGE = 2 };
 
-/* One subcommand; argv[0] is "ithaca NAME". Returns an exit status. */
+/* The subcommands of the program. argv[0] is "ithaca NAME". Each returns an exit status. */
 int ith_cli_generate(int argc, char **argv);
 int ith_cli_attend(int argc, char **argv);
 int ith_cli_verify(int argc, char **argv);
@@ -17,9 +18,10 @@ int ith_cli_tokenize(int argc, char **argv);
 
 /* Prints "ithaca: SENTENCE" on standard error and returns ITH_EXIT_FAILED. */
 int ith_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Prints "COMMAND: SENTENCE" with a hint at --help and returns ITH_EXIT_USAGE. command: "ithaca generate". */
+/* Prints "COMMAND: SENTENCE" with a hint at --help and returns ITH_EXIT_USAGE. command: such as "ithaca generate". */
 int ith_cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The lines of the library's log that are printed: warnings and errors, errors only, or all. */
 typedef enum ith_cli_talk { ITH_TALK_NORMAL = 0, ITH_TALK_QUIET, ITH_TALK_VERBOSE } ith_cli_talk;
 /* Makes a context whose log goes to standard error. Prints errors and returns an exit status. */
 int ith_cli_context(ith_cli_talk talk, ith_context **out);

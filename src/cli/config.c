@@ -15,22 +15,24 @@
 #include <yaml.h>
 
 #define MAX_FILE_BYTES (1 << 20)
-#define MAX_DEPTH 8
+#define MAX_DEPTH 8 /* maximal nesting of lists and mappings */
 
+/* A YAML file while it is read. */
 typedef struct config {
     const char *path;
     yaml_document_t document;
     ith_options *options;
-    ith_option_source source;
-    bool seen[ITH_OPTIONS_MAX];
+    ith_option_source source;   /* the kind of file, which decides about precedence */
+    bool seen[ITH_OPTIONS_MAX]; /* options that the file has set so far */
 } config;
 
-/* Prints FILE:LINE: NAME: WHY. */
+/* Prints the error "FILE:LINE: NAME: WHY" and returns ITH_EXIT_FAILED. */
 static int complain(const config *c, const yaml_node_t *node, const char *name, const char *why)
 {
     return ith_cli_error("%s:%zu: %s: %s", c->path, node->start_mark.line + 1, name, why);
 }
 
+/* The text of a scalar node; NULL for any other node. */
 static const char *scalar(const yaml_node_t *node)
 {
     return node && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : NULL;
@@ -50,7 +52,7 @@ static bool is_null(const yaml_node_t *node)
            (!*text || !strcmp(text, "~") || !strcmp(text, "null"));
 }
 
-/* Writes the list [a, b] as the text "a,b". */
+/* Writes the list [a, b] as the text "a,b". Returns false if an item is not a single value or the text is too long. */
 static bool join(config *c, const yaml_node_t *list, char *text, size_t bytes)
 {
     size_t length = 0;
@@ -66,7 +68,8 @@ static bool join(config *c, const yaml_node_t *list, char *text, size_t bytes)
     return true;
 }
 
-/* Sets one option of the file, unless this source may not set it or a nearer source has. */
+/* Sets one option from the file. An option that this kind of file may not set is an error. A value from a source of
+ * higher precedence, such as the command line, stays. */
 static int set_option(config *c, const yaml_node_t *key, const yaml_node_t *value)
 {
     char why[256], list[128];
@@ -96,11 +99,12 @@ static int set_option(config *c, const yaml_node_t *key, const yaml_node_t *valu
     return ITH_EXIT_DONE;
 }
 
+/* Sets all options of the file, whose top value must be a mapping. */
 static int set_options(config *c)
 {
     yaml_node_t *root = yaml_document_get_root_node(&c->document);
     if (!root || is_null(root))
-        return ITH_EXIT_DONE; /* the file holds comments only */
+        return ITH_EXIT_DONE; /* the file is empty or holds only comments */
     if (root->type != YAML_MAPPING_NODE)
         return complain(c, root, "the file", "it is not a mapping of options to values");
     int code = ITH_EXIT_DONE;
@@ -110,6 +114,7 @@ static int set_options(config *c)
     return code;
 }
 
+/* Prints an error of libyaml with file and line; the line is 0 if the file is not valid text. */
 static int explain_parser(const config *c, const yaml_parser_t *parser)
 {
     size_t line = parser->error == YAML_READER_ERROR ? 0 : parser->problem_mark.line + 1;
@@ -137,6 +142,7 @@ static int check_depth(config *c, yaml_parser_t *parser)
     return code;
 }
 
+/* Parses the document and sets its options. */
 static int read_document(config *c, yaml_parser_t *parser)
 {
     if (!yaml_parser_load(parser, &c->document))
@@ -146,6 +152,7 @@ static int read_document(config *c, yaml_parser_t *parser)
     return code;
 }
 
+/* Calls `read` with a libyaml parser of the text, and returns its exit status. */
 static int with_parser(config *c, const unsigned char *text, size_t bytes, int (*read)(config *, yaml_parser_t *))
 {
     yaml_parser_t parser;
@@ -157,6 +164,7 @@ static int with_parser(config *c, const unsigned char *text, size_t bytes, int (
     return code;
 }
 
+/* Parses the text twice: first to check the depth of nesting, then to set the options. */
 static int read_text(config *c, const unsigned char *text, size_t bytes)
 {
     int code = with_parser(c, text, bytes, check_depth);
@@ -181,7 +189,8 @@ static int read_stream(config *c, FILE *file)
     return code;
 }
 
-/* Opens a regular file without waiting. Returns NULL with the reason in errno, EINVAL for any other kind of file. */
+/* Opens a regular file for reading, and never waits as opening a pipe would. Returns NULL with the reason in errno,
+ * which is EINVAL for another kind of file. */
 static FILE *open_file(const char *path)
 {
     struct stat info;
@@ -198,6 +207,7 @@ static FILE *open_file(const char *path)
     return stream;
 }
 
+/* Opens and reads the file. may_lack: a file that does not exist is no error. */
 static int read_file(config *c, bool may_lack)
 {
     FILE *file = open_file(c->path);

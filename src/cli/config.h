@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options from a YAML file: a mapping of their names to their values. */
+/* Reads options from a YAML file, which maps names of options to values. */
 #ifndef ITH_CLI_CONFIG_H
 #define ITH_CLI_CONFIG_H
 

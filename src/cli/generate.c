@@ -13,9 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LATENTS_NAMES 100 /* names for kept latents; then the file with the last name is replaced */
+#define LATENTS_NAMES 100 /* most names that are tried for the latents; the last one replaces an existing file */
 
-/* In the order of ith_stage. */
+/* The stages of the progress display, indexed by ith_stage. */
 static const ith_progress_stage stages[] = {{"load", NULL, 1, ITH_LINES_TIMED},
                                             {"text", "prompt", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS},
                                             {"denoise", "step", ITH_PROGRESS_UNIT, ITH_LINES_UNITS},
@@ -23,11 +23,13 @@ static const ith_progress_stage stages[] = {{"load", NULL, 1, ITH_LINES_TIMED},
 
 /* ---- Before the run -------------------------------------------------------------------------------------------- */
 
+/* Cancels the run; called by the thread that receives signals (ith_interrupt_target). */
 static void cancel(void *pipeline)
 {
     ith_pipeline_cancel(pipeline);
 }
 
+/* Checks that the latents can be written, and that no two options name the same file. */
 static int check_distinct(const ith_generation *g)
 {
     static const char *const options[] = {"--output", "--dump", "--trace", "--wisdom", "the latents"};
@@ -63,7 +65,7 @@ static int name_latents(ith_generation *g)
     return check_distinct(g);
 }
 
-/* Checks the names of output and dump, which needs no model. */
+/* Checks the names of the video and of the dump before the model is opened. */
 static int check_names(ith_generation *g)
 {
     if (ith_context_clone(g->context, &g->media_context))
@@ -73,6 +75,7 @@ static int check_names(ith_generation *g)
     return ith_cli_check_output(g->settings.dump);
 }
 
+/* Opens the model, fills in the options that the user left open, predicts the memory, and checks the video's size. */
 static int open_model(ith_generation *g)
 {
     g->asked_precision = g->options.precision;
@@ -89,7 +92,7 @@ static int open_model(ith_generation *g)
     return code;
 }
 
-/* The source of the shift, for the report. */
+/* Returns the source of the value of --shift in words, for the report. */
 static const char *shift_source(const ith_generation *g, const ith_options *options)
 {
     static const char *const sources[] = {[ITH_FROM_MODEL] = "ithaca.yaml of the model folder",
@@ -99,7 +102,7 @@ static const char *shift_source(const ith_generation *g, const ith_options *opti
     return given ? given : g->model.shift_source;
 }
 
-/* All checks, and the opening of the model. The options are translated twice: first without the defaults of the model
+/* Makes all checks and opens the model. The options are translated twice: first without the defaults of the model
  * folder, so that errors on the command line show at once. */
 static int prepare(ith_generation *g, const char *command, ith_options *options)
 {
@@ -122,7 +125,7 @@ static int prepare(ith_generation *g, const char *command, ith_options *options)
 
 /* ---- The run --------------------------------------------------------------------------------------------------- */
 
-/* Prints the reason of a failure, and how to continue from saved latents. */
+/* Prints why the run failed and, if latents are saved, the command that continues from them. */
 static int explain_failure(const ith_generation *g)
 {
     ith_cli_error("%s", ith_context_error(g->media_failed ? g->media_context : g->context));
@@ -136,6 +139,7 @@ static int explain_failure(const ith_generation *g)
     return ITH_EXIT_FAILED;
 }
 
+/* Writes the end of the video and gives the file its final name. */
 static int finish_video(ith_generation *g)
 {
     double start = ith_cli_seconds();
@@ -147,7 +151,7 @@ static int finish_video(ith_generation *g)
     return status ? ITH_EXIT_FAILED : ITH_EXIT_DONE;
 }
 
-/* Writes trace and wisdom, also after a run that failed or was stopped. */
+/* Writes the trace and the wisdom, also after a run that failed or was stopped. Returns `code` if it is a failure. */
 static int save_records(ith_generation *g, int code)
 {
     int saved = ith_attend_end(g->context, &g->settings.choices);

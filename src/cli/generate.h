@@ -11,6 +11,7 @@
 
 #include <ithaca/wan.h>
 
+/* The values of the command's options. */
 typedef struct ith_generate_settings {
     const char *model, *prompt, *negative, *output, *noise, *dump, *from_latents, *config;
     int64_t frames, height, width, steps, crf;
@@ -26,39 +27,41 @@ typedef struct ith_generate_settings {
 
 /* Reads the command line and --config, and returns an exit status. Usage errors on the command line end the process. */
 int ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options);
-/* Reads the defaults in the model folder (ithaca.yaml). */
+/* Reads the defaults of the model from ithaca.yaml in its folder. */
 int ith_generate_parse_model(ith_generate_settings *settings, ith_options *options);
 
+/* The state of one run of the command. */
 typedef struct ith_generation {
     ith_generate_settings settings;
     ith_context *context;
-    ith_context *media_context; /* for rank 0's thread, which writes frames */
+    ith_context *media_context; /* context of the thread of rank 0 for writing frames */
     ith_pipeline *pipeline;
     int ranks;
     ith_model_info model;
     ith_attn_options attention;
-    ith_generate_options options; /* complete; its attention points to the member above */
-    ith_precision asked_precision;
+    ith_generate_options options;  /* options of the engine; options.attention points to `attention` */
+    ith_precision asked_precision; /* the value of --precision; options.precision is never `auto` */
     ith_generate_report report;
     ith_progress progress;
-    ith_video_writer *writer; /* opened by the first frame */
-    bool media_failed;
-    int64_t height, width; /* of the frames that were written */
+    ith_video_writer *writer; /* NULL until the first frame has come */
+    bool media_failed;        /* the video could not be written; media_context has the reason */
+    int64_t height, width;    /* size of the written frames */
     double fps;
-    const char *shift_source; /* the source of the shift, in words */
-    int64_t predicted_bytes;
-    double start, finish_seconds, total_seconds;
-    char *latents_path;    /* the file for latents before decoding; NULL: they are not saved */
-    char *title, *comment; /* for the metadata of the video */
+    const char *shift_source;                    /* which option, file or default has set the shift, in words */
+    int64_t predicted_bytes;                     /* predicted peak memory */
+    double start, finish_seconds, total_seconds; /* start of the run; time to finish the video; total time */
+    char *latents_path;                          /* the file for latents before decoding; NULL: they are not saved */
+    char *title, *comment;                       /* metadata of the video: the prompt; seed and settings */
 } ith_generation;
 
 /* Translates the settings into options of the library; returns an exit status. */
 int ith_generate_translate(ith_generation *generation, const char *command);
-/* Fills title and comment: prompt, seed and settings, of this run or of the latents that are decoded. */
+/* Fills g->title with the prompt, and g->comment with seed and settings. With --from-latents both come from the file of
+ * latents. */
 int ith_generate_describe(ith_generation *g);
-/* The options of the video writer. */
+/* Returns the options of the video writer for frames of this size. */
 ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height);
-/* The function of every rank. user: an ith_generation. */
+/* Generates the video; ith_run_ranks calls it on every rank. user: the ith_generation. */
 ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user);
 /* Prints the settings of the run before it begins. */
 void ith_generate_announce(const ith_generation *g);

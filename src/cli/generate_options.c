@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#define LARGEST 1e9
+#define LARGEST 1e9 /* upper limit of options without a natural maximum */
 
 ITH_OPTION_WORD_OF(solver)
 ITH_OPTION_WORD_OF(sigmas)
@@ -81,6 +81,7 @@ static const char doc[] =
     "is "
     "done; they are kept then, and --from-latents goes on from them. The exit status is 1.";
 
+/* Checks that the required options are given, and that no two options exclude each other. */
 static int check(const char *command, const ith_generate_settings *settings, const ith_options *options)
 {
     if (!settings->model)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of ithaca generate: it calls the engine, which calls back for progress and with frames. */
+/* One rank of ithaca generate. It calls the engine, which calls the functions below to report progress and to hand over
+ * frames. */
 #include "generate.h"
 
 #include "interrupt.h"
 
+/* Shows the progress that the engine reports (ith_generate_options.on_progress). */
 static void show_progress(void *user, ith_stage stage, int64_t done, int64_t total)
 {
     ith_generation *g = user;
@@ -26,6 +28,7 @@ ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int
     return (ith_video_options){width, height, g->fps, (int)g->settings.crf, g->title, g->comment, was_stopped};
 }
 
+/* Writes a decoded frame (ith_generate_options.on_frame). The first frame opens the video. */
 static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
 {
     ith_generation *g = user;

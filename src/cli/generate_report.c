@@ -14,7 +14,7 @@ static double megabytes(int64_t bytes)
     return (double)bytes / 1e6;
 }
 
-/* The settings that determine the contents of the video, in one line. */
+/* Writes the settings that determine the contents of the video into one line, and returns its length. */
 static int sampling_text(const ith_generation *g, char *text, size_t bytes)
 {
     const ith_generate_options *o = &g->options;
@@ -88,16 +88,19 @@ void ith_generate_announce(const ith_generation *g)
     fprintf(stderr, "predicted peak memory %.0f MB\n", megabytes(g->predicted_bytes));
 }
 
+/* The mean duration of a denoising step. */
 static double per_step(const ith_generate_report *r)
 {
     return r->steps_done ? r->denoise_seconds / (double)r->steps_done : 0;
 }
 
+/* The time spent on encoding and writing the video. */
 static double writing_seconds(const ith_generation *g)
 {
     return g->report.decode_sink_seconds + g->finish_seconds;
 }
 
+/* The time from the prompt to the finished video, without loading and planning. */
 static double inference_seconds(const ith_generation *g)
 {
     return g->report.text_seconds + g->report.denoise_seconds + g->report.decode_seconds + writing_seconds(g);
@@ -129,6 +132,7 @@ static void print_text(const ith_generation *g)
            megabytes(g->predicted_bytes), megabytes(ith_cli_resident_bytes()));
 }
 
+/* The durations of all stages as a JSON object. */
 static json_t *seconds_json(const ith_generation *g)
 {
     const ith_generate_report *r = &g->report;
@@ -139,13 +143,15 @@ static json_t *seconds_json(const ith_generation *g)
                      writing_seconds(g), "total", g->total_seconds);
 }
 
+/* The predicted and the measured memory as a JSON object. */
 static json_t *memory_json(const ith_generation *g)
 {
     return json_pack("{s:I, s:I, s:I}", "predicted_bytes", (json_int_t)g->predicted_bytes, "peak_bytes",
                      (json_int_t)g->report.peak_bytes, "resident_bytes", (json_int_t)ith_cli_resident_bytes());
 }
 
-/* The settings of the run as a JSON object. */
+/* The settings of the run as a JSON object. A seed above INT64_MAX becomes text, because Jansson's integers end
+ * there. */
 static json_t *sampling_json(const ith_generation *g)
 {
     const ith_generate_options *o = &g->options;

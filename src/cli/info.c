@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The values of the command's options. */
 typedef struct info_settings {
     const char *model;
     int64_t threads;
@@ -43,9 +44,10 @@ static const char doc[] =
 
 /* ---- Rates ------------------------------------------------------------------------------------------------------- */
 
+/* The time that each measurement takes. */
 static const double PEAK_SECONDS = 0.1, KERNEL_SECONDS = 0.05;
 
-/* The peak of every instruction set: [{"name", "gflops"}]. */
+/* Measures the peak rate of every instruction set. Returns a JSON array [{"name", "gflops"}]. */
 static json_t *measure_peaks(ith_context *context, int threads)
 {
     json_t *peaks = json_array();
@@ -55,7 +57,8 @@ static json_t *measure_peaks(ith_context *context, int threads)
     return peaks;
 }
 
-/* The shortest time of an execution, among as many as fit into `seconds`, after one to warm up; 0 on failure. */
+/* Executes a plan again and again for about `seconds`, after one execution to warm up. Returns the shortest duration,
+ * or 0 on failure. */
 static double time_plan(ith_plan *plan, const ith_attn_tensors *tensors, double seconds)
 {
     if (ith_plan_execute(plan, tensors))
@@ -71,7 +74,8 @@ static double time_plan(ith_plan *plan, const ith_attn_tensors *tensors, double 
     return least;
 }
 
-/* The rate in GFLOP/s for `rows` queries and keys, with one head per thread; 0 if the kernel does not take the type. */
+/* Measures a kernel's rate in GFLOP/s on `rows` queries and keys, with one head per thread. Returns 0 if the kernel
+ * does not support the type. */
 static double rate_of(ith_context *context, const char *kernel, ith_dtype type, int64_t rows, int threads)
 {
     ith_attend_whole whole = {.problem = ITH_ATTN_PROBLEM_INIT};
@@ -93,12 +97,13 @@ static double rate_of(ith_context *context, const char *kernel, ith_dtype type, 
     return rate;
 }
 
-/* Adds the rate of a kernel for a type and its share of the peak. A slow kernel is measured with a small problem; a
- * fast one needs a larger problem, in which packing and borders take a small part of the time. */
+/* Adds the rate of a kernel for a type, and the rate's share of the peak, to a JSON object. A slow kernel is measured
+ * with a small problem; a fast one needs a larger problem, in which packing and borders take a small part of the
+ * time. */
 static void add_rate(ith_context *context, json_t *row, const char *kernel, ith_dtype type, int threads)
 {
     static const int64_t small_rows = 256, rows = 2048;
-    static const double fast = 10; /* GFLOP/s a thread */
+    static const double fast = 10; /* GFLOP/s per thread: a kernel above this counts as fast */
     char name[32];
     double rate = rate_of(context, kernel, type, small_rows, threads);
     if (rate > fast * threads)
@@ -111,6 +116,7 @@ static void add_rate(ith_context *context, json_t *row, const char *kernel, ith_
     json_object_set_new(row, name, json_real(rate / json_real_value(json_object_get(row, "peak_gflops"))));
 }
 
+/* Adds the name and the measured peak rate of the instructions that a kernel multiplies with. */
 static void add_peak(ith_context *context, json_t *row, const char *kernel, int threads)
 {
     ith_peak peak = ITH_PEAK_INIT;
@@ -120,8 +126,9 @@ static void add_peak(ith_context *context, json_t *row, const char *kernel, int 
     json_object_set_new(row, "peak_gflops", json_real(peak.gflops));
 }
 
-/* Every kernel: [{"name", "usable", "peak", "peak_gflops", "bf16_gflops", "bf16_share", ...}]. Rates, and their shares
- * of peak_gflops, exist only for the types that a usable kernel takes; "peak" names its instructions. */
+/* Measures every kernel. Returns a JSON array [{"name", "usable", "peak", "peak_gflops", "bf16_gflops", "bf16_share",
+ * ...}]. Only usable kernels have rates, and only for the types that they support. "peak" names the instructions that
+ * the kernel multiplies with; a share is the kernel's rate divided by peak_gflops. */
 static json_t *measure_kernels(ith_context *context, int threads)
 {
     json_t *kernels = json_array();
@@ -142,6 +149,7 @@ static json_t *measure_kernels(ith_context *context, int threads)
 
 /* ---- Descriptions ------------------------------------------------------------------------------------------------ */
 
+/* The processors, instruction sets and memory of this machine as a JSON object. */
 static json_t *describe_machine(ith_context *context)
 {
     char features[256];
@@ -165,7 +173,7 @@ static json_t *describe_model(const ith_model_info *m)
                                  m->guidance[1], "negative", m->negative ? m->negative : "");
     json_object_set_new(defaults, "shift_source", json_string(m->shift_source));
     json_t *model = json_pack("{s:s, s:i}", "kind", m->kind, "experts", m->experts);
-    /* The boundary is NAN for two experts without one, and JSON has no NAN. */
+    /* A model of two experts without a boundary has NAN here, which JSON cannot express. */
     json_object_set_new(model, "boundary", m->boundary >= 0 ? json_real(m->boundary) : json_null());
     json_object_update_new(model, sizes);
     json_object_update_new(model, strides);
@@ -173,9 +181,10 @@ static json_t *describe_model(const ith_model_info *m)
     return model;
 }
 
-/* Prints "name: value" lines; an object is indented below its name. */
+/* Prints a JSON object as indented lines of names and values. */
 static void print_object(json_t *object, int indent);
 
+/* Prints a number, a text or a list of numbers at the end of a line. */
 static void print_value(const json_t *value)
 {
     char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
@@ -183,7 +192,7 @@ static void print_value(const json_t *value)
     free(text);
 }
 
-/* Prints a rate, or the share of the previous rate in percent. */
+/* Prints one figure: in percent if its key ends in "_share", otherwise with its key as a rate. */
 static void print_figure(const char *key, double value)
 {
     static const char share[] = "_share";
@@ -194,7 +203,8 @@ static void print_figure(const char *key, double value)
         printf(" %s %.1f", key, value);
 }
 
-/* Prints a line for each object of a list: its name, a note, and its figures. */
+/* Prints a line for each object of a list: its name, a note ("about", or the instructions of a kernel), and its
+ * figures. */
 static void print_list(json_t *list, int indent)
 {
     size_t index;
@@ -215,7 +225,7 @@ static void print_list(json_t *list, int indent)
     }
 }
 
-/* Prints the members of an object, and its lists and inner objects indented. */
+/* Prints each member of an object on a line; its lists and inner objects follow on indented lines. */
 static void print_object(json_t *object, int indent)
 {
     const char *key;
@@ -237,6 +247,7 @@ static void print_object(json_t *object, int indent)
     }
 }
 
+/* The modules that were found, each with the reason if it cannot be used, as a JSON array. */
 static json_t *describe_modules(void)
 {
     json_t *modules = json_array();
@@ -246,7 +257,7 @@ static json_t *describe_modules(void)
     return modules;
 }
 
-/* Measures every kernel. */
+/* Measures peaks and kernels. Returns them with the modules and the transports as a JSON object. */
 static json_t *describe_kernels(ith_context *context, int threads)
 {
     json_t *peaks = measure_peaks(context, threads);

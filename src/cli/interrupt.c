@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Every thread blocks the signals, and one thread receives them with sigwait. That thread is no signal handler, so it
+ * may take locks, print, and call any function. */
 #include "interrupt.h"
 
 #include "cli.h"
@@ -11,13 +13,14 @@
 #include <string.h>
 #include <unistd.h>
 
-static sigset_t watched;
-static atomic_int came;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the variables below */
+static sigset_t watched;                                 /* signals that the thread receives */
+static atomic_int came;                                  /* the first recorded signal; 0: none */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects deferred, cancel_call and cancel_target */
 static bool deferred;
 static void (*cancel_call)(void *target);
 static void *cancel_target;
 
+/* Prints the name of the signal that has interrupted the command. */
 static int explain(int number)
 {
     return ith_cli_error("interrupted by SIG%s", sigabbrev_np(number));
@@ -32,7 +35,7 @@ static void end_process(int number)
     _exit(ITH_EXIT_FAILED);
 }
 
-/* Ends the process by the default action of the signal, so that the parent sees the signal as the cause. */
+/* Ends the process by the default action of the signal, so that the parent process sees the signal as the cause. */
 static void die_of(int number)
 {
     sigset_t one;
@@ -43,7 +46,8 @@ static void die_of(int number)
     pthread_sigmask(SIG_UNBLOCK, &one, NULL);
 }
 
-/* Handles the first signal of a kind: ends the process, or records the signal and cancels the target. */
+/* Handles the first signal of a kind: ends the process or, after ith_interrupt_defer, records the signal and calls
+ * cancel_call. */
 static void take(int number)
 {
     int none = 0;
@@ -82,7 +86,7 @@ void ith_interrupt_watch(void)
         if (!sigaction(numbers[i], NULL, &old) && old.sa_handler != SIG_IGN)
             sigaddset(&watched, numbers[i]);
     }
-    pthread_sigmask(SIG_BLOCK, &watched, &before); /* all later threads inherit the mask */
+    pthread_sigmask(SIG_BLOCK, &watched, &before); /* threads that start later inherit this mask */
     if (pthread_create(&thread, NULL, wait_for_signals, NULL))
         pthread_sigmask(SIG_SETMASK, &before, NULL); /* without the thread, signals have their default effect */
     else

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal). The first signal of each kind ends the command with a
- * sentence and exit status 1; the second one has its default action.
+/* Handles SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal). The first signal of each kind ends the command with
+ * a sentence and exit status 1; a second signal of that kind has its default action.
  *
- * Until ith_interrupt_defer, the first signal ends the process at once, since the command has nothing to clean up.
- * After it, the signal is recorded, and the command itself ends in order. */
+ * Until ith_interrupt_defer is called, the first signal ends the process at once, since the command has nothing to
+ * clean up. Afterwards a signal is only recorded, and the command ends itself in order. */
 #ifndef ITH_CLI_INTERRUPT_H
 #define ITH_CLI_INTERRUPT_H
 
@@ -15,13 +15,14 @@ void ith_interrupt_watch(void);
 
 /* From now on a signal is recorded for ith_interrupt_came and does not end the process. */
 void ith_interrupt_defer(void);
-/* The first signal that was recorded; 0 if there is none. */
+/* Returns the first signal that was recorded; 0 if there is none. */
 int ith_interrupt_came(void);
-/* Prints the name of the recorded signal and returns ITH_EXIT_FAILED; ITH_EXIT_DONE if there is none. */
+/* Prints the name of the recorded signal and returns ITH_EXIT_FAILED. Returns ITH_EXIT_DONE if no signal was
+ * recorded. */
 int ith_interrupt_check(void);
 
-/* From now on a signal also calls cancel(target), at once if one was recorded already. With cancel NULL no later signal
- * calls it, and no call is running when the function returns. */
+/* From now on a signal also calls cancel(target); if one was recorded already, the call is made at once. If cancel is
+ * NULL, later signals call nothing, and no earlier call is still running when this function returns. */
 void ith_interrupt_target(void (*cancel)(void *target), void *target);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers for JSON, which has no infinity and no NaN: both become null. */
+/* Makes numbers for JSON. JSON has no infinity and no NaN, so both become null. */
 #ifndef ITH_CLI_JSON_NUMBER_H
 #define ITH_CLI_JSON_NUMBER_H
 

@@ -63,11 +63,12 @@ int ith_cli_usage(const char *command, const char *format, ...)
     return ITH_EXIT_USAGE;
 }
 
+/* Prints a line of the library's log on standard error (ith_context_options.log). */
 static void log_line(void *user, ith_log_level level, const char *line)
 {
-    static const char *const words[] = {"error: ", "warning: ", "", ""};
+    static const char *const words[] = {"error: ", "warning: ", "", ""}; /* indexed by ith_log_level */
     (void)user;
-    /* On a terminal the line may hold a progress bar, which is erased. */
+    /* On a terminal the current line may hold a progress bar; "\r\033[K" erases it. */
     fprintf(stderr, "%sithaca: %s%s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", words[level], line);
 }
 
@@ -94,12 +95,13 @@ int64_t ith_cli_resident_bytes(void)
     return getrusage(RUSAGE_SELF, &usage) ? 0 : (int64_t)usage.ru_maxrss * 1024;
 }
 
+/* The subcommand on the command line. */
 typedef struct call {
     int command; /* index into commands */
     int first;   /* index of the command's first argument in argv */
 } call;
 
-/* argp's parser of the first argument, the command. */
+/* Finds the subcommand. argp calls this for the first argument, which names it. */
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     call *chosen = state->input;
@@ -111,7 +113,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         if (!strcmp(argument, commands[i].name)) {
             chosen->command = (int)i;
             chosen->first = state->next;
-            state->next = state->argc; /* the command parses the other arguments */
+            state->next = state->argc; /* ends argp's work: the subcommand parses the other arguments */
             return 0;
         }
     argp_error(state, "there is no command '%s'", argument);
@@ -124,10 +126,10 @@ static void print_version(FILE *stream, struct argp_state *state)
     fprintf(stream, "ithaca %s\n", ith_version());
 }
 
-static bool output_closed;
+static bool output_closed; /* whether close_output has run */
 
-/* Flushes standard output and returns the exit status: a full disk or a closed pipe shows only now. A closed pipe fails
- * without a sentence, since its reader has left. */
+/* Flushes standard output, because a full disk or a closed pipe shows only then, and returns the exit status. For a
+ * closed pipe no error is printed, since its reader has left. */
 static int close_output(int code)
 {
     output_closed = true;
@@ -141,15 +143,15 @@ static int close_output(int code)
     return code ? code : ITH_EXIT_FAILED;
 }
 
-/* For --help and --version, with which argp ends the process. */
+/* Checks standard output when the process exits: argp itself ends the process after --help and --version. */
 static void close_output_at_exit(void)
 {
     if (!output_closed && close_output(ITH_EXIT_DONE))
         _exit(ITH_EXIT_FAILED);
 }
 
-/* Opens /dev/null for each standard stream that is closed, so that no other file gets its number and then our messages.
- * It is opened for reading, so writing to such a stream still fails. */
+/* Opens /dev/null in place of each standard stream that is closed. Otherwise a file opened later could get the number
+ * of standard error and receive messages. /dev/null is opened for reading, so writing to such a stream still fails. */
 static void occupy_standard_streams(void)
 {
     int file;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options: strict parsing of values, their sources, and the connection to argp. A number must be complete and in
- * range. */
+/* Parses the values of options strictly (a number must be complete and in range), keeps track of their sources, and
+ * reads the command line with argp. */
 #include "option.h"
 
 #include "cli.h"
@@ -20,6 +20,7 @@ static bool has_only(const char *text, const char *allowed)
     return *text && strspn(text, allowed) == strlen(text);
 }
 
+/* Parses a decimal integer of 64 bits. Returns false for any other text. */
 static bool parse_whole(const char *text, int64_t *value)
 {
     char *end = NULL;
@@ -28,6 +29,7 @@ static bool parse_whole(const char *text, int64_t *value)
     return has_only(text, "-0123456789") && !*end && !errno;
 }
 
+/* Parses an integer from 0 to 2^64 - 1. Returns false for any other text. */
 static bool parse_seed(const char *text, uint64_t *value)
 {
     char *end = NULL;
@@ -36,6 +38,7 @@ static bool parse_seed(const char *text, uint64_t *value)
     return has_only(text, "0123456789") && !*end && !errno;
 }
 
+/* Parses a finite decimal number. Returns false for any other text. */
 static bool parse_number(const char *text, double *value)
 {
     char *end = NULL;
@@ -43,7 +46,7 @@ static bool parse_number(const char *text, double *value)
     return has_only(text, "-+.eE0123456789") && *text != '+' && !*end && isfinite(*value);
 }
 
-/* Parses "a,b", or "a" as "a,a". */
+/* Parses two numbers "a,b"; a single number "a" counts for both. Returns false for any other text. */
 static bool parse_pair(const char *text, double value[2])
 {
     char first[64];
@@ -63,13 +66,14 @@ static bool parse_flag(const char *text, bool *value)
     return *value || !strcmp(text, "false");
 }
 
-/* NULL after the last. */
+/* The option's word for number `value`; NULL if there are fewer words. */
 static const char *word_at(const ith_option *option, int value)
 {
     const char *word = option->word(value);
     return strcmp(word, "unknown") ? word : NULL;
 }
 
+/* Finds the number of a word of the option. Returns false if the option has no such word. */
 static bool parse_word(const ith_option *option, const char *text, int *value)
 {
     *value = 0;
@@ -83,6 +87,7 @@ static bool in_range(const ith_option *option, double value)
     return value >= option->least && value <= option->most;
 }
 
+/* Parses one item of a list: an integer in range, or the number of a word. */
 static bool parse_item(const ith_option *option, const char *text, int64_t *value)
 {
     int word;
@@ -138,6 +143,7 @@ static bool set_number(const ith_option *option, const char *text, void *value)
     return true;
 }
 
+/* Writes into `why` that text is none of the option's words. */
 static void explain_words(const ith_option *option, const char *text, char *why, size_t bytes)
 {
     const char *begin = option->type == ITH_OPTION_WORDS ? "not a list with commas of" : "none of";
@@ -146,7 +152,7 @@ static void explain_words(const ith_option *option, const char *text, char *why,
         length += snprintf(why + length, bytes - (size_t)length, "%s %s", i ? "," : "", word_at(option, i));
 }
 
-/* Says why text is no value of the option. */
+/* Writes into `why` the reason that text is not a valid value of the option. */
 static void explain(const ith_option *option, const char *text, char *why, size_t bytes)
 {
     switch (option->type) {
@@ -180,7 +186,7 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
 {
     const ith_option *option = &options->table[index];
     void *value = (char *)options->settings + option->offset;
-    ith_option_list unused; /* takes a value that a nearer source overrides, which is still checked; the largest type */
+    ith_option_list unused; /* receives a value that another source overrides; large enough for every type of value */
     if (source < options->source[index])
         value = &unused;
     bool good = false;
@@ -232,7 +238,7 @@ void ith_options_free(ith_options *options)
 
 /* ---- argp ------------------------------------------------------------------------------------------------------ */
 
-#define FIRST_KEY 0x100 /* keys of options without a letter: beyond every character */
+#define FIRST_KEY 0x100 /* argp's keys of options without a letter start here, beyond all characters */
 
 /* The index of the option with argp's key; -1 if there is none. */
 static int find_key(const ith_options *options, int key)
@@ -245,7 +251,7 @@ static int find_key(const ith_options *options, int key)
     return -1;
 }
 
-/* argp's parser of one option or argument. */
+/* Sets an option or takes an argument. argp calls this for each of them. */
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     ith_options *options = state->input;
@@ -271,7 +277,7 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
     int group = 0;
     for (int i = 0; i < options->count; i++) {
         const ith_option *option = &options->table[i];
-        group += !option->name;
+        group += !option->name; /* a heading begins a new group of options in --help */
         rows[i] = (struct argp_option){.name = option->name,
                                        .key = option->letter ? option->letter
                                               : option->name ? FIRST_KEY + i

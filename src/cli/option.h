@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options. A table declares each option once; its value is read from the command line, from a --config file, and from
- * the ithaca.yaml of a model folder. The sources take precedence in this order. */
+/* Options of commands. A table declares each option once. Its value is read from the command line, from a --config
+ * file, and from the ithaca.yaml of a model folder; an earlier source in this list overrides a later one. */
 #ifndef ITH_CLI_OPTION_H
 #define ITH_CLI_OPTION_H
 
@@ -9,26 +9,26 @@
 #include <stdint.h>
 
 typedef enum ith_option_type {
-    ITH_OPTION_FLAG,   /* bool */
-    ITH_OPTION_TEXT,   /* const char *, NULL if not given */
-    ITH_OPTION_WHOLE,  /* int64_t */
-    ITH_OPTION_INT,    /* int */
-    ITH_OPTION_SEED,   /* uint64_t */
-    ITH_OPTION_NUMBER, /* double */
-    ITH_OPTION_PAIR,   /* double[2]: "a,b", or one for both */
-    ITH_OPTION_WORD,   /* int, or an enum */
-    ITH_OPTION_WHOLES, /* ith_option_list: "a,b,c" */
-    ITH_OPTION_WORDS   /* ith_option_list: words separated by commas, as numbers like WORD */
+    ITH_OPTION_FLAG,   /* a flag, stored as bool */
+    ITH_OPTION_TEXT,   /* text, stored as const char *; NULL if not given */
+    ITH_OPTION_WHOLE,  /* an integer, stored as int64_t */
+    ITH_OPTION_INT,    /* an integer, stored as int */
+    ITH_OPTION_SEED,   /* an integer from 0 to 2^64 - 1, stored as uint64_t */
+    ITH_OPTION_NUMBER, /* a number, stored as double */
+    ITH_OPTION_PAIR,   /* numbers "a,b", or "a" for both, stored as double[2] */
+    ITH_OPTION_WORD,   /* one of the option's words, stored as its number in an int or enum */
+    ITH_OPTION_WHOLES, /* integers "a,b,c", stored as ith_option_list */
+    ITH_OPTION_WORDS   /* words "a,b,c", stored as ith_option_list of their numbers */
 } ith_option_type;
 
-#define ITH_OPTION_LIST_MAX 16
+#define ITH_OPTION_LIST_MAX 16 /* maximal number of items in a list */
 
 typedef struct ith_option_list {
     int64_t values[ITH_OPTION_LIST_MAX];
     int count;
 } ith_option_list;
 
-/* The source of a value; a greater one takes precedence. In `farthest`: the least source that may set the option. */
+/* The source of an option's value. A source with a greater number overrides the others. */
 typedef enum ith_option_source {
     ITH_FROM_NOWHERE = 0,
     ITH_FROM_MODEL,
@@ -36,35 +36,38 @@ typedef enum ith_option_source {
     ITH_FROM_COMMAND
 } ith_option_source;
 
+/* A row of a command's table of options. */
 typedef struct ith_option {
     const char *name;     /* NULL: the row is a heading, and `help` its text */
-    const char *argument; /* the name of its value in --help; NULL for flags */
+    const char *argument; /* name of the value in --help; NULL: the option takes no value */
     const char *help;
     ith_option_type type;
-    ith_option_source farthest;
-    size_t offset;                  /* of its value in the command's settings */
-    double least, most;             /* of WHOLE, INT, WHOLES, NUMBER and PAIR */
-    const char *(*word)(int value); /* of WORD and WORDS: the name of 0, 1, ...; "unknown" after the last */
+    ith_option_source farthest;     /* the source of lowest precedence that may set the option */
+    size_t offset;                  /* position of the value in the command's struct of settings */
+    double least, most;             /* range of a WHOLE, INT, WHOLES, NUMBER or PAIR */
+    const char *(*word)(int value); /* WORD, WORDS: the word of number 0, 1, ...; "unknown" behind the last */
     char letter;                    /* the short option; 0: none */
 } ith_option;
 
-#define ITH_OPTIONS_MAX 64
+#define ITH_OPTIONS_MAX 64 /* maximal number of rows in a table */
 
-/* `word` of an enum of the library: ITH_OPTION_WORD_OF(solver) defines solver_word by ith_solver_name. */
+/* Defines ith_option.word for an enum of the library: ITH_OPTION_WORD_OF(solver) defines the function solver_word,
+ * which calls ith_solver_name. */
 #define ITH_OPTION_WORD_OF(noun)                                                                                       \
     static const char *noun##_word(int value)                                                                          \
     {                                                                                                                  \
         return ith_##noun##_name((ith_##noun)value);                                                                   \
     }
 
+/* A command's table of options, and where their values came from. */
 typedef struct ith_options {
     const ith_option *table;
     int count;
-    void *settings;
+    void *settings;                               /* the command's struct that receives the values */
     const char *command;                          /* "ithaca generate", for messages */
-    ith_option_source source[ITH_OPTIONS_MAX];    /* of each value */
-    char *text[ITH_OPTIONS_MAX];                  /* copies, to which TEXT values point */
-    int (*take_argument)(void *settings, char *); /* takes an argument that is no option; NULL: none is accepted */
+    ith_option_source source[ITH_OPTIONS_MAX];    /* the source that has set each option */
+    char *text[ITH_OPTIONS_MAX];                  /* copies of TEXT values, which ith_options_free frees */
+    int (*take_argument)(void *settings, char *); /* stores an argument that is no option; NULL: none is accepted */
 } ith_options;
 
 /* Sets an option from text, unless a source of higher precedence has set it. Returns false with the reason in `why` if
@@ -73,10 +76,12 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
                     size_t why_bytes);
 /* The index of the option `name`; -1 if there is none. */
 int ith_option_find(const ith_options *options, const char *name);
+/* Whether any source has set the option `name`. */
 bool ith_option_given(const ith_options *options, const char *name);
 void ith_options_free(ith_options *options);
 
-/* Reads the command line. Usage errors end the process with status 2, --help and --version with 0. */
+/* Reads the command line with argp. Usage errors end the process with status 2, --help and --version with 0. doc and
+ * arguments_doc: argp's texts for --help. */
 void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Checks the names of output files before a long computation, so that a result is not lost at its end. */
 #include "output_name.h"
 
 #include "cli.h"
@@ -35,7 +36,8 @@ static const char *why_not(const char *path, const struct stat *info)
     }
 }
 
-/* Creates and removes a temporary file in the folder where the output will be written (of the target, for a link). */
+/* Creates and removes a temporary file in the folder where the output will be written; for a symbolic link, in the
+ * folder of its target. Prints errors and returns an exit status. */
 static int try_beside(const char *path, bool there)
 {
     char real[PATH_MAX], *beside = NULL;
@@ -65,7 +67,7 @@ int ith_cli_check_output(const char *path)
     return there && S_ISCHR(info.st_mode) ? ITH_EXIT_DONE : try_beside(path, there);
 }
 
-/* Whether two names are equal or links to one regular file. Devices such as /dev/null may be named twice. */
+/* Whether two names mean the same regular file. A device such as /dev/null may be named twice. */
 static bool is_same(const char *a, const char *b)
 {
     struct stat first, second;

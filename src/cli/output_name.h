@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks of output files before a long computation begins. */
+/* Checks output files before a long computation begins. */
 #ifndef ITH_CLI_OUTPUT_NAME_H
 #define ITH_CLI_OUTPUT_NAME_H
 
@@ -7,8 +7,8 @@
  * that is no terminal. NULL passes. Prints errors and returns an exit status. */
 int ith_cli_check_output(const char *path);
 
-/* Checks that no two of the names, some of which may be NULL, mean the same file. Prints errors and returns an exit
- * status. */
+/* Checks that no two paths, some of which may be NULL, mean the same file. options[i]: the option that gave paths[i],
+ * for the message. Prints errors and returns an exit status. */
 int ith_cli_check_distinct(const char *const *paths, const char *const *options, int count);
 
 #endif

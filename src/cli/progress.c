@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The display of progress: on a terminal a bar that is drawn again and again on one line, otherwise lines. */
 #include "progress.h"
 
 #include "cli.h"
@@ -7,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BAR_WIDTH 32
-#define REDRAW_SECONDS 0.1
-#define LINE_SECONDS 1.5 /* with an event per second, the lines are at most two seconds apart */
+#define BAR_WIDTH 32       /* characters */
+#define REDRAW_SECONDS 0.1 /* least time between two drawings of the bar */
+#define LINE_SECONDS 1.5   /* least time between two lines; with a report each second, two seconds pass at most */
 
 void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages, int stage_count, bool silent)
 {
@@ -31,6 +32,7 @@ static const char *duration(double seconds, char *text, size_t bytes)
     return text;
 }
 
+/* An amount as text, returned by value. */
 typedef struct amount {
     char text[64];
 } amount;
@@ -49,7 +51,7 @@ static amount describe(const ith_progress_stage *stage, int64_t done, int64_t to
     return a;
 }
 
-/* Draws the bar of a stage over the previous one; at the end of the stage, a line with its time instead. */
+/* Draws the bar of a stage over the previous bar. At the end of the stage, prints a line with its duration instead. */
 static void show_bar(ith_progress *progress, const ith_progress_stage *stage, int64_t done, int64_t total, double left)
 {
     char bar[BAR_WIDTH + 1], time[32];
@@ -68,6 +70,7 @@ static void show_bar(ith_progress *progress, const ith_progress_stage *stage, in
     fflush(stderr);
 }
 
+/* Prints the progress of a stage as a line, for standard error that is no terminal. */
 static void show_line(const ith_progress_stage *stage, int64_t done, int64_t total, double left)
 {
     char time[32];
@@ -98,7 +101,8 @@ static bool is_worth_a_line(ith_progress *progress, const ith_progress_stage *st
     return is_new;
 }
 
-/* Begins a stage, or one that an earlier stage interrupted: its time left is computed from here on. */
+/* Begins a stage, or resumes a stage that another one interrupted. Its remaining time is estimated from this moment
+ * on. */
 static void enter_stage(ith_progress *progress, int stage, int64_t done)
 {
     ith_progress_end(progress);
@@ -115,6 +119,7 @@ void ith_progress_show(ith_progress *progress, int stage, int64_t done, int64_t 
     const ith_progress_stage *description = &progress->stages[stage];
     double now = ith_cli_seconds(), since = now - progress->last_shown;
     bool same = progress->stage == stage && done >= progress->done;
+    /* The engine reports a stage again that is complete while it works on something that belongs to no stage. */
     if (same && done == progress->done && done == total) {
         if (since >= LINE_SECONDS) {
             progress->last_shown = now;
@@ -131,7 +136,7 @@ void ith_progress_show(ith_progress *progress, int stage, int64_t done, int64_t 
     if (!due)
         return;
     progress->last_shown = now;
-    int64_t gained = done - progress->entered_at;
+    int64_t gained = done - progress->entered_at; /* progress since the stage began or was resumed */
     double left = gained ? (now - progress->stage_start) * (double)(total - done) / (double)gained : 0;
     if (progress->terminal)
         show_bar(progress, description, done, total, left);

@@ -7,35 +7,38 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ITH_PROGRESS_STAGES 8
+#define ITH_PROGRESS_STAGES 8 /* maximal number of stages */
 
-/* The events that get a line at once if standard error is no terminal. */
+/* The progress that gets a line at once if standard error is no terminal. */
 typedef enum ith_progress_lines {
     ITH_LINES_TIMED,  /* none: there is a line every two seconds */
-    ITH_LINES_TENTHS, /* every tenth of the stage */
-    ITH_LINES_UNITS   /* every unit */
+    ITH_LINES_TENTHS, /* every completed tenth of the stage */
+    ITH_LINES_UNITS   /* every completed unit, such as a denoising step */
 } ith_progress_lines;
 
+/* A stage of a run, such as the decoding of frames. */
 typedef struct ith_progress_stage {
-    const char *name, *unit; /* "decode", "frame"; no unit: bytes are counted */
-    int64_t unit_size;       /* the size of a unit in `done` and `total` */
+    const char *name, *unit; /* such as "decode" and "frame"; unit NULL: the amounts are bytes */
+    int64_t unit_size;       /* amount of progress that makes up one unit */
     ith_progress_lines lines;
 } ith_progress_stage;
 
+/* The state of the display of progress. */
 typedef struct ith_progress {
     const ith_progress_stage *stages;
     int stage_count;
-    bool silent, terminal;
-    bool bar_open;            /* the cursor is behind a bar */
-    int stage;                /* the current stage; -1 before the first */
-    int64_t done, entered_at; /* entered_at: `done` when the stage began or was resumed */
-    int64_t reached[ITH_PROGRESS_STAGES];
-    double stage_start, last_event, last_shown;
-    int64_t last_line; /* the last tenth or unit of the stage that got a line */
+    bool silent, terminal;                      /* whether nothing is shown; whether standard error is a terminal */
+    bool bar_open;                              /* an unfinished bar stands on the current line */
+    int stage;                                  /* the current stage; -1 before the first */
+    int64_t done, entered_at;                   /* progress of the stage: now, and when it began or was resumed */
+    int64_t reached[ITH_PROGRESS_STAGES];       /* progress of each stage so far */
+    double stage_start, last_event, last_shown; /* times: begin of the stage, last report, last display */
+    int64_t last_line;                          /* the last tenth or unit of the stage for which a line was printed */
 } ith_progress;
 
 /* Begins with at most ITH_PROGRESS_STAGES stages, which must outlive the progress. silent: nothing is shown. */
 void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages, int stage_count, bool silent);
+/* Reports that `done` of `total` is complete in a stage, and shows it if it is time to. */
 void ith_progress_show(ith_progress *progress, int stage, int64_t done, int64_t total);
 /* Ends a bar's line, so that something else can be printed. */
 void ith_progress_end(ith_progress *progress);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A thread that ends when the mutex `gate` is unlocked. */
 static void *wait_for_gate(void *user)
 {
     pthread_mutex_t *gate = user;
@@ -53,7 +54,7 @@ int ith_cli_prepare_threads(int64_t ranks, int64_t threads)
     if (count > ITH_CLI_THREADS_MAX)
         return ith_cli_error("OMP_NUM_THREADS asks for %lld threads: at most %d are possible", (long long)count,
                              ITH_CLI_THREADS_MAX);
-    /* The ranks' teams have `count` threads together; the caller's own team may have as many. */
+    /* The OpenMP teams of all ranks have `count` threads together; the calling thread's own team may have as many. */
     if (ith_cli_can_start(2 * count, &most)) {
         if (count > 1)
             ith_cli_share_machine();

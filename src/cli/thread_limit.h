@@ -6,14 +6,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The largest values that options accept. The OpenMP runtime needs stack for every thread that it starts. */
+/* The largest values of --ranks and --threads. The OpenMP runtime needs a stack for every thread that it starts. */
 #define ITH_CLI_RANKS_MAX 1024
 #define ITH_CLI_THREADS_MAX 4096
 
 /* The number of threads that will compute: `threads`, or OpenMP's default for 0; at least one per rank. */
 int64_t ith_cli_thread_count(int64_t ranks, int64_t threads);
 
-/* Starts `count` threads and ends them. Returns whether the system allowed all; *most is the number that it allowed. */
+/* Starts `count` threads and ends them. Returns whether the system allowed all of them, with the reason in errno if
+ * not. *most becomes the number that it allowed. */
 bool ith_cli_can_start(int64_t count, int64_t *most);
 
 /* Prepares for a computation with these ranks and threads (0: one rank, all cores): checks that they can be started,

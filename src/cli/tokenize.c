@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The values of the command's options and arguments. */
 typedef struct tokenize_settings {
     const char *model;
-    char **texts; /* the arguments; the strings belong to argv */
+    char **texts; /* the arguments TEXT; the strings belong to argv */
     int text_count;
 } tokenize_settings;
 
@@ -26,6 +27,7 @@ static const char doc[] =
     "\v"
     "A line of ids for a line of text, cleaned as prompts are and ended by </s>, cut at 512 ids.";
 
+/* Appends an argument TEXT of the command line to settings->texts. */
 static int take_text(void *user, char *text)
 {
     tokenize_settings *settings = user;
@@ -37,6 +39,7 @@ static int take_text(void *user, char *text)
     return 0;
 }
 
+/* Prints the token ids of one text on a line. line: the number of the text, for error messages. */
 static int print_ids(ith_context *context, ith_pipeline *pipeline, const char *text, int64_t line)
 {
     int32_t ids[512];
@@ -71,6 +74,7 @@ static int print_lines(ith_context *context, ith_pipeline *pipeline)
     return code;
 }
 
+/* Opens the model, and prints the ids of each TEXT or, without one, of each line of standard input. */
 static int run(const tokenize_settings *settings)
 {
     ith_context *context = NULL;

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The values of the command's options. */
 typedef struct verify_settings {
     ith_option_list seq;
     int64_t kv_seq, batch, heads, kv_heads, head_dim, ranks, threads;
@@ -23,15 +24,17 @@ typedef struct verify_settings {
     bool json;
 } verify_settings;
 
+/* The values of --mask. */
 enum { NO_MASK = 0, LENGTHS, BOOL, ADDITIVE };
 
+/* The word of --mask for a number (ith_option.word). */
 static const char *mask_word(int value)
 {
     static const char *const words[] = {"none", "lengths", "bool", "additive"};
     return (unsigned)value <= ADDITIVE ? words[value] : "unknown";
 }
 
-#define LARGEST 1e6
+#define LARGEST 1e6 /* upper limit of sizes */
 #define AT(member) offsetof(verify_settings, member)
 static const ith_option table[] = {
     {"seq", "N[,N..]", "Queries; one problem for each (131)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(seq), 1, LARGEST,
@@ -74,7 +77,7 @@ static const char doc[] =
 
 static const ith_progress_stage stage = {"verify", "plan", 1, ITH_LINES_TENTHS};
 
-/* Fills in the problem for a length, and the settings of *v. */
+/* Fills in the problem for `seq` queries, and the settings of *v from the command line. */
 static void describe(const verify_settings *s, int64_t seq, ith_verify *v)
 {
     ith_attn_problem *p = &v->first.problem;
@@ -111,21 +114,25 @@ static int verify(const verify_settings *s, int64_t seq, ith_verify *v)
 
 /* ---- Report ------------------------------------------------------------------------------------------------------ */
 
+/* The word for the column "fold"; "-" if the plan exchanges no heads. */
 static const char *fold_text(const ith_verify_plan *plan)
 {
     return plan->info.ulysses == 1 ? "-" : plan->info.folded ? "yes" : "no";
 }
 
+/* The word for the column "smooth"; "-" if the softmax is not fixed_m. */
 static const char *smoothing_text(const ith_verify_plan *plan)
 {
     return plan->info.softmax != ITH_SOFTMAX_FIXED_M ? "-" : plan->info.smoothed ? "yes" : "no";
 }
 
+/* The word for the column "direction"; "-" if the mesh has no ring. */
 static const char *direction_text(const ith_verify_plan *plan)
 {
     return plan->info.ring == 1 ? "-" : ith_direction_name(plan->info.direction);
 }
 
+/* The word for the column "exchange"; "-" for a plan of a single rank. */
 static const char *exchange_text(const ith_verify_plan *plan)
 {
     return plan->info.ranks == 1 ? "-" : ith_exchange_mode_name(plan->info.exchange);
@@ -159,6 +166,7 @@ static void print_plan(const ith_verify_plan *plan)
            plan->passed ? "ok" : "FAILED", plan->repeats ? "" : ": not the same bits twice");
 }
 
+/* Prints the sizes of a problem, and a table with a line for each plan. */
 static void print_problem(const ith_verify *v)
 {
     const ith_attn_problem *p = &v->first.problem;
@@ -192,6 +200,7 @@ static json_t *plan_json(const ith_verify *v, const ith_verify_plan *plan)
     return row;
 }
 
+/* A problem and the verdicts of its plans as a JSON object. */
 static json_t *problem_json(const ith_verify *v)
 {
     const ith_attn_problem *p = &v->first.problem;
@@ -217,7 +226,8 @@ static int print_json(json_t *problems, int plans, int failures)
     return code;
 }
 
-/* The command after parsing: one problem per length, then the number of plans that failed. */
+/* Runs the command after its options are parsed: verifies one problem for each length, and prints the verdicts and the
+ * number of plans that failed. */
 static int run(ith_context *context, const verify_settings *s)
 {
     json_t *problems = json_array();

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca verify: every legal plan of a problem against a float64 softmax. */
+/* The state of ithaca verify, which compares every legal plan of a problem with a float64 softmax. */
 #ifndef ITH_CLI_VERIFY_H
 #define ITH_CLI_VERIFY_H
 
 #include "../oracle/oracle.h"
 #include "attend_whole.h"
 
+/* One plan and its verdict. */
 typedef struct ith_verify_plan {
     ith_attn_options options;
-    ith_plan_info info;  /* as predicted */
-    double error, bound; /* relative L2 error of o, of the head or of all heads, that comes nearest to its bound */
-    double lse_error;    /* in units of max(1, |lse|), like lse_bound */
-    bool repeats;        /* a second execution gives the same bits */
-    bool has_single, is_single; /* whether its bits must equal the bits of a single rank, and whether they do */
+    ith_plan_info info;         /* the plan as ith_plan_predict describes it */
+    double error, bound;        /* the relative L2 error of o that is nearest to its bound; that bound */
+    double lse_error;           /* largest error of lse, divided by max(1, |lse|) */
+    bool repeats;               /* a second execution gave the same bits */
+    bool has_single, is_single; /* whether the bits must equal a single rank's; whether they do */
     bool passed;
-    char why[256]; /* the sentence of an execution that failed; "" otherwise */
+    char why[256]; /* the error message of an execution that failed; "" otherwise */
 } ith_verify_plan;
 
 /* One problem, its exact result and its plans. */
@@ -23,23 +24,25 @@ typedef struct ith_verify {
     int ranks, threads;
     const char *kernel; /* the only kernel to verify; NULL: all that are usable */
     uint64_t seed;
-    double deviation;                      /* of the logits in the last head */
-    ith_attend_whole first, again, single; /* two executions and the single rank; `first` owns the inputs */
-    ith_oracle_rows exact, found;
-    double *bounds, lse_bound; /* of the error of each head [B H], and of lse */
+    double deviation;                      /* standard deviation of the logits in the last head */
+    ith_attend_whole first, again, single; /* two executions of a plan, and a single rank; `first` owns the inputs */
+    ith_oracle_rows exact, found;          /* results in float64; results of a plan */
+    double *bounds, lse_bound;             /* largest allowed error of o in each head [B H], and of lse */
     ith_verify_plan *plans;
-    int count, room;
+    int count, room; /* number of plans; number of plans that fit into `plans` */
 } ith_verify;
 
 /* Makes random tensors, the exact result and the bounds for v->first.problem; the caller has set the members above
  * `first`. Prints errors and returns an exit status; ith_verify_free is needed in any case. */
 int ith_verify_prepare(ith_verify *v);
-/* Fills in all legal plans that differ. The plan of a single rank comes before the plans that are compared with it. */
+/* Fills v->plans with every legal plan, each once. The plan of a single rank comes before the plans that are compared
+ * with it. */
 int ith_verify_list(ith_verify *v);
 /* Executes plan number `index` twice and fills in its verdict. */
 void ith_verify_run(ith_verify *v, int index);
 void ith_verify_free(ith_verify *v);
 
+/* The number of plans that did not pass. */
 int ith_verify_failures(const ith_verify *v);
 
 #endif

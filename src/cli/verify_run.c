@@ -12,6 +12,7 @@
 
 /* ---- The problem ----------------------------------------------------------------------------------------------- */
 
+/* Gives `whole` the problem and the inputs of `inputs`, and allocates memory for results of its own. */
 static bool make_results(const ith_attend_whole *inputs, ith_attend_whole *whole)
 {
     whole->problem = inputs->problem;
@@ -19,7 +20,7 @@ static bool make_results(const ith_attend_whole *inputs, ith_attend_whole *whole
     return ith_attend_own_results(whole);
 }
 
-/* The bound of a head is max(2 * error of the plain implementation, error of rounding o). */
+/* Fills in the bounds. The bound of a head is max(2 * error of a plain implementation, error of rounding o). */
 static bool find_bounds(ith_verify *v)
 {
     static const double least_lse_bound = 1e-5;
@@ -63,6 +64,7 @@ void ith_verify_free(ith_verify *v)
 
 /* ---- Plans ------------------------------------------------------------------------------------------------------- */
 
+/* Whether two plans made the same choices. */
 static bool same_plan(const ith_plan_info *a, const ith_plan_info *b)
 {
     return a->strategy == b->strategy && a->ranks == b->ranks && a->ulysses == b->ulysses && a->ring == b->ring &&
@@ -71,8 +73,8 @@ static bool same_plan(const ith_plan_info *a, const ith_plan_info *b)
            !strcmp(a->kernel, b->kernel);
 }
 
-/* Adds a plan unless it is illegal or equal to an earlier one. The sentence about an illegal plan stays in the
- * context. */
+/* Adds a plan to v->plans unless it is illegal or equal to an earlier one. The context keeps the sentence about an
+ * illegal plan. */
 static int add(ith_verify *v, const ith_attn_options *options, int ranks)
 {
     ith_plan_info info = ITH_PLAN_INFO_INIT;
@@ -93,8 +95,8 @@ static int add(ith_verify *v, const ith_attn_options *options, int ranks)
     return ITH_EXIT_DONE;
 }
 
-/* Adds every direction, number of chunks, fold and exchange of a strategy on one mesh. Chunks that the library lowers
- * to the same number are one plan. */
+/* Adds the plans of a strategy on one mesh, with every direction, 1 to 3 chunks, and every fold and exchange. The
+ * library may lower the number of chunks; plans that are then equal are added once. */
 static int add_mesh(ith_verify *v, ith_attn_options options)
 {
     bool exchanges = options.ulysses > 1, travels = options.ring > 1;
@@ -114,7 +116,7 @@ static int add_mesh(ith_verify *v, ith_attn_options options)
     return code;
 }
 
-/* Adds every mesh: ulysses_ring on all of them, ulysses and ring on the meshes with a single axis. */
+/* Adds the plans of every mesh: ulysses_ring on all meshes, ulysses and ring on the meshes with a single axis. */
 static int add_meshes(ith_verify *v, ith_attn_options options)
 {
     int code = ITH_EXIT_DONE;
@@ -132,7 +134,7 @@ static int add_meshes(ith_verify *v, ith_attn_options options)
     return code;
 }
 
-/* Adds the plans of one kernel: online, fixed_m, and fixed_m without smoothing. */
+/* Adds the plans of one kernel with three kinds of softmax: online, fixed_m, and fixed_m without smoothing. */
 static int add_kernel(ith_verify *v, const char *kernel)
 {
     int code = ITH_EXIT_DONE;
@@ -168,11 +170,13 @@ int ith_verify_list(ith_verify *v)
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
 
+/* The plan that all ranks execute. */
 typedef struct verify_job {
     ith_verify *v;
     const ith_attn_options *options;
 } verify_job;
 
+/* Runs on each rank: executes the plan twice, with results in v->first and in v->again. */
 static ith_status execute_twice(ith_context *context, ith_comm *comm, void *user)
 {
     const verify_job *job = user;
@@ -198,7 +202,7 @@ static size_t lse_bytes(const ith_attend_whole *whole)
     return (size_t)(whole->problem.batch * whole->problem.heads * whole->problem.q_len) * sizeof(float);
 }
 
-/* Fills o and lse with NaN, so that an element that is not written is noticed. */
+/* Fills o and lse with NaN, so that an element that the plan does not write is noticed. */
 static void poison(ith_attend_whole *whole)
 {
     memset(whole->tensors.o, 0xff, o_bytes(whole));
@@ -212,7 +216,7 @@ static bool same_bits(const ith_attend_whole *a, const ith_attend_whole *b)
 
 /* ---- Verdict --------------------------------------------------------------------------------------------------- */
 
-/* Keeps the error with the largest ratio to its bound. */
+/* Keeps the error of o that has the largest ratio to its bound. */
 static void note_error(ith_verify_plan *plan, double error, double bound)
 {
     if (plan->bound > 0 && error / bound <= plan->error / plan->bound)
@@ -221,10 +225,11 @@ static void note_error(ith_verify_plan *plan, double error, double bound)
     plan->bound = bound;
 }
 
-/* Compares each head with its bound, and all heads with moderate logits together with the limit of the type. */
+/* Compares the error of each head with the head's bound, and the error over all heads with moderate logits with a limit
+ * that depends on the type. */
 static void judge_errors(ith_verify *v, ith_verify_plan *plan)
 {
-    static const double moderate = 30;
+    static const double moderate = 30; /* heads whose lse is below this have moderate logits */
     const ith_attn_problem *p = &v->first.problem;
     double limit = p->dtype == ITH_BF16 ? 0x1p-8 : p->dtype == ITH_F16 ? 0x1p-10 : 5e-6;
     ith_oracle_found(&v->first.problem, &v->first.tensors, &v->found);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON configuration files (RFC 8259), by Jansson, which also refuses duplicate keys and invalid UTF-8. */
+/* Reads JSON configuration files (RFC 8259) with Jansson, which also refuses duplicate keys and invalid UTF-8. */
 #include "json.h"
 
 #include "mapping.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define MOST_BYTES ((int64_t)64 << 20)
+#define MOST_BYTES ((int64_t)64 << 20) /* maximal size of a configuration file */
 
 struct ith_json {
     ith_context *context;
@@ -84,7 +84,7 @@ const char *ith_json_path(const ith_json *json)
     return json->path;
 }
 
-/* The value at key; NULL if it is absent or null. */
+/* Returns the value at key; NULL if it is absent or null. */
 static const json_t *value_at(const ith_json *json, const char *key)
 {
     const json_t *value = json_object_get(json->root, key);
@@ -96,11 +96,12 @@ bool ith_json_has(const ith_json *json, const char *key)
     return value_at(json, key) != NULL;
 }
 
+/* The description of a value in an error message, returned by value. */
 typedef struct description {
     char text[sizeof(ith_quoted) + 32];
 } description;
 
-/* The type of a value and its text, for a sentence. */
+/* Describes a value for an error message: by its type and, if it is not an array or an object, by its text. */
 static description describe(const json_t *value)
 {
     description out = {"null"};
@@ -119,11 +120,13 @@ static description describe(const json_t *value)
     return out;
 }
 
+/* Reports that a required key is missing. */
 static ith_status missing(ith_context *context, const ith_json *json, const char *key)
 {
     return ith_fail(context, ITH_ERR_FORMAT, "%s: key \"%s\" is missing", json->path, key);
 }
 
+/* Reports that the value of a key is not `wanted`, such as "a number". */
 static ith_status wrong(ith_context *context, const ith_json *json, const char *key, const char *wanted,
                         const json_t *value)
 {
@@ -136,6 +139,7 @@ static bool is_int_of(const json_t *value, int64_t least, int64_t most)
     return json_is_integer(value) && json_integer_value(value) >= least && json_integer_value(value) <= most;
 }
 
+/* Reports that the value of a key is not `what` ("an integer") from `least` to `most`. */
 static ith_status wrong_int(ith_context *context, const ith_json *json, const char *key, const char *what,
                             int64_t least, int64_t most, const json_t *value)
 {
@@ -189,7 +193,8 @@ ith_status ith_json_string(ith_context *context, const ith_json *json, const cha
     return *out ? ITH_OK : wrong(context, json, key, "a string", value);
 }
 
-/* The array at key, of at most `most` values; *array is NULL and *count 0 if it is absent or null. */
+/* Finds the array at key and checks that it has at most `most` values. If it is absent or null, *array becomes NULL and
+ * *count 0. */
 static ith_status array_at(ith_context *context, const ith_json *json, const char *key, int64_t most,
                            const json_t **array, int64_t *count)
 {

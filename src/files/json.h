@@ -1,54 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON configuration files and typed access to their values. Every failure names the file and the key. */
+/* JSON configuration files, and typed access to their values. Every error message names the file and the key. */
 #ifndef ITH_FILES_JSON_H
 #define ITH_FILES_JSON_H
 
 #include "../base/context.h"
 
-typedef struct ith_json ith_json; /* a document, whose top value is an object, and its path */
+typedef struct ith_json ith_json; /* a file that was read, whose top value is an object */
 
-/* ITH_ERR_IO if the file cannot be read. ITH_ERR_FORMAT if it is not JSON, not an object, has a key twice, or is larger
- * than 64 MiB. */
+/* Reads a JSON file. ITH_ERR_IO if it cannot be read. ITH_ERR_FORMAT if it is not JSON, if its top value is not an
+ * object, if it has a key twice, or if it is larger than 64 MiB. */
 ith_status ith_json_read(ith_context *context, const char *path, ith_json **out);
-/* Reads folder/name. */
+/* Reads the JSON file folder/name. */
 ith_status ith_json_read_in(ith_context *context, const char *folder, const char *name, ith_json **out);
 void ith_json_close(ith_json **json);
 
+/* The path of the file, for messages. */
 const char *ith_json_path(const ith_json *json);
-bool ith_json_has(const ith_json *json, const char *key); /* there, and not null */
-/* An integer in [least, most]. If the key is absent or null, *out is `otherwise`; an `otherwise` below least makes the
- * key required. Here and below, a wrong type or range is ITH_ERR_FORMAT. */
+bool ith_json_has(const ith_json *json, const char *key); /* whether key exists and is not null */
+/* Reads an integer in [least, most]. If the key is absent or null, *out becomes `otherwise`; but an `otherwise` below
+ * least makes the key required. ITH_ERR_FORMAT for a missing key, a wrong type or a number out of range. */
 ith_status ith_json_int(ith_context *context, const ith_json *json, const char *key, int64_t least, int64_t most,
                         int64_t otherwise, int64_t *out);
-/* A number; `otherwise` if the key is absent or null. NAN as `otherwise` makes the key required. */
+/* Reads a number. If the key is absent or null, *out becomes `otherwise`; but NAN as `otherwise` makes the key
+ * required. */
 ith_status ith_json_double(ith_context *context, const ith_json *json, const char *key, double otherwise, double *out);
+/* Reads true or false. If the key is absent or null, *out becomes `otherwise`. */
 ith_status ith_json_bool(ith_context *context, const ith_json *json, const char *key, bool otherwise, bool *out);
-/* A string, which lives as long as the document; NULL if it is absent or null and not required. */
+/* Reads a string, which lives as long as the document. If the key is absent or null, *out becomes NULL, and `required`
+ * makes that an error. */
 ith_status ith_json_string(ith_context *context, const ith_json *json, const char *key, bool required,
                            const char **out);
-/* An array of at most `most` numbers; *count is its length, 0 if it is absent or null. */
+/* Reads an array of at most `most` numbers into out. *count becomes its length, or 0 if the key is absent or null. */
 ith_status ith_json_doubles(ith_context *context, const ith_json *json, const char *key, int64_t most, double *out,
                             int64_t *count);
-/* The same for integers in [least, greatest]. */
+/* Reads an array of at most `most` integers in [least, greatest] into out. *count becomes its length, or 0 if the key
+ * is absent or null. */
 ith_status ith_json_ints(ith_context *context, const ith_json *json, const char *key, int64_t least, int64_t greatest,
                          int64_t most, int64_t *out, int64_t *count);
+/* Reads an array of at most `most` values true and false into out. *count becomes its length, or 0 if the key is absent
+ * or null. */
 ith_status ith_json_bools(ith_context *context, const ith_json *json, const char *key, int64_t most, bool *out,
                           int64_t *count);
-/* String number `index` of the array at key; NULL if the array is absent or shorter, or if the value is null. */
+/* Returns the string at position `index` of the array at key; NULL if the array is absent or shorter, or if the value
+ * there is null. */
 const char *ith_json_string_at(const ith_json *json, const char *key, int64_t index);
 
-/* The value at key as compact JSON text, to be compared or shown: "absent" if there is none, and cut if it is long. */
+/* The value at a key as compact JSON text, to be compared or shown: "absent" if there is no such key, and cut if it is
+ * long. */
 typedef struct ith_json_text {
     char text[192];
 } ith_json_text;
 ith_json_text ith_json_print(const ith_json *json, const char *key);
-/* Iterates over the keys of the document in the order of the file: returns the first one for NULL, otherwise the one
+/* Iterates over the keys of the document in the order of the file: for NULL returns the first key, otherwise the key
  * after `key`, and NULL at the end. */
 const char *ith_json_next_key(const ith_json *json, const char *key);
 
-/* The number of members of the object at key. The object is required, and all members must be strings. */
+/* Counts the members of the object at key. The object must exist, and all its members must be strings. */
 ith_status ith_json_map_count(ith_context *context, const ith_json *json, const char *key, int64_t *count);
-/* The members of that object in the order of the file. names[i] and values[i] live as long as the document. */
+/* Stores the names and the values of the members of the object at key, in the order of the file. Both arrays have room
+ * for as many as ith_json_map_count counts. The strings live as long as the document. */
 void ith_json_map(const ith_json *json, const char *key, const char **names, const char **values);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A regular file mapped into memory for reading. */
+/* Maps regular files into memory for reading. */
 #include "mapping.h"
 
 #include "../base/open_file.h"
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PIECE_BYTES ((int64_t)1 << 20)
+#define PIECE_BYTES ((int64_t)1 << 20) /* bytes copied between two checks for an interruption */
 
 ith_status ith_mapping_open(ith_context *context, const char *path, ith_mapping *out)
 {

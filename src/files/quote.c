@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control characters are C0 (below 0x20), DEL (0x7f) and C1 (0xc2 0x80 to 0xc2 0x9f in UTF-8). */
+/* Replaces control characters in text from files. They are C0 (below 0x20), DEL (0x7f) and C1 (0xc2 0x80 to 0xc2 0x9f
+ * in UTF-8). */
 #include "quote.h"
 
 #include <string.h>
 
-/* The bytes of the character at p if it is a control character (C0, DEL, or C1 in UTF-8), otherwise 0. */
+/* Returns the number of bytes of the character at p if it is a control character (C0, DEL, or C1 in UTF-8), otherwise
+ * 0. */
 static size_t control_bytes(const unsigned char *p)
 {
     if (p[0] < 0x20 || p[0] == 0x7f)
@@ -15,7 +17,7 @@ static size_t control_bytes(const unsigned char *p)
 ith_quoted ith_quote(const char *text)
 {
     ith_quoted out;
-    size_t length = 0, cut = 0; /* cut: the last boundary between characters with room for "..." behind it */
+    size_t length = 0, cut = 0; /* cut: the last boundary of characters that leaves room for "..." */
     const unsigned char *p = (const unsigned char *)(text ? text : "");
     while (*p && length < sizeof out.text - 1) {
         if ((*p & 0xc0) != 0x80 && length <= sizeof out.text - sizeof "...")

@@ -5,13 +5,13 @@
 
 #include "../base/context.h"
 
+/* Text that is safe to show, returned by value. */
 typedef struct ith_quoted {
     char text[128];
 } ith_quoted;
 
 /* Replaces control characters by '?', and cuts long text between two UTF-8 characters and ends it with "...". NULL
- * gives
- * "". Returns a struct to be used at once: ith_fail(context, status, "tensor '%s' ...", ith_quote(name).text). */
+ * gives "". Returns a struct to be used at once: ith_fail(context, status, "tensor '%s' ...", ith_quote(name).text). */
 ith_quoted ith_quote(const char *text);
 
 #endif

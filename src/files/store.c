@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of a component: a list of tensors by name, over one file or several shards, with a mark for each tensor
- * that was taken. The index of shards is the format of transformers: {"weight_map": {TENSOR: FILE, ...}}. */
+/* The store of a model component (store.h): a list of tensors ordered by name, from one file or several shards, with a
+ * mark for each tensor that the loader has taken. The index of shards has the format of transformers: {"weight_map":
+ * {TENSOR: FILE, ...}}. */
 #include "store.h"
 
 #include "../base/hash.h"
@@ -15,14 +16,16 @@
 #include <string.h>
 #include <unistd.h>
 
+/* One tensor of the store. */
 typedef struct store_entry {
-    ith_tensor tensor; /* as in its file; data points to `copy` if there is one */
-    int64_t shard;
-    bool found; /* the shard has this tensor */
-    bool taken;
-    void *copy; /* an aligned copy of data that is misaligned in the file; NULL: none */
+    ith_tensor tensor; /* as in its file, but data points to `copy` if there is one */
+    int64_t shard;     /* index of its file in ith_store.shards */
+    bool found;        /* whether its file contains the tensor */
+    bool taken;        /* whether the loader has taken or skipped the tensor */
+    void *copy;        /* aligned copy of the data if they are misaligned in the file; NULL: none */
 } store_entry;
 
+/* One file of the component. */
 typedef struct store_shard {
     char *path;
     ith_tensor_file *file;
@@ -30,13 +33,13 @@ typedef struct store_shard {
 
 struct ith_store {
     ith_context *context;
-    char *path; /* of the single file or of the index, for sentences about missing tensors */
+    char *path; /* path of the single file or of the index, for messages */
     store_shard *shards;
     int64_t shard_count;
     store_entry *entries; /* ordered by name */
     int64_t entry_count;
-    ith_span shown; /* the progress that is shown: bytes of all tensors */
-    int64_t used_bytes;
+    ith_span shown;     /* the progress display, whose total is the bytes of all tensors */
+    int64_t used_bytes; /* bytes of the tensors released or skipped so far */
 };
 
 static int entry_by_name(const void *a, const void *b)
@@ -44,6 +47,7 @@ static int entry_by_name(const void *a, const void *b)
     return strcmp(((const store_entry *)a)->tensor.name, ((const store_entry *)b)->tensor.name);
 }
 
+/* Returns the entry of the tensor `name`; NULL if the store has no such tensor. */
 static store_entry *find(const ith_store *store, const char *name)
 {
     const store_entry key = {.tensor.name = name};
@@ -52,7 +56,7 @@ static store_entry *find(const ith_store *store, const char *name)
 
 /* ---- One file -------------------------------------------------------------------------------------------------- */
 
-/* Opens a single file, whose tensors become the entries. */
+/* Opens a single file, and makes an entry for each of its tensors. */
 static ith_status open_single(ith_store *store)
 {
     ith_context *context = store->context;
@@ -80,6 +84,7 @@ static ith_status open_single(ith_store *store)
 
 /* ---- Shards with an index -------------------------------------------------------------------------------------- */
 
+/* A row of the index: a tensor and the file that holds it. */
 typedef struct index_row {
     const char *name, *shard;
 } index_row;
@@ -89,6 +94,7 @@ static int row_by_shard(const void *a, const void *b)
     return strcmp(((const index_row *)a)->shard, ((const index_row *)b)->shard);
 }
 
+/* Whether the name of a file stays inside the folder: it has no '/' and is neither "." nor "..". */
 static bool is_plain_name(const char *name)
 {
     return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
@@ -122,7 +128,7 @@ static ith_status index_rows(ith_store *store, const ith_json *index, index_row 
     return status;
 }
 
-/* Fills entries and shards from the rows; the shards are not opened yet. */
+/* Makes the lists of entries and of shards from the rows of the index. No file is opened yet. */
 static ith_status index_spread(ith_store *store, const char *folder, const index_row *rows, int64_t count)
 {
     ith_context *context = store->context;
@@ -147,6 +153,7 @@ static ith_status index_spread(ith_store *store, const char *folder, const index
     return ITH_OK;
 }
 
+/* Opens the files of all shards. Stops if the context is interrupted. */
 static ith_status shards_map(ith_store *store)
 {
     ith_status status = ITH_OK;
@@ -158,7 +165,8 @@ static ith_status shards_map(ith_store *store)
     return status ? ith_fail_in(store->context, status, "a shard that %s names", store->path) : ITH_OK;
 }
 
-/* Finds the entry of each tensor in a shard. A tensor that the index puts elsewhere, or does not name, is an error. */
+/* Fills in the entries of the tensors that a shard contains. A tensor that the index places in another shard, or does
+ * not name, is an error. */
 static ith_status shard_match(ith_store *store, int64_t index)
 {
     const store_shard *shard = &store->shards[index];
@@ -204,7 +212,8 @@ static ith_status open_shards(ith_store *store, const char *folder)
 
 /* ---- The whole ------------------------------------------------------------------------------------------------- */
 
-/* Chooses between the single file and the index: fills store->path, and sets *sharded for the index. */
+/* Chooses between the single file and the index of shards. Stores its path in store->path; *sharded becomes true for
+ * the index. */
 static ith_status choose(ith_store *store, const char *folder, const char *stem, ith_store_choice choice, bool *sharded)
 {
     char *single = ith_format(store->context, "%s/%s.safetensors", folder, stem);
@@ -275,7 +284,7 @@ void ith_store_show(ith_store *store, int stage)
     ith_span_show(store->context, &store->shown, 0, 1);
 }
 
-/* Counts bytes for the progress, which stays at 100% when a tensor is taken again. */
+/* Adds bytes to the shown progress, which stays at 100% when a tensor is released a second time. */
 static void use_bytes(ith_store *store, int64_t bytes)
 {
     store->used_bytes = ith_min64(store->used_bytes + bytes, store->shown.total);
@@ -289,6 +298,7 @@ bool ith_store_has(const ith_store *store, const char *name)
     return find(store, name) != NULL;
 }
 
+/* Whether a tensor has exactly this shape. */
 static bool has_shape(const ith_tensor *tensor, int dims, const int64_t *shape)
 {
     bool same = tensor->dims == dims;
@@ -297,7 +307,8 @@ static bool has_shape(const ith_tensor *tensor, int dims, const int64_t *shape)
     return same;
 }
 
-/* Finds the entry `name` and checks that it has a type for weights and this shape. */
+/* Finds the tensor `name`, and checks that its type is one for weights (F32, F16 or BF16) and that it has the given
+ * shape. */
 static ith_status look_up(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
                           store_entry **out)
 {
@@ -365,7 +376,7 @@ void ith_store_skip(ith_store *store, const char *prefix)
         }
 }
 
-#define HASHED_BYTES 64 /* of a tensor, from its middle */
+#define HASHED_BYTES 64 /* most bytes of a tensor that are hashed, from its middle */
 
 uint64_t ith_store_hash(const ith_store *store)
 {
@@ -392,7 +403,7 @@ ith_status ith_store_check_all_taken(ith_context *context, const ith_store *stor
             count++;
         }
     if (!first) {
-        ith_span_show(context, &store->shown, 1, 1);
+        ith_span_show(context, &store->shown, 1, 1); /* 100% */
         return ITH_OK;
     }
     return ith_fail(context, ITH_ERR_UNSUPPORTED,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tensors of one model component ("transformer", "vae", ...), from one file or from shards with an index. A loader
- * takes every tensor by name and shape. A tensor that is left over is an error, so that a different kind of model is
- * never mistaken for this one. Opening and taking read the headers of the files only. */
+/* The tensors of one model component ("transformer", "vae", ...), from one file or from several shards with an index. A
+ * loader takes every tensor by name and shape. A tensor that is left over is an error, so that a different kind of
+ * model is never mistaken for this one. To open a store and to take tensors reads only the headers of the files. */
 #ifndef ITH_FILES_STORE_H
 #define ITH_FILES_STORE_H
 
@@ -11,7 +11,8 @@
 
 typedef struct ith_store ith_store;
 
-/* The choice if both a single file and an index exist: diffusers takes the index, transformers the file. */
+/* Which weights are used if both a single file and an index of shards exist: diffusers uses the index, transformers the
+ * file. */
 typedef enum ith_store_choice { ITH_STORE_INDEX_FIRST, ITH_STORE_FILE_FIRST } ith_store_choice;
 
 /* Opens folder/stem.safetensors, or the shards that folder/stem.safetensors.index.json names. All shards lie in the
@@ -20,10 +21,11 @@ typedef enum ith_store_choice { ITH_STORE_INDEX_FIRST, ITH_STORE_FILE_FIRST } it
 ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store_choice choice,
                           ith_store **out);
 void ith_store_close(ith_store **store);
-/* From now on shows the bytes of released and skipped tensors to the context's observer, as progress of that stage. */
+/* From now on reports the bytes of released and skipped tensors to the context's observer, as the progress of
+ * `stage`. */
 void ith_store_show(ith_store *store, int stage);
 
-/* Whether the store has a tensor of that name. Does not take it. */
+/* Whether the store has a tensor of that name. This does not take the tensor. */
 bool ith_store_has(const ith_store *store, const char *name);
 /* Takes a tensor of type F32, F16 or BF16 with exactly this shape. *out belongs to the store and is valid until it is
  * released. Its data is aligned to its type, in a copy if the file's data is not. With out NULL the tensor counts as
@@ -39,7 +41,8 @@ void ith_store_skip(ith_store *store, const char *prefix);
  * almost certainly equal. */
 uint64_t ith_store_hash(const ith_store *store);
 
-/* ITH_ERR_UNSUPPORTED with the name of a tensor that was not taken; ITH_OK if there is none. */
+/* Checks that every tensor was taken or skipped. Otherwise ITH_ERR_UNSUPPORTED, with a sentence that names one that was
+ * not. */
 ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store);
 
 #endif

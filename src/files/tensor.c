@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The element types and their names in the format. */
 static const struct {
     const char *name;
     ith_dtype type;
@@ -47,7 +48,8 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
     return fits || empty;
 }
 
-/* Reads the caller's struct and checks that type, shape and bytes agree. */
+/* Copies the caller's struct, whose version may differ from the library's, and checks that type, shape and bytes
+ * agree. */
 static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith_tensor *tensor)
 {
     int64_t bytes = 0;
@@ -65,6 +67,7 @@ static ith_status read_tensor(ith_context *context, const ith_tensor *given, ith
     return bytes ? ith_need(context, tensor->data, "the tensor's data") : ITH_OK;
 }
 
+/* The number of elements of a tensor whose shape has been checked. */
 static int64_t elements_of(const ith_tensor *tensor)
 {
     int64_t element_bytes = ith_dtype_bytes(tensor->dtype);
@@ -111,7 +114,7 @@ ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *given, floa
             ith_to_f32(out, tensor.data, type, count);
         return ITH_OK;
     }
-    double aligned[CHUNK]; /* of the largest element type */
+    double aligned[CHUNK]; /* aligned for every element type, of which double is the largest */
     const char *data = tensor.data;
     for (int64_t i = 0; i < count; i += CHUNK) {
         int64_t part = ith_min64(CHUNK, count - i);

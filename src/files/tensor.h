@@ -11,25 +11,27 @@
 
 #include "../base/context.h"
 
+/* The member of the header that holds the file's metadata instead of a tensor. */
 #define ITH_TENSOR_METADATA_KEY "__metadata__"
-/* The maximal length of a header, as in the reference implementation. */
+/* The maximal length of a header in bytes, as in the reference implementation. */
 #define ITH_TENSOR_HEADER_MOST_BYTES 100000000
 
-/* The format's name of a type: "F32", "BF16", ...; NULL if it has none. */
+/* Returns the name of an element type in the format: "F32", "BF16", ...; NULL if the format has no such type. */
 const char *ith_tensor_type_name(ith_dtype type);
-/* The type with that name; ITH_DTYPE_NONE for an unknown one. */
+/* Returns the element type with that name in the format; ITH_DTYPE_NONE for an unknown name. */
 ith_dtype ith_tensor_type_parse(const char *name);
-/* *bytes = product of the shape * bytes of an element; false if a size is negative or the product does not fit. */
+/* Sets *bytes to the product of the shape times the bytes of an element. Returns false if a size is negative or the
+ * product does not fit. */
 bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *bytes);
 
-/* "[2, 3]" for a sentence. */
+/* A shape as text for messages, such as "[2, 3]". */
 typedef struct ith_shape_text {
-    char text[ITH_MAX_DIMS * 22];
+    char text[ITH_MAX_DIMS * 22]; /* a size has at most 20 characters, and ", " two */
 } ith_shape_text;
 ith_shape_text ith_shape_print(int dims, const int64_t *shape);
 
-/* Like ith_tensor_file_write, but an interruption of the context ends it with ITH_ERR_INTERRUPTED. An existing file
- * then stays unchanged. */
+/* Writes a file as ith_tensor_file_write does, without metadata. If the context is interrupted, it returns
+ * ITH_ERR_INTERRUPTED, and an existing file stays unchanged. */
 ith_status ith_tensor_file_write_stoppable(ith_context *context, const char *path, const ith_tensor *tensors,
                                            int64_t tensor_count);
 

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LENGTH_BYTES 8
+#define LENGTH_BYTES 8 /* size of the number at the begin of a file: the header's length */
 
+/* A key and a value of the metadata. */
 typedef struct metadata_pair {
     const char *key, *value;
 } metadata_pair;
@@ -20,18 +21,18 @@ struct ith_tensor_file {
     ith_context *context;
     char *path;
     ith_mapping mapping;
-    const char *data; /* behind the header, where offset 0 is */
+    const char *data; /* the data behind the header; offsets of tensors count from here */
     int64_t data_bytes;
-    ith_tensor *tensors; /* ordered by name */
+    ith_tensor *tensors; /* the tensors of the file, ordered by name */
     int64_t count;
-    metadata_pair *pairs;
+    metadata_pair *pairs; /* the metadata, ordered by key */
     int64_t pair_count;
-    char *text; /* all names, keys and values, each with a terminating NUL */
+    char *text; /* memory for all names, keys and values, each with its NUL */
 };
 
 /* ---- The header's length and JSON ------------------------------------------------------------------------------ */
 
-/* Reads the length of the header and finds header and data in the mapping. */
+/* Reads the length of the header, and finds the header and the data in the mapped file. */
 static ith_status header_find(ith_tensor_file *file, const char **header, int64_t *header_bytes)
 {
     ith_context *context = file->context;
@@ -81,6 +82,7 @@ static ith_status header_parse(ith_tensor_file *file, json_t **root)
 
 /* ---- One tensor ------------------------------------------------------------------------------------------------ */
 
+/* Reads the element type of a tensor from its member of the header. */
 static ith_status type_read(ith_context *context, const json_t *json, ith_dtype *out)
 {
     const char *name = json_string_value(json_object_get(json, "dtype"));
@@ -94,7 +96,7 @@ static ith_status type_read(ith_context *context, const json_t *json, ith_dtype 
     return ITH_OK;
 }
 
-/* Reads a shape: at most ITH_MAX_DIMS sizes, none negative. */
+/* Reads the shape of a tensor: at most ITH_MAX_DIMS sizes, none of them negative. */
 static ith_status shape_read(ith_context *context, const json_t *json, int *dims, int64_t *shape)
 {
     const json_t *array = json_object_get(json, "shape");
@@ -113,6 +115,7 @@ static ith_status shape_read(ith_context *context, const json_t *json, int *dims
     return ITH_OK;
 }
 
+/* Reads where the data of a tensor begin and end, and checks that they lie in the file. */
 static ith_status offsets_read(ith_context *context, const json_t *json, int64_t data_bytes, int64_t *begin,
                                int64_t *end)
 {
@@ -132,7 +135,8 @@ static ith_status offsets_read(ith_context *context, const json_t *json, int64_t
     return ITH_OK;
 }
 
-/* Reads one member of the header, {"dtype", "shape", "data_offsets"}, and checks that the three agree. */
+/* Reads the member of the header for one tensor, {"dtype", "shape", "data_offsets"}, and checks that the three
+ * agree. */
 static ith_status tensor_read(ith_tensor_file *file, const json_t *json, ith_tensor *out)
 {
     ith_context *context = file->context;
@@ -159,6 +163,7 @@ static ith_status tensor_read(ith_tensor_file *file, const json_t *json, ith_ten
 
 /* ---- All of them ----------------------------------------------------------------------------------------------- */
 
+/* Compares tensors by the place of their data for qsort. At the same place an empty tensor comes first. */
 static int by_place(const void *a, const void *b)
 {
     const ith_tensor *x = a, *y = b;
@@ -178,7 +183,8 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const metadata_pair *)a)->key, ((const metadata_pair *)b)->key);
 }
 
-/* Checks that the tensors, ordered by offset, cover the data from the first byte to the last without gap or overlap. */
+/* Checks that the tensors, which are ordered by offset, cover the data from the first byte to the last without gap or
+ * overlap. */
 static ith_status check_cover(const ith_tensor_file *file)
 {
     int64_t next = 0;
@@ -197,7 +203,7 @@ static ith_status check_cover(const ith_tensor_file *file)
     return ITH_OK;
 }
 
-/* Appends text to file->text at *end, and returns the copy. */
+/* Copies a string to *end, the next free byte of file->text, moves *end behind it, and returns the copy. */
 static const char *keep(char **end, const char *text)
 {
     size_t bytes = strlen(text) + 1;
@@ -206,7 +212,7 @@ static const char *keep(char **end, const char *text)
     return copy;
 }
 
-/* Checks that all metadata are strings, and adds the bytes of keys and values to *text_bytes. */
+/* Checks that all metadata are strings, and adds the bytes of their keys and values to *text_bytes. */
 static ith_status metadata_check(const ith_tensor_file *file, json_t *metadata, int64_t *text_bytes)
 {
     const char *key = NULL;
@@ -224,7 +230,7 @@ static ith_status metadata_check(const ith_tensor_file *file, json_t *metadata, 
     return ITH_OK;
 }
 
-/* Allocates the lists and the text for the members of root. */
+/* Allocates the lists of tensors and of metadata, and memory for all their strings. root: the parsed header. */
 static ith_status allocate(ith_tensor_file *file, json_t *root)
 {
     const char *name = NULL;
@@ -244,7 +250,8 @@ static ith_status allocate(ith_tensor_file *file, json_t *root)
     return file->tensors && file->pairs && file->text ? ITH_OK : ITH_ERR_MEMORY;
 }
 
-/* Copies tensors and metadata of the header into lists, ordered by name, and checks that the tensors cover the data. */
+/* Copies tensors and metadata from the header into lists ordered by name, and checks that the tensors cover the
+ * data. */
 static ith_status contents_read(ith_tensor_file *file, json_t *root)
 {
     const char *name = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The writer of safetensors files (tensor.h has the format). Tensors with larger elements come first, and the header is
- * padded with spaces to a multiple of eight bytes, so every tensor is aligned to its element. */
+/* Writes safetensors files (tensor.h has the format). Tensors with larger elements come first, and the header is padded
+ * with spaces to a multiple of eight bytes, so every tensor is aligned to its elements. */
 #include "quote.h"
 #include "tensor.h"
 
@@ -13,12 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DATA_ALIGNMENT 8
-#define PIECE_BYTES ((int64_t)4 << 20) /* written between two checks for an interruption */
+#define DATA_ALIGNMENT 8               /* bytes of the largest element type */
+#define PIECE_BYTES ((int64_t)4 << 20) /* bytes written between two checks for an interruption */
 
 /* ---- The header ------------------------------------------------------------------------------------------------ */
 
-/* Checks a tensor of the caller: its name, and that type, shape and bytes agree. */
+/* Checks a tensor of the caller: it has a name, and its type, shape and bytes agree. */
 static ith_status check_tensor(ith_context *context, const char *path, const ith_tensor *tensor)
 {
     int64_t bytes = 0;
@@ -41,7 +41,8 @@ static ith_status check_tensor(ith_context *context, const char *path, const ith
     return ITH_OK;
 }
 
-/* Returns {"dtype": ..., "shape": [...], "data_offsets": [begin, begin + bytes]}, or NULL if there is no memory. */
+/* Returns the member of the header for a tensor, {"dtype": ..., "shape": [...], "data_offsets": [begin, begin +
+ * bytes]}; NULL if there is no memory. */
 static json_t *describe(const ith_tensor *tensor, int64_t begin)
 {
     json_t *shape = json_array();
@@ -54,7 +55,8 @@ static json_t *describe(const ith_tensor *tensor, int64_t begin)
                      "data_offsets", (json_int_t)begin, (json_int_t)(begin + tensor->bytes));
 }
 
-/* Adds a member with a new name. It takes ownership of value; NULL means that value could not be allocated. */
+/* Adds a member to a JSON object and takes ownership of value. It fails if the name exists already. A value of NULL
+ * means that its allocation has failed. */
 static ith_status add(ith_context *context, const char *path, json_t *object, const char *name, json_t *value)
 {
     ith_status status = ITH_OK;
@@ -69,6 +71,7 @@ static ith_status add(ith_context *context, const char *path, json_t *object, co
     return status;
 }
 
+/* Adds the metadata to the header as one member, {"__metadata__": {KEY: VALUE, ...}}. */
 static ith_status add_metadata(ith_context *context, const char *path, json_t *root, const char *const *keys,
                                const char *const *values, int64_t count)
 {
@@ -88,7 +91,8 @@ static ith_status add_metadata(ith_context *context, const char *path, json_t *r
     return status;
 }
 
-/* Packs the length, the JSON and the padding into *out, which the caller frees with ith_free. */
+/* Writes the header's length, its JSON text and the padding to new memory *out, which the caller frees with
+ * ith_free. */
 static ith_status header_pack(ith_context *context, const char *path, const json_t *root, char **out, int64_t *bytes)
 {
     char *text = json_dumps(root, JSON_COMPACT);
@@ -112,7 +116,7 @@ static ith_status header_pack(ith_context *context, const char *path, const json
     return status;
 }
 
-/* Orders the tensors by the size of an element, largest first; tensors of equal elements keep their order. */
+/* Orders the tensors by the size of an element, largest first. Tensors with elements of one size keep their order. */
 static void order_by_element(const ith_tensor *tensors, int64_t count, const ith_tensor **order)
 {
     for (int64_t element_bytes = 8; element_bytes > 0; element_bytes /= 2)
@@ -121,7 +125,7 @@ static void order_by_element(const ith_tensor *tensors, int64_t count, const ith
                 *order++ = &tensors[i];
 }
 
-/* Makes the packed header for the tensors in this order. */
+/* Makes the header of the file, with its length in front, for tensors in the given order. */
 static ith_status header_make(ith_context *context, const char *path, const ith_tensor *const *order, int64_t count,
                               const char *const *keys, const char *const *values, int64_t pair_count, char **out,
                               int64_t *bytes)
@@ -142,15 +146,17 @@ static ith_status header_make(ith_context *context, const char *path, const ith_
 
 /* ---- The file -------------------------------------------------------------------------------------------------- */
 
+/* The contents of a file that is written. */
 typedef struct contents {
-    ith_context *context; /* asked for an interruption; NULL: none is possible */
+    ith_context *context; /* checked for an interruption; NULL: nothing can interrupt the writing */
     const char *header;
     int64_t header_bytes;
-    const ith_tensor *const *order;
+    const ith_tensor *const *order; /* the tensors in the order of their data */
     int64_t count;
 } contents;
 
-/* An ith_write_fn. It stops at the first write error, so errno keeps the reason. */
+/* Writes the header and the data to a file (an ith_write_fn). Stops at the first error of fwrite, so that errno keeps
+ * the reason. */
 static ith_status write_contents(FILE *file, void *user)
 {
     const contents *c = user;
@@ -161,13 +167,13 @@ static ith_status write_contents(FILE *file, void *user)
             if (c->context && ith_context_interrupted(c->context))
                 return ith_fail_interrupted(c->context);
             done = fwrite((const char *)c->order[i]->data + from, 1, bytes, file) == bytes;
-            if (done && c->context) /* writes back now, so that the last fsync is short; an error shows there again */
+            if (done && c->context) /* to the disk now, so that the last fsync is short; it reports an error, too */
                 fdatasync(fileno(file));
         }
     return ITH_OK;
 }
 
-/* Copies the caller's tensors, whose struct may be older or newer than this library's (base/sized.h). */
+/* Copies and checks the caller's tensors, whose struct may be older or newer than this library's (base/sized.h). */
 static ith_status read_tensors(ith_context *context, const char *path, const ith_tensor *given, int64_t count,
                                ith_tensor *all)
 {
@@ -187,6 +193,8 @@ static ith_status read_tensors(ith_context *context, const char *path, const ith
     return status;
 }
 
+/* Checks and orders the tensors, makes the header, and writes or replaces the file. stoppable: an interruption of the
+ * context ends the writing. */
 static ith_status write_file(ith_context *context, const char *path, const ith_tensor *tensors, int64_t tensor_count,
                              const char *const *keys, const char *const *values, int64_t pair_count, bool stoppable)
 {
@@ -208,6 +216,7 @@ static ith_status write_file(ith_context *context, const char *path, const ith_t
     return status;
 }
 
+/* Checks the caller's metadata: no key and no value may be NULL. */
 static ith_status check_pairs(ith_context *context, const char *path, const char *const *keys,
                               const char *const *values, int64_t count)
 {
