@@ -3,16 +3,18 @@
 #ifndef ITH_WAN_HTML_ENTITIES_H
 #define ITH_WAN_HTML_ENTITIES_H
 
+/* A named character reference and its value. */
 typedef struct ith_html_entity {
-    const char *name;  /* without '&'; with ';', except in old references, which may lack it */
+    const char *name;  /* without '&' and with ';'; older references have a second entry without ';' */
     const char *value; /* UTF-8 */
 } ith_html_entity;
 
-/* Ordered by strcmp of the names. */
+/* All references, ordered by strcmp of their names. */
 extern const ith_html_entity ith_html_entities[];
 extern const int ith_html_entities_count;
 
-/* The upper-case form (`value`) of each value of a lower-case reference (`name`), if it differs; ordered by strcmp. */
+/* The values of lower-case references (here `name`) whose upper-case form (here `value`) differs; ordered by strcmp of
+ * `name`. */
 extern const ith_html_entity ith_html_capitals[];
 extern const int ith_html_capitals_count;
 

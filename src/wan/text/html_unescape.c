@@ -38,6 +38,7 @@ static int hex_value(uint32_t c)
     return c >= 'A' && c <= 'F' ? (int)(c - 'A') + 10 : -1;
 }
 
+/* Binary search: the value of a name in an ordered table; NULL if the table lacks it. */
 static const char *find(const ith_html_entity *table, int count, const char *name)
 {
     int low = 0, high = count;
@@ -54,8 +55,8 @@ static const char *find(const ith_html_entity *table, int count, const char *nam
     return NULL;
 }
 
-/* Finds the longest prefix of name, of at least two characters, that is a reference. Returns its value; *used is its
- * length. */
+/* Finds the longest prefix of `name`, of at least two characters, that is a reference. Returns its value, or NULL if
+ * there is none; *used is the length of the prefix. */
 static const char *find_longest(const char *name, int64_t length, int64_t *used)
 {
     char beginning[LONGEST_NAME + 2];
@@ -71,11 +72,12 @@ static const char *find_longest(const char *name, int64_t length, int64_t *used)
     return NULL;
 }
 
-/* Reads the reference behind '&' and appends its value. *used is the number of characters read, 0 if it is no
- * reference. */
+/* A function that reads the reference after an '&' and appends its value. It sets *used to the number of characters
+ * that it has read, or to 0 if there is no reference. */
 typedef ith_status (*reference_fn)(ith_context *context, const uint32_t *text, int64_t left, ith_codepoints *out,
                                    int64_t *used);
 
+/* Copies the text, and replaces every reference in it by its value. */
 static ith_status replace_references(ith_context *context, const ith_codepoints *text, reference_fn replace,
                                      ith_codepoints *out)
 {
@@ -102,7 +104,7 @@ uint32_t ith_windows_1252(uint32_t codepoint)
     return codepoint >= 0x80 && codepoint <= 0x9f ? characters[codepoint - 0x80] : codepoint;
 }
 
-/* Whether html.unescape drops a number: control characters and non-characters. */
+/* Whether html.unescape drops the character with this number: control characters and non-characters. */
 static bool is_dropped(uint32_t number)
 {
     return (number < 0x20 && number != '\t' && number != '\n' && number != '\f' && number != '\r') || number == 0x7f ||
@@ -122,7 +124,7 @@ static int64_t read_number(const uint32_t *text, int64_t left, uint32_t *number)
         int digit = hex_value(text[i]);
         if (digit < 0 || digit >= base)
             break;
-        if (*number <= 0x10ffff) /* a larger number stays out of range and must not overflow */
+        if (*number <= 0x10ffff) /* a number that exceeds Unicode takes no more digits, which could overflow */
             *number = *number * (uint32_t)base + (uint32_t)digit;
     }
     if (i == first)
@@ -130,7 +132,7 @@ static int64_t read_number(const uint32_t *text, int64_t left, uint32_t *number)
     return i < left && text[i] == ';' ? i + 1 : i;
 }
 
-/* Zero, surrogates and numbers beyond Unicode become U+FFFD. */
+/* Appends the character of a numeric reference. Zero, surrogates and numbers beyond Unicode become U+FFFD. */
 static ith_status push_number(ith_context *context, ith_codepoints *out, uint32_t number)
 {
     if (number == 0 || (number >= 0xd800 && number <= 0xdfff) || number > 0x10ffff)
@@ -177,8 +179,8 @@ ith_status ith_html_unescape(ith_context *context, const ith_codepoints *text, i
 
 /* ---- unescape_html --------------------------------------------------------------------------------------------- */
 
-/* For a name in capitals that is no reference itself ("EACUTE;"): the upper-case form of the value of the lower-case
- * name. */
+/* Finds the value of a name in capitals that HTML lacks, such as "EACUTE;": the upper-case form of the value of
+ * "eacute;". Returns NULL for any other name. */
 static const char *find_in_capitals(const char *name, int64_t length)
 {
     char lower[LONGEST_NAME + 2];
@@ -195,7 +197,8 @@ static const char *find_in_capitals(const char *name, int64_t length)
     return capitals ? capitals : value;
 }
 
-/* The length of "name;" or "#name;" behind '&', with 1 to 24 letters and digits; 0 for anything else. */
+/* Returns the length of "name;" or "#name;" after an '&', with 1 to 24 letters and digits, or 0 if the text is
+ * something else. */
 static int64_t match_plain(const uint32_t *text, int64_t left)
 {
     int64_t first = left > 0 && text[0] == '#', i = first;
@@ -215,7 +218,7 @@ static ith_status unescape_one_plain(ith_context *context, const uint32_t *text,
     if (text[0] == '#') {
         uint32_t number;
         if (read_number(text, length, &number) != length ||
-            number == ';') /* a remaining ';' means that the text stays as it is */
+            number == ';') /* ftfy leaves a reference that stands for ';' as it is */
             return ITH_OK;
         *used = length;
         return push_number(context, out, number);

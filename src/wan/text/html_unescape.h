@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Character references of HTML by the two sets of rules that prompt cleaning uses. Both functions append to `out`. */
+/* Decodes HTML character references, by the two sets of rules that prompt cleaning uses. Both functions append to
+ * `out`. */
 #ifndef ITH_WAN_HTML_UNESCAPE_H
 #define ITH_WAN_HTML_UNESCAPE_H
 
@@ -12,7 +13,8 @@ ith_status ith_html_unescape(ith_context *context, const ith_codepoints *text, i
 /* Like ftfy's unescape_html: only unambiguous references that end in ';', and also names in capitals ("&EACUTE;"). */
 ith_status ith_html_unescape_plain(ith_context *context, const ith_codepoints *text, ith_codepoints *out);
 
-/* The Windows-1252 character of a C1 control (U+0080 to U+009F) if there is one; any other code point unchanged. */
+/* Returns the Windows-1252 character of a C1 control (U+0080 to U+009F) if there is one, and any other code point
+ * unchanged. */
 uint32_t ith_windows_1252(uint32_t codepoint);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prompt cleaning as in the reference (basic_clean and whitespace_clean of wan/modules/tokenizers.py): ftfy.fix_text,
- * html.unescape twice, strip, and one space for every run of white space. */
+ * html.unescape twice, strip, and one space for consecutive white space. */
 #include "prompt.h"
 
 #include "html_unescape.h"
@@ -13,7 +13,7 @@ static bool is_space(uint32_t c)
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-/* Replaces every run of white space by one space, in place, and removes it at both ends. */
+/* Replaces consecutive white space by one space, in place, and removes white space at both ends. */
 static void make_spaces_single(ith_codepoints *text)
 {
     int64_t kept = 0;

@@ -26,22 +26,25 @@
 #define TRAINER_MODEL_TYPE 3
 #define NORMALIZER_CHARSMAP 2
 #define UNIGRAM 1
-#define MOST_NESTED_KEYS 32
+#define MOST_NESTED_KEYS 32 /* keys that are prefixes of one text, for which SentencePiece has room */
 #define LONGEST_KEY 256
 
 /* ---- Protocol buffers ------------------------------------------------------------------------------------------ */
 
+/* A part of the bytes of a model. */
 typedef struct slice {
     const unsigned char *at;
     int64_t bytes;
 } slice;
 
+/* A field of a protocol buffer message. */
 typedef struct field {
-    uint64_t number, value; /* value of a varint field */
+    uint64_t number, value; /* number of the field, and its value if it is a varint */
     bool has_slice;
-    slice slice; /* of a length-delimited field */
+    slice slice; /* the contents of a field with a length */
 } field;
 
+/* Reads a number of 7 bits per byte, the lowest bits first. Returns false if it is cut short or too long. */
 static bool read_varint(slice *from, uint64_t *value)
 {
     *value = 0;
@@ -87,7 +90,8 @@ static bool read_field(slice *from, field *out)
 typedef struct trie {
     const unsigned char *units;
     int64_t unit_count, string_bytes;
-    int8_t *nested; /* per unit: the largest number of keys on a path down from it; UNSEEN, or OPEN during its visit */
+    int8_t *nested; /* for each unit: the largest number of keys on a path down from it; UNSEEN before its visit, OPEN
+                       during it */
 } trie;
 
 enum { UNSEEN = -1, OPEN = -2, BROKEN = -3 };
@@ -102,7 +106,8 @@ static uint32_t unit_at(const trie *t, int64_t index)
     return read_u32(t->units + 4 * index);
 }
 
-/* The largest number of keys on a path down from unit `index`; BROKEN if an offset is out of bounds or cyclic. */
+/* Returns the largest number of keys on a path down from unit `index`, or BROKEN if an offset is out of bounds or
+ * cyclic. */
 static int count_nested(const trie *t, int64_t index, int depth)
 {
     if (t->nested[index] == OPEN || depth > LONGEST_KEY)
@@ -134,6 +139,7 @@ static int count_nested(const trie *t, int64_t index, int depth)
     return most;
 }
 
+/* Checks the size of the normaliser's table, and every offset in its trie. */
 static ith_status check_charsmap(ith_context *context, const char *path, slice map)
 {
     if (map.bytes == 0)

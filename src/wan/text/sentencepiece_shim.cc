@@ -21,7 +21,7 @@ namespace sentencepiece
 {
 namespace logging
 {
-/* Exported by some versions, and declared in no public header. */
+/* Some versions of SentencePiece export this function, but no public header declares it. */
 __attribute__((weak)) void SetMinLogLevel(int level);
 } // namespace logging
 } // namespace sentencepiece
@@ -31,9 +31,10 @@ namespace
 
 constexpr int kFatalOnly = 3;
 
+/* Fails with the reason for which SentencePiece refused a model. */
 ith_status refused(ith_context *context, const char *path, const char *reason)
 {
-    if (std::strstr(reason, ".cc(")) /* the text of an assertion, which helps no user */
+    if (std::strstr(reason, ".cc(")) /* `reason` is the text of a failed assertion, which helps no user */
         return ith_fail(context, ITH_ERR_FORMAT, "%s is not a SentencePiece model, or is damaged", path);
     return ith_fail(context, ITH_ERR_FORMAT, "%s: SentencePiece refused it: %s", path, ith_quote(reason).text);
 }

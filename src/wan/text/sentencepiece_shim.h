@@ -7,18 +7,19 @@
 
 typedef struct ith_sentencepiece ith_sentencepiece;
 
-/* Creates a tokenizer from the bytes of a model file, which are copied and must have passed ith_sentencepiece_check.
- * path is used in the sentence only. */
+/* Creates a tokenizer from the bytes of a model file. The bytes are copied, and must have passed
+ * ith_sentencepiece_check. `path` is used in the sentence only. */
 ith_status ith_sentencepiece_create(ith_context *context, const char *path, const void *model, int64_t bytes,
                                     ith_sentencepiece **out);
 void ith_sentencepiece_free(ith_sentencepiece **pieces);
 
+/* The number of pieces in the vocabulary. */
 int64_t ith_sentencepiece_count(const ith_sentencepiece *pieces);
 /* The id of </s>; -1 if the model has none. */
 int32_t ith_sentencepiece_end_id(const ith_sentencepiece *pieces);
 
-/* Encodes a text into at most `most` ids. A character that the vocabulary lacks becomes byte pieces; with fold_bytes, a
- * run of byte pieces becomes one <unk>. */
+/* Encodes a text into at most `most` ids. A character that the vocabulary lacks becomes byte pieces. With fold_bytes,
+ * consecutive byte pieces become one <unk>. */
 ith_status ith_sentencepiece_encode(ith_context *context, const ith_sentencepiece *pieces, const char *text,
                                     bool fold_bytes, int64_t most, int32_t *ids, int64_t *count);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For every head h and query i, over the keys j of a prompt:
+/* The self-attention of umT5. For every head h and query i, over the keys j of a prompt:
  *
  *     o[i] = sum_j softmax_j(q[i] . k[j] + bias[h][i][j]) v[j],   bias[h][i][j] = table[bucket(j - i)][h]
  *
  * The library's own attention computes it, with the biases as an additive mask [1, heads, count, count]. Each layer
- * fills the mask from its table: row i is the part of the 2 count - 1 biases by distance that begins at distance -i. */
+ * fills the mask from its own table. A line holds the biases of a head for the distances -(count - 1) .. count - 1; row
+ * i of the mask is the part of the line that begins at distance -i. */
 #include "text_attention.h"
 
 #include "../../base/context.h"
@@ -12,9 +13,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Half of the buckets are for keys after the query. In each half, distances below buckets/4 have a bucket of their own;
- * larger distances share buckets that widen logarithmically, up to max_distance, where the last bucket begins. Computed
- * in float, as in the reference. */
+/* Half of the buckets are for keys after the query, the other half for keys before it. In each half, every distance
+ * below buckets/4 has a bucket of its own. Larger distances share buckets that widen logarithmically up to
+ * max_distance, where the last bucket begins. Computed in float, as in the reference. */
 int64_t ith_text_bucket(int64_t distance, int64_t buckets, int64_t max_distance)
 {
     int64_t half = buckets / 2, exact = half / 2;

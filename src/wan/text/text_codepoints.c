@@ -7,7 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Room for `more` code points. The capacity at least doubles, so that pushing takes constant time on average. */
+/* Makes room for `more` code points. The capacity at least doubles, so that pushing takes constant time on average. */
 static ith_status reserve(ith_context *context, ith_codepoints *text, int64_t more)
 {
     if (more <= text->capacity - text->count)
@@ -68,7 +68,7 @@ ith_status ith_codepoints_append_utf8(ith_context *context, ith_codepoints *text
     return ITH_OK;
 }
 
-/* Once to count the bytes, once to write. */
+/* The first loop counts the bytes of the text in UTF-8, the second loop writes them. */
 ith_status ith_codepoints_to_utf8(ith_context *context, const ith_codepoints *text, char **out)
 {
     *out = NULL;

@@ -31,7 +31,8 @@ static const ith_config_field fields[] = {
     {"layer_norm_epsilon", ITH_CONFIG_NOT_NULL, NULL},
 };
 
-/* Checks the sizes under the other names that transformers accepts: both names must agree. */
+/* Checks the sizes under the second names that transformers accepts: if a file has both names, their values must
+ * agree. */
 static ith_status check_aliases(ith_context *context, const ith_json *json, const ith_text_config *config)
 {
     const struct {
@@ -54,12 +55,12 @@ static ith_status check_aliases(ith_context *context, const ith_json *json, cons
     return ITH_OK;
 }
 
-/* Limits keep products of sizes far from overflow. */
+/* Reads the sizes. Their limits keep products of sizes far from overflow. */
 static ith_status read_sizes(ith_context *context, const ith_json *json, ith_text_config *out)
 {
     const struct {
         const char *key;
-        int64_t least, most, otherwise; /* otherwise: the default of transformers */
+        int64_t least, most, otherwise; /* otherwise: the default of transformers for an absent field */
         int64_t *value;
     } sizes[] = {
         {"vocab_size", 1, MOST_VOCAB, 250112, &out->vocab},
@@ -80,7 +81,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_tex
     return status;
 }
 
-/* Rules between sizes. */
+/* Checks the rules that several sizes must meet together, and the range of eps. */
 static ith_status check_sizes(ith_context *context, const char *path, const ith_text_config *config)
 {
     if (config->heads * config->head_dim > MOST_DIM)

@@ -31,6 +31,7 @@ static const char *const linear_names[LINEARS] = {
     "layer.1.DenseReluDense.wo",
 };
 
+/* The weights of one layer. */
 typedef struct text_layer {
     ith_linear *linears[LINEARS];
     float *attention_norm, *ffn_norm; /* [dim] */
@@ -41,7 +42,7 @@ struct ith_text_encoder {
     ith_text_config config;
     ith_operand_types types;
     ith_store *store;
-    const ith_tensor *embedding; /* [vocab, dim], in the store */
+    const ith_tensor *embedding; /* [vocab, dim], in the mapped file */
     float *final_norm;           /* [dim] */
     ith_weights_memory memory;
     text_layer layers[];
@@ -49,7 +50,7 @@ struct ith_text_encoder {
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
-/* Shapes are [out, in]; inner = heads * head_dim may differ from dim. */
+/* Takes the weights of one layer. Shapes are [out, in]; inner = heads * head_dim may differ from dim. */
 static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_layer *layer)
 {
     const ith_text_config *c = &encoder->config;
@@ -63,7 +64,8 @@ static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_lay
         layer->linears[i] = ith_weights_linear(w, &linear_names[i], 1, false, 2, shapes[i], encoder->types);
 }
 
-/* Names of the weights. If the file has both embeddings, the encoder's own one is used, as in transformers 5. */
+/* Takes all weights of the encoder. If the file has both shared.weight and encoder.embed_tokens.weight, the latter is
+ * used, as in transformers 5. */
 static void name_weights(ith_weights *w, void *model)
 {
     ith_text_encoder *encoder = model;
@@ -143,20 +145,20 @@ const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder)
 
 /* ---- Encoding -------------------------------------------------------------------------------------------------- */
 
-/* The workspace of a call. Attention and feed-forward use `wide` in turn. */
+/* The workspace of one call of ith_text_encode. Attention and feed-forward network use `wide` in turn. */
 typedef struct text_workspace {
     const ith_text_encoder *encoder;
     const ith_rowops *rowops;
     ith_text_attention attention;
     ith_linear_workspace linears;
     int64_t count;
-    float *x;      /* [count, dim]: the caller's rows */
+    float *x;      /* [count, dim]: the residual stream, in the caller's array */
     float *normed; /* [count, dim] */
     float *added;  /* [count, dim] */
     float *wide;   /* q, k, v, o of [count, heads * head_dim], or two of [count, ffn_dim] */
 } text_workspace;
 
-/* All memory of a call, first to count. */
+/* Lays out all memory of a call in an arena, which may be one that only counts bytes. */
 static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *arena, text_workspace *w)
 {
     const ith_text_config *c = &encoder->config;
@@ -168,6 +170,7 @@ static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *a
     ith_text_attention_lay_out(c, count, arena, &w->attention);
 }
 
+/* y = rms_norm(x) */
 static void normalise(const text_workspace *w, const float *weight, float *y)
 {
     int64_t dim = w->encoder->config.dim;
@@ -246,8 +249,8 @@ static ith_status check_ids(ith_context *context, const ith_text_config *config,
     return ITH_OK;
 }
 
-/* Copies the embedding of each id to its row of x. The rows are spread over the file, so a page fault may occur for
- * each. */
+/* Copies the embedding of each id to its row of x. The rows are spread over the file, so each may cause a page fault.
+ * Therefore an interruption is checked for before each row. */
 static ith_status embed(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                         float *x)
 {
@@ -259,7 +262,7 @@ static ith_status embed(ith_context *context, const ith_text_encoder *encoder, c
     return status;
 }
 
-/* An interruption is reported with the layer in which it came. */
+/* Applies all layers. The sentence of an interruption names the layer in which it came. */
 static ith_status run_layers(ith_context *context, const text_workspace *w, const ith_span *span)
 {
     const ith_text_encoder *encoder = w->encoder;
@@ -317,7 +320,8 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Loading holds the weights and the scratch memory of packing; a call holds the weights and its workspace. */
+/* Predicts the peak memory of the encoder: its weights, and the larger of the scratch memory for packing them and the
+ * workspace of a call. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes)
 {

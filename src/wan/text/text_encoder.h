@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The umT5 text encoder: ids of a prompt to the rows that the DiT attends to. */
+/* The umT5 text encoder: turns the ids of a prompt into the rows that the DiT attends to. */
 #ifndef ITH_WAN_TEXT_ENCODER_H
 #define ITH_WAN_TEXT_ENCODER_H
 
@@ -16,18 +16,19 @@ typedef struct ith_text_config {
 /* Reads folder/config.json. Any encoder but a umT5 with gated GELU is refused, with the field that differs. */
 ith_status ith_text_config_read(ith_context *context, const char *folder, ith_text_config *out);
 
-/* Loads the encoder. types: the types of its products; its attention is f32. */
+/* Loads the encoder. types: the number types of its products; its attention is f32. */
 ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_operand_types types,
                                  ith_text_encoder **out);
-/* Checks that it can be loaded: the files hold exactly its tensors, with their types and shapes. Reads headers and
- * vectors only. */
+/* Checks that the encoder in a folder can be loaded: the files hold exactly its tensors, with their types and shapes.
+ * Reads headers and vectors only. */
 ith_status ith_text_encoder_check(ith_context *context, const char *folder);
 void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder);
 const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
-/* Encodes ids [count] into rows [count, dim], f32. Nothing is allocated between the first layer and the last. */
+/* Encodes ids [count] into rows [count, dim], f32. Nothing is allocated between the first layer and the last. span: the
+ * part of the progress that the call accounts for. */
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                            float *rows, const ith_span *span);
-/* Sets *bytes to the most that loading and a call with `count` ids hold at a time, besides the open files. */
+/* Sets *bytes to the peak memory of loading the encoder and encoding `count` ids, besides the mapped files. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps of ftfy.fix_text on a line of text, in its order, repeated until nothing changes: entities, C1 controls,
- * ligatures, widths, quotes, line breaks, terminal escapes, control characters, NFC. Its step for surrogates is left
- * out, since UTF-8 contains none. */
+/* Repairs a line of text by the steps of ftfy.fix_text, in ftfy's order, repeated until nothing changes: HTML entities,
+ * C1 controls, ligatures, widths, quotes, line breaks, terminal escapes, control characters, NFC. ftfy's step for
+ * surrogates is left out, since UTF-8 contains none. */
 #include "text_fix.h"
 
 #include "../../base/size.h"
@@ -10,14 +10,15 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define LONGEST_SEGMENT 1000000 /* in characters; a longer line is processed in pieces */
+#define LONGEST_SEGMENT 1000000 /* in characters; a longer line is repaired in pieces */
 #define ESCAPE 0x1b
 
 /* ---- Steps: each appends to `out` what it makes of `text` ------------------------------------------------------ */
 
+/* A step of the repair: appends the repaired `text` to `out`. */
 typedef ith_status (*step_fn)(ith_context *context, const ith_codepoints *text, ith_codepoints *out);
 
-/* Reads C1 controls as Windows-1252, as browsers do. */
+/* Replaces C1 controls (U+0080 to U+009F) by the characters with these numbers in Windows-1252, as browsers do. */
 static ith_status read_c1_controls(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     ith_status status = ITH_OK;
@@ -143,8 +144,8 @@ static ith_status drop_terminal_escapes(ith_context *context, const ith_codepoin
     return status;
 }
 
-/* Controls without meaning in text: C0 except tab, LF, FF and CR; deprecated format characters; byte order mark;
- * interlinear annotation; object replacement. */
+/* Whether a character is a control without meaning in text: C0 except tab, LF, FF and CR; deprecated format characters;
+ * byte order mark; interlinear annotation; object replacement. */
 static bool is_unwanted_control(uint32_t c)
 {
     return c <= 0x08 || c == 0x0b || (c >= 0x0e && c <= 0x1f) || c == 0x7f || (c >= 0x206a && c <= 0x206f) ||
@@ -160,7 +161,8 @@ static ith_status drop_control_characters(ith_context *context, const ith_codepo
     return status;
 }
 
-/* NFC. utf8proc decomposes first; the result of that may be longer than the text. */
+/* Brings the text into the normal form NFC. utf8proc decomposes it first. The decomposed text may be longer, so its
+ * length is computed before. */
 static ith_status compose(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     utf8proc_int32_t *parts = NULL;
@@ -205,7 +207,8 @@ static void swap(ith_codepoints *a, ith_codepoints *b)
     *b = old;
 }
 
-/* Runs all steps once on `text`, in place; scratch is a second buffer. */
+/* Applies all steps once to `text`, in place. scratch: a second buffer. entities: whether HTML entities are
+ * replaced. */
 static ith_status run_steps(ith_context *context, bool entities, ith_codepoints *text, ith_codepoints *scratch)
 {
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
@@ -220,7 +223,8 @@ static ith_status run_steps(ith_context *context, bool entities, ith_codepoints 
     return ITH_OK;
 }
 
-/* Repeats the steps until nothing changes, and appends the segment. It ends, because no step undoes another. */
+/* Repeats the steps on a segment until nothing changes, and appends it to `out`. This ends, because no step undoes
+ * another. */
 static ith_status fix_segment(ith_context *context, const uint32_t *segment, int64_t count, bool entities,
                               ith_codepoints *out)
 {
@@ -254,7 +258,7 @@ static int64_t find_codepoint(const uint32_t *text, int64_t count, uint32_t want
 ith_status ith_text_fix(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     ith_status status = ITH_OK;
-    bool entities = true; /* until a line has a '<': then the text counts as HTML, whose entities are kept */
+    bool entities = true; /* HTML entities are replaced until a line has a '<'; from there on the text counts as HTML */
     for (int64_t i = 0; i < text->count && !status;) {
         const uint32_t *line = text->at + i;
         int64_t count = ith_min64(find_codepoint(line, text->count - i, '\n') + 1, text->count - i);

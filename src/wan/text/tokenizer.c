@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text to ids: cleaning, SentencePiece, truncation, and </s> at the end. */
+/* Turns text into ids: cleaning, SentencePiece, truncation, and </s> at the end. */
 #include "tokenizer.h"
 
 #include "../../files/mapping.h"
@@ -13,11 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LONGEST_TEXT_BYTES (64 << 20) /* SentencePiece counts in int, with several counts per byte */
+#define LONGEST_TEXT_BYTES (64 << 20) /* SentencePiece's counts are int, and may be several times this number */
 
 struct ith_tokenizer {
     ith_sentencepiece *pieces;
-    bool fold_bytes;
+    bool fold_bytes; /* characters that the vocabulary lacks become <unk> instead of byte pieces */
 };
 
 static ith_status load_pieces(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
@@ -59,8 +59,8 @@ static ith_status read_byte_fallback(ith_context *context, const char *path, boo
     return status;
 }
 
-/* Chooses the ids of characters that the vocabulary lacks. The reference reads tokenizer.json: without byte_fallback
- * there, such characters are <unk>, even if spiece.model has byte pieces. */
+/* Decides the ids of characters that the vocabulary lacks. The reference reads tokenizer.json. If byte_fallback is not
+ * true there, these characters become <unk>, even if spiece.model has byte pieces. */
 static ith_status load_unknown_rule(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
 {
     char *path = ith_format(context, "%s/tokenizer.json", folder);

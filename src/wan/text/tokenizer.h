@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model's own SentencePiece tokenizer. */
+/* The SentencePiece tokenizer of a checkpoint. */
 #ifndef ITH_WAN_TOKENIZER_H
 #define ITH_WAN_TOKENIZER_H
 
 #include "../../base/context.h"
 
-#define ITH_TEXT_LEN 512
+#define ITH_TEXT_LEN 512 /* the most ids of a prompt, </s> included */
 
 typedef struct ith_tokenizer ith_tokenizer;
 
 /* Loads folder/spiece.model, a Unigram model. A character that its vocabulary lacks becomes byte pieces or <unk>, as
- * the model says. If folder/tokenizer.json exists, it becomes <unk> unless model.byte_fallback there is true. */
+ * the model says. If folder/tokenizer.json exists, the character becomes <unk> unless model.byte_fallback is true
+ * there. */
 ith_status ith_tokenizer_load(ith_context *context, const char *folder, ith_tokenizer **out);
 void ith_tokenizer_free(ith_context *context, ith_tokenizer **tokenizer);
-/* Cleans the text (ith_prompt_clean), encodes it, truncates to ITH_TEXT_LEN - 1 ids and appends </s>. ids has room for
- * ITH_TEXT_LEN. */
+/* Cleans the text (ith_prompt_clean), encodes it, truncates it to ITH_TEXT_LEN - 1 ids, and appends </s>. `ids` has
+ * room for ITH_TEXT_LEN. */
 ith_status ith_tokenizer_encode(ith_context *context, const ith_tokenizer *tokenizer, const char *text, int32_t *ids,
                                 int64_t *count);
 /* The size of the vocabulary: the largest id + 1. */
 int64_t ith_tokenizer_vocab(const ith_tokenizer *tokenizer);
-/* Its bytes in the context's memory. SentencePiece's own memory is not counted. */
+/* The bytes of a tokenizer in the context's memory. SentencePiece's own memory is not counted. */
 int64_t ith_tokenizer_bytes(const ith_tokenizer *tokenizer);
 
 #endif

@@ -9,26 +9,27 @@
 
 typedef struct ith_vae_config {
     int64_t z_dim, decoder_base_dim, levels, dim_mult[8], res_blocks;
-    bool temporal_up[8];               /* whether an upsampling doubles the frames too, in decoding order */
-    float mean[64], std[64];           /* of each latent channel, for undoing their normalisation */
-    int64_t stride_time, stride_space; /* frames and pixels that a latent stands for: usually 4 and 8 */
+    bool temporal_up[8];               /* whether each upsampling, in the order of decoding, also doubles the frames */
+    float mean[64], std[64];           /* of each latent channel; decoding begins with z * std + mean */
+    int64_t stride_time, stride_space; /* frames and pixels per latent, in time and space: usually 4 and 8 */
 } ith_vae_config;
 /* Reads and checks folder/config.json. The Wan 2.2 autoencoder (is_residual) is refused by name. */
 ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae_config *out);
 
 typedef struct ith_vae ith_vae;
-/* types: of the products and convolutions; attention is f32. */
+/* Loads the autoencoder. types: the number types of its products and convolutions; its attention is f32. */
 ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out);
 void ith_vae_free(ith_context *context, ith_vae **vae);
 const ith_vae_config *ith_vae_config_of(const ith_vae *vae);
 
-/* A decoded frame: [height, width, 3] in [-1, 1], valid during the call. Anything but ITH_OK ends the decoding. */
+/* Gets a decoded frame, [height, width, 3] in [-1, 1], which is valid during the call. A result other than ITH_OK ends
+ * the decoding. */
 typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *frame, int64_t height, int64_t width);
-/* latents [z_dim, frames, height, width], normalised as the DiT leaves them -> 4 (frames - 1) + 1 frames. Nothing is
- * allocated between the first frame and the last. */
+/* Decodes latents [z_dim, frames, height, width], normalised as the DiT leaves them, into stride_time (frames - 1) + 1
+ * frames. Nothing is allocated between the first frame and the last. */
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, ith_vae_frame_fn on_frame, void *user);
-/* *bytes: the most that loading and decoding at this latent size hold at a time, besides the open files. */
+/* *bytes: the peak memory of loading the autoencoder and decoding latents of this size, besides the mapped files. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, int64_t *bytes);
 

@@ -57,7 +57,7 @@ int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention)
 ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attention)
 {
     const int64_t c = channels_of(attention), pixels = attention->qkv->pixels, count = pixels * c;
-    /* temp: norm(x), later the projection; o; rows of q, k and v next to one another, which the strides describe. */
+    /* work->temp holds norm(x), later the last product; then o; then rows with q, k and v side by side. */
     float *normal = (float *)(void *)work->temp, *o = normal + count, *qkv = o + count;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < pixels; i++)

@@ -14,7 +14,7 @@
 #define MOST_MULTIPLE 64
 #define MOST_RES_BLOCKS 64
 
-/* The values of Wan 2.1's published autoencoder, which are the defaults of diffusers. */
+/* The values of the published Wan 2.1 autoencoder, which are the defaults of diffusers. */
 #define USUAL_CHANNELS 16
 static const float usual_mean[USUAL_CHANNELS] = {-0.7571f, -0.7089f, -0.9113f, 0.1075f,  -0.1745f, 0.9653f,
                                                  -0.1517f, 1.5508f,  0.4134f,  -0.0715f, 0.5517f,  -0.3632f,
@@ -35,9 +35,9 @@ static const ith_config_field fields[] = {
     {"latents_std", ITH_CONFIG_NOT_NULL, NULL},
     {"scale_factor_temporal", ITH_CONFIG_NOT_NULL, NULL},
     {"scale_factor_spatial", ITH_CONFIG_NOT_NULL, NULL},
-    {"attn_scales", NULL, NULL}, /* this and the next matter to the encoder only */
+    {"attn_scales", NULL, NULL}, /* this field and the next affect the encoder only */
     {"in_channels", NULL, NULL},
-    {"dropout", NULL, NULL}, /* for training */
+    {"dropout", NULL, NULL}, /* used in training only */
     {"out_channels", "absent|3", NULL},
     {"is_residual", "absent|null|false", wan_22},
     {"patch_size", "absent|null", wan_22},
@@ -53,13 +53,14 @@ static ith_status check_kind(ith_context *context, const ith_json *json)
     return status ? status : ith_config_fields_check_all(context, json, fields, sizeof fields / sizeof fields[0]);
 }
 
-/* A field that is left out has the default of diffusers. */
+/* Whether the file lacks a field, which then has the default of diffusers. */
 static bool is_absent(const ith_json *json, const char *key)
 {
     return !strcmp(ith_json_print(json, key).text, "absent");
 }
 
-/* dim_mult and temperal_downsample (the field's own spelling) are in the encoder's order, which decoding reverses. */
+/* Reads dim_mult and temperal_downsample (the field's own spelling). Both list the levels in the order of the encoder,
+ * which decoding reverses. */
 static ith_status read_levels(ith_context *context, const ith_json *json, ith_vae_config *out)
 {
     const char *path = ith_json_path(json);
@@ -86,7 +87,7 @@ static ith_status read_levels(ith_context *context, const ith_json *json, ith_va
         out->stride_space *= 2;
         out->stride_time *= down[i] ? 2 : 1;
     }
-    /* Doubling the picture halves the channels. */
+    /* Doubling the size of a picture halves its channels, so their number must be even. */
     for (int64_t i = 1; i < out->levels; i++)
         if (out->decoder_base_dim * out->dim_mult[i] % 2)
             return ith_fail(context, ITH_ERR_FORMAT, "%s: a level of %lld x %lld channels; the number must be even",
@@ -94,7 +95,8 @@ static ith_status read_levels(ith_context *context, const ith_json *json, ith_va
     return ITH_OK;
 }
 
-/* The strides follow from the levels; a field that contradicts them is an error. */
+/* Checks a field that gives a stride. The strides follow from the levels, and a field that contradicts them is an
+ * error. */
 static ith_status check_scale(ith_context *context, const ith_json *json, const char *key, int64_t expected)
 {
     int64_t given = expected;
@@ -105,7 +107,7 @@ static ith_status check_scale(ith_context *context, const ith_json *json, const 
     return status;
 }
 
-/* Mean or standard deviation of each latent channel. */
+/* Reads the mean or the standard deviation of each latent channel. */
 static ith_status read_statistics(ith_context *context, const ith_json *json, const char *key, const float *usual,
                                   int64_t channels, float *out)
 {

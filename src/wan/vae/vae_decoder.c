@@ -5,9 +5,10 @@
  *     -> level 0 .. last: residual blocks, doubling -> norm, silu, conv_out -> clamp to [-1, 1]
  *
  * The reference decodes one latent frame at a time, which becomes 1, 2 and 4 frames on the way. Every convolution over
- * time looks back only, so each frame may pass through all layers by itself, with the same result: where a level
- * doubles the frames, first one and then the other passes through the later levels. The first latent frame is not
- * doubled, and the convolutions that double do not see it: their first frame comes from the second latent frame. */
+ * time looks back only, so each frame may pass through all layers by itself, with the same result. Where a level
+ * doubles the frames, its first frame passes through all later levels before its second frame does. The first latent
+ * frame is not doubled in time. The convolutions that double frames do not read it: the first frame that they read
+ * comes from the second latent frame. */
 #include "vae_decoder.h"
 
 #include "../../base/size.h"
@@ -17,16 +18,16 @@
 
 #define MOST_LATENT_SIDE 16384
 
-/* One call of ith_vae_decode. */
+/* The state of one call of ith_vae_decode. */
 typedef struct decoding {
     ith_vae_decoder *decoder;
-    bool first;       /* the first latent frame is being decoded */
-    int64_t finished; /* frames that the caller has been given */
+    bool first;       /* whether the first latent frame is being decoded */
+    int64_t finished; /* number of frames that the caller has received */
     ith_vae_frame_fn on_frame;
     void *user;
 } decoding;
 
-/* z * std + mean, from [channels][frames][pixels] to [pixels][channels]. */
+/* Computes z * std + mean for one latent frame, from [channels][frames][pixels] to [pixels][channels]. */
 static void unnormalise(const ith_vae_decoder *d, const float *latents, int64_t frames, int64_t frame, float *z)
 {
     const ith_vae_config *config = &d->vae->config;
@@ -35,7 +36,7 @@ static void unnormalise(const ith_vae_decoder *d, const float *latents, int64_t 
             z[i * config->z_dim + c] = latents[(c * frames + frame) * d->pixels + i] * config->std[c] + config->mean[c];
 }
 
-/* norm, silu, conv_out, clamp; then the caller gets the frame. */
+/* Applies the last norm, silu, conv_out and the clamp, and passes the frame to the caller. */
 static ith_status finish_frame(decoding *call)
 {
     ith_vae_decoder *d = call->decoder;
@@ -45,7 +46,7 @@ static ith_status finish_frame(decoding *call)
     if (status)
         return status;
 #pragma omp parallel for simd schedule(static)
-    for (int64_t i = 0; i < shape->height * shape->width * 3; i++) { /* NaN stays NaN */
+    for (int64_t i = 0; i < shape->height * shape->width * 3; i++) { /* a NaN stays a NaN */
         float v = d->frame[i];
         d->frame[i] = v < -1.0f ? -1.0f : v > 1.0f ? 1.0f : v;
     }
@@ -55,7 +56,7 @@ static ith_status finish_frame(decoding *call)
 
 static ith_status decode_level(decoding *call, int64_t index);
 
-/* Doubles the height and width of x, whose pixels are `stride` numbers apart, and takes it through the later levels. */
+/* Doubles the height and width of x, whose pixels are `stride` numbers apart, and takes x through the later levels. */
 static ith_status enlarge(decoding *call, int64_t index, const float *x, int64_t stride)
 {
     ith_vae_work *work = &call->decoder->work;
@@ -87,7 +88,7 @@ static ith_status decode_level(decoding *call, int64_t index)
     return status;
 }
 
-/* One latent frame: the layers at its own size, then all levels. */
+/* Decodes one latent frame: the layers at its own size, then all levels. */
 static ith_status decode_latent(decoding *call, const float *latents, int64_t frames, int64_t frame)
 {
     ith_vae_decoder *d = call->decoder;
@@ -110,7 +111,7 @@ static ith_status decode_latent(decoding *call, const float *latents, int64_t fr
     return status ? status : decode_level(call, 0);
 }
 
-/* Progress is measured in operations of convolutions. */
+/* Prepares the progress of one latent frame, which is measured in operations of its convolutions. */
 static void begin_latent(ith_vae_decoder *d, int64_t frame, int64_t frames)
 {
     int64_t stride = d->vae->config.stride_time, begin = frame ? (frame - 1) * stride + 1 : 0;
@@ -155,7 +156,7 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
     return status;
 }
 
-/* Everything is made as for decoding, except for weights and the arena. */
+/* Makes an autoencoder and a decoder as decoding does, but loads no weights and allocates no arena. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, int64_t *bytes)
 {

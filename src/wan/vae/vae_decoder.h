@@ -5,12 +5,13 @@
 
 #include "vae_layers.h"
 
-/* A level: residual blocks; time, which doubles the frames; resample, which doubles height and width. */
+/* The layers of a level, in this order: residual blocks; time, which doubles the frames; resample, which doubles height
+ * and width. */
 typedef struct ith_vae_level_layers {
-    int64_t height, width, in, out; /* of a frame before doubling; channels */
-    ith_vae_conv *residuals;        /* two for each residual block */
-    ith_vae_conv *time, *resample;  /* NULL: the level does not double */
-    float *doubled;                 /* [height, width, 2 out]: the two frames that time makes of one */
+    int64_t height, width, in, out; /* height and width of a frame before doubling; number of channels */
+    ith_vae_conv *residuals;        /* two convolutions for each residual block */
+    ith_vae_conv *time, *resample;  /* NULL: the level does not double the frames, or their size */
+    float *doubled;                 /* [height, width, 2 out]: the two frames that `time` makes of one frame */
 } ith_vae_level_layers;
 
 typedef struct ith_vae_decoder {
@@ -21,19 +22,19 @@ typedef struct ith_vae_decoder {
     ith_vae_conv *in, *before, *after, *out; /* before, after: residual blocks around the attention */
     ith_vae_attention attention;
     ith_vae_level_layers levels[ITH_VAE_MOST_LEVELS];
-    float *frame; /* [height, width, 3] */
-    char *memory; /* the arena */
-    char *rings;  /* the first ring; memory from here on is free for packing until decoding begins */
-    int64_t ring_bytes;
-    ith_vae_conv convs[];
+    float *frame; /* a decoded frame, [height, width, 3] */
+    char *memory; /* the arena that holds all buffers and packed weights */
+    char *rings;  /* where the rings begin; until decoding begins, weights are packed in the memory from here on */
+    int64_t ring_bytes;   /* bytes of all rings */
+    ith_vae_conv convs[]; /* all convolutions, in the order of the computation */
 } ith_vae_decoder;
 
-/* Makes the layers, whose oneDNN objects tell how much memory they need. */
+/* Makes the layers, without memory for buffers and weights. Their oneDNN objects determine how much they need. */
 ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
                                   ith_vae_decoder **out);
-/* Allocates the memory and packs the weights. From here on decoding allocates nothing. */
+/* Allocates the decoder's memory and packs its weights. After this, decoding allocates nothing. */
 ith_status ith_vae_decoder_open(ith_vae_decoder *decoder);
-/* *bytes: what create and open take from the context. */
+/* *bytes: the memory that ith_vae_decoder_create and ith_vae_decoder_open take from the context. */
 ith_status ith_vae_decoder_bytes(ith_vae_decoder *decoder, int64_t *bytes);
 void ith_vae_decoder_free(ith_vae_decoder **decoder);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions, residual blocks, and the operations on pixels between them.
  *
- * A convolution does not read x itself but an operand: x in the type that is multiplied, normalised if a norm comes
- * before. The operand is written straight into the ring of the convolution, so no frame is copied. */
+ * A convolution reads an operand: x after the norm and silu that come before the convolution, if any, and in the number
+ * type that is multiplied. The operand is written straight into the ring of the convolution, so no frame is copied. */
 #include "vae_layers.h"
 
 #include "../../base/size.h"
@@ -11,11 +11,11 @@
 #include <omp.h>
 #include <string.h>
 
-#define CHUNK_FLOATS 16384 /* that one thread rounds at a time */
+#define CHUNK_FLOATS 16384 /* numbers that one thread rounds at a time */
 
 /* ---- Adding layers --------------------------------------------------------------------------------------------- */
 
-/* convs has room for all layers, so pointers to them stay valid. */
+/* work->convs has room for all convolutions, so pointers to them stay valid. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                bool adds, int64_t times)
 {
@@ -54,14 +54,15 @@ ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *w
 
 /* ---- Frames into rings ----------------------------------------------------------------------------------------- */
 
-/* The place of the next frame, which is the place of the oldest. */
+/* Makes the oldest frame of the ring the newest, and returns its memory, to be overwritten. */
 static char *next_frame(ith_vae_conv *conv)
 {
     conv->newest = (conv->newest + 1) % conv->filter->frames;
     return conv->ring + conv->newest * ith_conv_frame_bytes(&conv->conv.shape);
 }
 
-/* Pixels are normalised in f32, a few at a time: in place if the operand is f32, otherwise in the thread's line. */
+/* Writes silu(norm(x)) to `operand`. A few pixels at a time are normalised in f32: in place if the operand is f32,
+ * otherwise in the thread's part of work->lines, from which they are rounded. */
 static void norm_silu(const ith_vae_work *work, char *operand, const float *x, const float *gamma, int64_t pixels,
                       int64_t channels)
 {
@@ -119,7 +120,8 @@ ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, float *dst
     ith_status status = ith_conv_apply(work->context, &conv->conv, conv->ring, conv->newest, dst, work->conv_scratch);
     if (status)
         return status;
-    /* A latent frame is as far done as its operations; rounding must not complete a picture that is not shown yet. */
+    /* Progress is measured in operations. It stays below shown_most, so that a frame is not shown as complete before
+     * the caller has it. */
     work->operations_done += ith_conv_operations(&conv->conv.shape);
     double share = fmin(work->operations_done / work->operations, 1);
     int64_t done = work->shown.begin + (int64_t)(share * (double)(work->shown.end - work->shown.begin));
@@ -132,7 +134,8 @@ ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *
     return ith_linear_apply(work->context, layer->linear, &work->linear_workspace, layer->pixels, x, y);
 }
 
-/* conv2 adds to x where it is; a shortcut first replaces x by its product in the other of the two frame buffers. */
+/* The second convolution adds its result to work->x in place. If the block has a shortcut, shortcut(x) first becomes
+ * the new work->x, in the other of the two frame buffers. */
 ith_status ith_vae_residual_apply(ith_vae_work *work, ith_vae_conv *convs)
 {
     float *h = (float *)(void *)work->temp;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layers of the decoder for one size of picture. They take one frame at a time, [height, width, channels] in f32;
- * each convolution over time keeps the latest frames of its input in a ring. The current frame is work->x. */
+/* The layers of the decoder for one size of picture. They process one frame at a time, [height, width, channels] in
+ * f32. Each convolution over time keeps the latest frames of its input in a ring. work->x points to the current
+ * frame. */
 #ifndef ITH_WAN_VAE_LAYERS_H
 #define ITH_WAN_VAE_LAYERS_H
 
@@ -11,39 +12,40 @@
 
 #define ITH_VAE_MOST_LINEARS (ITH_VAE_MOST_LEVELS + 3)
 
-/* A product of every pixel by a matrix. */
+/* A linear layer that is applied to every pixel of a picture. */
 typedef struct ith_vae_linear {
     const ith_vae_filter *filter;
     int64_t pixels;
     ith_linear *linear;
 } ith_vae_linear;
 
+/* A convolution, and the latest frames of its input. */
 typedef struct ith_vae_conv {
     const ith_vae_filter *filter;
-    const float *norm; /* gamma of the norm and silu before it; NULL: there is none */
+    const float *norm; /* gamma of the norm that comes before it, with silu; NULL: neither comes before it */
     ith_conv conv;
-    char *ring; /* [filter->frames][height, width, in] */
-    int64_t newest;
-    int64_t first_times, times; /* how often it is applied for the first latent frame, and for a later one */
-    ith_vae_linear *shortcut;   /* of the residual block that begins here; NULL: x itself */
+    char *ring;                 /* [filter->frames][height, width, in]: the latest frames of the input */
+    int64_t newest;             /* index of the newest frame in the ring */
+    int64_t first_times, times; /* number of uses for the first latent frame, and for each later one */
+    ith_vae_linear *shortcut;   /* the shortcut of the residual block that begins here; NULL: x itself is added */
 } ith_vae_conv;
 
-/* What the layers of one decoding share. */
+/* The state that the layers of one decoder share. */
 typedef struct ith_vae_work {
     ith_context *context;
     const ith_rowops *rowops;
     ith_operand_types types;
     ith_status status; /* the first failure while layers are added */
 
-    ith_vae_conv *convs; /* in the order of the computation */
+    ith_vae_conv *convs; /* all convolutions, in the order of the computation */
     int64_t conv_count;
     ith_vae_linear linears[ITH_VAE_MOST_LINEARS];
     int64_t linear_count;
     ith_linear_set *linear_set;
     ith_linear_workspace linear_workspace;
 
-    float *x;           /* the current frame: main, or side after a shortcut */
-    float *main, *side; /* two buffers of a frame */
+    float *x;           /* the current frame, in `main` or in `side` */
+    float *main, *side; /* two buffers with room for a frame each */
     char *temp;         /* scratch memory of the current layer */
     char *conv_scratch; /* scratch memory of the current convolution */
     float *lines;       /* [threads][line_floats]: normalised pixels before they are rounded to bf16 */
@@ -51,42 +53,51 @@ typedef struct ith_vae_work {
 
     /* Progress of the latent frame that is being decoded. */
     ith_span shown;
-    int64_t shown_most;                 /* the most that is shown before the caller has the next picture */
-    double operations, operations_done; /* of all convolutions of the latent frame */
+    int64_t shown_most;                 /* limit of the shown progress until the caller has the next frame */
+    double operations, operations_done; /* operations of all convolutions: for the latent frame, and done so far */
 } ith_vae_work;
 
-/* The next convolution, over pictures of this size, applied `times` times for each latent frame after the first. */
+/* Adds the next convolution, over pictures of this size. adds: its result is added to the destination. times: number of
+ * uses for each latent frame after the first. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                bool adds, int64_t times);
+/* Adds a linear layer for pictures of `pixels` pixels. */
 ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t pixels);
-/* A residual block: two convolutions, of which the first is returned. */
+/* Adds the two convolutions of a residual block, and its shortcut if it has one. Returns the first convolution; the
+ * second follows it in the array. */
 ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *weights, int64_t height, int64_t width,
                                    int64_t times);
 
-/* Puts silu(norm(x)), or x if there is no norm, into the ring as the newest frame. */
+/* Writes silu(norm(x)), or x if the convolution has no norm, into the convolution's ring as the newest frame. */
 void ith_vae_conv_take(const ith_vae_work *work, ith_vae_conv *conv, const float *x);
-/* Puts x at twice its height and width into the ring; its pixels are `stride` numbers apart. */
+/* Writes x, enlarged to twice its height and width, into the ring as the newest frame. The pixels of x are `stride`
+ * numbers apart. */
 void ith_vae_conv_take_doubled(const ith_vae_work *work, ith_vae_conv *conv, const float *x, int64_t stride);
-/* dst = the convolution of the frames in the ring; dst += it, if it adds. */
+/* Computes the convolution of the frames in the ring. The result is added to dst if the convolution was made with
+ * `adds`; otherwise it overwrites dst. */
 ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, float *dst);
+/* Applies a linear layer to every pixel of x: y = x w^T + b. */
 ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y);
-/* work->x = x + conv2(silu(norm2(conv1(silu(norm1(x)))))), or shortcut(x) + the same. */
+/* Applies a residual block: work->x = s + conv2(silu(norm2(conv1(silu(norm1(x)))))), where s is shortcut(x) if the
+ * block has a shortcut, otherwise x. */
 ith_status ith_vae_residual_apply(ith_vae_work *work, ith_vae_conv *convs);
 
-/* The attention between the first two residual blocks, over the pixels of a latent frame. */
+/* The attention over the pixels of a latent frame. It comes between the first two residual blocks. */
 typedef struct ith_vae_attention {
     const float *norm;
     ith_vae_linear *qkv, *proj;
     ith_plan *plan;
 } ith_vae_attention;
 
+/* Adds the linear layers of the attention, for latent frames of `pixels` pixels. */
 void ith_vae_attention_add(ith_vae_work *work, const ith_vae *vae, int64_t pixels, ith_vae_attention *attention);
+/* Makes the plan of the attention, which the decoder destroys. */
 ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *attention);
-/* *bytes: memory that the plan will hold. */
+/* *bytes: the memory that the plan of the attention will hold. */
 ith_status ith_vae_attention_plan_bytes(const ith_vae_work *work, const ith_vae_attention *attention, int64_t *bytes);
 /* work->x += proj(attention(qkv(norm(x)))): one head, and every pixel attends to every pixel. */
 ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attention);
-/* Bytes of work->temp that it needs. */
+/* The bytes of work->temp that the attention needs. */
 int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention);
 
 #endif

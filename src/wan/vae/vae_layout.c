@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder's layers for one size of picture, and their memory.
  *
- * add_layers makes the list of layers, whose oneDNN objects know how much memory they need. lay_out then places all
- * memory in one arena; it is called once to count, which is also the prediction, and once to place. The arena holds, in
- * this order:
+ * add_layers makes the list of layers, whose oneDNN objects determine how much memory they need. lay_out then lays out
+ * all memory in one arena. It is called twice: first to count the bytes, which also serves the prediction, then to set
+ * the pointers. The arena holds, in this order:
  *
- *   linear layers and their workspace | packed convolutions | rings | frame buffers, scratch memory
- */
+ *   linear layers and their workspace | packed convolutions | rings | frame buffers, scratch memory */
 #include "../../base/size.h"
 #include "vae_decoder.h"
 
@@ -15,12 +14,13 @@
 #include <omp.h>
 #include <string.h>
 
-#define LINE_FLOATS 4096       /* at least; several pixels are normalised in one call */
+#define LINE_FLOATS 4096       /* least length of a thread's buffer for normalised pixels */
 #define CLEARED_TOGETHER 65536 /* bytes that a thread clears at a time */
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
-/* pictures: the number of frames that one latent frame has become before this level. Returns it after this level. */
+/* Adds the layers of a level. pictures: the number of frames that one latent frame has become before this level.
+ * Returns this number after the level. */
 static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t height, int64_t width, int64_t pictures)
 {
     const ith_vae_level *weights = &d->vae->levels[index];
@@ -57,8 +57,8 @@ static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width)
     d->out->norm = vae->norm_out;
 }
 
-/* Convolutions: conv_in, conv_out, two residual blocks of two; in a level two for each residual block, time, resample.
- */
+/* The bytes of a decoder with its convolutions: conv_in, conv_out, and two in each of the residual blocks around the
+ * attention; in a level two for each residual block, and `time` and `resample`. */
 static int64_t decoder_size(const ith_vae_config *config)
 {
     int64_t convs = 6 + config->levels * (2 * (config->res_blocks + 1) + 2);
@@ -101,8 +101,8 @@ void ith_vae_decoder_free(ith_vae_decoder **decoder)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* The workspace serves the linear layers in turn. It is made for the rows of the widest, which are latent pixels; a
- * shortcut has more and narrower rows, of which it takes a part at a time. */
+/* Lays out the linear layers and one workspace, which they use in turn. It is sized for the pixels of a latent frame,
+ * the rows of the widest layers. A shortcut has more and narrower rows, and processes a part of them at a time. */
 static void lay_out_linears(ith_vae_decoder *d, ith_arena *arena)
 {
     ith_vae_work *work = &d->work;
@@ -113,9 +113,10 @@ static void lay_out_linears(ith_vae_decoder *d, ith_arena *arena)
     ith_linear_workspace_lay_out(work->linear_set, omp_get_max_threads(), d->pixels, arena, &work->linear_workspace);
 }
 
-/* Buffers that hold one frame of any level, and the scratch memory of one layer. Only `doubled` belongs to one level:
- * its second frame must survive while the first passes through the later levels. temp holds z and its product; or
- * normal, o and qkv of the attention; or h of a residual block; or a doubled frame. */
+/* Lays out buffers with room for one frame of any level, and the scratch memory of one layer. Only `doubled` belongs to
+ * one level: its second frame must survive while the first passes through the later levels. work->temp holds, in turn,
+ * the latents of a frame before and after post_quant_conv, the arrays of the attention, the hidden frame of a residual
+ * block, and an enlarged frame. */
 static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
 {
     const ith_vae_config *config = &d->vae->config;
@@ -143,8 +144,8 @@ static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
     d->frame = ith_arena_take(arena, d->pixels * config->stride_space * config->stride_space, 3 * sizeof(float));
 }
 
-/* Weights are packed before any frame is decoded, so scratch memory for packing shares its place with rings and
- * buffers. */
+/* Lays out all memory of a decoder. Weights are packed before any frame is decoded, so scratch memory for packing
+ * shares its place with rings and buffers. */
 static void lay_out(ith_vae_decoder *d, ith_arena *arena)
 {
     ith_vae_work *work = &d->work;
@@ -163,7 +164,7 @@ static void lay_out(ith_vae_decoder *d, ith_arena *arena)
     }
     d->ring_bytes = arena->used_bytes - begin;
     lay_out_buffers(d, arena);
-    /* A convolution of one frame remembers nothing: its operand lies in temp. */
+    /* A convolution that reads one frame needs no ring: its operand lies in work->temp. */
     for (int64_t i = 0; i < work->conv_count; i++)
         if (work->convs[i].filter->frames == 1)
             work->convs[i].ring = work->temp;
@@ -185,7 +186,7 @@ ith_status ith_vae_decoder_bytes(ith_vae_decoder *d, int64_t *bytes)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
-/* Shows that a filter has been packed, or names it where that failed. */
+/* Shows the progress after a filter has been packed. If packing failed, the sentence gets the name of the filter. */
 static ith_status packed(const ith_vae_decoder *d, const ith_vae_filter *filter, ith_status status, int64_t *bytes)
 {
     if (status)
@@ -216,8 +217,8 @@ static ith_status pack(ith_vae_decoder *d)
     return status;
 }
 
-/* Frames before the first are zero. The threads that will use the memory are the first to touch it. After an
- * interruption nothing reads it. */
+/* Fills the rings with zeros: the frames before the first one. All threads take part, so that each page of memory is
+ * first touched by a thread that will use it. After an interruption nothing reads the rings. */
 static void clear_rings(ith_vae_decoder *d)
 {
 #pragma omp parallel for schedule(static)

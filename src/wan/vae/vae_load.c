@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names of the decoder's weights in their file, as diffusers' AutoencoderKLWan writes them, in the order of the
- * computation. The same walk checks the file, counts memory, and reads (weights.h). */
+ * computation. One function names them all: to check the file, to count memory, and to read (weights.h). */
 #include "../weights.h"
 #include "vae_weights.h"
 
@@ -17,7 +17,8 @@ static module_name name_of(const char *module, const char *part)
     return name;
 }
 
-/* dims: of the weight; 5 for convolutions over frames, 4 for convolutions over one picture. */
+/* Takes the weight and the bias of a filter. dims: dimensions of the weight, 5 for convolutions over frames, 4 for
+ * convolutions over one picture. */
 static ith_vae_filter filter_of(ith_weights *w, ith_vae *vae, const char *module, int dims, int64_t in, int64_t out,
                                 int64_t frames, int64_t kernel)
 {
@@ -32,14 +33,14 @@ static ith_vae_filter filter_of(ith_weights *w, ith_vae *vae, const char *module
                             .kernel = kernel};
 }
 
-/* The scale of a norm over the channels of each pixel; the file gives it 3 or 4 dimensions. */
+/* Takes the scale (gamma) of a norm over the channels of each pixel. The file gives it 3 or 4 dimensions. */
 static float *gamma_of(ith_weights *w, const char *module, const char *part, int dims, int64_t channels)
 {
     const int64_t shape[] = {channels, 1, 1, 1};
     return ith_weights_floats(w, name_of(module, part).text, dims, shape);
 }
 
-/* Only a block that changes the number of channels has a shortcut. */
+/* Takes the weights of a residual block. Only a block that changes the number of channels has a shortcut. */
 static void name_residual(ith_weights *w, ith_vae *vae, const char *module, int64_t in, int64_t out,
                           ith_vae_residual *residual)
 {
@@ -51,7 +52,7 @@ static void name_residual(ith_weights *w, ith_vae *vae, const char *module, int6
         residual->shortcut = filter_of(w, vae, name_of(module, ".conv_shortcut").text, 5, in, out, 1, 1);
 }
 
-/* A residual block, the attention, a residual block, all at the size of the latent. */
+/* Takes the weights of the layers at the size of the latent: a residual block, the attention, a residual block. */
 static void name_middle(ith_weights *w, ith_vae *vae)
 {
     const int64_t channels = ith_vae_level_in(&vae->config, 0);
@@ -62,7 +63,8 @@ static void name_middle(ith_weights *w, ith_vae *vae)
     name_residual(w, vae, "decoder.mid_block.resnets.1", channels, channels, &vae->after);
 }
 
-/* The first residual block of a level changes the channels from in to out; the upsampler halves them again. */
+/* Takes the weights of a level. Its first residual block changes the number of channels from `in` to `out`; the
+ * upsampler halves it. */
 static void name_level(ith_weights *w, ith_vae *vae, int64_t index)
 {
     const ith_vae_config *config = &vae->config;
@@ -95,13 +97,13 @@ static void name_weights(ith_weights *w, void *model)
         name_level(w, vae, i);
     vae->norm_out = gamma_of(w, "decoder", ".norm_out.gamma", 4, last);
     vae->out = filter_of(w, vae, "decoder.conv_out", 5, last, 3, ITH_VAE_HISTORY, 3);
-    if (w->store) { /* the encoder's weights */
+    if (w->store) { /* decoding does not need the weights of the encoder */
         ith_store_skip(w->store, "encoder.");
         ith_store_skip(w->store, "quant_conv.");
     }
 }
 
-/* The struct ends in the residual blocks of all levels. */
+/* The bytes of an ith_vae, which ends in the residual blocks of all levels. */
 static int64_t struct_bytes(const ith_vae_config *config)
 {
     int64_t residuals = config->levels * (config->res_blocks + 1);

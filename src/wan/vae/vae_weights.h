@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder's weights in the order of the computation: filters in the mapped file, biases and norms as f32. A filter
- * is packed when decoding begins, because its packed form depends on the size of the picture. */
+/* The decoder's weights in the order of the computation. Filters stay in the mapped file; biases and norms are read as
+ * f32. A filter is packed when decoding begins, because its packed form depends on the size of the picture. */
 #ifndef ITH_WAN_VAE_WEIGHTS_H
 #define ITH_WAN_VAE_WEIGHTS_H
 
@@ -10,20 +10,22 @@
 #define ITH_VAE_MOST_LEVELS 8
 #define ITH_VAE_HISTORY 3 /* frames that a causal convolution reads: the current one and two earlier ones */
 
+/* The weight and the bias of a convolution or a linear layer. */
 typedef struct ith_vae_filter {
     const ith_tensor *weight;        /* [out, in, frames, kernel, kernel] */
     float *bias;                     /* [out] */
-    int64_t in, out, frames, kernel; /* all 0: there is no such filter */
+    int64_t in, out, frames, kernel; /* channels, depth in time, height and width; all 0: the model lacks this filter */
 } ith_vae_filter;
 
-/* x + conv2(silu(norm2(conv1(silu(norm1(x)))))); if the channels change, shortcut(x) replaces the first x. */
+/* The weights of a residual block, x + conv2(silu(norm2(conv1(silu(norm1(x)))))). If the number of channels changes,
+ * shortcut(x) replaces the first x. */
 typedef struct ith_vae_residual {
     ith_vae_filter conv1, conv2, shortcut;
     float *norm1, *norm2;
 } ith_vae_residual;
 
-/* Residual blocks; then resample doubles height and width, and time, if there is one, the frames. The last level has
- * neither. */
+/* The weights of a level: residual blocks; then `resample`, which doubles height and width, and `time`, which doubles
+ * the frames. Some levels have no `time`, and the last level has neither. */
 typedef struct ith_vae_level {
     int64_t in, out;
     ith_vae_residual *residuals; /* [config.res_blocks + 1] */
@@ -34,27 +36,29 @@ struct ith_vae {
     ith_vae_config config;
     ith_operand_types types;
     ith_store *store;
-    ith_weights_memory memory; /* of biases and norms */
-    int64_t weight_bytes;      /* of all filters in the file */
+    ith_weights_memory memory; /* memory of biases and norms */
+    int64_t weight_bytes;      /* bytes of all filters in the file */
     ith_vae_filter post_quant, in, out;
     ith_vae_residual before, after; /* before and after the attention */
-    ith_vae_filter qkv, proj;       /* of the attention */
+    ith_vae_filter qkv, proj;       /* linear layers of the attention */
     float *attention_norm, *norm_out;
     ith_vae_level levels[ITH_VAE_MOST_LEVELS];
-    ith_vae_residual residuals[]; /* of all levels */
+    ith_vae_residual residuals[]; /* the residual blocks of all levels */
 };
 
-/* An autoencoder without weights: its filters have their sizes only. */
+/* Makes an autoencoder without weights. Its filters have sizes, but no data. */
 ith_status ith_vae_create(ith_context *context, const ith_vae_config *config, ith_operand_types types, ith_vae **out);
-/* Bytes of memory that a loaded one holds, besides its open files. */
+/* The bytes of memory that an autoencoder holds once loaded, besides its mapped files. */
 int64_t ith_vae_bytes(const ith_vae *vae);
 
-/* Channels of a level: at its input, and after its residual blocks. */
+/* The number of channels after the residual blocks of a level. */
 static inline int64_t ith_vae_level_out(const ith_vae_config *config, int64_t level)
 {
     return config->decoder_base_dim * config->dim_mult[config->levels - 1 - level];
 }
 
+/* The number of channels at the beginning of a level. The upsampling before it has halved the channels of the previous
+ * level. */
 static inline int64_t ith_vae_level_in(const ith_vae_config *config, int64_t level)
 {
     return level ? ith_vae_level_out(config, level - 1) / 2 : ith_vae_level_out(config, 0);
