@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0 sends its request, the others compare theirs with it. */
+/* Agreement of ranks (agree.h). For requests, rank 0 broadcasts its own and the other ranks compare theirs with it. */
 #include "agree.h"
 
 #include "tiles.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ith_comm_agree sends the sentence of the communicator's context, so the sentence is copied there first. */
+/* ith_comm_agree sends the sentence of the communicator's context, so this rank's sentence is copied there first. */
 ith_status ith_agree(ith_context *context, ith_comm *comm, ith_status mine)
 {
     if (!comm)
@@ -28,7 +28,7 @@ ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status)
 
 enum { PARAMETERS = 32, VALUE_BYTES = 64 };
 
-/* The parameters in which ranks may not differ, by name, with their values as text. */
+/* A request as text: the parameters that must be equal on all ranks, by name, with their values. */
 typedef struct request {
     int count;
     const char *names[PARAMETERS];
@@ -52,7 +52,7 @@ static void add(request *r, const char *name, int64_t value)
 static void add_problem(request *r, const ith_attn_problem *p)
 {
     char scale[VALUE_BYTES];
-    snprintf(scale, sizeof scale, "%.9g", (double)p->scale); /* digits enough for every float */
+    snprintf(scale, sizeof scale, "%.9g", (double)p->scale); /* 9 digits distinguish all floats */
     add(r, "batch", p->batch);
     add(r, "heads", p->heads);
     add(r, "kv_heads", p->kv_heads);
@@ -87,7 +87,7 @@ static void add_options(request *r, const ith_attn_options *o)
     add_text(r, "kernel", o->kernel ? o->kernel : "NULL");
 }
 
-/* first: the values of rank 0. */
+/* Compares this rank's request with the values of rank 0 (`first`). */
 static ith_status compare(ith_comm *comm, const request *mine, char first[PARAMETERS][VALUE_BYTES])
 {
     for (int i = 0; i < mine->count; i++)
@@ -98,7 +98,7 @@ static ith_status compare(ith_comm *comm, const request *mine, char first[PARAME
     return ITH_OK;
 }
 
-/* Values travel as text: the sentence can then show the value of rank 0, whatever its type. */
+/* Values are sent as text, so that a sentence can show rank 0's value, whatever its type. */
 ith_status ith_agree_on_request(ith_comm *comm, const ith_attn_setting *setting, const ith_attn_options *options)
 {
     if (!comm)

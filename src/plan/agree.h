@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agreement of ranks before they act. The context of a rank and the context of its communicator may be two: sentences
- * that pass between ranks lie in the second, the caller reads the first. comm may be NULL everywhere, for one rank. */
+/* Agreement of ranks before they act. A rank's context and the context of its communicator may differ. Sentences from
+ * other ranks arrive in the communicator's context, and these functions copy them to the context that the caller reads.
+ * comm may be NULL in every function, for a single rank. */
 #ifndef ITH_PLAN_AGREE_H
 #define ITH_PLAN_AGREE_H
 
 #include "../attention/setting.h"
 
-/* Collective. `mine` is the status of this rank. All ranks get the same: ITH_OK, or the failure of the lowest rank that
- * failed. */
+/* Collective. Returns the same status on all ranks: ITH_OK, or the failure of the lowest rank that failed. mine: the
+ * status of this rank. */
 ith_status ith_agree(ith_context *context, ith_comm *comm, ith_status mine);
 
-/* Puts the sentence of a failed operation of the communicator into the caller's context. Returns status. */
+/* If an operation of the communicator failed, copies its sentence to the caller's context. Returns status. */
 ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status);
 
-/* Collective. Fails on all ranks unless all have the same problem, strides aside, and ask for the same plan. The
- * sentence names the parameter in which the lowest such rank differs from rank 0. */
+/* Collective. Fails on all ranks unless all have the same problem, except for strides, and ask for the same plan. The
+ * sentence names the lowest rank that differs from rank 0, and the parameter in which it differs. */
 ith_status ith_agree_on_request(ith_comm *comm, const ith_attn_setting *setting, const ith_attn_options *options);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptions of plans: for programs, for people, and of plans that are not made. */
+/* Describes plans as structs and as text, and predicts plans that are not created. */
 #include "../base/sized.h"
 #include "plan.h"
 #include "settle.h"
 
 #include <stdio.h>
 
-/* memory_bytes: the size of the plan. */
+/* The public description of a setting. memory_bytes: the size of the plan. */
 static ith_plan_info info_of(const ith_attn_setting *s, int64_t memory_bytes)
 {
     return (ith_plan_info){
@@ -41,7 +41,7 @@ ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info)
     return ITH_SIZED_FILL(plan->setting.context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &now);
 }
 
-/* The counters belong to the executor, which adds to them where bytes move. */
+/* The executor keeps the counters, because it moves the bytes. */
 ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
 {
     if (!plan)
@@ -50,7 +50,8 @@ ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
                           &plan->executor.counters);
 }
 
-/* The choices of a plan without its ranks: nothing is sent, and nothing is timed. */
+/* Predicts the choices of a plan, for one of `ranks` ranks, without the other ranks: nothing is sent, and no kernel is
+ * timed. */
 ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
                             int ranks, int rank, bool shared_memory, ith_plan_info *info)
 {
@@ -80,7 +81,7 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
 
 /* ---- For people ------------------------------------------------------------------------------------------------ */
 
-/* The exchange, as the end of a line. */
+/* Describes the exchange, as the end of a line of ith_plan_print. */
 static const char *exchange_text(const ith_plan_info *info, char *text, size_t text_bytes)
 {
     if (info->exchange == ITH_EXCHANGE_AUTO)
@@ -92,7 +93,7 @@ static const char *exchange_text(const ith_plan_info *info, char *text, size_t t
     return text;
 }
 
-/* Every choice that decides the bits of a result is printed, with the origin of the kernel. */
+/* Prints every choice that decides the bits of a result, and the origin of the kernel. */
 const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes)
 {
     if (!text || !text_bytes)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Chooses the kernel of a plan (kernel_choice.h). */
 #include "kernel_choice.h"
 
 #include "agree.h"
@@ -8,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A kernel is preferred to an earlier one in the table if it is faster by this margin: near equals keep their order
- * from one measurement to the next. */
+/* A kernel is preferred to an earlier one in the table only if it is faster by this margin. So kernels of nearly equal
+ * rate keep their order from one measurement to the next. */
 #define MARGIN_PERCENT 3
 
 /* Whether this context may use the instructions of a kernel. */
@@ -18,7 +19,8 @@ static bool runs_here(const ith_attn_setting *s, const ith_attn_kernel *kernel)
     return (kernel->cpu & ~ith_context_cpu(s->context)) == 0;
 }
 
-/* With fixed_m, heads whose logits are too large for it are computed online: the kernel must take both. */
+/* Whether a kernel takes the problem with both softmaxes that it may need: with fixed_m, heads whose logits are too
+ * large are computed with the online softmax. */
 static bool takes(const ith_attn_setting *s, const ith_attn_kernel *kernel)
 {
     const ith_attn_problem *p = &s->problem;
@@ -26,7 +28,7 @@ static bool takes(const ith_attn_setting *s, const ith_attn_kernel *kernel)
            kernel->supports(p->dtype, p->head_dim, s->softmax);
 }
 
-/* Beyond this size the products of sizes in kernels could overflow. */
+/* Refuses a head_dim above ITH_ATTN_HEAD_DIM_MAX, because products of sizes in kernels could overflow. */
 static ith_status refuse_head_dim(const ith_attn_setting *s)
 {
     return ith_fail(s->context, ITH_ERR_ARGUMENT, "head_dim is %lld, and must be at most %d",
@@ -35,7 +37,7 @@ static ith_status refuse_head_dim(const ith_attn_setting *s)
 
 /* ---- By name --------------------------------------------------------------------------------------------------- */
 
-/* The names of the kernels that fit here, separated by commas. */
+/* Lists the names of the kernels that run here and take the problem, separated by commas. */
 static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
 {
     const ith_attn_kernel *kernel;
@@ -85,7 +87,7 @@ static ith_candidates fit_here(const ith_attn_setting *s)
     return all;
 }
 
-/* Plain C is a candidate only where there is nothing else. */
+/* Removes the kernels in plain C from the candidates, unless there are no others. */
 static void drop_plain(ith_candidates *all)
 {
     int count = 0;
@@ -95,7 +97,8 @@ static void drop_plain(ith_candidates *all)
     all->count = count ? count : all->count;
 }
 
-/* The rule of ITH_EFFORT_ESTIMATE: the first in the table that pays at this head size, otherwise the first. */
+/* The rule of ITH_EFFORT_ESTIMATE: the first kernel in the table that pays at this head_dim; if none does, the first
+ * kernel. */
 static const ith_attn_kernel *estimate(const ith_attn_setting *s, const ith_candidates *all)
 {
     for (int i = 0; i < all->count; i++)
@@ -104,14 +107,14 @@ static const ith_attn_kernel *estimate(const ith_attn_setting *s, const ith_cand
     return all->count ? all->kernels[0] : NULL;
 }
 
-/* The subject of wisdom about a setting's kernel. */
+/* Writes the subject under which wisdom keeps the rates of kernels for this setting. */
 static void subject_of(const ith_attn_setting *s, char subject[ITH_WISDOM_SUBJECT_BYTES])
 {
     snprintf(subject, ITH_WISDOM_SUBJECT_BYTES, "attention %s head_dim=%lld softmax=%s",
              ith_dtype_name(s->problem.dtype), (long long)s->problem.head_dim, ith_softmax_name(s->softmax));
 }
 
-/* The candidate that wisdom prefers; NULL if it knows none of them. */
+/* The candidate that wisdom ranks highest; NULL if wisdom knows none of the candidates. */
 static const ith_attn_kernel *recall(const ith_attn_setting *s, const ith_wisdom *wisdom, const ith_candidates *all)
 {
     char subject[ITH_WISDOM_SUBJECT_BYTES];
@@ -124,7 +127,7 @@ static const ith_attn_kernel *recall(const ith_attn_setting *s, const ith_wisdom
     return NULL;
 }
 
-/* Brings kernels in the order of the table into the order of preference, by their rates. */
+/* Sorts kernels from the order of the table into the order of preference, by their rates and MARGIN_PERCENT. */
 static void sort_by_preference(ith_wisdom_entry *entry)
 {
     for (int i = 0; i < entry->count; i++) {
@@ -138,8 +141,8 @@ static void sort_by_preference(ith_wisdom_entry *entry)
     }
 }
 
-/* Times all kernels that fit here, and keeps the result. Kernels that other ranks lack are timed too: wisdom is about
- * this machine, not about a group. */
+/* Times all kernels that run here and take the problem, and stores their rates as wisdom. This includes kernels that
+ * other ranks lack, because wisdom is about this machine, not about a group. */
 static ith_status measure(const ith_attn_setting *s, ith_wisdom *wisdom)
 {
     ith_candidates all = fit_here(s);
@@ -161,7 +164,8 @@ typedef struct choice {
     ith_kernel_origin origin;
 } choice;
 
-/* One of the candidates. Other contexts of the family wait, so that all share one measurement. */
+/* Chooses one of the candidates by wisdom, by a measurement, or by the estimate. Wisdom is locked meanwhile, so other
+ * contexts of the family wait and then use the same measurement. */
 static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, ith_candidates all, choice *out)
 {
     drop_plain(&all);
@@ -186,7 +190,7 @@ static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, ith_ca
     return status;
 }
 
-/* Collective. Removes the candidates of rank 0 that some rank lacks: modules and machines may differ. */
+/* Collective. Removes the kernels that some rank lacks from rank 0's candidates: modules and machines may differ. */
 static ith_status keep_common(ith_comm *comm, const ith_attn_setting *s, ith_candidates *all)
 {
     char names[ITH_WISDOM_KERNELS][ITH_ATTN_NAME_BYTES] = {{0}};

@@ -6,12 +6,12 @@
 
 #include "../attention/setting.h"
 
-/* Takes the kernel of that name, if it takes the problem and softmax of the setting on this machine; otherwise the
- * sentence lists the kernels that do. */
+/* Sets the kernel of the setting to the kernel of this name. It must run on this machine and take the problem and
+ * softmax of the setting. If it does not, the sentence lists the kernels that do. */
 ith_status ith_kernel_take_named(const char *name, ith_attn_setting *setting);
 
-/* Collective over comm, which may be NULL. Rank 0 decides for all: by wisdom; otherwise, with ITH_EFFORT_MEASURE, by a
- * measurement; otherwise by the fixed rule of ITH_EFFORT_ESTIMATE. */
+/* Chooses the kernel of the setting. Collective over comm, which may be NULL. Rank 0 decides for all: by wisdom;
+ * otherwise, with ITH_EFFORT_MEASURE, by a measurement; otherwise by the fixed rule of ITH_EFFORT_ESTIMATE. */
 ith_status ith_kernel_choose(ith_comm *comm, ith_effort effort, ith_attn_setting *setting);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rate of a kernel: 4 q_len kv_len head_dim operations over the time of the fastest of a few repetitions. Packing
- * is not timed. */
+/* Measures the rate of a kernel: 4 q_len kv_len head_dim operations divided by the time of the fastest repetition.
+ * Packing is not timed. */
 #include "measure.h"
 
 #include "../base/arena.h"
@@ -12,19 +12,20 @@
 #include <string.h>
 
 enum {
-    ROWS = 384,
-    KEYS = 512,
-    WHOLE_HEAD_DIM = 256, /* larger heads take fewer rows and keys, */
-    FEWEST_ROWS = 16,     /* but at least these */
-    FEWEST_KEYS = 64,
-    TURNS = 4,    /* after a first one that does not count: it touches memory and code for the first time */
-    HOPELESS = 4, /* a kernel that is this many times slower than the fastest so far gets no more turns */
-    HOPELESS_AT_FIRST = 8
+    ROWS = 384,           /* queries of a trial */
+    KEYS = 512,           /* keys of a trial */
+    WHOLE_HEAD_DIM = 256, /* if head_dim is larger than this, a trial has fewer queries and keys */
+    FEWEST_ROWS = 16,     /* the fewest queries of a trial */
+    FEWEST_KEYS = 64,     /* the fewest keys of a trial */
+    /* turns of a kernel after a first turn, which does not count: it touches memory and code for the first time */
+    TURNS = 4,
+    HOPELESS = 4,         /* a kernel that is this many times slower than the fastest so far gets no more turns */
+    HOPELESS_AT_FIRST = 8 /* the same factor after the first turn */
 };
 
 /* ---- A trial --------------------------------------------------------------------------------------------------- */
 
-/* The memory of a trial. Each query has its own row of o_sum, m and l, so that any block_q fits. */
+/* Lays out the arrays of a trial. Each query has its own row of o_sum, m and l, so that any block_q fits. */
 static void lay_out(ith_arena *arena, ith_trial *t)
 {
     int64_t row_bytes = t->head_dim * ith_dtype_bytes(t->dtype);
@@ -43,7 +44,7 @@ static void lay_out(ith_arena *arena, ith_trial *t)
     t->scratch = ith_arena_take(arena, t->scratch_bytes, 1);
 }
 
-/* Rows of nearly normal numbers, each the sum of four uniform ones, and pointers to the rows. */
+/* Fills `count` rows with nearly normal numbers, each the sum of four uniform ones, and lists pointers to the rows. */
 static void fill(const ith_trial *t, char *data, const void **rows, int64_t count, uint32_t *seed)
 {
     int64_t bytes = ith_dtype_bytes(t->dtype);
@@ -70,7 +71,8 @@ ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *t)
     t->memory = arena.base = ith_alloc(context, arena.used_bytes, 1, "timing kernels");
     if (!t->memory)
         return ITH_ERR_MEMORY;
-    memset(t->memory, 0, (size_t)arena.used_bytes); /* the first touch of memory is not timed */
+    /* touches the memory now, so that the timing does not include page faults */
+    memset(t->memory, 0, (size_t)arena.used_bytes);
     arena.used_bytes = 0;
     lay_out(&arena, t);
     fill(t, t->q, t->q_rows, t->q_len, &seed);
@@ -87,7 +89,7 @@ void ith_trial_free(ith_context *context, ith_trial *t)
     t->memory = NULL;
 }
 
-/* The packed memory of the KV block that begins at key j: KV blocks lie one after the other. */
+/* The address of the packed KV block that begins at key j. KV blocks lie one after another. */
 static char *packed_at(const ith_trial *t, int64_t j)
 {
     return t->packed + t->kernel->packed_bytes(j, t->head_dim);
@@ -104,7 +106,7 @@ void ith_trial_pack(const ith_trial *t)
                                          .packed = packed_at(t, j)});
 }
 
-/* One call of the kernel for each block of queries and each KV block, as the executor makes them. */
+/* Calls the kernel once for each block of queries and each KV block, as the executor does. */
 void ith_trial_attend(const ith_trial *t)
 {
     ith_attn_call call = {.dtype = t->dtype,
@@ -114,7 +116,7 @@ void ith_trial_attend(const ith_trial *t)
                           .softmax = t->softmax,
                           .scratch = t->scratch};
     if (t->softmax == ITH_SOFTMAX_FIXED_M)
-        memset(t->m, 0, (size_t)t->q_len * sizeof *t->m); /* as good as any offset for logits as small as these */
+        memset(t->m, 0, (size_t)t->q_len * sizeof *t->m); /* offsets of 0 suit logits as small as these */
     for (int64_t i = 0; i < t->q_len; i += t->tiles.block_q) {
         call.q_rows = ith_min64(t->tiles.block_q, t->q_len - i);
         call.q = t->q_rows + i;
@@ -131,7 +133,8 @@ void ith_trial_attend(const ith_trial *t)
 
 /* ---- Measuring ------------------------------------------------------------------------------------------------- */
 
-/* The turn of a kernel, with its best tiles. A block of queries longer than the trial would only take memory. */
+/* Prepares the trial for a kernel, with the kernel's best tiles. block_q is at most the number of queries in the trial:
+ * a longer block would only take memory. */
 static void take_turn(ith_trial *t, const ith_attn_kernel *kernel)
 {
     ith_attn_tile_limits limits = kernel->tiles(t->head_dim);
@@ -140,7 +143,7 @@ static void take_turn(ith_trial *t, const ith_attn_kernel *kernel)
     t->tiles.block_q = ith_min64(limits.best.block_q, ith_round_up(t->q_len, limits.step.block_q));
 }
 
-/* The most that a candidate needs. */
+/* Sets packed_bytes and scratch_bytes to the most that any candidate needs. */
 static ith_status find_sizes(ith_context *context, ith_trial *t, const ith_candidates *candidates)
 {
     for (int i = 0; i < candidates->count; i++) {
@@ -156,7 +159,7 @@ static ith_status find_sizes(ith_context *context, ith_trial *t, const ith_candi
     return ITH_OK;
 }
 
-/* The rate of one repetition, in 10^6 operations a second. */
+/* Times one repetition and returns its rate, in 10^6 operations a second. */
 static int32_t measure_once(const ith_trial *t)
 {
     double operations = 4.0 * (double)t->q_len * (double)t->kv_len * (double)t->head_dim;
@@ -167,8 +170,8 @@ static int32_t measure_once(const ith_trial *t)
     return (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST_RATE);
 }
 
-/* The first turn warms up. The second sets the rates, and later turns keep the best: the fastest repetition was
- * disturbed least. */
+/* Times all candidates in turns. The first turn warms up, the second sets the rates, and later turns keep the best
+ * rate, because the fastest repetition was disturbed least. */
 static void take_turns(ith_trial *t, const ith_candidates *candidates, ith_wisdom_entry *entry)
 {
     int32_t most = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast attention kernels are: one head of pseudo-random numbers, timed. */
+/* Measures how fast attention kernels are, on one head of pseudo-random numbers. */
 #ifndef ITH_PLAN_MEASURE_H
 #define ITH_PLAN_MEASURE_H
 
 #include "wisdom.h"
 
-/* One head, and the memory that kernels need for it. The caller sets the sizes before ith_trial_create, and kernel,
- * tiles and softmax before every use. */
+/* A trial: one head, and the memory that kernels need for it. The caller sets the sizes before ith_trial_create, and
+ * kernel, tiles and softmax before every use. */
 typedef struct ith_trial {
     ith_dtype dtype;
     int64_t head_dim, q_len, kv_len;
@@ -14,29 +14,30 @@ typedef struct ith_trial {
     const ith_attn_kernel *kernel;
     ith_attn_tiles tiles;
     ith_softmax softmax;
-    void *memory; /* one allocation, which holds all that follows */
+    void *memory; /* one allocation, which holds all arrays below */
     char *q, *k, *v, *o, *packed, *scratch;
     const void **q_rows, **k_rows, **v_rows;
     void **o_rows;
     float *m, *l, *o_sum;
 } ith_trial;
 
-/* Different seeds give different numbers, normally distributed. */
+/* Allocates a trial and fills q, k and v with normally distributed numbers that depend on seed. */
 ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *trial);
 void ith_trial_free(ith_context *context, ith_trial *trial);
-/* Packs all keys, then attends to them with all queries, as a plan does on one thread. */
+/* ith_trial_pack packs all keys and values; ith_trial_attend then computes the attention of all queries, as a plan does
+ * on one thread. */
 void ith_trial_pack(const ith_trial *trial);
 void ith_trial_attend(const ith_trial *trial);
 
-/* Kernels in the order of the table. */
+/* Kernels to choose from, in the order of the kernel table. */
 typedef struct ith_candidates {
     int count;
     const ith_attn_kernel *kernels[ITH_WISDOM_KERNELS];
 } ith_candidates;
 
-/* Times the candidates on one head of this type and size, and fills in the kernels of the entry, in the order of the
- * candidates. Kernels take turns, so that a disturbance affects all. A kernel that is far behind drops out. It takes
- * milliseconds, on one thread. */
+/* Times the candidates on one head of this type and size, and writes their names and rates to the entry, in the order
+ * of the candidates. Kernels take turns, so that a disturbance affects all of them. A kernel that is far behind drops
+ * out. The measurement takes milliseconds, on one thread. */
 ith_status ith_measure_kernels(ith_context *context, ith_dtype dtype, int64_t head_dim, ith_softmax softmax,
                                const ith_candidates *candidates, ith_wisdom_entry *entry);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names: of choices, of kernels and modules, and of strategies, where names of other software are accepted too.
+/* Names of choices, kernels, modules and strategies. A strategy may also have its name in maxdiffusion.
  *
  * The name of a strategy is [tokamax_] BASE {_custom | _bidir | _fixed_m}, with each ending at most once and in any
- * order. BASE is a name of ours or of maxdiffusion. "tokamax_" and "_custom" choose a kernel in maxdiffusion and have
- * no effect here. */
+ * order. BASE is a name of this library or of maxdiffusion. "tokamax_" and "_custom" choose a kernel in maxdiffusion
+ * and have no effect here. */
 #include "../base/sized.h"
 #include "../comm/comm.h"
 #include "../kernels/kernel_module.h"
@@ -53,13 +53,14 @@ const char *ith_module_list(int index, const char **refusal)
 
 /* ---- Strategies ------------------------------------------------------------------------------------------------ */
 
+/* A BASE of the names of strategies, and the strategy that it stands for. */
 typedef struct strategy_base {
     const char *name;
     ith_strategy strategy;
-    bool has_ring, has_kernels; /* takes _bidir; takes tokamax_ and _custom */
+    bool has_ring, has_kernels; /* may the name have _bidir? may it have tokamax_ and _custom? */
 } strategy_base;
 
-/* The first that matches the beginning of a name is taken, so longer names stand before their own beginnings. */
+/* The first base that a name begins with is taken, so "ulysses_ring" stands before "ulysses". */
 static const strategy_base bases[] = {
     {"auto", ITH_STRATEGY_AUTO, true, false},
     {"single", ITH_STRATEGY_SINGLE, false, false},
@@ -82,7 +83,7 @@ static bool take(const char **text, const char *part)
     return true;
 }
 
-/* Moves *text past the base that it begins with; NULL if there is none. */
+/* Finds the base that *text begins with, and moves *text past it; NULL if there is none. */
 static const strategy_base *take_base(const char **text)
 {
     for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
@@ -91,7 +92,7 @@ static const strategy_base *take_base(const char **text)
     return NULL;
 }
 
-/* The endings of a name, as bits; -1 if `text` holds anything else, or an ending twice. */
+/* Reads the endings of a name as bits. Returns -1 if `text` holds anything else, or an ending twice. */
 static int take_endings(const char *text)
 {
     static const char *const endings[] = {"_custom", "_bidir", "_fixed_m"};
@@ -107,7 +108,7 @@ static int take_endings(const char *text)
     return taken;
 }
 
-/* Options that a name does not mention stay as they are. */
+/* Sets the options that the name mentions. The others stay as they are. */
 ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_options *options)
 {
     if (!context)

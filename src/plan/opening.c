@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records that ranks show at the opening of a call, and their comparison. Every rank sees the same records and so
- * comes to the same result. */
+/* The records that ranks show one another at the opening of a call, and their comparison. Every rank sees the same
+ * records and so comes to the same result. */
 #include "opening.h"
 
 #include "../base/hash.h"
@@ -9,20 +9,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HASHED_AT_A_TIME ((int64_t)1 << 20) /* bytes of a mask between two checks for a cancellation */
+/* bytes of a mask that are hashed between two checks for a cancellation */
+#define HASHED_AT_A_TIME ((int64_t)1 << 20)
 
 typedef enum call_kind { CALL_CREATE = 1, CALL_EXECUTE } call_kind;
 
-/* No more than ITH_COMM_RECORD_BYTES. */
+/* The record that a rank shows when a call opens. At most ITH_COMM_RECORD_BYTES. */
 typedef struct call_record {
     call_kind call;
-    int64_t plan, execution; /* numbers of the next plan, or of this one and of its execution */
-    ith_status status;       /* of the checks that this rank made alone */
+    int64_t plan, execution; /* number of the plan that is created or executed; number of its execution */
+    ith_status status;       /* result of the checks that this rank made alone */
     bool wants_lse;
-    uint64_t kv_lengths, key_bias; /* hashes */
-    const void *mask;
-    ith_in_place_record shown; /* if the plan works in place */
-    char sentence[512];
+    uint64_t kv_lengths, key_bias; /* hashes of these two tensors */
+    const void *mask;              /* address of the mask */
+    ith_in_place_record shown;     /* addresses of this rank's tensors, if the exchange is in place */
+    char sentence[512];            /* the failure, if status is one */
 } call_record;
 
 _Static_assert(sizeof(call_record) <= ITH_COMM_RECORD_BYTES, "a record is larger than what ith_comm_begin_call takes");
@@ -61,7 +62,8 @@ static ith_status compare_calls(ith_context *context, const ith_comm *comm)
     return ITH_OK;
 }
 
-/* The failure of the lowest rank that failed. The sentence names the rank unless all ranks failed alike. */
+/* Returns the failure of the lowest rank that failed. The sentence names that rank, unless all ranks failed with the
+ * same sentence. */
 static ith_status compare_verdicts(ith_context *context, const ith_comm *comm)
 {
     const call_record *failed = NULL;
@@ -87,7 +89,7 @@ static ith_status differ(ith_context *context, const char *name, int rank)
                     "%s on rank %d is not what it is on rank 0: it is whole, and the same on every rank", name, rank);
 }
 
-/* Fails if ranks differ in tensors that must be the same on all. */
+/* Fails if ranks differ in kv_lengths, in key_bias, or in whether they want lse. */
 static ith_status compare_tensors(ith_context *context, const ith_comm *comm)
 {
     const call_record *first = record_of(comm, 0);
@@ -105,7 +107,7 @@ static ith_status compare_tensors(ith_context *context, const ith_comm *comm)
     return ITH_OK;
 }
 
-/* The failure of an operation of the communicator, which ends the group. */
+/* Reports a failure of the communicator, which has ended the group. Returns status. */
 static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status status)
 {
     if (!status)
@@ -116,7 +118,7 @@ static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status s
 
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
 
-/* The status of this rank's checks and its sentence, for the others to return. */
+/* Puts the result of this rank's checks into its record, for the other ranks to return. */
 static void put_verdict(call_record *record, ith_context *context, ith_status mine)
 {
     record->status = mine;
@@ -146,7 +148,7 @@ ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mi
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
 
-/* The tensors of an execution: hashes of the small ones, addresses of the others. */
+/* Puts the tensors of an execution into this rank's record: hashes of the small ones, addresses of the others. */
 static void describe_execution(ith_plan *plan, const ith_attn_tensors *tensors, call_record *record)
 {
     const ith_attn_problem *p = &plan->setting.problem;
@@ -160,7 +162,7 @@ static void describe_execution(ith_plan *plan, const ith_attn_tensors *tensors, 
         record->shown = ith_executor_record(&plan->executor, tensors);
 }
 
-/* Takes the addresses of all ranks out of their records, which are lost when the call ends. */
+/* Copies the addresses of all ranks' tensors from the records, which are lost when the call ends. */
 static void take_shown(ith_plan *plan)
 {
     if (plan->setting.exchange != ITH_EXCHANGE_IN_PLACE)
@@ -169,12 +171,13 @@ static void take_shown(ith_plan *plan)
         ith_executor_meet(&plan->executor, rank, &record_of(plan->setting.comm, rank)->shown);
 }
 
+/* The hash of a rank's mask. */
 typedef struct mask_record {
     uint64_t hash;
-    bool stopped; /* before all of the mask was read: the hash is of no use */
+    bool stopped; /* the execution was stopped before all of the mask was read, so the hash is of no use */
 } mask_record;
 
-/* The hash of a mask, in pieces, so that a cancellation is noticed soon. */
+/* Hashes a mask in pieces, so that a cancellation is noticed soon. */
 static mask_record hash_mask(ith_plan *plan, const char *mask)
 {
     const ith_attn_problem *p = &plan->setting.problem;
@@ -188,7 +191,8 @@ static mask_record hash_mask(ith_plan *plan, const char *mask)
     return record;
 }
 
-/* Masks are large, so they are hashed only if the ranks bring different pointers. */
+/* Fails if ranks have different masks. Masks are large, so they are hashed only if ranks have different pointers or do
+ * not share memory. */
 static ith_status compare_masks(ith_plan *plan, const ith_attn_tensors *tensors)
 {
     ith_comm *comm = plan->setting.comm;
@@ -201,14 +205,14 @@ static ith_status compare_masks(ith_plan *plan, const ith_attn_tensors *tensors)
     ith_status status = ith_comm_allgather(comm, &mine, sizeof mine, all);
     for (int rank = 0; !status && rank < comm->size; rank++)
         if (all[rank].stopped)
-            return ITH_OK; /* the execution stops as well */
+            return ITH_OK; /* a rank has stopped the execution, so the masks do not matter */
     for (int rank = 1; !status && rank < comm->size; rank++)
         if (all[rank].hash != all[0].hash)
             return differ(plan->setting.context, "mask", rank);
     return group_ended(plan->setting.context, comm, status);
 }
 
-/* The opening among several ranks. */
+/* Opens an execution among several ranks: shows this rank's record and compares the records of all ranks. */
 static ith_status meet(ith_plan *plan, const ith_attn_tensors *tensors, ith_status mine)
 {
     ith_context *context = plan->setting.context;
@@ -242,7 +246,7 @@ part:;
     return status;
 }
 
-/* A cancellation that came before the execution ends it here, and is used up by it. */
+/* If the plan was cancelled before the execution, the execution fails here, and the next one is not affected. */
 ith_status ith_open_execution(ith_plan *plan, const ith_attn_tensors *tensors, ith_status mine)
 {
     if (!mine && (atomic_load(&plan->halt.cancelled) || ith_context_interrupted(plan->setting.context)))
@@ -262,7 +266,8 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
     ith_context *context = plan->setting.context;
     ith_comm *comm = plan->setting.comm;
     int ranks = ith_comm_size(comm);
-    /* The largest claim wins: it is the claim of the lowest rank that was cancelled. */
+    /* A claim is larger the lower the cancelled rank is. So the maximum over all ranks names the lowest cancelled
+     * rank. */
     float claim = atomic_load(&plan->halt.stopped) ? (float)(ranks - atomic_load(&plan->halt.rank)) : 0.0f;
     ith_status status = mine;
     if (ranks > 1) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans: a problem and options become a setting with all memory for its schedule, once; then it is executed. An
- * agreement follows every step that may fail on some ranks only. */
+/* Creates, executes and destroys plans. Creation turns a problem and options into a setting, and allocates all memory
+ * once. A step of the creation that may fail on some ranks only is followed by an agreement of all ranks. */
 #include "plan.h"
 
 #include "../base/clock.h"
@@ -14,12 +14,12 @@
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* A plan and the memory of its executor. While the arena only counts, the result is NULL. */
+/* Lays out a plan and the memory of its executor in the arena. Returns NULL while the arena only counts. */
 static ith_plan *lay_out(const ith_attn_setting *setting, ith_arena *arena)
 {
     ith_plan *plan = ith_arena_take(arena, 1, sizeof *plan);
     ith_executor unused;
-    if (!plan) { /* counting */
+    if (!plan) { /* the arena only counts */
         ith_executor_lay_out(setting, arena, &unused);
         return NULL;
     }
@@ -59,7 +59,8 @@ static ith_status allocate(const ith_attn_setting *setting, ith_plan **out)
 
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
 
-/* The groups of the two axes of the mesh. An axis of length 1 has none; one that holds all ranks is comm itself. */
+/* Makes the communicators of the two axes of the mesh. An axis of length 1 has none; an axis of all ranks uses comm
+ * itself. */
 static ith_status make_axes(ith_comm *comm, ith_plan *plan)
 {
     ith_attn_setting *s = &plan->setting;
@@ -80,7 +81,7 @@ static ith_status make_axes(ith_comm *comm, ith_plan *plan)
     return ith_pass_on(s->context, comm, status);
 }
 
-/* The group and the context live as long as the plan. */
+/* Holds the communicator and the context, so that they live as long as the plan. */
 static void hold(ith_plan *plan, ith_comm *comm)
 {
     ith_context *context = ith_context_hold(plan->setting.context);
@@ -131,7 +132,7 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
         status = ith_comm_enter(comm, context);
     if (status)
         return status;
-    /* From here on a failure is shown to the other ranks instead of returned, so that none of them waits. */
+    /* From here on a failure is shown to the other ranks before it is returned, so that no rank waits for this one. */
     ith_status mine = out ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "out is NULL");
     status = create(context, problem, options, comm, mine, &plan);
     ith_comm_exit(comm);
@@ -142,7 +143,7 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
     return status;
 }
 
-/* Gives up one hold on the plan, and frees it with the last: it may be destroyed while it is executed. */
+/* Releases one hold on the plan; the last release frees it. So a plan may be destroyed while it is executed. */
 static void release(ith_plan *plan)
 {
     if (atomic_fetch_sub(&plan->holders, 1) > 1)
@@ -168,7 +169,7 @@ void ith_plan_destroy(ith_plan **plan)
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
 
-/* Takes the plan for one execution. A second thread is refused, because both would use the same memory. */
+/* Claims the plan for one execution. A second thread is refused, because both would use the same memory. */
 static ith_status enter(ith_plan *plan)
 {
     ith_context *context = plan->setting.context;
@@ -190,7 +191,7 @@ static ith_status enter(ith_plan *plan)
     return ITH_OK;
 }
 
-/* Ends an execution. If the plan was destroyed meanwhile, this frees it. */
+/* Ends the claim on the plan. If the plan was destroyed meanwhile, this frees it. */
 static void leave(ith_plan *plan)
 {
     ith_comm_exit(plan->setting.comm);
@@ -198,8 +199,8 @@ static void leave(ith_plan *plan)
     release(plan);
 }
 
-/* Tells the communicators how to ask whether this rank was stopped: its transfers then end without their data. NULL: it
- * is not asked. */
+/* Sets the function that communicators call to see whether this rank has stopped: if it returns true, transfers need
+ * not deliver their data. NULL: transfers always deliver. */
 static void set_unwanted(const ith_attn_setting *s, bool (*unwanted)(void *user))
 {
     ith_comm *const comms[] = {s->comm, s->ulysses_comm, s->ring_comm};

@@ -8,15 +8,16 @@
 struct ith_plan {
     ith_attn_setting setting;
     ith_executor executor;
-    bool owns_axes;
-    int64_t memory_bytes;
-    int64_t number, begun; /* of the plan on its communicator, and executions that all ranks began */
-    ith_halt halt;
-    atomic_int holders; /* the caller, and a thread that executes the plan */
-    atomic_bool busy;   /* being executed */
+    bool owns_axes;       /* whether the plan destroys the communicators of the axes */
+    int64_t memory_bytes; /* size of the plan's allocation */
+    /* number of the plan on its communicator; number of executions that all ranks began */
+    int64_t number, begun;
+    ith_halt halt;      /* requests to stop an execution */
+    atomic_int holders; /* number of holds: one of the caller, one of a thread that executes the plan */
+    atomic_bool busy;   /* whether a thread is executing the plan */
 };
 
-/* Bytes that a plan for a setting takes, in one allocation; ITH_ERR_MEMORY if they are more than a size can hold. */
+/* Sets *bytes to the size of a plan for a setting. ITH_ERR_MEMORY if the size does not fit into an int64_t. */
 ith_status ith_plan_size(const ith_attn_setting *setting, int64_t *bytes);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Checks a request and makes every choice of a plan (settle.h). */
 #include "settle.h"
 
 #include "../attention/schedule/schedule.h"
@@ -14,7 +15,7 @@
 
 /* ---- The request ----------------------------------------------------------------------------------------------- */
 
-/* Every enumeration counts from 0, so its legal values are 0 to the last one. */
+/* Checks the enumerations of the options. Each counts from 0, so its legal values are 0 to the last one. */
 static ith_status check_enums(ith_context *context, const ith_attn_options *o)
 {
     const struct {
@@ -46,7 +47,8 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
     return ITH_OK;
 }
 
-/* 0 means "choose for me", so only negative numbers are illegal here; the problem may set further limits. */
+/* Checks the numbers of the options. 0 means "choose for me", so only negative numbers are illegal here; the problem
+ * may set further limits. */
 static ith_status check_numbers(ith_context *context, const ith_attn_options *o)
 {
     ith_attn_tiles tiles = ith_tiles_asked(o);
@@ -97,10 +99,12 @@ static int divisor_below(int n, int64_t most)
     return (int)best;
 }
 
-/* The busiest rank may have this much more work than the average, in percent; otherwise a shorter axis is preferred. */
+/* The busiest rank may have this much more work than the average, in percent. A ulysses axis that is less even is made
+ * shorter. */
 #define UNEVEN_PERCENT 15
 
-/* The longest ulysses axis that divides the ranks and shares the heads out evenly enough. */
+/* The longest ulysses axis that divides the number of ranks and distributes the heads evenly enough
+ * (UNEVEN_PERCENT). */
 static int balanced_axis(int ranks, int64_t heads)
 {
     for (int64_t axis = divisor_below(ranks, heads); axis > 1; axis = divisor_below(ranks, axis - 1))
@@ -109,7 +113,7 @@ static int balanced_axis(int ranks, int64_t heads)
     return 1;
 }
 
-/* Computes the other axis from the one that is given. */
+/* Computes the length of one axis of the mesh from the length of the other. name: the axis that is given. */
 static ith_status complete_mesh(ith_context *context, const char *name, int given, int ranks, int *other)
 {
     if (ranks % given)
@@ -120,13 +124,13 @@ static ith_status complete_mesh(ith_context *context, const char *name, int give
     return ITH_OK;
 }
 
-/* A mesh for a strategy when neither axis is given. heads: of the whole batch. */
+/* Chooses the ulysses axis if neither axis is given. heads: number of heads of the whole batch. */
 static void default_mesh(ith_strategy strategy, int ranks, int64_t heads, int *ulysses)
 {
     if (strategy == ITH_STRATEGY_RING) {
         *ulysses = 1;
     } else if (strategy == ITH_STRATEGY_ULYSSES_RING) {
-        int64_t square = 1; /* nearly square, ulysses the longer side */
+        int64_t square = 1; /* a nearly square mesh, with ulysses as the longer side */
         while (square * square < ranks || ranks % square)
             square++;
         *ulysses = divisor_below(ranks, ith_min64(square, heads));
@@ -137,7 +141,8 @@ static void default_mesh(ith_strategy strategy, int ranks, int64_t heads, int *u
     }
 }
 
-/* One axis that is given determines the other. If neither is given, the strategy does. */
+/* Chooses the mesh. If one axis is given, it determines the other. If neither is given, the strategy determines
+ * both. */
 static ith_status choose_mesh(const ith_attn_options *options, int ranks, ith_attn_setting *s)
 {
     int ulysses = options->ulysses, ring = options->ring;
@@ -162,9 +167,10 @@ static ith_status choose_mesh(const ith_attn_options *options, int ranks, ith_at
     return ITH_OK;
 }
 
-/* One rank, or replicated keys: single. Otherwise the ulysses axis is as long as the heads allow, because ulysses sends
- * least and has the bits of one rank; the ring takes the rest. If heads would be shared out so unevenly that ranks wait
- * for others, the ulysses axis is shorter (40 heads on 16 ranks: 8 x 2 instead of 16). */
+/* Chooses the strategy. One rank, or replicated keys: single. Otherwise the ulysses axis is as long as the heads allow,
+ * because ulysses sends least and has the bits of a single rank, and the ring axis takes the remaining factor. The
+ * ulysses axis is shorter if heads would be distributed so unevenly that ranks wait for others (40 heads on 16 ranks: 8
+ * x 2 instead of 16). */
 static ith_status choose_strategy(const ith_attn_options *options, int ranks, int rank, ith_attn_setting *s)
 {
     ith_status status = choose_mesh(options, ranks, s);
@@ -196,8 +202,8 @@ static ith_softmax choose_softmax(const ith_attn_options *options)
     return options->softmax == ITH_SOFTMAX_AUTO ? ITH_SOFTMAX_ONLINE : options->softmax;
 }
 
-/* Chunks hide copies behind computation and make their buffers smaller, at the cost of smaller pieces of work. In place
- * nothing is copied. */
+/* Chooses the number of chunks. Chunks hide copies behind computation and make buffers smaller, but computations come
+ * in smaller pieces. An exchange in place copies nothing, so it has one chunk. */
 static int choose_chunks(const ith_attn_options *options, const ith_attn_setting *s)
 {
     if (options->chunks)
@@ -205,8 +211,8 @@ static int choose_chunks(const ith_attn_options *options, const ith_attn_setting
     return s->exchange == ITH_EXCHANGE_COPY ? 4 : 1;
 }
 
-/* In place where ranks share memory, because nothing is copied then. A single rank, and ranks with replicated keys,
- * exchange nothing. */
+/* Chooses the exchange: in place where ranks share memory, because nothing is copied then. A single rank, and ranks
+ * with replicated keys, exchange nothing. */
 static ith_status choose_exchange(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
     bool none = group->ranks == 1 || s->problem.replicated_kv;
@@ -221,7 +227,7 @@ static ith_status choose_exchange(const ith_attn_options *options, const ith_gro
     return ITH_OK;
 }
 
-/* The chunks of all batch entries together must fit in an int. */
+/* Limits the number of chunks of a batch entry, so that the chunks of all entries can be counted in an int. */
 static ith_status check_chunks(ith_attn_setting *s)
 {
     if (s->folded)
@@ -234,7 +240,7 @@ static ith_status check_chunks(ith_attn_setting *s)
     return ITH_OK;
 }
 
-/* Every choice but the kernel and its tiles; a kernel that is named. */
+/* Makes every choice except for the kernel and its tiles. A kernel that the options name is taken. */
 static ith_status choose(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
     ith_status status = choose_strategy(options, group->ranks, group->rank, s);
@@ -255,7 +261,7 @@ static ith_status choose(const ith_attn_options *options, const ith_group *group
     return options->kernel ? ith_kernel_take_named(options->kernel, s) : ITH_OK;
 }
 
-/* Each step that may fail on one rank alone ends with an agreement, before the next step communicates. */
+/* Every step that may fail on one rank alone ends with an agreement, before the next step communicates. */
 ith_status ith_settle(const ith_attn_options *options, const ith_group *group, ith_comm *comm, ith_attn_setting *s)
 {
     ith_status status = ith_agree_on_request(comm, s, options);

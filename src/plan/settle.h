@@ -6,17 +6,18 @@
 
 #include "../attention/setting.h"
 
-/* The group of ranks that a plan is for. */
+/* The group of ranks that a plan is for, and this rank's number in it. */
 typedef struct ith_group {
     int ranks, rank;
     bool shared_memory; /* ranks can read one another's tensors */
 } ith_group;
 
-/* Copies the problem and the options, which may be NULL, over the defaults, and checks each of them. A value that no
- * problem makes legal is refused; the sentence names the nearest legal one. */
+/* Copies the problem and the options, which may be NULL, over the defaults, and checks them. A value that is illegal
+ * with every problem is refused; the sentence names the nearest legal value. */
 ith_status ith_settle_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
                               const ith_group *group, ith_attn_options *options, ith_attn_setting *setting);
-/* Collective over comm, which is NULL for the prediction of a plan: every choice, the kernel and its tiles included. */
+/* Makes every choice, including the kernel and its tiles. Collective over comm. comm is NULL for a single rank, or to
+ * predict a plan. */
 ith_status ith_settle(const ith_attn_options *options, const ith_group *group, ith_comm *comm,
                       ith_attn_setting *setting);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Checks and chooses the tiles of a plan (tiles.h). */
 #include "tiles.h"
 
 #include "../base/size.h"
 
-enum { BLOCK_Q, BLOCK_KV }; /* tiles by number */
+enum { BLOCK_Q, BLOCK_KV }; /* indices of tiles, as in ith_tile_at */
 
-/* Loops over the four tiles use their numbers; the public structs have a member for each. */
+/* Gives loops access to the four sizes by index, because the public structs have a member for each. */
 int64_t *ith_tile_at(ith_attn_tiles *tiles, int index)
 {
     int64_t *const all[ITH_TILES] = {&tiles->block_q, &tiles->block_kv, &tiles->block_kv_compute,
@@ -35,7 +36,8 @@ static int64_t nearest_multiple(int64_t value, int64_t step, int64_t most)
     return below;
 }
 
-/* A size that is asked for must be legal for the kernel: it is never rounded silently. 0 leaves the choice open. */
+/* Fails unless a size that the caller asks for is legal for the kernel: sizes are never rounded silently. 0 leaves the
+ * choice open. */
 static ith_status check_asked(const ith_attn_setting *s, int index, int64_t asked, int64_t step, int64_t most)
 {
     if (asked % step == 0 && asked <= most)
@@ -46,7 +48,8 @@ static ith_status check_asked(const ith_attn_setting *s, int index, int64_t aske
                     (long long)nearest_multiple(asked, step, most));
 }
 
-#define BLOCKS_PER_THREAD 4 /* at least, so that threads end at nearly the same time */
+/* the fewest blocks of queries for each thread, so that threads end at nearly the same time */
+#define BLOCKS_PER_THREAD 4
 
 /* The largest block of queries that leaves BLOCKS_PER_THREAD blocks to every thread of every rank. */
 static int64_t busy_block(const ith_attn_setting *s, int64_t step)
@@ -57,8 +60,8 @@ static int64_t busy_block(const ith_attn_setting *s, int64_t step)
     return ith_round_up(ith_max64(rows / (s->ulysses * s->ring) / (s->threads * BLOCKS_PER_THREAD), 1), step);
 }
 
-/* The size of a tile that is left open: the best one, lowered to the size of the problem, raised to hold the inner
- * tiles that are asked for, and at most as long as the tile around it. */
+/* Chooses the size of a tile that the caller leaves open: the kernel's best size, lowered to the size of the problem,
+ * raised to hold the inner tiles that the caller asks for, and at most the size of the tile around it. */
 static int64_t choose(ith_attn_tiles wanted, ith_attn_tile_limits l, ith_attn_setting *s, int index)
 {
     int64_t step = *ith_tile_at(&l.step, index), most = *ith_tile_at(&l.most, index);
@@ -73,7 +76,7 @@ static int64_t choose(ith_attn_tiles wanted, ith_attn_tile_limits l, ith_attn_se
     return size;
 }
 
-/* A tile must be at least as long as the one inside it. */
+/* Fails if tile number `outer` is shorter than the tile inside it. */
 static ith_status check_nested(ith_attn_tile_limits l, ith_attn_setting *s, int outer)
 {
     int64_t around = *ith_tile_at(&s->tiles, outer), inside = *ith_tile_at(&s->tiles, outer + 1);
@@ -85,7 +88,7 @@ static ith_status check_nested(ith_attn_tile_limits l, ith_attn_setting *s, int 
                     s->kernel->name, (long long)ith_round_up(inside, *ith_tile_at(&l.step, outer)));
 }
 
-/* From the outermost tile inwards, because a tile that is left open depends on the one around it. */
+/* Goes from the outermost tile inwards, because a tile that is left open depends on the tile around it. */
 ith_status ith_tiles_resolve(const ith_attn_options *options, ith_attn_setting *s)
 {
     ith_attn_tile_limits limits = s->kernel->tiles(s->problem.head_dim);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Wisdom in memory, and as text:
+/* Wisdom in memory, and as a text file:
  *
  *     ithaca wisdom 2, library 0.2.0
  *     machine INSTRUCTION SETS; MODEL
@@ -7,8 +7,8 @@
  *     ...
  *     end
  *
- * Nothing of a file is taken unless all of it is well formed. Subjects and kernels need not be known here: other
- * operations, and kernels of plugins that are not loaded now, are kept and written again. */
+ * A file is loaded only if all of it is well formed. Subjects and kernels need not be known to this library: entries of
+ * other operations, and kernels of plugins that are not loaded, are kept and written again. */
 #include "wisdom.h"
 
 #include "../base/open_file.h"
@@ -35,7 +35,7 @@ void ith_wisdom_close(ith_context *context)
     ith_context_unlock_wisdom(context);
 }
 
-/* The entries are a ring buffer; its oldest entry is number count - ITH_WISDOM_ENTRIES. */
+/* The entries are a ring buffer, and i counts from the oldest entry. */
 const ith_wisdom_entry *ith_wisdom_at(const ith_wisdom *w, int64_t i)
 {
     int64_t oldest = ith_max64(w->count - ITH_WISDOM_ENTRIES, 0);
@@ -60,7 +60,7 @@ void ith_wisdom_put(ith_wisdom *w, const ith_wisdom_entry *entry)
 
 /* ---- Writing --------------------------------------------------------------------------------------------------- */
 
-/* The first two lines of a file. */
+/* The first two lines of a wisdom file. */
 typedef struct wisdom_header {
     char version[64], machine[512];
 } wisdom_header;
@@ -83,7 +83,8 @@ static void model_name(char *text, size_t text_bytes)
         fclose(file);
 }
 
-/* Rates hold for the machine that was measured, and for the version whose kernels were. */
+/* The header that this library writes on this machine. Rates are valid only for the machine and the library version
+ * that were measured. */
 static wisdom_header header_of(const ith_context *context)
 {
     wisdom_header header;
@@ -95,6 +96,7 @@ static wisdom_header header_of(const ith_context *context)
     return header;
 }
 
+/* The contents of a file that is being written. */
 typedef struct wisdom_copy {
     wisdom_header header;
     ith_wisdom wisdom;
@@ -121,7 +123,7 @@ static ith_status check_arguments(ith_context *context, const char *path)
     return status ? status : ith_need(context, path, "path");
 }
 
-/* Wisdom is copied under the lock and written without it: a slow disk holds up no other context. */
+/* Copies the wisdom under the lock and writes the copy without it, so that a slow disk delays no other context. */
 ith_status ith_wisdom_save(ith_context *context, const char *path)
 {
     ith_wisdom *wisdom = NULL;
@@ -144,12 +146,13 @@ ith_status ith_wisdom_save(ith_context *context, const char *path)
 
 /* ---- Reading --------------------------------------------------------------------------------------------------- */
 
+/* A wisdom file that is being read. */
 typedef struct reader {
     ith_context *context;
     const char *path;
     FILE *file;
-    int line;
-    char text[LINE_BYTES]; /* the line without its end */
+    int line;              /* number of the current line */
+    char text[LINE_BYTES]; /* the current line, without its newline */
 } reader;
 
 /* Fails with the file, the line, and a sentence that ends with at most 100 letters of `found`. */
@@ -172,7 +175,7 @@ static ith_status open_wisdom(reader *r)
     return ith_fail(r->context, ITH_ERR_MEMORY, "out of memory to read %s", r->path);
 }
 
-/* Reads a line. A line without its end, or longer than the buffer, is an error. */
+/* Reads the next line. Fails if it has no newline or is longer than the buffer. */
 static ith_status next_line(reader *r)
 {
     r->line++;
@@ -189,7 +192,7 @@ static ith_status next_line(reader *r)
     return ITH_OK;
 }
 
-/* The two lines must be the ones that this library would write here. */
+/* Reads the first two lines, which must be the lines that this library would write on this machine. */
 static ith_status read_header(reader *r)
 {
     wisdom_header header = header_of(r->context);
@@ -207,7 +210,7 @@ static ith_status read_header(reader *r)
     return status;
 }
 
-/* A whole number from 1 to most; 0 if the word is anything else. */
+/* Reads a whole number from 1 to most; 0 if the word is anything else. */
 static int64_t read_number(const char *word, int64_t most)
 {
     char *end = NULL;
@@ -218,7 +221,7 @@ static int64_t read_number(const char *word, int64_t most)
     return *end || errno || value > most ? 0 : value;
 }
 
-/* SUBJECT: KERNEL RATE {KERNEL RATE} */
+/* Reads a line of the form SUBJECT: KERNEL RATE {KERNEL RATE}. */
 static ith_status read_entry(reader *r, ith_wisdom_entry *entry)
 {
     *entry = (ith_wisdom_entry){.count = 0};
@@ -247,7 +250,7 @@ static ith_status read_entry(reader *r, ith_wisdom_entry *entry)
     return entry->count ? ITH_OK : wrong(r, "no kernel follows the subject ", entry->subject);
 }
 
-/* Everything up to the line "end", which must be the last. */
+/* Reads a whole file, up to the line "end", which must be the last. */
 static ith_status read_wisdom(reader *r, ith_wisdom *out)
 {
     ith_status status = read_header(r);
@@ -264,7 +267,7 @@ static ith_status read_wisdom(reader *r, ith_wisdom *out)
     return status;
 }
 
-/* The file is read to its end before the lock is taken: a bad line leaves no trace. */
+/* Reads the whole file before it locks the wisdom, so that a malformed file changes nothing. */
 ith_status ith_wisdom_load(ith_context *context, const char *path)
 {
     ith_wisdom *wisdom = NULL;
