@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations of a group, built from the transport's exchange. Reductions, gathers and barriers take one round: each
- * rank sends its part to every other rank and combines all parts itself, in rank order, so that every rank has the same
- * bits. That is P^2 messages for P ranks, but one latency; the messages are small (agreements, norms, records).
+ * rank sends its part to every other rank and combines all parts itself, in rank order, so that every rank gets the
+ * same bits. A round takes P^2 messages for P ranks, but only one latency; the messages are small (agreements, norms,
+ * records).
  *
  * A communicator of NULL is a group of one rank, whose operations are copies.
  *
- * A failure reaches the caller in three steps: the transport returns a status, `fail` fetches the group's first failure
- * from it, and the sentence goes into this rank's context. Wrong arguments end the group (`refuse`), because the other
- * ranks would wait for an operation that never comes.
- */
+ * A failure reaches the caller in three steps: the transport returns a status, `fail` asks the transport for the
+ * group's first failure, and its sentence goes into this rank's context. Wrong arguments end the group (`refuse`),
+ * because the other ranks would wait for an operation that never comes. */
 #include "comm.h"
 
 #include "../base/clock.h"
@@ -19,12 +19,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A wait checks time limits and cancellation this often. */
+/* seconds between two checks of the time limit and of cancellation while a rank waits */
 #define WAIT_SECONDS 0.02
 
-enum { PIECE = ITH_COMM_RECORD_BYTES / sizeof(float) }; /* values reduced at a time */
+/* number of values that an all-reduce reduces in one round */
+enum { PIECE = ITH_COMM_RECORD_BYTES / sizeof(float) };
 
-/* Tags of operations. An operation matches the one of another rank if their tags are equal and their transfers fit. */
+/* Tags of operations. Operations of two ranks match if their tags are equal and the sizes of their transfers agree. */
 enum {
     TAG_EXCHANGE = 1,
     TAG_GATHER,
@@ -33,17 +34,17 @@ enum {
     TAG_BARRIER,
     TAG_RECORDS,
     TAG_AGREE,
-    TAG_BROADCAST /* + root */
+    TAG_BROADCAST /* a broadcast has the tag TAG_BROADCAST + root */
 };
 
-/* Sentences name world ranks: the same number for a rank in every group. */
+/* The world rank of a rank of the group. Sentences name world ranks, because they are the same in every group. */
 static int world_rank(const ith_comm *comm, int rank)
 {
     return comm->members ? comm->members[rank] : rank;
 }
 
-/* Records the group's failure, as the transport knows it, in this rank's context, and returns its status. `status` is
- * the result of the transport's function, for a transport that gives no reason. */
+/* Records the group's failure in this rank's context and returns its status. The sentence comes from the transport. If
+ * the transport gives none, the sentence names `status`, the result of its function. */
 static ith_status fail(ith_comm *comm, ith_status status)
 {
     const char *sentence = NULL;
@@ -56,7 +57,7 @@ static ith_status fail(ith_comm *comm, ith_status status)
                     ith_status_name(status));
 }
 
-/* Ends the group with ITH_ERR_ARGUMENT. comm may be NULL. */
+/* Ends the group with ITH_ERR_ARGUMENT, because the operation `what` was called wrongly. comm may be NULL. */
 static ith_status refuse(ith_comm *comm, const char *what, const char *reason)
 {
     char sentence[256];
@@ -75,7 +76,7 @@ bool ith_comm_failed(const ith_comm *comm)
 
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */
 
-/* The reason why a list of transfers is refused; NULL: none. */
+/* The reason why a list of transfers is refused; NULL if it is accepted. */
 static const char *wrong_list(const ith_transfer *list, int64_t count, int ranks)
 {
     if (count < 0 || (count > 0 && !list))
@@ -90,7 +91,7 @@ static const char *wrong_list(const ith_transfer *list, int64_t count, int ranks
     return NULL;
 }
 
-/* The next transfer with `peer`, from *at on; NULL: none. */
+/* The next transfer with `peer` in the list, from index *at on; NULL: none. Moves *at past it. */
 static const ith_transfer *next_with(int peer, const ith_transfer *list, int64_t count, int64_t *at)
 {
     while (*at < count)
@@ -99,8 +100,8 @@ static const ith_transfer *next_with(int peer, const ith_transfer *list, int64_t
     return NULL;
 }
 
-/* Copies the regions that this rank sends to itself, so that a transport has only other ranks to deal with. Returns the
- * reason why the exchange is refused; NULL: none. */
+/* Copies the regions that this rank sends to itself, so that the transport has only other ranks to serve. Returns the
+ * reason why the exchange is refused; NULL if it is accepted. */
 static const char *copy_own(int rank, int ranks, const ith_operation *e)
 {
     const char *wrong = wrong_list(e->sends, e->send_count, ranks);
@@ -119,8 +120,8 @@ static const char *copy_own(int rank, int ranks, const ith_operation *e)
     }
 }
 
-/* Checks an operation, copies its own part and hands it to the transport. The lists are the caller's until the request
- * is done. Allocates nothing. */
+/* Checks an operation, copies what this rank sends to itself, and gives the operation to the transport. The lists must
+ * stay unchanged until the request is done. Allocates nothing. */
 static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_transfer *sends, int64_t send_count,
                        const ith_transfer *receives, int64_t receive_count, ith_request **out)
 {
@@ -141,7 +142,8 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
         return ith_fail(comm->context, ITH_ERR_ARGUMENT, "rank %d posts %s in a group that it has left",
                         world_rank(comm, comm->rank), what);
     operation.request = request->number;
-    if (tag == TAG_EXCHANGE) /* the results of collectives are read whatever happens */
+    /* Only exchanges may end without data: ranks read the results of collectives even if they stop. */
+    if (tag == TAG_EXCHANGE)
         operation.unwanted = comm->unwanted, operation.unwanted_user = comm->unwanted_user;
     ith_status status = comm->transport.exchange(comm->transport_state, &operation);
     if (status)
@@ -155,7 +157,7 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
     return ITH_OK;
 }
 
-/* The request is done, or has failed: its number is free again. */
+/* Frees the number of a request that is done or has failed. */
 static void retire(ith_comm *comm, ith_request **request)
 {
     (*request)->in_flight = false;
@@ -176,8 +178,8 @@ static void heed_interruption(ith_comm *comm)
     comm->transport.abort(comm->transport_state, ITH_ERR_INTERRUPTED, ith_context_sentence(context));
 }
 
-/* Ends the group if the wait, which began at `since`, and the silence of a rank that it depends on have both lasted for
- * the time limit. A rank that computes gives signs of life and is not ended by others that wait for it. */
+/* Ends the group if this wait, which began at `since`, has lasted for the time limit, and a rank that it depends on has
+ * given no sign of life for as long. A rank that computes gives signs of life, so it may take longer. */
 static void check_time(ith_comm *comm, const ith_request *request, double since)
 {
     const ith_transport *t = &comm->transport;
@@ -246,7 +248,8 @@ ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int64_t 
 
 /* ---- Collectives ----------------------------------------------------------------------------------------------- */
 
-/* Posts the transfers in comm->transfers, sends first, and waits for them. */
+/* Posts the transfers in comm->transfers, whose first half are sends and whose second half are receives, and waits for
+ * them. */
 static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t sends, int64_t receives)
 {
     ith_request *request = NULL;
@@ -254,12 +257,14 @@ static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t 
     return status ? status : ith_comm_wait(comm, &request);
 }
 
+/* A transfer of contiguous bytes with a peer. */
 static ith_transfer whole_of(int peer, const void *data, int64_t bytes)
 {
     return (ith_transfer){peer, {.data = (void *)data, .count = {1, 1}, .bytes = bytes}};
 }
 
-/* One round: `mine` of every rank goes to every rank, into all + rank * bytes. */
+/* One round: each rank sends the bytes at `mine` to every rank, and receives the bytes of each rank at all + rank *
+ * bytes. */
 static ith_status gather(ith_comm *comm, int64_t tag, const char *what, const void *mine, int64_t bytes, void *all)
 {
     for (int rank = 0; rank < comm->size; rank++) {
@@ -299,7 +304,7 @@ static void reduce(const ith_comm *comm, float *values, int64_t count, ith_reduc
     }
 }
 
-/* In pieces, so that the memory for the values of all ranks has a fixed size. */
+/* Reduces PIECE values at a time, so that the memory for the values of all ranks has a fixed size. */
 ith_status ith_comm_allreduce(ith_comm *comm, float *values, int64_t count, ith_reduce operation)
 {
     bool known = operation == ITH_REDUCE_SUM || operation == ITH_REDUCE_MAX;
@@ -378,7 +383,8 @@ ith_status ith_comm_begin_call(ith_comm *comm, const void *record, int64_t bytes
     if (!status && (status = t->share(comm->transport_state)))
         status = fail(comm, status);
     comm->sharing = !status;
-    if (status) /* on other ranks the call may have opened, and they use this rank's memory */
+    /* The call may have opened on other ranks, so this waits until they no longer use this rank's memory. */
+    if (status)
         t->drain(comm->transport_state);
     return status;
 }
@@ -390,7 +396,7 @@ ith_status ith_comm_end_call(ith_comm *comm, float *claim)
         t->unshare(comm->transport_state);
     comm->sharing = false;
     ith_status status = ith_comm_allreduce(comm, claim, 1, ITH_REDUCE_MAX);
-    if (status && t->drain) /* a successful reduction shows that every rank has unshared */
+    if (status && t->drain) /* after a successful reduction every rank has unshared already */
         t->drain(comm->transport_state);
     return status;
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators: a rank's end of a group, on any transport. Public half: ith_comm in ithaca/ithaca.h and
- * ithaca/transport.h, which has the contract with the transport and the operations.
+/* Communicators: a rank's end of a group, on any transport. The operations are described in ithaca/ithaca.h (ith_comm),
+ * the contract with transports in ithaca/transport.h.
  *
- * A failure ends the group: every later operation of this group, of the whole group and of all its sub-groups returns
- * it at once, with the sentence of the rank that failed first in this rank's context.
- */
+ * A failure ends the group. Every later operation of the whole group and of all its sub-groups then returns this
+ * failure at once, and the sentence of the rank that failed first is in this rank's context. */
 #ifndef ITH_COMM_COMM_H
 #define ITH_COMM_COMM_H
 
@@ -15,65 +14,73 @@
 
 #include <stdatomic.h>
 
-#define ITH_COMM_RECORD_BYTES 1024 /* the most that ith_comm_begin_call shows */
+#define ITH_COMM_RECORD_BYTES 1024 /* size of the largest record that a rank can show in ith_comm_begin_call */
 
-#define ITH_COMM_LEFT 2 /* a bit of ith_comm.use: the communicator is destroyed, and a call in progress is its last */
+/* A bit of ith_comm.use: the communicator was destroyed. A call that is in progress is the last. */
+#define ITH_COMM_LEFT 2
 
+/* An operation that has been posted. */
 struct ith_request {
-    int64_t number;   /* the transport's number of it */
-    bool in_flight;   /* posted, and neither done nor failed */
-    const char *what; /* the name of its operation, for sentences */
+    int64_t number;   /* the transport's number for the request */
+    bool in_flight;   /* whether it is posted, and neither done nor failed */
+    const char *what; /* name of the operation, for sentences */
 };
 
 struct ith_comm {
     ith_transport transport;
     void *transport_state;
-    ith_context *context; /* of this rank: takes its error sentences. Held until the communicator is freed */
-    ith_comm *whole;      /* the communicator of the whole group, which a sub-group's holds; NULL: this is it */
+    /* This rank's context, which receives error sentences. Held until the communicator is freed. */
+    ith_context *context;
+    /* The communicator of the whole group, which each sub-group holds. NULL: this is the whole group. */
+    ith_comm *whole;
     int rank, size;
-    int *members;            /* [size]: world ranks; NULL: the same as the ranks of this group */
-    int64_t groups;          /* in the whole group's communicator: the largest number of a sub-group so far */
-    int64_t in_flight;       /* requests; in the whole group's communicator the requests of sub-groups too */
-    double timeout_seconds;  /* 0: none */
-    int64_t posted;          /* exchanges so far */
+    int *members;            /* [size]: the world rank of each rank; NULL: the same as its rank in this group */
+    int64_t groups;          /* in the whole group: the largest number of a sub-group so far */
+    int64_t in_flight;       /* number of requests in flight; in the whole group, including its sub-groups */
+    double timeout_seconds;  /* 0: no time limit */
+    int64_t posted;          /* number of exchanges posted so far */
     ith_request *requests;   /* [transport.requests]; exchange n has request n % transport.requests */
-    ith_transfer *transfers; /* [2][size]: of the collective in progress */
-    void *gathered;          /* [size][ITH_COMM_RECORD_BYTES]: of the reduction or agreement in progress */
-    void *records;           /* [size][ITH_COMM_RECORD_BYTES]: shown by ith_comm_begin_call */
-    bool sharing;            /* between ith_comm_begin_call and ith_comm_end_call, on a transport that shares memory */
-    atomic_int holders, use; /* see ith_comm_hold, ith_comm_enter */
-    int64_t plans, executions; /* numbers of plans and executions so far: the same on every rank */
-    /* If not NULL: called while this rank waits; true once the data of exchanges need not arrive. */
+    ith_transfer *transfers; /* [2][size]: sends and receives of the collective in progress */
+    void *gathered;          /* [size][ITH_COMM_RECORD_BYTES]: data of the reduction or agreement in progress */
+    void *records;           /* [size][ITH_COMM_RECORD_BYTES]: the records shown in ith_comm_begin_call */
+    /* whether ranks may use one another's memory: from ith_comm_begin_call to ith_comm_end_call */
+    bool sharing;
+    /* number of holds (ith_comm_hold); whether a call is in progress (ith_comm_enter) */
+    atomic_int holders, use;
+    int64_t plans, executions; /* numbers of plans and of executions so far, the same on every rank */
+    /* If not NULL, called while this rank waits. Returns true when the data of exchanges need no longer arrive. */
     bool (*unwanted)(void *user);
     void *unwanted_user;
 };
 
-/* Holds keep a communicator in memory. Its creator has one, which ith_comm_destroy releases after the rank has left the
- * group. Plans and sub-groups have one each. The last release closes the transport's state and frees the communicator.
- */
+/* Holds keep a communicator in memory. Its creator has one hold, and each plan and each sub-group has one.
+ * ith_comm_destroy releases the creator's hold after the rank has left the group. The last release closes the
+ * transport's state and frees the communicator. */
 ith_comm *ith_comm_hold(ith_comm *comm);
 void ith_comm_release(ith_comm *comm);
 
 /* Every collective call begins with ith_comm_enter and ends with ith_comm_exit. Only one thread at a time may be
- * between the two: the others get ITH_ERR_ARGUMENT with a sentence in `context`, and so do all after ith_comm_destroy.
+ * between the two. Other threads, and calls after ith_comm_destroy, get ITH_ERR_ARGUMENT with a sentence in `context`.
  * If the communicator is destroyed during a call, the group ends, and the rank leaves it at ith_comm_exit. comm may be
  * NULL. */
 ith_status ith_comm_enter(ith_comm *comm, ith_context *context);
 void ith_comm_exit(ith_comm *comm);
 
-/* Whether the group has failed. Cheap; any thread. */
+/* Whether the group has failed. Costs little. Any thread may call this. */
 bool ith_comm_failed(const ith_comm *comm);
-/* The number that ranks notify one another of (ith_transport.notify). Without effect, and 0, on transports without it.
- * Any thread. */
+/* ith_comm_notify sends a number to the other ranks, and ith_comm_noticed returns the number that was sent last
+ * (ith_transport.notify). On transports without notify the first has no effect and the second returns 0. Any thread may
+ * call both. */
 void ith_comm_notify(ith_comm *comm, int64_t number);
 int64_t ith_comm_noticed(const ith_comm *comm);
 
-/* Opens a call: every rank shows a record of at most ITH_COMM_RECORD_BYTES and sees the records of all,
- * ith_comm_record(comm, rank). Where ranks share memory (ith_comm_shares_memory), a rank may use the memory that the
- * records point at until it calls ith_comm_end_call.
- * Each successful ith_comm_begin_call is followed by one ith_comm_end_call, whatever has failed between them; *claim
- * becomes the maximum over all ranks. Once ith_comm_end_call has returned, or ith_comm_begin_call has failed, no other
- * rank uses this rank's memory, which may be freed. To this end both wait for late ranks, even after a failure. */
+/* Opens a call: every rank shows a record of at most ITH_COMM_RECORD_BYTES and then sees the records of all ranks, by
+ * ith_comm_record. Where ranks share memory (ith_comm_shares_memory), a rank may use the memory that the records point
+ * at until it calls ith_comm_end_call.
+ *
+ * Each successful ith_comm_begin_call is followed by one ith_comm_end_call, whatever has failed between them. *claim
+ * becomes its maximum over all ranks. Once ith_comm_end_call has returned, or ith_comm_begin_call has failed, no other
+ * rank uses this rank's memory, so it may be freed. For this reason both wait for late ranks, even after a failure. */
 ith_status ith_comm_begin_call(ith_comm *comm, const void *record, int64_t bytes);
 ith_status ith_comm_end_call(ith_comm *comm, float *claim);
 bool ith_comm_shares_memory(const ith_comm *comm);
@@ -82,11 +89,11 @@ static inline void *ith_comm_record(const ith_comm *comm, int rank)
     return (char *)comm->records + (int64_t)rank * ITH_COMM_RECORD_BYTES;
 }
 
-/* Every rank brings a status, and all ranks get the same one: ITH_OK, or the status and sentence of the lowest rank
- * that failed. Ranks agree before they act. comm may be NULL. */
+/* Returns the same status on all ranks: ITH_OK, or the status and sentence of the lowest rank that failed. mine: the
+ * status of this rank. Ranks agree in this way before they act. comm may be NULL. */
 ith_status ith_comm_agree(ith_comm *comm, ith_status mine);
 
-/* Modules with transports: their tables are ith_transport_module. */
+/* The modules that contain transports. Each exports a table of type ith_transport_module. */
 extern ith_module_kind ith_transport_modules;
 
 #endif

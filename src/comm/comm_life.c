@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of communicators: made from a transport's table and state, split, held, entered, left, freed.
+/* The life of communicators: created from a transport's table and state, split, held, entered, left and freed.
  *
- * The communicator of a sub-group holds the one of the whole group, so that the transport's state of the whole group is
- * closed last. A rank leaves the group when the communicator of the whole group is destroyed, or at the end of a call
- * that is in progress then; memory lives on as long as plans hold it.
- */
+ * The communicator of a sub-group holds the communicator of the whole group, so that the transport's state of the whole
+ * group is closed last. A rank leaves the group when the communicator of the whole group is destroyed, or, if a call is
+ * in progress then, when that call ends. Plans that hold the communicator keep its memory. */
 #include "comm.h"
 
 #include "../base/sized.h"
@@ -12,11 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEFAULT_TIMEOUT_SECONDS 600
+#define DEFAULT_TIMEOUT_SECONDS 600 /* the time limit of a wait (ith_comm_set_timeout) */
 #define MOST_RANKS (1 << 20)
 #define MOST_REQUESTS 4096
 
-enum { IN_USE = 1 }; /* the other bit of ith_comm.use: a collective call is in progress */
+enum { IN_USE = 1 }; /* A bit of ith_comm.use: a collective call is in progress. */
 
 int ith_comm_rank(const ith_comm *comm)
 {
@@ -36,7 +35,7 @@ void ith_comm_set_timeout(ith_comm *comm, double seconds)
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
-/* Frees the memory. The transport's state has been closed, or there is none. */
+/* Frees the memory of a communicator. Its transport state is closed already, or was never made. */
 static void comm_free(ith_comm *comm)
 {
     if (!comm)
@@ -51,7 +50,7 @@ static void comm_free(ith_comm *comm)
     ith_context_release(context);
 }
 
-/* A communicator without a state, with one hold. All memory that operations need is allocated here. */
+/* Makes a communicator without a transport state, with one hold. Allocates all memory that its operations need. */
 static ith_comm *comm_new(ith_context *context, const ith_transport *transport, int rank, int size)
 {
     ith_comm *comm = ith_alloc_zero(context, 1, sizeof *comm, "a communicator");
@@ -75,7 +74,8 @@ static ith_comm *comm_new(ith_context *context, const ith_transport *transport, 
     return comm;
 }
 
-/* Required functions, pairs that belong together, and limits. */
+/* Checks a transport's table: required functions are present, functions that need one another are all present or all
+ * absent, and numbers are within their limits. */
 static ith_status check_table(ith_context *context, const ith_transport *t)
 {
     const struct {
@@ -132,13 +132,13 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
 
 /* What each rank shows the others when a group is split. */
 typedef struct wish {
-    int colour, key;
-    int rank;       /* its world rank */
-    int64_t groups; /* ith_comm.groups */
+    int colour, key; /* ranks of one colour form a sub-group, sorted by key */
+    int rank;        /* world rank of the rank */
+    int64_t groups;  /* ith_comm.groups of the rank: the largest number of a sub-group so far */
 } wish;
 
-/* Sorts the ranks of this rank's colour by key, then by rank: their world ranks into members, this rank's number among
- * them into *place. Returns how many there are. */
+/* Lists the ranks that have this rank's colour, sorted by key and then by rank. Writes their world ranks to members and
+ * the position of this rank to *place, and returns their number. */
 static int list_members(const wish *wishes, int ranks, int rank, int *members, int *place)
 {
     int size = 0;
@@ -156,8 +156,8 @@ static int list_members(const wish *wishes, int ranks, int rank, int *members, i
     return size;
 }
 
-/* This rank's communicator of a sub-group, without the other ranks. *members becomes NULL when it is
- * taken over. */
+/* Makes this rank's communicator of a sub-group, without communication. If the communicator takes over *members,
+ * *members becomes NULL. */
 static ith_status make_part(ith_comm *comm, int64_t number, int **members, int size, int rank, ith_comm **out)
 {
     ith_comm *whole = comm->whole ? comm->whole : comm;
@@ -181,8 +181,8 @@ static ith_status make_part(ith_comm *comm, int64_t number, int **members, int s
     return ITH_OK;
 }
 
-/* Sub-groups of one split have one number: the largest that any of these ranks has used, plus one. So no two groups
- * that have a rank in common have the same number. */
+/* All sub-groups of one split get the same number: the largest number that any of these ranks has used, plus one. So no
+ * two groups with a rank in common have the same number. */
 ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
 {
     if (!out)
@@ -230,7 +230,7 @@ void ith_comm_release(ith_comm *comm)
     ith_comm_release(whole);
 }
 
-/* Ends the group because of something that this rank has done. */
+/* Ends the group because of an action of this rank, which the sentence gives as `reason`. */
 static void end(ith_comm *comm, const char *reason)
 {
     char sentence[128];
@@ -238,8 +238,8 @@ static void end(ith_comm *comm, const char *reason)
     comm->transport.abort(comm->transport_state, ITH_ERR_ABORTED, sentence);
 }
 
-/* Releases the creator's hold. A rank that leaves with requests in flight, or while it uses other ranks' memory, ends
- * the group first, so that the transport leaves its memory alone. */
+/* Leaves the group and releases the creator's hold. If requests are in flight, or this rank uses other ranks' memory,
+ * the group is ended first, so that the transport no longer uses this rank's memory. */
 static void leave_group(ith_comm *comm)
 {
     const ith_transport *t = &comm->transport;
@@ -261,7 +261,7 @@ void ith_comm_destroy(ith_comm **comm)
         return;
     ith_comm *self = *comm;
     *comm = NULL;
-    ith_comm_hold(self); /* a call on another thread that ends now may release the creator's hold */
+    ith_comm_hold(self); /* a call that ends now on another thread may release the creator's hold */
     int before = atomic_fetch_or(&self->use, ITH_COMM_LEFT);
     if (!(before & IN_USE))
         leave_group(self);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators on the transports of shared modules. */
+/* Communicators on transports that are loaded from shared modules (ith_comm_connect). */
 #include "comm.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ _Static_assert(offsetof(ith_transport_module, name) == offsetof(ith_module_head,
 ith_module_kind ith_transport_modules = {
     .name = "transport", .symbol = "ith_transport_module_table", .abi = ITH_TRANSPORT_MODULE_ABI};
 
-/* The table of the module ithaca_transport_NAME.so. */
+/* Finds the table of the module ithaca_transport_NAME.so. */
 static ith_status find_module(ith_context *context, const char *name, const ith_transport_module **out)
 {
     const ith_module *module;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ith_run_ranks: one thread for each rank, over the local transport.
+/* ith_run_ranks: runs one thread for each rank, over the local transport.
  *
- * All threads are started before any rank begins: they wait at a gate, which opens once every thread exists, and is
- * cancelled if the system refuses one. So either all ranks run or none.
- */
+ * All threads are started before any rank begins. They wait at a gate, which opens once every thread exists, and is
+ * cancelled if the system refuses to start one. So either all ranks run or none. */
 #include "comm.h"
 
 #include "../base/size.h"
@@ -14,26 +13,27 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where the threads wait before they begin. */
+/* The gate at which threads wait until all threads of the run exist. */
 typedef enum gate { GATE_SHUT, GATE_OPEN, GATE_CANCELLED } gate;
 
-/* Common to the ranks of one run. The lock protects gate, status and sentence. */
+/* Data that the ranks of one run share. The lock protects gate, status and sentence. */
 typedef struct rank_run {
     pthread_mutex_t lock;
     pthread_cond_t moved; /* signalled when the gate changes */
     gate gate;
-    ith_status status; /* of the rank that failed first */
+    ith_status status; /* failure of the rank that failed first */
     char sentence[ITH_ERROR_BYTES];
     ith_rank_fn fn;
     void *user;
 } rank_run;
 
+/* One rank of the run, and its thread. */
 typedef struct rank_thread {
     rank_run *run;
     pthread_t thread;
     ith_context *context;
     ith_comm *comm;
-    int threads;
+    int threads; /* size of the OpenMP teams of this rank */
 } rank_thread;
 
 static gate wait_at_gate(rank_run *run)
@@ -68,7 +68,7 @@ static void record_failure(rank_run *run, ith_status status, ith_context *contex
     pthread_mutex_unlock(&run->lock);
 }
 
-/* A thread: one rank from the gate to its end. */
+/* The main function of a thread: waits at the gate and runs one rank. */
 static void *rank_main(void *argument)
 {
     rank_thread *self = argument;
@@ -84,11 +84,11 @@ static void *rank_main(void *argument)
         record_failure(self->run, status, self->context, ith_comm_rank(self->comm));
         ith_comm_abort(self->comm, status);
     }
-    ith_comm_destroy(&self->comm); /* ranks that still wait for this one fail: it has left */
+    ith_comm_destroy(&self->comm); /* ranks that still wait for this rank fail, because it has left */
     return NULL;
 }
 
-/* A context and a communicator for each rank, and its share of the threads. */
+/* Makes a context and a communicator for each rank, and gives each rank its share of the threads. */
 static ith_status create_ranks(ith_context *context, rank_run *run, int ranks, int threads, rank_thread *all,
                                ith_context **contexts, ith_comm **comms)
 {
@@ -110,7 +110,7 @@ static ith_status create_ranks(ith_context *context, rank_run *run, int ranks, i
     return ITH_OK;
 }
 
-/* Starts the threads, opens the gate if all have started and cancels it otherwise, and waits for their ends. */
+/* Starts all threads. Opens the gate if all have started, and cancels it otherwise. Waits until all have ended. */
 static ith_status run_threads(ith_context *context, rank_run *run, int ranks, rank_thread *all)
 {
     int started = 0, failure = 0;

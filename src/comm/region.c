@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Strided regions: their sizes, their contiguous stretches, and copies between different layouts.
  *
- * A copy walks both regions at once. Each step copies as many bytes as are left in the current runs of both, so that
- * the runs of the two may differ in length.
- */
+ * A copy walks both regions at once. Each step copies as many bytes as are left in the current stretches of both
+ * regions, so stretches may differ in length. */
 #include "comm.h"
 
 #include "../base/size.h"
@@ -19,7 +18,7 @@ int64_t ith_region_bytes(const ith_region *region)
     return bytes;
 }
 
-/* Merges runs that follow one another in memory: the same bytes in fewer runs. */
+/* Merges stretches that follow one another in memory: the region has the same bytes in fewer stretches. */
 static ith_region flatten(ith_region region)
 {
     if (region.count[1] == 1 || region.stride[1] == region.bytes) {
@@ -33,20 +32,20 @@ static ith_region flatten(ith_region region)
     return region;
 }
 
-/* A place in a region, in the order of its bytes. */
+/* A position in a region, in the order of the region's bytes. */
 typedef struct cursor {
     ith_region region;
-    int64_t run[2]; /* which run */
-    int64_t done;   /* bytes of it */
+    int64_t run[2]; /* indices of the current contiguous stretch */
+    int64_t done;   /* bytes of this stretch before the position */
 } cursor;
 
-/* Its address. */
+/* The address of a cursor's position. */
 static char *cursor_at(const cursor *c)
 {
     return (char *)c->region.data + c->run[0] * c->region.stride[0] + c->run[1] * c->region.stride[1] + c->done;
 }
 
-/* Moves on by at most the rest of the current run. */
+/* Moves a cursor forward by `bytes`, at most to the end of the current stretch. */
 static void cursor_advance(cursor *c, int64_t bytes)
 {
     c->done += bytes;

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges among ranks that are threads of one process: one copy, from the sender's memory to the receiver's.
  *
- * A rank posts an exchange by writing the addresses of its lists into a request, where all ranks see them. Once both
- * ends have posted, the sender or the receiver copies, whichever calls the transport first: it marks the transfers
- * between the two as moving, copies without the lock, and marks them as moved for both. So a wait depends on what the
- * other ranks have posted, and not on anything they do afterwards.
+ * A rank posts an exchange by writing the addresses of its lists into a request, where all ranks see them. Once sender
+ * and receiver have posted, the first of them that calls the transport copies: it marks the transfers between the two
+ * ranks as moving, copies without the lock, and marks them as moved for both ranks. So a wait depends only on what the
+ * other ranks have posted, and not on anything that they do afterwards.
  *
- * After the world has ended no copy begins. A function returns the failure only after the copies that use its rank's
- * memory have ended (`settle`), because the caller may then free that memory.
+ * After the world has ended, no copy begins. A function returns the failure only when no copy uses its rank's memory
+ * any more (`settle`), because the caller may then free that memory.
  *
  * Each rank sleeps on a condition of its own. A rank wakes another when it posts something for it, when the last
- * transfer of its request has moved, when it leaves, and at the end of the world.
- */
+ * transfer of the other's request has moved, when it leaves, and at the end of the world. */
 #include "local.h"
 
 #include "../../base/clock.h"
@@ -22,10 +21,11 @@
 #include <string.h>
 #include <time.h>
 
-/* Transfers up to this size are copied under the lock: to release and take it again would take longer. */
+/* Transfers of at most this many bytes are copied while the lock is held: to release it and take it again would take
+ * longer. */
 #define SMALL_BYTES 4096
 
-/* The library gives exchange n the request n % requests, so that the peer's part of an exchange is found at once. */
+/* The request in which a rank posted an exchange. Exchange n always has request n % LOCAL_REQUESTS. */
 static local_request *request_of(const local_group *group, int rank, int64_t exchange)
 {
     return &group->requests[(int64_t)rank * LOCAL_REQUESTS + exchange % LOCAL_REQUESTS];
@@ -49,8 +49,8 @@ void ith_local_end(local_world *world, ith_status status, const char *format, ..
         pthread_cond_broadcast(&world->wake[rank]);
 }
 
-/* Waits until no thread copies from or to this rank's memory, and returns the failure. Under the lock, after the world
- * has ended. */
+/* Waits until no thread copies from or to this rank's memory, and returns the failure. To be called after the world has
+ * ended, with the lock held. */
 static ith_status settle(const local_state *self)
 {
     local_world *world = self->group->world;
@@ -70,8 +70,8 @@ static const ith_region *next_region(const ith_transfer *list, int64_t count, in
     return NULL;
 }
 
-/* Pairs the regions that `source` sends to `target` with the regions in which they are expected, and copies them if
- * `copy`. Returns their bytes; -1 and the reason in `why` if the two ends do not fit. */
+/* Pairs the regions that `source` sends to `target` with the regions in which `target` receives them, and copies them
+ * if `copy` is true. Returns their bytes; -1, with the reason in `why`, if the two lists disagree. */
 static int64_t walk(const local_request *from, int source, const local_request *to, int target, bool copy, char *why,
                     size_t why_bytes)
 {
@@ -93,13 +93,14 @@ static int64_t walk(const local_request *from, int source, const local_request *
     }
 }
 
+/* Whether the rank of a request has stopped and no longer needs the data. */
 static bool unwanted(const local_request *request)
 {
     return request->posted.unwanted && request->posted.unwanted(request->posted.unwanted_user);
 }
 
-/* Copies all that `source` sends to `target` in an exchange that both have posted; `mine` is the request of the rank
- * whose thread this is. Under the lock, which is released during a large copy. */
+/* Copies everything that `source` sends to `target` in an exchange that both have posted. mine: the request of the rank
+ * that calls this. The lock is held, but released during a large copy. */
 static void move(local_group *group, local_request *from, int source, local_request *to, int target,
                  const local_request *mine)
 {
@@ -130,8 +131,8 @@ static void move(local_group *group, local_request *from, int source, local_requ
             pthread_cond_broadcast(&world->wake[ranks[i]]);
 }
 
-/* Copies what this rank sends to (or receives from) peer if both have posted it, and ends the world if the two are in
- * different operations. True if it copied. */
+/* Copies the data that this rank sends to peer (if `sending`) or receives from it, if both have posted the exchange.
+ * Ends the world if the two ranks are in different operations. Returns whether it copied. */
 static bool move_with(const local_state *self, local_request *mine, int peer, bool sending)
 {
     local_group *group = self->group;
@@ -163,8 +164,8 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
     return true;
 }
 
-/* Copies all that is ready in this rank's requests of the group. True if there was something. Under the lock, which is
- * released during large copies: what was seen before must be looked at again. */
+/* Copies everything that is ready in this rank's requests in the group. Returns whether there was anything. The lock is
+ * held, but released during large copies, so other ranks may change what was read before. */
 static bool advance(const local_state *self)
 {
     local_group *group = self->group;
@@ -194,7 +195,7 @@ static void local_alive(void *state)
     atomic_store_explicit(&self->group->world->life[self->world_rank], now, memory_order_relaxed);
 }
 
-/* Fills the transfer states. Transfers of the rank with itself have been made by the library. */
+/* Sets the transfer states of a new request. The library itself has copied what the rank sends to itself. */
 static void mark(local_request *request, int rank, int ranks)
 {
     const ith_operation *e = &request->posted;
@@ -256,7 +257,8 @@ static ith_status local_wait(void *state, int64_t request, double seconds, bool 
     return status;
 }
 
-/* Ranks that have posted the exchange too are not waited for: what is left is copied. */
+/* The seconds since the last sign of life of a peer that has not posted its part of the exchange: of the peer that was
+ * silent longest. Peers that have posted are not counted, because copying needs no action of theirs. */
 static double local_silence(void *state, int64_t request, int *rank)
 {
     const local_state *self = state;
@@ -309,8 +311,8 @@ static int64_t local_noticed(void *state)
 
 /* ---- Sharing memory -------------------------------------------------------------------------------------------- */
 
-/* A rank that shares appears in group->sharing. The lock orders a share after the end of the world or before it, so
- * that a rank which drains afterwards sees all who still use its memory. */
+/* group->sharing marks the ranks that may use the memory of others. The lock orders each local_share before or after
+ * the end of the world. So a rank that drains after the end sees all ranks that still use its memory. */
 
 static ith_status local_share(void *state)
 {
@@ -334,7 +336,8 @@ static void local_unshare(void *state)
     pthread_mutex_unlock(&group->world->lock);
 }
 
-/* No rank waits here before it has unshared, so that no two ranks wait for each other. */
+/* Waits until no other rank uses this rank's memory. Every rank unshares before it drains, so no two ranks wait for
+ * each other. */
 static void local_drain(void *state)
 {
     const local_state *self = state;

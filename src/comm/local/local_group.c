@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Worlds, groups and states of ranks that are threads of one process: made, left and closed.
+/* Makes, leaves and closes worlds, groups and states of ranks that are threads of one process.
  *
- * A world counts the states of all its groups, a group its own. The last state to be closed frees its group; the last
- * state of all frees the world. Memory of a world or a group belongs to the context of the rank that made it, which the
- * world or group holds: that rank may be the first to go.
- */
+ * A world counts the states of all its groups, and a group counts its own states. Closing the last state of a group
+ * frees the group; closing the last state of all frees the world. The memory of a world or a group belongs to the
+ * context of the rank that made it. The world or group holds this context, because that rank may close its state
+ * first. */
 #include "local.h"
 
 #include "../../base/team_limit.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
-/* The group is in no list, or in none any more. */
+/* Frees a group that is not in the world's list. */
 static void group_free(local_group *group)
 {
     if (!group)
@@ -42,7 +42,8 @@ static void world_free(local_world *world)
     ith_context_release(owner);
 }
 
-/* Makes the lock and the conditions. False if the C library has none left; world_free then destroys the ones made. */
+/* Makes the lock and the conditions. Returns false if the system has none left; world_free then destroys the ones
+ * made. */
 static bool world_init_locks(local_world *world)
 {
     if (pthread_mutex_init(&world->lock, NULL))
@@ -85,7 +86,8 @@ fail:
     return status;
 }
 
-/* A group without states, in the world's list. Members of NULL: all ranks of the world. */
+/* Makes a group without states and adds it to the world's list. If subgroup->members is NULL, all ranks of the world
+ * are in it. */
 static local_group *group_create(ith_context *context, local_world *world, const ith_subgroup *subgroup)
 {
     int ranks = subgroup->size;
@@ -118,8 +120,8 @@ static local_group *group_create(ith_context *context, local_world *world, const
     return group;
 }
 
-/* The group that the first of its members to split has made, or a new one. Groups of one split share their number and
- * differ in their first member. Under the lock. */
+/* Finds the group of a split if another of its members has made it, and makes it otherwise. Groups of one split have
+ * the same number and different first members. The lock must be held. */
 static local_group *find_group(ith_context *context, local_world *world, const ith_subgroup *subgroup)
 {
     for (local_group *group = world->groups; group; group = group->next)
@@ -136,7 +138,7 @@ static void unlink_group(local_group *group)
     *link = group->next;
 }
 
-/* A state without a group. */
+/* Makes a state that belongs to no group yet. */
 static local_state *state_new(ith_context *context)
 {
     local_state *state = ith_alloc_zero(context, 1, sizeof *state, "a communicator");
@@ -154,7 +156,8 @@ static void state_free(local_state *state)
     ith_context_release(context);
 }
 
-/* Under the lock if other ranks have states of the world. */
+/* Makes a state the end of `rank` in a group. The lock must be held if other ranks already have states in this
+ * world. */
 static void state_join(local_state *state, local_group *group, int rank)
 {
     state->group = group;
@@ -164,7 +167,8 @@ static void state_join(local_state *state, local_group *group, int rank)
     group->world->states++;
 }
 
-/* Every rank needs a context of its own: it holds the rank's sentences. */
+/* Checks the arguments of ith_comm_create_local. Every rank needs its own context, because the context holds the
+ * sentences of the rank. */
 static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_comm **comms)
 {
     ith_context *first = contexts && ranks > 0 ? contexts[0] : NULL;
@@ -191,7 +195,7 @@ static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_c
     return ith_context_check_process(contexts[0]);
 }
 
-/* Gives up one state of the group. */
+/* Uncounts one state of a group. The last state of the group frees it, and the last state of all frees the world. */
 static void drop(local_group *group)
 {
     local_world *world = group->world;
@@ -254,7 +258,8 @@ ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **sta
         world_free(world);
         return ITH_ERR_MEMORY;
     }
-    group->states = world->states = 1; /* for this function, so that neither is freed before its end */
+    /* this function counts as a state, so that group and world live until it ends */
+    group->states = world->states = 1;
     for (int i = 0; i < ranks; i++) {
         local_state *state = states[i] = state_new(contexts[i]);
         if (state)
