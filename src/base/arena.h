@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many arrays in one allocation. The same function lays the arrays out twice: the first time without memory, to count
- * the bytes, the second time in the memory of that size. So a predicted size is the allocated size. */
+/* Many arrays in one allocation. The same function lays the arrays out twice: first without memory, to count the bytes,
+ * then in an allocation of that size. So the predicted size is the allocated size. */
 #ifndef ITH_BASE_ARENA_H
 #define ITH_BASE_ARENA_H
 
@@ -10,12 +10,12 @@
 
 #include <stddef.h>
 
-#define ITH_ARENA_ALIGNMENT 64
+#define ITH_ARENA_ALIGNMENT 64 /* alignment in bytes of every array in an arena */
 
 typedef struct ith_arena {
-    char *base; /* NULL: count only; aligned to ITH_ARENA_ALIGNMENT */
-    int64_t used_bytes;
-    bool overflow; /* the sum of the sizes does not fit into an int64_t */
+    char *base;         /* NULL while the arena only counts; otherwise aligned to ITH_ARENA_ALIGNMENT */
+    int64_t used_bytes; /* bytes reserved so far */
+    bool overflow;      /* the sum of the sizes does not fit into an int64_t */
 } ith_arena;
 
 /* Reserves count * size_bytes bytes at an aligned address. Returns NULL while the arena only counts. */
@@ -32,8 +32,8 @@ static inline void *ith_arena_take(ith_arena *arena, int64_t count, int64_t size
     return place;
 }
 
-/* Allocates the counted bytes as `base`, which the caller frees with ith_free, and rewinds the arena for the second
- * layout. ITH_ERR_MEMORY, with a sentence that names `what`, if the allocation fails. */
+/* Allocates the bytes that the arena has counted, and rewinds the arena for the second layout. The caller frees
+ * arena->base with ith_free. ITH_ERR_MEMORY, with a sentence that names `what`, if the allocation fails. */
 ith_status ith_arena_allocate(ith_context *context, ith_arena *arena, const char *what);
 
 #endif

@@ -6,7 +6,7 @@
 
 /* Seconds on a monotonic clock, from an arbitrary start. */
 double ith_clock_seconds(void);
-/* Processor time of the calling thread in seconds. Time in which other processes run does not count. */
+/* Processor time of the calling thread in seconds. It stands still while other threads run on the processor. */
 double ith_clock_thread_seconds(void);
 
 #endif

@@ -21,18 +21,20 @@
 
 #define ALIGNMENT 64
 
+/* Bytes that a family of contexts holds now, and the most that it held at any time. */
 typedef struct memory_count {
     atomic_int_fast64_t current_bytes, peak_bytes;
 } memory_count;
 
-/* The shared state, which lies in the root. Memory of contexts and of this state is not counted as in use. */
+/* The state that a family of contexts shares. It lies in the root, the first context of the family. Memory of contexts
+ * and of this state is not counted. */
 typedef struct family {
     memory_count count;
     _Atomic(struct ith_trace *) trace;
     atomic_bool interrupted;
-    pid_t process; /* that created the root */
+    pid_t process; /* the process that created the root */
     pthread_mutex_t wisdom_lock;
-    void *wisdom; /* protected by wisdom_lock */
+    void *wisdom; /* an ith_wisdom, protected by wisdom_lock; NULL: none yet */
 } family;
 
 struct ith_context {
@@ -42,21 +44,21 @@ struct ith_context {
     ith_log_level log_level;
     ith_parallel_fn parallel;
     void *parallel_user;
-    uint32_t cpu;
-    int rank; /* in the trace */
+    uint32_t cpu; /* the instruction sets that kernels may use, as bits of ith_cpu_feature */
+    int rank;     /* the rank's number in the trace */
     ith_observer *observer;
-    atomic_int holders;
-    atomic_flag writing; /* set while a thread writes `error` */
-    ith_context *root;   /* a clone holds a reference on it; of a root, itself */
+    atomic_int holders;  /* number of references; the last release frees the context */
+    atomic_flag writing; /* set while a thread writes to `error` */
+    ith_context *root;   /* the first context of the family, which every clone holds; a root points to itself */
     family *family;
-    family own; /* used in a root only */
+    family own; /* the family's state, used in a root only */
     char error[ITH_ERROR_BYTES];
 };
 
 #define LARGE_PAGE_BYTES ((size_t)1 << 21)
 
-/* Allocations from 2 MiB on ask for huge pages: attention reads all packed keys once per block of queries, and with
- * small pages TLB misses would slow these reads. The system may ignore the request. */
+/* Allocations of at least 2 MiB ask for huge pages. Attention reads all packed keys once for each block of queries, and
+ * with small pages TLB misses would slow these reads. The system may ignore the request. */
 static void *system_allocate(void *user, size_t bytes, size_t alignment)
 {
     (void)user;
@@ -257,14 +259,15 @@ ith_status ith_context_memory(ith_context *context, ith_memory_use *use)
     return ITH_SIZED_FILL(context, ith_memory_use, ITH_MEMORY_USE_INIT, use, &now);
 }
 
-/* The buffer for the sentence. Without a context it is the thread's, of which libithaca has the only copy
- * (thread_sentence.c). */
+/* The buffer for an error sentence: the context's or, without a context, the calling thread's. Only libithaca has a
+ * buffer for threads (thread_sentence.c). */
 static char *error_of(ith_context *context)
 {
     return context ? context->error : (char *)ith_context_error(NULL);
 }
 
-/* Two threads may write at once: a call that finds its plan in use by another thread records a sentence too. */
+/* Locks the error sentence of a context. Two threads may write it at once: a call that finds its plan in use by another
+ * thread also records a sentence. */
 static void lock_error(ith_context *context)
 {
     while (context && atomic_flag_test_and_set_explicit(&context->writing, memory_order_acquire))
@@ -279,7 +282,8 @@ static void unlock_error(ith_context *context)
 
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
 {
-    char sentence[ITH_ERROR_BYTES]; /* a copy, since an argument may point to the previous sentence */
+    /* written here first, since an argument may point to the previous sentence */
+    char sentence[ITH_ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Instruction sets: which this machine runs, by CPUID (Intel SDM volume 2, leaves 1 and 7) or by the architecture, and
- * which of them the environment variable ITHACA_CPU allows. */
+/* Finds the instruction sets that this machine runs, by CPUID (Intel SDM volume 2, leaves 1 and 7) or by the
+ * architecture, and those among them that the environment variable ITHACA_CPU allows. */
 #include "cpu.h"
 
 #include <stdio.h>
@@ -16,7 +16,8 @@ enum {
     AVX512_BF16 = AVX512 | ITH_CPU_AVX512_BF16,
 };
 
-/* In the order of their bits. `brings` includes the sets that a set is built on. */
+/* Instruction sets in the order of their bits. brings: the bit of the set itself and of all sets that it is built
+ * on. */
 static const struct {
     const char *name;
     uint32_t brings;
@@ -36,7 +37,7 @@ enum { SETS = sizeof sets / sizeof *sets };
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Tests a bit of CPUID leaf 7. __builtin_cpu_supports does not know AVX512-FP16 in GCC 12 and clang 14. */
+/* Tests a bit of CPUID leaf 7, because __builtin_cpu_supports of GCC 12 and clang 14 does not know AVX512-FP16. */
 static bool leaf7(unsigned subleaf, unsigned eax_bit, unsigned edx_bit)
 {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -93,7 +94,8 @@ uint32_t ith_cpu_detect(uint32_t allowed)
             features |= ITH_CPU_AVX512_BF16;
         if (leaf7(0, 0, 1u << 23))
             features |= ITH_CPU_AVX512_FP16;
-        if ((allowed & ITH_CPU_AMX_BF16) && has_amx_bf16()) /* in this order: has_amx_bf16 asks Linux for tiles */
+        /* has_amx_bf16 comes second, because it asks Linux for the tiles */
+        if ((allowed & ITH_CPU_AMX_BF16) && has_amx_bf16())
             features |= ITH_CPU_AMX_BF16;
     }
     return features & (allowed | ITH_CPU_BASELINE);
@@ -124,7 +126,7 @@ bool ith_cpu_is_amd(void)
 }
 #endif
 
-/* The bits that the set `name` brings; 0 if no set has this name. */
+/* The bits that the instruction set `name` brings; 0 if no set has this name. */
 static uint32_t find_set(const char *name, size_t length)
 {
     for (int i = 0; i < SETS; i++)
@@ -133,6 +135,7 @@ static uint32_t find_set(const char *name, size_t length)
     return 0;
 }
 
+/* Writes a sentence about a word in ITHACA_CPU that names no instruction set. */
 static void explain(const char *word, size_t length, char *sentence, size_t sentence_bytes)
 {
     char known[128];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversions of f16 (IEEE 754 binary16) by integer arithmetic on the bits, so that every machine rounds alike. */
+/* Converts f16 (IEEE 754 binary16) by integer arithmetic on the bits, so that every machine rounds alike. */
 #include "dtype.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ uint16_t ith_f16_from_f32(float value)
         return (uint16_t)(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
     if (magnitude >= 0x477ff000u) /* from 65520 on the nearest f16 is infinity */
         return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x38800000u) /* a subnormal: a multiple of 2^-24; lrintf rounds to nearest even */
+    if (magnitude < 0x38800000u) /* a subnormal f16, a multiple of 2^-24; lrintf rounds to nearest even */
         return (uint16_t)(sign | (uint32_t)lrintf(ith_f32_from_bits(magnitude) * 0x1p24f));
     uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));

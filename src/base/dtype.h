@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversions between f32 and the 16-bit types, rounded to nearest even. bf16 is the upper half of an f32: 8 bits of
- * exponent, 7 of fraction. f16 is IEEE 754 binary16: 5 and 10. */
+/* Conversions between f32 and the 16-bit types, rounded to nearest even. bf16 is the upper half of an f32, with 8 bits
+ * of exponent and 7 of fraction. f16 is IEEE 754 binary16, with 5 bits of exponent and 10 of fraction. */
 #ifndef ITH_BASE_DTYPE_H
 #define ITH_BASE_DTYPE_H
 
@@ -43,9 +43,9 @@ static inline float ith_round_to_bf16(float value)
 float ith_f32_from_f16(uint16_t value);
 uint16_t ith_f16_from_f32(float value);
 
-/* y[i] = x[i] as f32. type: F32, BF16, F16 or F64. */
+/* Computes y[i] = x[i] as f32. type, of x: F32, BF16, F16 or F64. */
 void ith_to_f32(float *y, const void *x, ith_dtype type, int64_t count);
-/* y[i] = x[i] rounded to type: F32, BF16 or F16. */
+/* Computes y[i] = x[i] rounded to `type`: F32, BF16 or F16. */
 void ith_from_f32(void *y, ith_dtype type, const float *x, int64_t count);
 
 #endif

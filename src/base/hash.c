@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Four independent lanes, each h = rotate(h ^ x) * (odd constant) for every eight bytes x, so that the processor
- * overlaps four multiplications. */
+/* A hash with four independent lanes. Each lane computes h = rotate(h ^ x) * (odd constant) for every eight bytes x
+ * that it takes, so that the processor overlaps four multiplications. */
 #include "hash.h"
 
 #include <string.h>
@@ -10,6 +10,7 @@ enum { LANES = 4, WORD = 8 };
 static const uint64_t FACTORS[LANES] = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu,
                                         0xd6e8feb86659fd93u};
 
+/* Spreads every bit of h over all bits of the result. */
 static uint64_t mix(uint64_t h)
 {
     h = (h ^ (h >> 32)) * FACTORS[3];

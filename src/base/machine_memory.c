@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Free memory by /proc and /sys: proc(5), and Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst of Linux. */
+/* Reads free memory from /proc and /sys of Linux: proc(5), and Documentation/admin-guide/cgroup-v1 and
+ * cgroup-v2.rst. */
 #include "machine_memory.h"
 
 #include "size.h"
@@ -10,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Names of files in one version of control groups. */
+/* Names of files in one version of Linux control groups. */
 typedef struct group_version {
-    const char *mount, *limit, *use, *cached[2]; /* cached: lines of memory.stat */
+    const char *mount, *limit, *use, *cached[2]; /* cached: names of lines in memory.stat */
 } group_version;
 
 static const group_version versions[] = {
@@ -46,6 +47,7 @@ static bool read_number(const char *root, const char *folder, const char *name, 
     return found;
 }
 
+/* Lowers the free memory to free_bytes, if that is less, with `source` as the reason. */
 static void take_smaller(ith_machine_memory *memory, int64_t free_bytes, const char *source)
 {
     if (free_bytes >= memory->free_bytes)
@@ -65,7 +67,8 @@ static void read_system(const char *root, ith_machine_memory *memory)
                      "are left of the process's address space (ulimit -v)");
 }
 
-/* Lowers the free memory to the limit of one group: limit - use + droppable file cache. */
+/* Lowers the free memory to the room in one control group: its limit - its use + its file cache, which the system can
+ * drop. */
 static void read_group(const char *root, const char *folder, const group_version *version, ith_machine_memory *memory)
 {
     int64_t limit = 0, use = 0, cached = 0;
@@ -77,8 +80,8 @@ static void read_group(const char *root, const char *folder, const group_version
     take_smaller(memory, limit - ith_max64(use, 0), "are left to the process's control group");
 }
 
-/* Reads the group and its ancestors. In a container the path may name folders of the host that are not visible here;
- * missing folders are skipped. */
+/* Reads the limits of a control group and of its ancestors. In a container the path may name folders of the host that
+ * are not visible; missing folders are skipped. */
 static void read_groups(const char *root, const char *path, const group_version *version, ith_machine_memory *memory)
 {
     char folder[PATH_MAX];
@@ -91,7 +94,8 @@ static void read_groups(const char *root, const char *path, const group_version 
     }
 }
 
-/* Lines of /proc/self/cgroup: number:controllers:path; version 2 has number 0 and no controllers. */
+/* Reads the limits of all control groups of this process. A line of /proc/self/cgroup is number:controllers:path;
+ * version 2 has number 0 and no controllers. */
 static void read_all_groups(const char *root, ith_machine_memory *memory)
 {
     char line[PATH_MAX + 256];
@@ -102,7 +106,8 @@ static void read_all_groups(const char *root, ith_machine_memory *memory)
         if (!path)
             continue;
         *controllers++ = *path++ = '\0';
-        if (strstr(path, "..") || !strcmp(path, "/")) /* outside of the visible hierarchy, or its root */
+        /* a path outside of the visible hierarchy, or the root of the hierarchy */
+        if (strstr(path, "..") || !strcmp(path, "/"))
             *path = '\0';
         bool is_second = !strcmp(line, "0") && !*controllers;
         for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {

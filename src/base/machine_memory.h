@@ -7,13 +7,13 @@
 
 typedef struct ith_machine_memory {
     int64_t free_bytes; /* INT64_MAX: unknown */
-    const char *source; /* the tightest limit, for a sentence: "in this machine", ... */
+    const char *source; /* the tightest limit, in words that end a sentence: "are free in this machine", ... */
 } ith_machine_memory;
 
-/* Returns the minimum of: the available memory of the machine (MemAvailable), the rest of the limit on address space
- * (RLIMIT_AS), and the rest of the limits of the process's control group and its ancestors, versions 1 and 2. Cached
- * files of a group count as free, because the system drops them on demand. root: the folder that holds proc and sys;
- * "" for the system's own. */
+/* Returns the least of three amounts: the available memory of the machine (MemAvailable), the rest of the limit on
+ * address space (RLIMIT_AS), and the rest of the limits of the process's control group and its ancestors, of versions 1
+ * and 2. Files that a group caches count as free, because the system drops them on demand. root: the folder that holds
+ * proc and sys, "" for the root of the file system. */
 ith_machine_memory ith_machine_memory_read(const char *root);
 
 #endif

@@ -11,7 +11,8 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* The length of NAME in ithaca_KIND_NAME.so, which begins at *name; 0 if the file is not called so. */
+/* Sets *name to the beginning of NAME in a file name ithaca_KIND_NAME.so and returns its length; 0 if the file name has
+ * another form. */
 static int module_name(const ith_module_kind *kind, const char *file, const char **name)
 {
     static const char first[] = "ithaca_", last[] = ".so";
@@ -24,7 +25,8 @@ static int module_name(const ith_module_kind *kind, const char *file, const char
     return (int)(length - before - after);
 }
 
-/* The table of a module that may be used; otherwise NULL, and module->refusal says why. */
+/* Loads a module and returns its table. If the module cannot be used, returns NULL and writes the reason to
+ * module->refusal. */
 static const ith_module_head *open_table(const ith_module_kind *kind, ith_module *module, const char *name, int length)
 {
     void *handle = dlopen(module->path, RTLD_NOW | RTLD_LOCAL);
@@ -47,7 +49,7 @@ static const ith_module_head *open_table(const ith_module_kind *kind, ith_module
     return NULL;
 }
 
-/* Whether a folder that comes first has a file of that name. */
+/* Whether a module of this file name was found in a folder that was searched earlier and so takes precedence. */
 static bool is_hidden(const ith_module_kind *kind, const char *file)
 {
     for (int i = 0; i < kind->count; i++)
@@ -56,7 +58,7 @@ static bool is_hidden(const ith_module_kind *kind, const char *file)
     return false;
 }
 
-/* Adds a file to the list of its kind: loaded, or with the reason of its refusal. */
+/* Adds a module file to the list of its kind, either loaded or with the reason why it is refused. */
 static void add_module(ith_module_kind *kind, const char *folder, const char *file)
 {
     char path[PATH_BYTES];
@@ -91,7 +93,7 @@ static void add_folder(ith_module_kind *kind, const char *folder)
     free(files);
 }
 
-/* The folder of the library, or of the program that it is part of; false if it is not known. */
+/* Finds the folder of this library, or of the program that contains it. Returns false if the folder is not known. */
 static bool find_own_folder(char *folder)
 {
     static const char here = 0;
@@ -103,6 +105,7 @@ static bool find_own_folder(char *folder)
     return length < PATH_BYTES && snprintf(folder, PATH_BYTES, "%.*s", length, own.dli_fname) == length;
 }
 
+/* Searches the folders that modules.h names, in the order of precedence. */
 static void search(ith_module_kind *kind)
 {
     char own[PATH_BYTES], beside[PATH_BYTES + sizeof "/ithaca"];

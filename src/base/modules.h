@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared modules (plugins), found at run time: kernels and transports that stand on libraries which this one must not
- * need. A module of kind KIND and name NAME is the file ithaca_KIND_NAME.so. It exports one symbol, a table that begins
- * with ith_module_head.
+/* Shared modules (plugins), which are found at run time. They hold kernels and transports that need other libraries, on
+ * which this library must not depend. A module of kind KIND and name NAME is the file ithaca_KIND_NAME.so. It exports
+ * one symbol, a table that begins with ith_module_head.
  *
- * Modules lie in the folder that ITHACA_PLUGIN_PATH names (set but empty: nowhere). Where it is not set: in ithaca/
- * beside the library, then beside the library itself, as in a build folder. The modules of a kind are looked for once,
- * when the kind is first asked for, and stay loaded. A module that cannot be used is kept with the reason. */
+ * Modules lie in the folder that ITHACA_PLUGIN_PATH names; if it is set but empty, there are none. If it is not set,
+ * they lie in ithaca/ beside the library or beside the library itself, as in a build folder. The modules of a kind are
+ * searched once, when one is first asked for, and stay loaded. A module that cannot be used stays in the list, with the
+ * reason. */
 #ifndef ITH_BASE_MODULES_H
 #define ITH_BASE_MODULES_H
 
 #include <ithaca/ithaca.h>
 
+/* The beginning of the table that a module exports. */
 typedef struct ith_module_head {
     uint32_t abi;
-    const char *name; /* NAME of the file */
+    const char *name; /* equals NAME in the name of the file */
 } ith_module_head;
 
+/* A module that was found. */
 typedef struct ith_module {
     char *path;
-    const ith_module_head *table; /* NULL: not taken */
-    char refusal[256];            /* why; "" if it was taken */
+    const ith_module_head *table; /* NULL: the module is refused */
+    char refusal[256];            /* the reason of the refusal; "" if the module is usable */
 } ith_module;
 
-/* A kind of module. Its owner sets the first three fields of a static object; the rest is 0 at first. */
+/* A kind of modules. Its owner sets name, symbol and abi of a static object; the other members are 0 at first. */
 typedef struct ith_module_kind {
     const char *name, *symbol;
     uint32_t abi;
@@ -31,7 +34,8 @@ typedef struct ith_module_kind {
     ith_module *modules;
 } ith_module_kind;
 
-/* The modules of a kind, in the order of their file names: index 0, 1, ... until NULL. Any thread. */
+/* Module number `index` of a kind, from 0; NULL after the last. Folders follow one another in the order of the search,
+ * files of a folder in the order of their names. Any thread may call this. */
 const ith_module *ith_module_at(ith_module_kind *kind, int index);
 
 #endif

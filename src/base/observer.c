@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of the observer's callbacks at most every few milliseconds, by one thread at a time (observer.h). A thread that
- * finds the lock taken goes on computing: another one is making the calls. */
+/* Calls the callbacks of an observer, at most every few milliseconds and by one thread at a time (observer.h). A thread
+ * that finds the lock taken goes on computing, because another thread is making the calls. */
 #include "observer.h"
 
 #include "clock.h"
@@ -25,8 +25,9 @@ void ith_observer_close(ith_observer *observer)
     pthread_mutex_destroy(&observer->lock);
 }
 
-/* The caller of the next three functions holds the lock. */
+/* plan_look, ask and show are called with the observer's lock held. */
 
+/* Sets the time when ith_observer_stops calls a callback again. */
 static void plan_look(ith_observer *o)
 {
     atomic_store_explicit(&o->next_look, fmin(o->next_ask, o->next_show), memory_order_relaxed);

@@ -7,11 +7,11 @@
 
 #include <sys/stat.h>
 
-/* The kind of a file for a sentence: "a folder", "a pipe", "a socket", "a device" or "a file". */
+/* The kind of a file, as a noun for sentences: "a folder", "a pipe", "a socket", "a device" or "a file". */
 const char *ith_file_kind(const struct stat *info);
 
-/* *file: a descriptor for the caller to close, -1 on failure. *bytes: the size of the file. ITH_ERR_IO if the file
- * cannot be opened or is not a regular file. */
+/* Opens a file. *file becomes a descriptor, which the caller closes, or -1 on failure; *bytes becomes the size of the
+ * file. ITH_ERR_IO if the file cannot be opened or is not a regular file. */
 ith_status ith_open_file(ith_context *context, const char *path, int *file, int64_t *bytes);
 
 #endif

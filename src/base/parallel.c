@@ -6,16 +6,16 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-/* One call of ith_parallel that the caller's pool executes. */
+/* One call of ith_parallel whose tasks run in the caller's pool. */
 typedef struct pool_call {
     ith_task_fn task;
     void *user;
     int threads;
-    atomic_int ended;
-    atomic_bool taken[ITH_THREADS_MOST];
+    atomic_int ended;                    /* number of tasks that have ended */
+    atomic_bool taken[ITH_THREADS_MOST]; /* for each task: whether a thread has begun it */
 } pool_call;
 
-/* Runs a task with OpenMP limited to one thread: libraries that the task calls may use OpenMP, and all threads are busy
+/* Runs a task with OpenMP limited to one thread. Libraries that the task calls may use OpenMP, but all threads are busy
  * already. */
 static void run_alone(ith_task_fn task, void *user, int thread)
 {
@@ -27,7 +27,7 @@ static void run_alone(ith_task_fn task, void *user, int thread)
         omp_set_num_threads(threads);
 }
 
-/* Ignores a task that the pool repeats or that does not exist. */
+/* Runs task number `thread` of a pool_call, unless it has been run already or does not exist. */
 static void run_once(void *user, int thread)
 {
     pool_call *r = user;
@@ -37,8 +37,8 @@ static void run_once(void *user, int thread)
     atomic_fetch_add(&r->ended, 1);
 }
 
-/* Runs the tasks in the pool, then those that the pool has left out, and waits for all: a faulty pool costs time, not
- * correctness. */
+/* Runs the tasks in the pool, then the tasks that the pool has left out, and waits for all. So a faulty pool costs time
+ * but not correctness. */
 static void run_in_pool(ith_parallel_fn pool, void *pool_user, int threads, ith_task_fn task, void *user)
 {
     pool_call r = {.task = task, .user = user, .threads = threads};
@@ -58,7 +58,7 @@ void ith_parallel(const ith_context *context, int threads, ith_task_fn task, voi
     } else if (pool) {
         run_in_pool(pool, pool_user, threads, task, user);
     } else {
-        /* OpenMP may give a smaller team, so each member takes every size-th task. */
+        /* OpenMP may give a team of fewer threads, so member i of a team of n runs the tasks i, i + n, i + 2 n, ... */
 #pragma omp parallel num_threads(threads)
         for (int thread = omp_get_thread_num(); thread < threads; thread += omp_get_num_threads())
             task(user, thread);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops on several threads, of OpenMP or of the caller's pool (ith_context_options.parallel). */
+/* Loops on several threads, which belong to OpenMP or to the caller's pool (ith_context_options.parallel). */
 #ifndef ITH_BASE_PARALLEL_H
 #define ITH_BASE_PARALLEL_H
 
 #include "context.h"
 
-/* The maximal number of threads of one loop. */
+/* The largest number of threads of one loop. */
 #define ITH_THREADS_MOST 4096
 
 /* Runs task(user, 0), ..., task(user, threads - 1), each once, and returns when all have ended. Tasks may run at the
- * same time or in any order, so no task may wait for another. threads: 1 to ITH_THREADS_MOST. OpenMP inside a task has
- * one thread. */
+ * same time or in any order, so no task may wait for another. threads: 1 to ITH_THREADS_MOST. Within a task, OpenMP
+ * uses one thread. */
 void ith_parallel(const ith_context *context, int threads, ith_task_fn task, void *user);
 
 #endif

@@ -11,15 +11,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_ATTEMPTS 100
+#define MOST_ATTEMPTS 100 /* names to try for the temporary file */
 
+/* Fails with the reason in errno. */
 static ith_status refused(ith_context *context, const char *path)
 {
     ith_status status = errno == ENOMEM ? ITH_ERR_MEMORY : ITH_ERR_IO;
     return ith_fail(context, status, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* Creates a new file in the folder of `path`; *temporary is its name, or NULL on failure. */
+/* Creates a new file in the folder of `path` and returns its descriptor; -1 on failure. *temporary becomes its name, or
+ * NULL on failure. */
 static int open_beside(ith_context *context, const char *path, char **temporary)
 {
     for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
@@ -41,7 +43,7 @@ static int open_beside(ith_context *context, const char *path, char **temporary)
     return -1;
 }
 
-/* Writes the contents, flushes them to the disk if to_disk is set, and closes the file. */
+/* Writes the contents with `write`, flushes them to the disk if to_disk is set, and closes the file. */
 static ith_status fill(ith_context *context, const char *path, int file, bool to_disk, ith_write_fn write, void *user)
 {
     FILE *stream = file < 0 ? NULL : fdopen(file, "w");
@@ -60,7 +62,7 @@ static ith_status fill(ith_context *context, const char *path, int file, bool to
     return status;
 }
 
-/* Writes to a character device such as /dev/null, which cannot be replaced. A terminal is refused. */
+/* Writes directly to a character device such as /dev/null, which cannot be replaced. A terminal is refused. */
 static ith_status write_device(ith_context *context, const char *path, ith_write_fn write, void *user)
 {
     int file = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -76,7 +78,7 @@ static ith_status write_device(ith_context *context, const char *path, ith_write
 ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user)
 {
     struct stat info;
-    char behind[PATH_MAX]; /* the target of symbolic links, which stay links */
+    char behind[PATH_MAX]; /* the file that symbolic links lead to: it is replaced, not the links */
     bool there = stat(path, &info) == 0;
     if (there && S_ISCHR(info.st_mode))
         return write_device(context, path, write, user);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that appear complete or not at all: written under a temporary name in the same folder, then renamed. */
+/* Files that appear complete or not at all: they are written under a temporary name in the same folder and then
+ * renamed. */
 #ifndef ITH_BASE_REPLACE_FILE_H
 #define ITH_BASE_REPLACE_FILE_H
 
@@ -7,8 +8,8 @@
 
 #include <stdio.h>
 
-/* Writes the contents. It may ignore write errors, since ith_replace_file checks the stream; any other failure is
- * returned, with its sentence in the context, and ith_replace_file returns it. */
+/* A function that writes the contents of a file. It may ignore write errors, because ith_replace_file checks the
+ * stream. It returns any other failure, with a sentence in the context, and ith_replace_file returns it too. */
 typedef ith_status (*ith_write_fn)(FILE *file, void *user);
 
 /* Replaces the file at `path` by the output of `write`. On failure (ITH_ERR_IO, ITH_ERR_MEMORY, or the status of

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rule that distributes sequences and heads over ranks: the first length mod ranks shares have one item more. */
+/* The rule that distributes `length` items over ranks: the first (length mod ranks) ranks have one item more. */
 #include "context.h"
 #include "size.h"
 

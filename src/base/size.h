@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* *out = a * b, or a + b; false if a or b is negative or the result does not fit. */
+/* The next two functions compute *out = a * b and *out = a + b. They return false if a or b is negative or the result
+ * does not fit. */
 static inline bool ith_size_mul(int64_t a, int64_t b, int64_t *out)
 {
     return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, out);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and fills structs of callers that were compiled against an older or a newer header (sized.h). */
+/* Reads and fills public structs of callers that were compiled with an older or a newer header (sized.h). */
 #include "sized.h"
 
 #include <stdalign.h>
 #include <string.h>
 
-#define MOST_BYTES 4096 /* no version of a struct will be larger */
+#define MOST_BYTES 4096 /* larger sizes are errors: no version of a struct will have them */
 
 static size_t size_of(const void *given)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of statuses and types, and the version. */
+/* Names of statuses, names and sizes of number types, and the version of the library. */
 #include "version.h"
 
 const char *ith_version(void)

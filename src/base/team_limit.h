@@ -6,15 +6,15 @@
 
 #include "context.h"
 
-/* Returns the minimum of OpenMP's limit, the user's limit of processes (RLIMIT_NPROC), the limit of the control group
- * (pids.max), and max(64 threads per processor, 1024); at least 1. */
+/* Returns the largest number of threads that is allowed: the minimum of OpenMP's limit, the user's limit of processes
+ * (RLIMIT_NPROC), the limit of the control group (pids.max), and max(64 threads per processor, 1024); at least 1. */
 int ith_thread_limit(void);
 
-/* ITH_ERR_ARGUMENT with a sentence about the argument `name` if count exceeds ith_thread_limit. */
+/* Fails with ITH_ERR_ARGUMENT if count exceeds ith_thread_limit. name: the argument that the sentence is about. */
 ith_status ith_thread_limit_check(ith_context *context, const char *name, int64_t count);
 
-/* To be called before an OpenMP team is used. ITH_ERR_UNSUPPORTED with a sentence if threads > 1 in the forked child of
- * a process that has used a team: the child lacks these threads, and OpenMP would wait for them forever. */
+/* To be called before an OpenMP team is used. Fails with ITH_ERR_UNSUPPORTED if threads > 1 in the forked child of a
+ * process that has used a team: the child lacks the threads of the team, and OpenMP would wait for them forever. */
 ith_status ith_team_check(ith_context *context, int threads);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ith_context_error(NULL): the sentence of a thread's last failure without a context.
+/* ith_context_error, with the sentence of the calling thread's last failure without a context.
  *
- * This file defines this public function only. So libithaca_wan, which contains a copy of context.c, takes the function
- * from libithaca, and both libraries use one sentence. */
+ * This is the only function of the file, because libithaca_wan contains a copy of context.c but must take this function
+ * from libithaca, so that both libraries share one sentence. */
 #include "context.h"
 
 const char *ith_context_error(const ith_context *context)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recording of spans and counters, and the trace file (Trace Event Format, as Chrome and Perfetto read it:
+/* Records spans and counters, and writes the trace file (Trace Event Format, as Chrome and Perfetto read it:
  * https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
  *
- * Each rank is a process of the file. Its rows ("threads") show what the rank computes, and the exchanges that are in
- * flight. The format lets spans on one row nest but not overlap, so overlapping spans go to further rows (lanes). */
+ * Each rank is a process of the file. Its rows, which the format calls threads, show the computations of the rank and
+ * the exchanges that are in flight. Spans on one row may nest but not overlap, so overlapping spans go to further rows
+ * (lanes). */
 #include "trace.h"
 
 #include "clock.h"
@@ -15,22 +16,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_LANES 8 /* rows for overlapping spans; the last one takes all others */
+#define MOST_LANES 8 /* the most rows for overlapping spans; the last row takes all further spans */
 
 typedef enum event_kind { EVENT_NONE = 0, EVENT_SPAN, EVENT_COUNTER } event_kind;
 
+/* A recorded span of time, or a value of a counter. */
 typedef struct event {
     const char *name, *category;
-    double begin;  /* seconds, as ith_clock_seconds */
-    double amount; /* span: its end; counter: its value */
+    double begin;  /* seconds, by ith_clock_seconds */
+    double amount; /* the end of a span, or the value of a counter */
     int rank;
-    atomic_int kind; /* event_kind; stored last, with release order, after the other members */
+    atomic_int kind; /* an event_kind, stored after all other members, with release order */
 } event;
 
+/* A trace, with room for `capacity` events. */
 typedef struct ith_trace {
     int64_t capacity;
-    double begun;
-    atomic_int_fast64_t claimed; /* number of events, including lost ones beyond the capacity */
+    double begun; /* when recording began, by ith_clock_seconds */
+    /* number of events so far, including events beyond the capacity, which are lost */
+    atomic_int_fast64_t claimed;
     event events[];
 } ith_trace;
 
@@ -97,22 +101,23 @@ ith_status ith_trace_start(ith_context *context, int64_t events)
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
+/* The rows of a rank in the trace file: its computations, its exchanges, its counters. */
 typedef enum row_kind { ROW_DOES, ROW_EXCHANGES, ROW_COUNTERS } row_kind;
 
 static const char *const row_names[] = {"computing", "exchange"};
 
-/* An event and its place in the picture. */
+/* An event and its position in the trace file. */
 typedef struct mark {
     const event *event;
     row_kind row;
     int lane;
-    int64_t begin, end; /* nanoseconds since the trace began */
-    int64_t around;     /* span: index of the mark on the same lane that encloses it; negative: none */
+    int64_t begin, end; /* in nanoseconds since the trace began */
+    int64_t around;     /* span: index of the mark on the same lane that encloses this one; negative: none */
     bool first_on_lane;
     bool first_of_rank;
 } mark;
 
-/* Orders marks by rank, row and begin; of two that begin together the longer one comes first, since it encloses the
+/* Orders marks by rank, row and begin. If two marks begin together, the longer one comes first, because it encloses the
  * other. */
 static int compare_marks(const void *left, const void *right)
 {
@@ -126,7 +131,7 @@ static int compare_marks(const void *left, const void *right)
     return a->end == b->end ? 0 : a->end > b->end ? -1 : 1;
 }
 
-/* Fills marks with all recorded events in the order of compare_marks, and returns their number. */
+/* Fills marks with all recorded events, in the order of compare_marks, and returns their number. */
 static int64_t collect_marks(const ith_trace *trace, mark *marks)
 {
     int64_t count = 0, claimed = ith_min64(atomic_load(&trace->claimed), trace->capacity);
@@ -147,8 +152,8 @@ static int64_t collect_marks(const ith_trace *trace, mark *marks)
     return count;
 }
 
-/* Returns the first lane whose open marks all enclose mark i. innermost[lane] is the index of the innermost open mark
- * of the lane; negative: none. */
+/* Returns the first lane whose open marks all enclose mark i, or the last lane if there is none. innermost[lane]: index
+ * of the innermost open mark of the lane; negative: none. */
 static int find_lane(mark *marks, int64_t i, int64_t *innermost)
 {
     for (int lane = 0; lane < MOST_LANES; lane++) {
@@ -160,7 +165,8 @@ static int find_lane(mark *marks, int64_t i, int64_t *innermost)
     return MOST_LANES - 1;
 }
 
-/* Puts each span on a lane, in the order of compare_marks, and finds the first mark of each rank and lane. */
+/* Puts each span on a lane, and finds the first mark of each rank and of each lane. The marks are in the order of
+ * compare_marks. */
 static void place_marks(mark *marks, int64_t count)
 {
     int64_t innermost[MOST_LANES];
@@ -183,12 +189,14 @@ static void place_marks(mark *marks, int64_t count)
 
 /* ---- The file -------------------------------------------------------------------------------------------------- */
 
+/* The contents of a trace file: its marks, and the number of lost events. */
 typedef struct picture {
     const mark *marks;
     int64_t count, lost;
 } picture;
 
-/* Writes a number from integers: printf's decimal point depends on the locale. */
+/* Writes value / 1000 as a decimal number. It uses integers only, because printf's decimal point depends on the
+ * locale. */
 static void write_thousandths(FILE *file, int64_t value)
 {
     fprintf(file, "%lld.%03lld", (long long)(value / 1000), (long long)(value % 1000));

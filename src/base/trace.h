@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace of a family of contexts: spans of time and counters of each rank (ith_context_rank).
+/* A trace of a family of contexts: spans of time, and counters, of each rank (ith_context_rank).
  *
  *     double begin = ith_trace_begin(context);
  *     ... compute ...
  *     ith_trace_end(context, begin, "attend", "compute");
  *
- * Recording allocates nothing and takes no lock, and any number of threads may record at once. Without a trace it costs
- * a load and a branch. Names and categories are stored as pointers: they must be string literals without characters
- * that JSON escapes. */
+ * Recording allocates nothing and takes no lock, and any number of threads may record at once. If there is no trace, a
+ * call costs a load and a branch. Names and categories are stored as pointers: they must be string literals, without
+ * characters that JSON escapes. */
 #ifndef ITH_BASE_TRACE_H
 #define ITH_BASE_TRACE_H
 
 #include "context.h"
 
-/* The category of transfers that are in flight while the rank does something else; these spans have rows of their own.
- * Spans of other categories (compute, wait, ...) show what the rank itself does: they nest or follow one another. */
+/* The category of transfers that are in flight while the rank does something else. Their spans have rows of their own.
+ * Spans of other categories (compute, wait, ...) show the activity of the rank itself: they nest or follow one
+ * another. */
 #define ITH_TRACE_EXCHANGE "exchange"
 
-/* The present time in seconds; negative if nothing is recorded. */
+/* The present time in seconds; negative if no trace is recorded. */
 double ith_trace_begin(const ith_context *context);
-/* Records a span from `begin` until now; nothing if `begin` is negative. */
+/* Records a span from `begin` until now. If `begin` is negative, it records nothing. */
 void ith_trace_end(const ith_context *context, double begin, const char *name, const char *category);
-/* Records the counter's value from now on. Infinite values and NaN are not recorded. */
+/* Records that a counter has this value from now on. Infinite values and NaN are not recorded. */
 void ith_trace_counter(const ith_context *context, const char *name, double value);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The version of the header that a file is compiled with, as text: "1.2.3". */
+/* The version of ithaca.h that a file is compiled with, as text: "1.2.3". */
 #ifndef ITH_BASE_VERSION_H
 #define ITH_BASE_VERSION_H
 
