@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of attention kernels: first this library's, then the modules'. */
+/* The list of attention kernels: first the kernels of this library, then the kernels of loaded modules. */
 #include "kernel.h"
 
 #include "kernel_module.h"
@@ -18,6 +18,7 @@ enum { KERNELS = sizeof kernels / sizeof *kernels };
 ith_module_kind ith_kernel_modules = {
     .name = "kernel", .symbol = "ith_kernel_module_table", .abi = ITH_KERNEL_MODULE_ABI};
 
+/* Kernel number `index` of all loaded modules; NULL beyond the last. */
 static const ith_attn_kernel *module_kernel_at(int index)
 {
     const ith_module *module;

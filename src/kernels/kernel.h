@@ -31,50 +31,55 @@
 
 #include "../base/context.h"
 
-/* The largest head_dim: products of a few sizes stay far from overflow. */
+/* The largest head_dim. It is small enough that products of a few sizes do not overflow int64_t. */
 #define ITH_ATTN_HEAD_DIM_MAX (1 << 16)
-/* The most keys of a panel, which is the largest block_kv_compute_in. */
+/* The largest number of keys in a packed panel: no kernel has a larger block_kv_compute_in. */
 #define ITH_ATTN_PANEL_MAX 512
-/* Of the name of a kernel, with its terminating zero. */
+/* Bytes of a buffer for the name of a kernel, with its terminating zero. */
 #define ITH_ATTN_NAME_BYTES 48
 
-/* Sizes of the loops; see ith_attn_options. */
+/* Sizes of the blocks of queries and keys, from the outermost loop to the innermost. ith_attn_options in ithaca.h
+ * explains each of them. */
 typedef struct ith_attn_tiles {
     int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in;
 } ith_attn_tiles;
 
-/* Packs keys [first, first + keys) of a KV block. Any number of calls, from any threads, pack one KV block. Each begins
- * at a multiple of block_kv_compute_in, and ends at one or at the end of the KV block. The call that reaches the end
- * also writes the padding of the last panel. */
+/* A request to pack keys [first, first + keys) of a KV block and their values. One KV block may be packed by several
+ * calls, from any threads. Each call begins at a multiple of block_kv_compute_in, and ends at such a multiple or at the
+ * end of the KV block. The call that reaches the end also writes the padding of the last panel. */
 typedef struct ith_attn_pack {
-    ith_dtype dtype; /* of k and v: F32, BF16, F16 */
+    ith_dtype dtype; /* number type of k and v: F32, BF16 or F16 */
     int64_t head_dim, first, keys;
-    const void *const *k, *const *v; /* [keys] pointers to rows [head_dim]; NULL (in both): the key is absent */
-    const float *key_bias;           /* [keys], natural units, added to the scaled logits; NULL: none */
-    void *packed;                    /* the whole KV block: packed_bytes(its keys, head_dim), aligned to 64 */
+    const void *const *k, *const *v; /* [keys] pointers to rows of head_dim numbers; NULL in both: the key is absent */
+    const float *key_bias; /* [keys], added to the scaled logits, in units of the natural logarithm; NULL: none */
+    void *packed;          /* the whole packed KV block, aligned to 64; packed_bytes gives its size */
 } ith_attn_pack;
 
 /* One call of a kernel: a block of queries against one KV block. */
 typedef struct ith_attn_call {
-    ith_dtype dtype; /* of q and o */
+    ith_dtype dtype; /* number type of q and o */
     int64_t q_rows, keys, head_dim;
-    ith_attn_tiles tiles; /* as the kernel's limits allow */
+    ith_attn_tiles tiles; /* sizes of blocks that the kernel's function `tiles` allows */
     const void *const *q; /* [q_rows] pointers to rows [head_dim] */
     const void *packed;
     float scale;
     ith_softmax softmax; /* ONLINE or FIXED_M */
     ith_mask mask_kind;
-    const void *const *mask; /* [q_rows] pointers to rows [keys]: uint8_t (BOOL, 0 hides) or float (ADDITIVE) */
-    bool first,
-        last;       /* first: o_sum, l (and m, if online) are not read, but start empty. last: o and lse are written */
-    float *o_sum;   /* [q_rows, head_dim] unnormalised; NULL if first and last */
-    float *m, *l;   /* [q_rows]; m in base 2. NULL if first and last, but m is always there if fixed_m */
-    void *const *o; /* [q_rows] pointers to rows [head_dim]; used if last */
-    float *lse;     /* [q_rows], natural logarithm, written if last; NULL: not wanted */
-    void *scratch;  /* scratch_bytes(head_dim, tiles), aligned to 64, this thread's own */
-    bool (*halted)(void *halt); /* true: return at once and write no output; NULL: never. A kernel asks at least every
-                                 * block_kv_compute keys */
-    void *halt;
+    /* [q_rows] pointers to rows of `keys` numbers: uint8_t (BOOL, 0 hides the key) or float (ADDITIVE). */
+    const void *const *mask;
+    /* first: the state (o_sum, l and, if online, m) starts empty and is not read. last: o and lse are written. */
+    bool first, last;
+    float *o_sum; /* [q_rows, head_dim], unnormalised outputs; may be NULL if both first and last are true */
+    /* [q_rows] each: offsets m in base 2, and sums l of probabilities. l may be NULL if both first and last are true;
+     * m may then be NULL only with the online softmax. */
+    float *m, *l;
+    void *const *o; /* [q_rows] pointers to rows of head_dim numbers; used only if `last` is true */
+    float *lse;     /* [q_rows], in natural logarithms, written if `last` is true; NULL: not wanted */
+    void *scratch;  /* memory of this thread alone, aligned to 64; scratch_bytes gives its size */
+    /* A kernel asks at least every block_kv_compute keys whether to stop. If the answer is true, it returns at once and
+     * writes no output. NULL: it never stops early. */
+    bool (*halted)(void *halt);
+    void *halt; /* the argument of `halted` */
 } ith_attn_call;
 
 static inline bool ith_attn_halted(const ith_attn_call *call)
@@ -82,39 +87,47 @@ static inline bool ith_attn_halted(const ith_attn_call *call)
     return call->halted && call->halted(call->halt);
 }
 
-/* The tiles that a kernel accepts: multiples of `step` from `step` to `most`; `best` is the default. */
+/* The block sizes that a kernel accepts: multiples of `step`, from `step` to `most`. The default is `best`. */
 typedef struct ith_attn_tile_limits {
     ith_attn_tiles best, step, most;
 } ith_attn_tile_limits;
 
-/* The instructions of one of the two products (logits, outputs). Both give the peak of the kernel (peak.h). */
+/* The instructions that compute one of a kernel's two matrix products, logits or outputs. The peak rate of a kernel
+ * follows from both (peak.h). */
 typedef struct ith_attn_product {
-    const char *peak; /* a prefix of the name of a row of ITH_PEAK; the first match that the machine runs counts */
-    int times;        /* instruction products per product of two numbers: above 1 if a number is split into parts */
+    /* The beginning of the name of an ITH_PEAK row of kernels.inc. The first row that matches and that the machine can
+     * run counts. */
+    const char *peak;
+    /* The number of products of these instructions for one product of two numbers; above 1 if numbers are split into
+     * parts. */
+    int times;
 } ith_attn_product;
 
+/* A kernel of attention: its name, its requirements, its limits and its functions. */
 typedef struct ith_attn_kernel {
-    const char *name; /* shorter than ITH_ATTN_NAME_BYTES, without spaces: wisdom knows kernels by name */
-    uint32_t cpu;     /* ith_cpu_feature bits that it needs */
+    const char *name; /* shorter than ITH_ATTN_NAME_BYTES, without spaces; wisdom refers to kernels by name */
+    uint32_t cpu;     /* the instruction sets that the kernel needs, as ith_cpu_feature bits */
     ith_attn_product logits, outputs;
-    bool (*pays)(int64_t head_dim); /* whether it is usually faster than the kernels after it in the table, by which
-                                     * ITH_EFFORT_ESTIMATE chooses (docs/attention.md has measurements). NULL: always */
+    /* Whether the kernel is usually faster than the kernels after it in kernels.inc. ITH_EFFORT_ESTIMATE chooses the
+     * first kernel that pays (docs/attention.md has measurements). NULL: it always pays. */
+    bool (*pays)(int64_t head_dim);
     bool (*supports)(ith_dtype dtype, int64_t head_dim, ith_softmax softmax);
     ith_attn_tile_limits (*tiles)(int64_t head_dim);
-    int64_t (*packed_bytes)(int64_t keys, int64_t head_dim); /* -1 if the number does not fit */
+    int64_t (*packed_bytes)(int64_t keys, int64_t head_dim); /* -1 if the number does not fit into int64_t */
     int64_t (*scratch_bytes)(int64_t head_dim, const ith_attn_tiles *tiles);
     void (*pack)(const ith_attn_pack *pack);
     void (*attend)(const ith_attn_call *call);
 } ith_attn_kernel;
 
-/* The functions of a kernel, in a file that defines them under these names. */
+/* Initialises the function pointers of an ith_attn_kernel with the functions of these names in the same file. */
 #define ITH_ATTN_FUNCTIONS                                                                                             \
     .supports = supports, .tiles = tiles, .packed_bytes = packed_bytes, .scratch_bytes = scratch_bytes, .pack = pack,  \
     .attend = attend
 
-/* The kernels of this build and its plugins: index 0, 1, ... until NULL. Usually faster ones come first. */
+/* Kernel number `index` of this build and its modules; NULL beyond the last. Kernels that are usually faster come
+ * first. */
 const ith_attn_kernel *ith_attn_kernel_at(int index);
-/* The kernel of that name; NULL if there is none. */
+/* The kernel called `name`; NULL if there is none. */
 const ith_attn_kernel *ith_attn_kernel_named(const char *name);
 
 #endif

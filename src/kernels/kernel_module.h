@@ -7,14 +7,17 @@
 #include "../base/modules.h"
 #include "kernel.h"
 
-/* Of kernel.h's structs and of this one: goes up with every change. */
+/* The version of the interface between the library and its kernel modules. It goes up with every change to this file or
+ * to a struct of kernel.h. */
 #define ITH_KERNEL_MODULE_ABI 5
 
+/* The table of kernels that a module exports. */
 typedef struct ith_kernel_module {
     ith_module_head head;
-    const ith_attn_kernel *const *kernels; /* ends with NULL */
+    const ith_attn_kernel *const *kernels; /* an array of kernels that ends with NULL */
 } ith_kernel_module;
 
+/* The kind of module whose tables are ith_kernel_module; it lists the modules that are loaded. */
 extern ith_module_kind ith_kernel_modules;
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run-time choice of key operations. */
+/* Chooses the key operations (keyops.h) at run time, for the widest instruction set that the caller allows. */
 #include "keyops.h"
 
 const ith_keyops *ith_keyops_choose(uint32_t cpu)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statistics of rows of queries, keys and values for the fixed-m softmax (attention/fixed_m.h): sums, norms, distances,
- * products with one vector. One body (keyops_tmpl.c) is compiled for each instruction set and chosen at run time.
+/* Statistics of rows of queries, keys and values for the fixed_m softmax (attention/fixed_m.h): sums, norms, distances,
+ * products with one vector. One body in C (keyops_tmpl.c) is compiled for each instruction set; ith_keyops_choose
+ * selects the version at run time.
  *
  * Rows are given by pointers: x[i] points to row i, of n numbers of type F32, BF16 or F16. NULL rows are skipped.
  * Results have the same bits on every instruction set. A result for one row depends on that row alone. NaN or infinity
@@ -10,21 +11,24 @@
 
 #include "../base/context.h"
 
-/* Sums over a row run in this many partial sums in f32 with fused multiply-adds, which are then added up pair by pair:
- * the relative error of `square` and `most_distance` is below (n / 16 + 8) 2^-24 and, where squares underflow, their
- * absolute error below n 2^-126; the error of `dot` is below (n / 16 + 8) 2^-24 |x| |y|, or n 2^-126. */
+/* The number of partial sums into which the sum over a row of n numbers is divided. Partial sums are f32 with fused
+ * multiply-adds, and are added up pair by pair at the end. So the relative error of `square` and `most_distance` is
+ * below (n / 16 + 8) 2^-24, or, where squares underflow, the absolute error is below n 2^-126. The error of `dot` is
+ * below (n / 16 + 8) 2^-24 |x| |y|, or n 2^-126. */
 enum { ITH_KEYOPS_LANES = 16 };
 
+/* The key operations of one instruction set. */
 typedef struct ith_keyops {
     const char *name;
-    /* sum[d] += the sum of the rows, taken in f32 over 64 rows at a time. Returns the number of rows that are not NULL.
-     */
+    /* Adds the rows to sum: sum[d] += x[0][d] + x[1][d] + ... Groups of 64 rows are summed in f32, and their sums in
+     * f64. Returns the number of rows that are not NULL. */
     int64_t (*add_rows)(double *sum, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n);
-    /* The largest |x_i - centre|^2, centre [n]; NULL: 0. */
+    /* Returns the largest squared distance |x_i - centre|^2 of a row from centre [n]. If centre is NULL, it is 0. */
     float (*most_distance)(const float *centre, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n);
-    /* The largest |x_id|. */
+    /* Returns the largest |x[i][d]| of all rows and elements. */
     float (*most_magnitude)(const void *const *x, int64_t rows, ith_dtype dtype, int64_t n);
-    /* dot[i] = x_i . y, square[i] = |x_i|^2; y [n] may be NULL: 0. No row is NULL. */
+    /* dot[i] = x_i . y and square[i] = |x_i|^2 for each row x_i. y [n] may be NULL, which stands for zeros. No row may
+     * be NULL. */
     void (*dots)(float *dot, float *square, const float *y, const void *const *x, int64_t rows, ith_dtype dtype,
                  int64_t n);
 } ith_keyops;
@@ -36,7 +40,7 @@ extern const ith_keyops ith_keyops_avx2, ith_keyops_avx512;
 extern const ith_keyops ith_keyops_neon;
 #endif
 
-/* The operations of the widest instruction set among `cpu` (ith_cpu_feature bits). Never NULL. */
+/* The key operations for the widest instruction set among the ith_cpu_feature bits `cpu`. Never NULL. */
 const ith_keyops *ith_keyops_choose(uint32_t cpu);
 
 #endif

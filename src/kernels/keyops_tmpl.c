@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The body of keyops.h, included once by a file of each instruction set after it has defined
- *   vec, LANES                     a vector of LANES floats, LANES a divisor of ITH_KEYOPS_LANES
- *   vec_load, vec_store, vec_set, vec_add, vec_sub, vec_fma
- *   vec_load_bf16, vec_load_f16    LANES 16-bit numbers as f32
- *   vec_transpose(vec [LANES])     in place
- * as the vec_<isa>.h of the kernels do. LANES affects the speed only. */
+/* The body of keyops.h. A file for each instruction set includes it once, after it has defined
+ *     vec, LANES                     a vector of LANES floats, LANES a divisor of ITH_KEYOPS_LANES
+ *     vec_load, vec_store, vec_set, vec_add, vec_sub, vec_fma
+ *     vec_load_bf16, vec_load_f16    LANES 16-bit numbers as f32
+ *     vec_transpose(vec [LANES])     in place
+ * The vec_<isa>.h of the attention kernels define these. LANES affects the speed, but not the results. */
 #include "../base/dtype.h"
 #include "../base/size.h"
 #include "keyops.h"
 
 enum {
     VECS = ITH_KEYOPS_LANES / LANES,
-    COLUMNS = 256, /* elements of a row that are summed at a time, in the first-level cache */
-    SUM_ROWS = 64, /* rows that are summed in f32, before their sum is added in f64 */
-    TOGETHER = 4,  /* rows that are added up before they are added to the columns */
-    AHEAD = 8      /* rows are fetched this far ahead: they lie too far apart for the hardware to foresee */
+    COLUMNS = 256, /* number of columns that are summed at a time, so that their sums stay in the first-level cache */
+    SUM_ROWS = 64, /* number of rows that are summed in f32 before their sum is added in f64 */
+    TOGETHER = 4,  /* number of rows that are added to each other before their sum is added to the columns */
+    /* A row is prefetched while the row that comes AHEAD rows earlier is read. Rows lie too far apart in memory for the
+     * hardware to predict their addresses. */
+    AHEAD = 8
 };
 
-/* ITH_KEYOPS_LANES floats. */
+/* A vector of ITH_KEYOPS_LANES floats, in VECS vectors of the processor. */
 typedef struct wide {
     vec v[VECS];
 } wide;
@@ -44,7 +46,7 @@ static inline wide wide_sub(wide a, wide b)
     return a;
 }
 
-/* a b + c */
+/* Returns a * b + c, rounded once. */
 static inline wide wide_fma(wide a, wide b, wide c)
 {
     for (int i = 0; i < VECS; i++)
@@ -52,7 +54,7 @@ static inline wide wide_fma(wide a, wide b, wide c)
     return c;
 }
 
-/* The first steps of a sum over the lanes: lane j takes lane j + 8, then j + 4, ... until a vector is left. */
+/* Begins the sum over the lanes of w: adds the upper half of its vectors to the lower half until one vector is left. */
 static inline vec wide_fold(wide w)
 {
     for (int half = VECS / 2; half; half /= 2)
@@ -61,7 +63,7 @@ static inline vec wide_fold(wide w)
     return w.v[0];
 }
 
-/* The remaining steps, for LANES folded sums at once. */
+/* Completes the sums over the lanes of LANES folded vectors at once: lane i of the result is the sum of folded[i]. */
 static inline vec sum_folded(vec folded[LANES])
 {
     vec_transpose(folded);
@@ -71,7 +73,7 @@ static inline vec sum_folded(vec folded[LANES])
     return folded[0];
 }
 
-/* Inlined, because dtype is a constant in every caller. */
+/* The bytes of one number. The function is inlined, because dtype is a constant in every caller. */
 static inline int64_t bytes_of(ith_dtype dtype)
 {
     return dtype == ITH_F32 ? 4 : 2;
@@ -90,7 +92,7 @@ static inline wide wide_load(const void *x, ith_dtype dtype)
     return w;
 }
 
-/* The first `count` numbers, followed by zeros. It is slow, so it is kept out of the loops over whole vectors. */
+/* Loads `count` numbers, followed by zeros. It is slow, so only the last numbers of a row are loaded this way. */
 static inline wide wide_load_end(const void *x, ith_dtype dtype, int64_t count)
 {
     union {
@@ -112,7 +114,7 @@ static inline const void *number_at(const void *x, ith_dtype dtype, int64_t i)
     return (const char *)x + i * bytes_of(dtype);
 }
 
-/* Fetches a row before it is needed. */
+/* Prefetches a row into the cache before it is needed. */
 static inline void fetch(const void *row, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += 64)
@@ -121,8 +123,8 @@ static inline void fetch(const void *row, int64_t bytes)
 
 /* ---- Sums of rows ---------------------------------------------------------------------------------------------- */
 
-/* Collects the next rows that are not NULL, at most SUM_ROWS, from element `first` on. Returns the number of rows
- * passed, NULL rows included. */
+/* Collects pointers to element `first` of the next rows that are not NULL, at most SUM_ROWS of them. Returns the number
+ * of rows that it has passed, NULL rows included. */
 static inline int64_t gather(const void **found, int *count, const void *const *x, int64_t rows, ith_dtype dtype,
                              int64_t first)
 {
@@ -134,7 +136,7 @@ static inline int64_t gather(const void **found, int *count, const void *const *
     return row;
 }
 
-/* columns[0..n) += the sum of TOGETHER rows. */
+/* Adds TOGETHER rows to the sums of n columns: columns[i] += x[0][i] + x[1][i] + ... */
 static inline void add_together(float *columns, const void *const *x, ith_dtype dtype, int64_t n)
 {
     int64_t i = 0;
@@ -149,7 +151,8 @@ static inline void add_together(float *columns, const void *const *x, ith_dtype 
     }
 }
 
-/* sum[0..n) += the rows x, n <= COLUMNS. */
+/* Adds the rows x, at most SUM_ROWS of them, to sum[0..n), n <= COLUMNS: within the block in f32, then once in f64. The
+ * last group of TOGETHER rows is filled up with rows of zeros. */
 static inline void add_block(double *sum, const void **x, int rows, ith_dtype dtype, int64_t n)
 {
     static const float zeros[COLUMNS];
@@ -165,7 +168,8 @@ static inline void add_block(double *sum, const void **x, int rows, ith_dtype dt
         sum[i] += (double)columns[i];
 }
 
-/* sum [n] += all rows, by blocks of columns and of rows. The rows are read once for each block of columns. */
+/* Adds all rows to sum [n], in blocks of COLUMNS columns and SUM_ROWS rows. Returns the number of rows that are not
+ * NULL. */
 static inline int64_t add_all(double *sum, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
 {
     int64_t counted = 0;
@@ -180,7 +184,7 @@ static inline int64_t add_all(double *sum, const void *const *x, int64_t rows, i
     return counted;
 }
 
-/* add_all is compiled once for each type. */
+/* Passes dtype to add_all as a constant, so that the compiler makes one version of add_all for each type. */
 static int64_t add_rows(double *sum, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
 {
     if (dtype == ITH_F32)
@@ -190,7 +194,8 @@ static int64_t add_rows(double *sum, const void *const *x, int64_t rows, ith_dty
 
 /* ---- Distances ------------------------------------------------------------------------------------------------- */
 
-/* |x - centre|^2, folded. */
+/* Returns |x - centre|^2 as a vector whose lanes are still to be added up by sum_folded. centre NULL stands for
+ * zeros. */
 static inline vec distance(const float *centre, const void *x, ith_dtype dtype, int64_t n)
 {
     wide squares = wide_zero();
@@ -210,7 +215,8 @@ static inline vec distance(const float *centre, const void *x, ith_dtype dtype, 
     return wide_fold(squares);
 }
 
-/* The largest distance. The bits of squares are ordered like the numbers, with NaN above all. */
+/* Returns the largest |x_i - centre|^2. Squares are compared by their bits, which are ordered like the numbers, with
+ * NaN above all. */
 static inline float farthest(const float *centre, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
 {
     uint32_t most = 0;
@@ -233,7 +239,7 @@ static inline float farthest(const float *centre, const void *const *x, int64_t 
     return ith_f32_from_bits(most);
 }
 
-/* farthest, compiled once for each type. */
+/* Passes dtype to farthest as a constant, so that the compiler makes one version of farthest for each type. */
 static float most_distance(const float *centre, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n)
 {
     if (dtype == ITH_F32)
@@ -243,7 +249,8 @@ static float most_distance(const float *centre, const void *const *x, int64_t ro
 
 /* ---- Magnitudes, on the bits without their sign: they are ordered like the numbers, and NaN is above infinity -- */
 
-/* Defines a function that returns the largest magnitude as bits. The compiler vectorises the loops over columns. */
+/* Defines a function that returns the bits of the largest magnitude in all rows. The compiler vectorises its loop over
+ * columns. */
 #define MOST_BITS(function, number, bits_type, magnitude)                                                              \
     static uint32_t function(const void *const *x, int64_t rows, int64_t n)                                            \
     {                                                                                                                  \
@@ -273,7 +280,7 @@ static float most_magnitude(const void *const *x, int64_t rows, ith_dtype dtype,
 
 /* ---- Products with one vector ---------------------------------------------------------------------------------- */
 
-/* x . y and |x|^2, folded. */
+/* Computes x . y and |x|^2 as vectors whose lanes are still to be added up by sum_folded. */
 static inline void dot_folded(vec *dot, vec *square, const float *y, const void *x, ith_dtype dtype, int64_t n)
 {
     wide products = wide_zero(), squares = wide_zero();
@@ -294,7 +301,7 @@ static inline void dot_folded(vec *dot, vec *square, const float *y, const void 
     *square = wide_fold(squares);
 }
 
-/* LANES rows at a time, so that one transposition finishes the sums of all of them. */
+/* Computes x_i . y and |x_i|^2 of LANES rows at a time, so that one transposition finishes the sums of all of them. */
 static inline void dots_of(float *dot, float *square, const float *y, const void *const *x, int64_t rows,
                            ith_dtype dtype, int64_t n)
 {

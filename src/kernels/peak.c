@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures peak rates: the operations of all threads over the time of the slowest. */
+/* Measures peak rates of instructions: the number of operations of all threads, divided by the time of the slowest
+ * thread. */
 #include "peak.h"
 
 #include "../base/clock.h"
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The longest measurement that a caller may ask for. */
 static const double SECONDS_MOST = 3600;
 
 #define ITH_PEAK(type, isa, symbol) extern const ith_peak_row symbol;
@@ -25,13 +27,14 @@ const ith_peak_row *ith_peak_at(int index)
     return index >= 0 && index < PEAKS ? peaks[index] : NULL;
 }
 
-/* Whether the instruction sets `cpu` have these instructions. */
+/* Whether the instruction sets `cpu` include all that the loop of this row needs. */
 static bool usable(const ith_peak_row *peak, uint32_t cpu)
 {
     return (peak->cpu & ~cpu) == 0;
 }
 
-/* The sustained rate, in 10^9 operations a second. */
+/* Runs the loop of a row on all threads for about `seconds`. Returns their rate together, in 10^9 operations a
+ * second. */
 static double rate_of(const ith_peak_row *peak, int threads, double seconds)
 {
     double operations = 0.0, start = ith_clock_seconds();
@@ -42,7 +45,8 @@ static double rate_of(const ith_peak_row *peak, int threads, double seconds)
     return operations / (ith_clock_seconds() - start) * 1e-9;
 }
 
-/* The instructions on which a product of a kernel runs; NULL if `cpu` has none of them. */
+/* The row of the peak table whose instructions compute a product of a kernel: the first row whose name begins with
+ * product->peak and that `cpu` can run. NULL if there is none. */
 static const ith_peak_row *row_of(const ith_attn_product *product, uint32_t cpu)
 {
     for (int i = 0; i < PEAKS; i++)
@@ -56,7 +60,7 @@ double ith_peak_combine(const ith_attn_kernel *kernel, double logits_rate, doubl
     return 2.0 / (kernel->logits.times / logits_rate + kernel->outputs.times / outputs_rate);
 }
 
-/* If both products run on the same instructions, they are measured once. */
+/* Measures the instructions of logits and outputs for half of the time each, or only once if they are the same. */
 double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threads, double seconds)
 {
     const ith_peak_row *logits = row_of(&kernel->logits, cpu), *outputs = row_of(&kernel->outputs, cpu);
@@ -67,7 +71,8 @@ double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threa
     return ith_peak_combine(kernel, first, second);
 }
 
-/* "bf16_amx/6": six products of this row make one of the tensors' type. */
+/* Writes the name of a row, followed by `times` if it is above 1: "bf16_amx/6" means that six products of bf16_amx make
+ * one product of the tensors' type. */
 static void describe_row(const ith_peak_row *row, double times, char *text, size_t text_bytes)
 {
     if (times > 1)
@@ -76,7 +81,7 @@ static void describe_row(const ith_peak_row *row, double times, char *text, size
         snprintf(text, text_bytes, "%s", row->name);
 }
 
-/* If both products run on the same instructions, the mean of their `times` is shown. */
+/* If logits and outputs run on the same instructions, the text has one name, with the mean of their `times`. */
 const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char *text, size_t text_bytes)
 {
     const ith_peak_row *logits = row_of(&kernel->logits, cpu), *outputs = row_of(&kernel->outputs, cpu);
@@ -95,7 +100,7 @@ const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char 
 
 /* ---- For programs ---------------------------------------------------------------------------------------------- */
 
-/* Refuses more threads than the process may start, and times beyond SECONDS_MOST. */
+/* Fails if `threads` is more than the process may start, or if `seconds` is beyond SECONDS_MOST. */
 static ith_status check_measurement(ith_context *context, int threads, double seconds)
 {
     if (threads < 0)
@@ -106,7 +111,7 @@ static ith_status check_measurement(ith_context *context, int threads, double se
     return status ? status : ith_team_check(context, threads);
 }
 
-/* Only rows that the machine runs are counted; after the last of them the name stays empty. */
+/* index counts only the rows that this machine can run. Beyond the last of them, peak->name stays empty. */
 ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak)
 {
     ith_status status = ith_need(NULL, context, "context");

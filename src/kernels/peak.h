@@ -6,27 +6,29 @@
 
 #include "kernel.h"
 
+/* A row of the peak table: a loop of multiply-adds of one instruction set. */
 typedef struct ith_peak_row {
     const char *name;
-    uint32_t cpu;                   /* ith_cpu_feature bits that it needs */
-    double (*work)(int64_t rounds); /* works, and returns the number of floating-point operations */
+    uint32_t cpu;                   /* the instruction sets that the loop needs, as ith_cpu_feature bits */
+    double (*work)(int64_t rounds); /* runs the loop; returns the number of floating-point operations done */
 } ith_peak_row;
 
-/* The rows of kernels.inc: index 0, 1, ... until NULL. */
+/* Row number `index` of the peak table (the ITH_PEAK rows of kernels.inc); NULL beyond the last. */
 const ith_peak_row *ith_peak_at(int index);
 
 /* The peak of a kernel, in 10^9 operations a second: its rate if it did nothing but multiply and add. Half of the
- * operations of attention are for logits, half for outputs. If each of them runs on instructions of peak R, `times` of
- * which make one product of the tensors' type,
+ * operations of attention are for logits, half for outputs. If each half runs on instructions of peak R, and `times` of
+ * their products make one product of the tensors' type,
  *
  *     1 / peak = (times_logits / R_logits + times_outputs / R_outputs) / 2
  *
- * So f32 as six products of bf16 has a sixth of the peak of AMX. ith_peak_of_kernel measures R on the instruction sets
- * `cpu`, on `threads` threads at once, for about `seconds`; it returns 0 if these sets do not run the kernel. */
+ * For example, f32 as six products of bf16 has a sixth of the peak of AMX. ith_peak_combine takes both rates R as
+ * given. ith_peak_of_kernel measures them with the instruction sets `cpu`, on `threads` threads at once, for about
+ * `seconds`; it returns 0 if the kernel cannot run on these sets. */
 double ith_peak_combine(const ith_attn_kernel *kernel, double logits_rate, double outputs_rate);
 double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threads, double seconds);
-/* The instructions of a peak: "f32_avx512"; "bf16_amx/6"; "f32_avx512+f16_avx512fp16", if logits and outputs differ.
- * The text is cut to fit. Returns text. */
+/* Writes the names of the instructions that a kernel's peak is measured on: "f32_avx512"; "bf16_amx/6"; or
+ * "f32_avx512+f16_avx512fp16" if logits and outputs differ. The text is cut to fit. Returns text. */
 const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char *text, size_t text_bytes);
 
 #endif

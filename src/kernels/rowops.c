@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The run-time choice of row operations. */
+/* Chooses the row operations (rowops.h) at run time, for the widest instruction set that the caller allows. */
 #include "rowops.h"
 
 const ith_rowops *ith_rowops_choose(uint32_t cpu)

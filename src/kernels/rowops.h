@@ -8,29 +8,32 @@
 
 #include "../base/context.h"
 
+/* The row operations of one instruction set. */
 typedef struct ith_rowops {
     const char *name;
-    /* y = (x - mean(x)) / sqrt(var(x) + eps) * a + b over n numbers; a and b may be NULL (1 and 0). y may be x. */
+    /* y = (x - mean(x)) / sqrt(var(x) + eps) * a + b over n numbers. a may be NULL (ones) and b may be NULL (zeros). y
+     * may be x. */
     void (*layer_norm)(float *y, const float *x, const float *a, const float *b, int64_t n, float eps);
     /* y = x / sqrt(mean(x^2) + eps) * w. y may be x. */
     void (*rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps);
     /* Rotates the pairs (x[2i], x[2i+1]) of each of `heads` heads of `head_dim` by the angle whose cosine and sine are
      * cosines[i], sines[i], i < head_dim/2. In place. */
     void (*rope)(float *x, const float *cosines, const float *sines, int64_t heads, int64_t head_dim);
-    /* x += gate * y; gate may be NULL (1). */
+    /* x += gate * y. gate may be NULL, which stands for ones. */
     void (*add_gated)(float *x, const float *y, const float *gate, int64_t n);
-    void (*silu)(float *y, const float *x, int64_t n);      /* x / (1 + e^-x) */
-    void (*gelu_tanh)(float *y, const float *x, int64_t n); /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    void (*silu)(float *y, const float *x, int64_t n); /* y = x / (1 + e^-x) */
+    /* y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    void (*gelu_tanh)(float *y, const float *x, int64_t n);
     /* y = gelu_tanh(x) * z */
     void (*gelu_tanh_mul)(float *y, const float *x, const float *z, int64_t n);
-    /* For each of `pixels` rows of `channels`: y = x / max(|x|, 1e-12) * sqrt(channels) * gamma, then SiLU if asked.
-     * y may be x. */
+    /* For each of `pixels` rows of `channels` numbers: y = x / max(|x|, 1e-12) * sqrt(channels) * gamma. If `silu` is
+     * true, y / (1 + e^-y) is then applied to the result. y may be x. */
     void (*channel_norm)(float *y, const float *x, const float *gamma, int64_t pixels, int64_t channels, bool silu);
-    /* y = e^(x - max x) / sum, in place; all -inf gives 0. */
+    /* Replaces x by its softmax, e^(x - max x) / sum. If all x are -inf, the result is 0. */
     void (*softmax)(float *x, int64_t n);
     void (*bf16_from_f32)(uint16_t *y, const float *x, int64_t n);
     void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
-    /* The same numbers as bf16_from_f32, kept as f32. y may be x. */
+    /* Rounds x to the numbers that bf16_from_f32 gives, and keeps them as f32. y may be x. */
     void (*round_to_bf16)(float *y, const float *x, int64_t n);
 } ith_rowops;
 
@@ -39,7 +42,7 @@ extern const ith_rowops ith_rowops_ref;
 extern const ith_rowops ith_rowops_avx2, ith_rowops_avx512;
 #endif
 
-/* The operations of the widest instruction set among `cpu` (ith_cpu_feature bits). Never NULL. */
+/* The row operations for the widest instruction set among the ith_cpu_feature bits `cpu`. Never NULL. */
 const ith_rowops *ith_rowops_choose(uint32_t cpu);
 
 #endif

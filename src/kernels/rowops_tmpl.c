@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The body of rowops.h in plain C, included once by a file of each instruction set, which defines the table.
+/* The body of rowops.h in plain C. A file for each instruction set includes it once and defines the table of functions.
  *
  * The compiler vectorises the loops with the flags of that file's folder. No result depends on the width of vectors:
  * sums are SUM_LANES partial sums in double, added up in a fixed order, and no product is fused with a sum. So a row
@@ -9,16 +9,18 @@
 
 #include <math.h>
 
+/* The number of partial sums in the sum over a row. */
 #define SUM_LANES 16
 
-/* e^x within 1.1 ulp over the whole range, subnormal results included; NaN stays NaN. x = n ln 2 + r, |r| <= ln 2 / 2,
- * with ln 2 in two parts, the first so short that n times it is exact; e^r = 1 + r + r^2 q(r), q minimax of degree 4
- * (error 4e-9). 2^n is applied in two factors, as neither 2^128 nor 2^-150 is a float. Bits are compared, because
- * comparisons of floats may trap, which keeps gcc from vectorising. */
+/* Returns e^x with an error of at most 1.1 ulp, subnormal results included; NaN stays NaN. With x = n ln 2 + r and |r|
+ * <= ln 2 / 2, e^x = 2^n e^r. ln 2 is subtracted in two parts, the first short enough that n times it is exact. e^r = 1
+ * + r + r^2 q(r), where q is the minimax polynomial of degree 4 (error 4e-9). 2^n is applied in two factors, because
+ * neither 2^128 nor 2^-150 is a float. The code compares bits, because comparisons of floats may trap, which keeps gcc
+ * from vectorising. */
 static inline float exp_f32(float x)
 {
-    const float round_to_integer = 12582912.0f; /* 1.5 * 2^23: adding it leaves an integer in the low bits */
-    const uint32_t most = 0x42d00000u;          /* 104: e^104 is infinite, e^-104 is 0 */
+    const float round_to_integer = 12582912.0f; /* 1.5 * 2^23: a sum with it has the nearest integer in its low bits */
+    const uint32_t most = 0x42d00000u;          /* the bits of 104.0f: as f32, e^104 is infinite and e^-104 is 0 */
     uint32_t bits = ith_f32_bits(x), magnitude = bits & 0x7fffffffu;
     float near = ith_f32_from_bits((magnitude > most ? most : magnitude) | (bits & 0x80000000u));
     float shifted = near * 0x1.715476p+0f + round_to_integer;
@@ -43,14 +45,14 @@ static inline float silu_f32(float x)
     return x / (1.0f + exp_f32(-x));
 }
 
-/* 0.5 x (1 + tanh u) = x / (1 + e^-2u), which has no cancellation where tanh u is near -1. */
+/* Returns 0.5 x (1 + tanh u) as x / (1 + e^-2u), which does not cancel where tanh u is near -1. */
 static inline float gelu_tanh_f32(float x)
 {
     float two_u = 1.5957691216057308f * (x + 0.044715f * (x * x * x));
     return x / (1.0f + exp_f32(-two_u));
 }
 
-/* Adds up the partial sums pair by pair: always in the same order. */
+/* Adds up the SUM_LANES partial sums pair by pair, always in the same order. */
 static double lanes_sum(double lanes[SUM_LANES])
 {
     for (int half = SUM_LANES / 2; half; half /= 2)
@@ -89,8 +91,8 @@ static double sum_of_squares(const float *x, double centre, int64_t n)
     return lanes_sum(lanes);
 }
 
-/* The variance is the mean of the squared distances from the mean, and the mean is subtracted in two parts: both keep
- * the accuracy of rows far from zero. */
+/* Both steps stay accurate for rows far from zero: the variance is the mean of the squared distances from the mean, and
+ * the mean is subtracted in two parts. */
 static void layer_norm(float *y, const float *x, const float *a, const float *b, int64_t n, float eps)
 {
     if (n <= 0)
@@ -156,7 +158,7 @@ static void gelu_tanh_mul(float *y, const float *x, const float *z, int64_t n)
         y[i] = gelu_tanh_f32(x[i]) * z[i];
 }
 
-/* The norm is limited from below, so that a pixel of zeros stays zero. */
+/* The norm by which a pixel is divided is at least 1e-12, so that a pixel of zeros stays zero. */
 static void channel_norm(float *y, const float *x, const float *gamma, int64_t pixels, int64_t channels, bool with_silu)
 {
     double root = sqrt((double)channels);
@@ -170,7 +172,8 @@ static void channel_norm(float *y, const float *x, const float *gamma, int64_t p
     }
 }
 
-/* NaN compares as not greater, so it never becomes the maximum; it reaches every element through the sum. */
+/* Returns the largest element. Comparisons with NaN are false, so NaN never becomes the maximum; in the softmax it
+ * reaches every element through the sum. */
 static float maximum(const float *x, int64_t n)
 {
     float lanes[SUM_LANES];
@@ -187,11 +190,11 @@ static float maximum(const float *x, int64_t n)
     return lanes[0];
 }
 
-/* All -inf gives zeros instead of NaN. */
+/* If all elements are -inf, the results are zeros instead of NaN. */
 static void softmax(float *x, int64_t n)
 {
     float most = maximum(x, n);
-    if (most == -INFINITY) /* all are -inf or NaN */
+    if (most == -INFINITY) /* all elements are -inf or NaN */
         most = 0;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)

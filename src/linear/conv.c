@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions on a ring of frames by oneDNN, whose primitives cannot be stopped. A large frame is therefore cut into
- * bands of rows. Each band is one call of the same primitive, on a copy of its rows and of the rows above and below
- * that the kernel reaches, or zeros. */
+ * bands of rows. Each band is one call of the same primitive. Its input is a copy of the band's rows and of the rows
+ * above and below that the kernel reaches; outside the frame these are zeros. */
 #include "conv.h"
 
 #include "../base/size.h"
@@ -22,7 +22,7 @@ int64_t ith_conv_weight_bytes(const ith_conv_shape *shape)
     return shape->out * shape->in * taps * ith_dtype_bytes(shape->types.multiplied);
 }
 
-/* oneDNN pads output channels to 16. */
+/* The operations of one frame. oneDNN pads the output channels to a multiple of 16. */
 double ith_conv_operations(const ith_conv_shape *s)
 {
     double taps = (double)(s->frames * s->kernel * s->kernel);
@@ -46,7 +46,7 @@ static ith_status check(ith_context *context, const ith_conv_shape *s)
     return ith_operand_types_check(context, &s->types, ITH_F32, "a convolution");
 }
 
-/* Operations that one thread completes in about a quarter of a second. */
+/* The number of operations that one thread completes in about a quarter of a second. */
 static double band_operations(const ith_context *context, const ith_conv_shape *s)
 {
     uint32_t cpu = ith_context_cpu(context);
@@ -57,7 +57,8 @@ static double band_operations(const ith_context *context, const ith_conv_shape *
     return cpu & ITH_CPU_AVX2 ? 1e10 : 2e9;
 }
 
-/* The most rows that divide the height and are few enough operations for the calling thread's team. */
+/* The height of a band: the largest divisor of the frame's height for which one call takes at most about a quarter of a
+ * second on the team of the calling thread. */
 static int64_t band_rows(const ith_context *context, const ith_conv_shape *s)
 {
     double bands = ith_conv_operations(s) / (band_operations(context, s) * omp_get_max_threads());
@@ -98,7 +99,7 @@ void ith_conv_destroy(ith_context *context, ith_conv *conv)
     ith_onednn_op_destroy(context, &conv->op);
 }
 
-/* Of the copy of a band with its borders; 0 where the frame is not cut. */
+/* Bytes of the copy of a band with the rows above and below it; 0 if the frame is not cut. */
 static int64_t band_bytes(const ith_conv *conv)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -106,7 +107,7 @@ static int64_t band_bytes(const ith_conv *conv)
     return conv->band < s->height ? s->frames * (conv->band + s->kernel / 2 * 2) * row_bytes : 0;
 }
 
-/* The copy follows oneDNN's own scratch memory. */
+/* The offset in the scratch memory of the copy of a band, which follows oneDNN's own scratch memory. */
 static int64_t band_offset(const ith_conv *conv)
 {
     return ith_round_up(ith_onednn_scratch_bytes(conv->op), CACHE_LINE);
@@ -119,13 +120,14 @@ int64_t ith_conv_scratch_bytes(const ith_conv *conv)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
-/* One packing for each slot that may hold the newest frame. */
+/* The weights are packed once for each slot that may hold the newest frame. */
 void ith_conv_lay_out(ith_conv *conv, ith_arena *arena)
 {
     conv->packed = ith_arena_take(arena, conv->shape.frames, ith_onednn_weight_bytes(conv->op));
 }
 
-/* Puts the taps in the order of the slots: slot newest + 1 holds the oldest frame. */
+/* Copies the weights with their taps in time in the order of the ring's slots: the slot after `newest` holds the oldest
+ * frame. */
 static void turn_taps(const ith_conv *conv, const void *weight, ith_dtype type, int64_t newest, void *turned)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -162,8 +164,8 @@ ith_status ith_conv_pack(ith_context *context, ith_conv *conv, const void *weigh
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
-/* The rows of the band that begins at `first` with its borders: in place where they are contiguous, otherwise a copy.
- */
+/* Returns the band of rows that begins at row `first`, with the rows above and below it that the kernel reaches. It
+ * lies in the ring if these rows are contiguous there; otherwise they are copied to `copy`. */
 static const void *take_band(const ith_conv *conv, const char *ring, int64_t first, char *copy)
 {
     const ith_conv_shape *s = &conv->shape;

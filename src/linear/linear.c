@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* y[rows, out] = x[rows, in] w^T + b, computed in units of a band of rows by a panel of columns (linear_set.h).
+/* Applies a linear layer, y[rows, out] = x[rows, in] w^T + b, in units of a band of rows by a panel of columns
+ * (linear_set.h).
  *
  * Every unit has the same shape: rows that do not fill a band are padded with zeros. So neither the place of a row, nor
  * the number of rows, nor the number of threads changes the order in which its sums are added up.
  *
- * Units are shared out over the team in the order (slab of bands, panel, band): a panel of weights stays in the
- * second-level cache while the bands of a slab pass by, and all weights are read once per slab. Rows are
- * rounded once, all of a slab before its first unit. Weights that are stored in bf16 and multiplied in f32 are widened
- * a panel at a time, by each thread that works on the panel, once per slab. */
+ * A slab is some bands of rows. Slabs are computed one after the other. The units of a slab are ordered by panel, then
+ * by band, and divided among the threads of the team. So a panel of weights stays in the second-level cache while it is
+ * multiplied with the bands of a slab, and all weights are read once per slab. The rows of a slab are rounded before
+ * its first unit. Weights that are stored in bf16 and multiplied in f32 are widened a panel at a time, by each thread
+ * that works on the panel, once per slab. */
 #include "linear.h"
 
 #include "../base/dtype.h"
@@ -18,13 +20,14 @@
 #include <omp.h>
 #include <string.h>
 
-#define SLAB_BYTES (8 << 20)
-#define LEAST_SLAB_BANDS 8
+#define SLAB_BYTES (8 << 20) /* the rounded rows of a slab have at most about this size */
+#define LEAST_SLAB_BANDS 8   /* a slab has at least this many bands if there are enough rows */
 
-/* The oneDNN objects of one thread for one size of layer. Index 1 is for a last panel with fewer columns. */
+/* The oneDNN objects of one thread for one size of layer. Index 0 is for whole panels of weights, index 1 for a last
+ * panel with fewer columns. */
 typedef struct ith_linear_lane {
     ith_onednn_lane calls[2];
-    struct dnnl_memory *widened[2]; /* a panel of weights in the thread's memory */
+    struct dnnl_memory *widened[2]; /* handles of the panel of weights that the thread has widened to f32 */
 } ith_linear_lane;
 
 /* ---- The workspace --------------------------------------------------------------------------------------------- */
@@ -34,18 +37,19 @@ static int64_t band_bytes(const ith_product *p)
     return ITH_BAND_ROWS * p->in * ith_dtype_bytes(p->types.multiplied);
 }
 
-/* Whether every band is packed. Otherwise a last band is, if the rows do not fill it. */
+/* Whether every band of rows is rounded into the slab. Otherwise only a last band that is not full is copied there. */
 static bool packs(const ith_product *p)
 {
     return p->types.rounded == ITH_BF16;
 }
 
+/* The number of bands in a slab. */
 static int64_t slab_bands(const ith_product *p, int64_t rows)
 {
     return ith_min64(ith_div_up(rows, ITH_BAND_ROWS), ith_max64(LEAST_SLAB_BANDS, SLAB_BYTES / band_bytes(p)));
 }
 
-/* A thread's memory: oneDNN's scratch, a widened panel of weights, a unit of y. */
+/* A thread's memory holds oneDNN's scratch memory, then a widened panel of weights, then a unit of y. */
 static int64_t widened_offset(const ith_product *p)
 {
     return p->scratch_bytes;
@@ -119,7 +123,7 @@ void ith_linear_workspace_close(ith_linear_workspace *w)
 
 /* ---- Applying a layer ------------------------------------------------------------------------------------------ */
 
-/* One call of ith_linear_apply, read by all of its threads. */
+/* The arguments of one call of ith_linear_apply, which all of its threads read. */
 typedef struct product_call {
     const ith_context *context;
     const ith_linear *linear;
@@ -131,15 +135,16 @@ typedef struct product_call {
     float *y;
 } product_call;
 
-/* One thread of a call. */
+/* What one thread of a call uses. */
 typedef struct worker {
     const product_call *call;
     ith_linear_lane *lane;
     char *memory;
-    int64_t widened_panel; /* in the thread's memory; -1: none */
+    int64_t widened_panel; /* the panel of weights that is widened in the thread's memory; -1: none */
 } worker;
 
-enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 }; /* of one thread; of a call, the bits of all threads */
+/* The outcome of one thread. The outcome of a call combines the bits of all of its threads. */
+enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 };
 
 static int64_t band_rows(const product_call *c, int64_t band)
 {
@@ -165,7 +170,7 @@ static void pack_band(const product_call *c, int64_t band)
     memset(packed + rows * row_bytes, 0, (size_t)((ITH_BAND_ROWS - rows) * row_bytes));
 }
 
-/* A panel of weights in the type in which it is multiplied. */
+/* Returns a panel of weights in the type in which it is multiplied, and widens it first if necessary. */
 static struct dnnl_memory *weights_of(worker *w, int64_t panel)
 {
     const ith_linear *linear = w->call->linear;
@@ -180,8 +185,8 @@ static struct dnnl_memory *weights_of(worker *w, int64_t panel)
     return w->lane->widened[ith_product_op(p, panel)];
 }
 
-/* oneDNN writes a whole band of contiguous rows. A unit with fewer rows, or with fewer columns than y, is therefore
- * computed in the thread's memory, and its rows are copied to y. */
+/* Computes one unit of y. oneDNN writes a whole band of contiguous rows. A unit with fewer rows, or with fewer columns
+ * than y, is therefore computed in the thread's memory, and its rows are copied to y. */
 static bool compute_unit(worker *w, int64_t panel, int64_t band)
 {
     const product_call *c = w->call;
@@ -199,7 +204,8 @@ static bool compute_unit(worker *w, int64_t panel, int64_t band)
     return true;
 }
 
-/* The share of one thread. OpenMP requires that every thread reaches every loop, also after a failure. */
+/* Computes one thread's share of the units of a call. OpenMP requires that every thread reaches every loop, even after
+ * a failure. */
 static int compute_share(const product_call *c)
 {
     const ith_product *p = c->product;

@@ -18,47 +18,52 @@
 typedef struct ith_linear_set ith_linear_set;
 typedef struct ith_linear ith_linear;
 
-/* The context must outlive the set. */
+/* Creates a set without layers. The context must outlive the set. */
 ith_status ith_linear_set_create(ith_context *context, ith_linear_set **set);
-/* Before the memory of the layers is freed; NULL is accepted. */
+/* Destroys a set and its objects of oneDNN, before the memory of its layers is freed. NULL is accepted. */
 void ith_linear_set_destroy(ith_linear_set **set);
 
-/* The place of a layer from `in` to `out` features; NULL while the arena counts. Not for several threads at once. */
+/* Takes the memory of a layer from `in` to `out` features from the arena, and returns its place; NULL while the arena
+ * only counts. Only one thread at a time may use the set. */
 ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena);
-/* The first failure of ith_linear_lay_out: illegal sizes or types, too little memory, no product for this processor.
- * The caller asks after counting. If it was ITH_OK then, the same calls with memory do not fail. */
+/* The first failure of ith_linear_lay_out: illegal sizes or types, too little memory, or no product for this processor.
+ * The caller asks after the layers were counted. If the answer is ITH_OK, the same calls do not fail when the arena has
+ * memory. */
 ith_status ith_linear_set_status(const ith_linear_set *set);
-/* Bytes that the set takes from the context besides the arena. */
+/* Bytes that the set allocates from the context, besides the memory in the arena. */
 int64_t ith_linear_set_bytes(const ith_linear_set *set);
 
-/* Packs the weights, [out, in] of F32, BF16 or F16, and copies the bias, [out] or NULL for none, by the calling
- * thread's team in ith_linear_packing_bytes of scratch memory. linear NULL: checks the type only. */
+/* Packs weight [out, in] of F32, BF16 or F16 and copies bias [out] (NULL: zeros) with the calling thread's OpenMP team.
+ * scratch: ith_linear_packing_bytes bytes. If linear is NULL, only weight_type is checked. */
 ith_status ith_linear_pack(ith_context *context, ith_linear *linear, const void *weight, ith_dtype weight_type,
                            const float *bias, void *scratch);
-/* Enough for any layer of the set and the calling thread's team; a multiple of 64. */
+/* Bytes of scratch memory with which ith_linear_pack can pack any layer of the set with the calling thread's team; a
+ * multiple of 64. */
 int64_t ith_linear_packing_bytes(const ith_linear_set *set);
 
+/* The scratch memory and the oneDNN objects with which one rank applies the layers of a set. */
 typedef struct ith_linear_workspace {
     const ith_linear_set *set;
     int threads;
     int64_t slab_bytes, thread_bytes;
-    char *slab;                    /* rows of x, packed */
-    char *memory;                  /* [threads][thread_bytes] */
-    struct ith_linear_lane *lanes; /* [threads][sizes of layers in the set] */
+    char *slab;                    /* rounded rows of x, which all threads read */
+    char *memory;                  /* [threads][thread_bytes]: scratch memory of each thread */
+    struct ith_linear_lane *lanes; /* [threads][sizes of layers in the set]: oneDNN objects of each thread */
 } ith_linear_workspace;
 
-/* A workspace for all layers that are in the set now, and for teams of up to `threads` threads. A layer may be applied
- * to any number of rows; its speed is full up to `rows`, and falls somewhat beyond. */
+/* Takes the memory of a workspace from the arena, for all layers that are in the set now and for teams of up to
+ * `threads` threads. A layer may be applied to any number of rows; beyond `rows` it becomes somewhat slower. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *workspace);
-/* Makes the objects of oneDNN, once the workspace has its memory. */
+/* Makes the workspace's objects of oneDNN, once its memory is there. After a failure, ith_linear_workspace_close frees
+ * those that were made. */
 ith_status ith_linear_workspace_open(ith_context *context, ith_linear_workspace *workspace);
-/* Frees them, also after a failure; before the memory is freed. A zeroed workspace is accepted. */
+/* Frees the workspace's objects of oneDNN, before its memory is freed. A zeroed workspace is accepted. */
 void ith_linear_workspace_close(ith_linear_workspace *workspace);
 
-/* x [rows, in] -> y [rows, out], which may not overlap, by the calling thread's OpenMP team. Ranks may apply a layer at
- * the same time, each in a workspace of its own. ITH_ERR_INTERRUPTED soon after the context is interrupted: y is then
- * unfinished. */
+/* Computes y [rows, out] = x [rows, in] w^T + b with the calling thread's OpenMP team. x and y must not overlap. Ranks
+ * may apply a layer at the same time, each in a workspace of its own. Returns ITH_ERR_INTERRUPTED soon after the
+ * context is interrupted; y is then unfinished. */
 ith_status ith_linear_apply(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,
                             int64_t rows, const float *x, float *y);
 

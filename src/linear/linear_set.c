@@ -11,14 +11,16 @@
 #include <omp.h>
 #include <string.h>
 
-#define COLUMN_UNIT 64 /* columns that oneDNN packs together */
+#define COLUMN_UNIT 64 /* the number of columns that oneDNN packs together */
+/* A panel has at most PANEL_COLUMNS columns and about PANEL_BYTES bytes of packed weights, which stay in a second-level
+ * cache. */
 #define PANEL_COLUMNS 1024
-#define PANEL_BYTES (768 * 1024) /* of packed weights: they stay in a second-level cache */
+#define PANEL_BYTES (768 * 1024)
 #define CACHE_LINE 64
 
 /* ---- Sizes of layers ------------------------------------------------------------------------------------------- */
 
-/* The columns of a panel: as many as the cache allows, and in all panels about as many. */
+/* The number of columns of a panel: as many as the cache allows, divided about evenly among the panels. */
 static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *types)
 {
     int64_t widest = ith_min64(PANEL_BYTES / (in * ith_dtype_bytes(types->multiplied)), PANEL_COLUMNS);
@@ -26,8 +28,8 @@ static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *t
     return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), COLUMN_UNIT);
 }
 
-/* ops[which]: for panels of this many columns. The panels of a product have one size in memory, the larger of the two.
- */
+/* Creates the primitive p->ops[which] for panels of this many columns. All panels of a product take the same memory,
+ * which is enough for both primitives. */
 static ith_status create_op(ith_context *context, ith_product *p, int which, int64_t columns)
 {
     ith_onednn_matmul shape = {ITH_BAND_ROWS, p->in, columns, p->types.multiplied};
@@ -40,7 +42,7 @@ static ith_status create_op(ith_context *context, ith_product *p, int which, int
     return ITH_OK;
 }
 
-/* A new size of layer. */
+/* Adds a size of layer to the set, with its primitives. */
 static ith_status add_product(ith_linear_set *set, int64_t in, int64_t out, const ith_operand_types *types)
 {
     ith_context *context = set->context;
@@ -137,8 +139,8 @@ ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-/* Columns [begin, begin + count) of w^T, which are rows of the weight. They stay in their place if they need no
- * conversion, and are converted into `plain` otherwise. */
+/* Returns columns [begin, begin + count) of w^T, which are rows of the weight. They stay in their place if they need no
+ * conversion; otherwise they are converted into `plain`. */
 static const void *plain_panel(const ith_product *p, const void *weight, ith_dtype type, int64_t begin, int64_t count,
                                void *plain)
 {
@@ -149,7 +151,8 @@ static const void *plain_panel(const ith_product *p, const void *weight, ith_dty
     return plain;
 }
 
-/* wide: memory for a panel in f32, if panels are stored in bf16 and multiplied in f32. */
+/* Packs one panel of weights. wide is memory for a panel in f32, used if panels are stored in bf16 and multiplied in
+ * f32. */
 static ith_status pack_panel(const ith_linear *linear, int64_t panel, const void *rows, void *wide)
 {
     const ith_product *p = linear->product;
@@ -166,12 +169,14 @@ static ith_status pack_panel(const ith_linear *linear, int64_t panel, const void
     return status;
 }
 
-/* Scratch memory of one thread: a panel before packing, and one packed in f32 if panels are stored in bf16. */
+/* Bytes of a panel before packing, which is the first part of a thread's scratch memory. */
 static int64_t plain_bytes(const ith_product *p)
 {
     return ith_round_up(p->columns * p->in * ith_dtype_bytes(p->types.multiplied), CACHE_LINE);
 }
 
+/* Bytes of a thread's scratch memory: a panel before packing and, if panels are stored in bf16 and multiplied in f32, a
+ * packed panel in f32. */
 static int64_t packing_bytes(const ith_product *p)
 {
     return plain_bytes(p) + (ith_product_widens(p) ? p->panel_bytes : 0);
@@ -194,7 +199,7 @@ ith_status ith_linear_pack(ith_context *context, ith_linear *linear, const void 
         return status;
     const ith_product *p = linear->product;
     int failed = 0, stopped = 0;
-    /* Each thread is the first to touch its panels, which spreads them over the memory of all NUMA nodes. */
+    /* Each thread is the first to write to its panels, so the system spreads them over the memory of all NUMA nodes. */
 #pragma omp parallel for schedule(static) reduction(| : failed, stopped)
     for (int64_t i = 0; i < p->panels; i++) {
         if (failed || stopped || ith_context_interrupted(context)) {

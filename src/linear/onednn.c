@@ -16,7 +16,7 @@
 
 #define SCRATCH_ALIGNMENT 64
 
-/* One engine serves the process and stays until its end. */
+/* The engine of oneDNN. One serves the whole process, and is never destroyed. */
 static dnnl_engine_t engine;
 
 /* The shapes, types and strides of the arguments of a primitive. */
@@ -24,7 +24,7 @@ typedef struct layouts {
     layout src, weights, bias, dst;
 } layouts;
 
-/* Elements in the order that the primitive prefers. */
+/* Makes a layout that leaves the order of the elements to the primitive. */
 static dnnl_status_t layout_any(layout *out, int dims, const dnnl_dims_t size, dnnl_data_type_t type)
 {
     return layout_tagged(out, dims, size, type, dnnl_format_tag_any);
@@ -50,10 +50,11 @@ static dnnl_status_t conv_descriptor(dnnl_primitive_desc_t *out, const layouts *
 
 /* ---- The primitive --------------------------------------------------------------------------------------------- */
 
+/* A primitive for fixed shapes, with the descriptor from which it was made. */
 struct ith_onednn_op {
     dnnl_primitive_desc_t descriptor;
     dnnl_primitive_t primitive;
-    layout plain_weights; /* of the argument of ith_onednn_pack */
+    layout plain_weights; /* layout of the weights that are passed to ith_onednn_pack */
 };
 
 static layout_view op_layout(const ith_onednn_op *op, dnnl_query_t what)
@@ -66,8 +67,9 @@ static int64_t layout_bytes(layout_view view)
     return view ? ith_round_up((int64_t)dnnl_memory_desc_get_size(view), SCRATCH_ALIGNMENT) : 0;
 }
 
-static bool limit_is_kept; /* oneDNN uses no more than ITHACA_CPU allows */
+static bool limit_is_kept; /* true if oneDNN uses no more instruction sets than ITHACA_CPU allows */
 
+/* Limits the instruction sets of oneDNN and creates its engine, once for the process. */
 static void start(void)
 {
     limit_is_kept = onednn_keep_limit();
@@ -75,7 +77,8 @@ static void start(void)
         engine = NULL;
 }
 
-/* To be called before any function of oneDNN. */
+/* Must be called before any function of oneDNN. Returns whether oneDNN is limited to the instruction sets of
+ * ITHACA_CPU. */
 static bool limited(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -120,7 +123,7 @@ static dnnl_status_t make_stream(dnnl_stream_t *out)
     return dnnl_stream_create(out, engine, dnnl_stream_default_flags);
 }
 
-/* Counts two: every descriptor is made for one primitive. */
+/* Makes a primitive. Counts two objects, because its descriptor was made for it alone. */
 static dnnl_status_t make_primitive(dnnl_primitive_t *out, dnnl_primitive_desc_t descriptor)
 {
     atomic_fetch_add(&objects_made, 2);
@@ -153,7 +156,8 @@ static void layouts_free(layouts *l)
     layout_free(&l->dst);
 }
 
-/* The plain weight is w [out, in]. The product takes w^T, [in, out], which is the same memory with other strides. */
+/* Makes the layouts of a matrix product. The plain weight is w [out, in]; the product takes w^T [in, out], which is the
+ * same memory with other strides. */
 static dnnl_status_t matmul_layouts(const ith_onednn_matmul *shape, layout *plain, layouts *l)
 {
     dnnl_data_type_t type = operand_type(shape->type);
@@ -186,7 +190,8 @@ static dnnl_status_t matmul_describe(ith_onednn_op *op, const ith_onednn_matmul 
     return status;
 }
 
-/* [1, channels, frames, height, width] in oneDNN's order, channels innermost in memory. */
+/* Makes the layout of frames, [1, channels, frames, height, width] in oneDNN's order, with the channels innermost in
+ * memory. */
 static dnnl_status_t frames_layout(layout *out, int64_t channels, int64_t frames, int64_t height, int64_t width,
                                    dnnl_data_type_t type)
 {
@@ -196,7 +201,7 @@ static dnnl_status_t frames_layout(layout *out, int64_t channels, int64_t frames
     return layout_strided(out, 5, size, type, strides);
 }
 
-/* The frames of src are the depth of a convolution in three dimensions with an output of depth 1. */
+/* Makes the layouts of a convolution in three dimensions. The frames of src are its depth; its output has depth 1. */
 static dnnl_status_t conv_layouts(const ith_onednn_conv *shape, layout *plain, layouts *l)
 {
     dnnl_data_type_t type = operand_type(shape->type);
@@ -232,7 +237,7 @@ static dnnl_status_t conv_describe(ith_onednn_op *op, const ith_onednn_conv *sha
     return status;
 }
 
-/* The failure of making a primitive, as a status and a sentence; what: "matrix product", ... */
+/* Reports that oneDNN did not make a primitive. what names it: "matrix product" or "convolution". */
 static ith_status refuse(ith_context *context, dnnl_status_t status, ith_dtype type, const char *what, int64_t in,
                          int64_t out)
 {
@@ -244,7 +249,7 @@ static ith_status refuse(ith_context *context, dnnl_status_t status, ith_dtype t
                     (long long)out, (int)status);
 }
 
-/* Makes the primitive of an op whose description ended with `status`. */
+/* Makes the primitive of an op from its descriptor. status says whether oneDNN made the descriptor. */
 static ith_status op_finish(ith_context *context, dnnl_status_t status, ith_dtype type, const char *what, int64_t in,
                             int64_t out, ith_onednn_op **op)
 {
@@ -261,7 +266,7 @@ ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmu
     ith_status status = op_new(context, op);
     if (status)
         return status;
-    /* oneDNN makes a primitive for the team that the calling thread would have. */
+    /* oneDNN makes a primitive for as many threads as the calling thread's team would have; here that must be one. */
     int team = omp_get_max_threads();
     omp_set_num_threads(1);
     status = op_finish(context, matmul_describe(*op, shape), shape->type, "matrix product", shape->in, shape->out, op);
@@ -293,7 +298,7 @@ bool ith_onednn_multiplies_bf16(const ith_context *context)
 {
     if (!limited())
         return false;
-    /* The number of an instruction set contains the bits of the sets that it extends. */
+    /* oneDNN's number for an instruction set contains the bits of all instruction sets that it extends. */
     const unsigned dots = (unsigned)dnnl_cpu_isa_avx512_core_bf16, tiles = (unsigned)dnnl_cpu_isa_avx512_core_amx;
     unsigned has = (unsigned)dnnl_get_effective_cpu_isa();
     uint32_t used = ITH_CPU_AVX512_BF16 | ((has & tiles) == tiles ? ITH_CPU_AMX_BF16 : 0);
@@ -365,7 +370,7 @@ ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane)
     dnnl_status_t status = make_stream(&lane->stream);
     if (!status)
         status = make_memory(&lane->src, op_layout(op, dnnl_query_src_md), DNNL_MEMORY_NONE);
-    if (!status) /* for oneDNN the bias is the second weight */
+    if (!status) /* for oneDNN, the bias is weight number 1 */
         status = make_memory(&lane->bias, dnnl_primitive_desc_query_md(op->descriptor, dnnl_query_weights_md, 1),
                              DNNL_MEMORY_NONE);
     if (!status)

@@ -9,56 +9,61 @@
 struct dnnl_memory;
 struct dnnl_stream;
 
-/* Whether oneDNN multiplies bf16 with instructions for it, all of which ith_context_cpu allows. Otherwise oneDNN
- * refuses bf16, or is slow. */
+/* Whether oneDNN has instructions for products of bf16, and ith_context_cpu allows them all. Otherwise oneDNN refuses
+ * bf16, or is slow. */
 bool ith_onednn_multiplies_bf16(const ith_context *context);
 
 /* A primitive for fixed shapes. Read-only once created: any number of threads may execute it at once, each with a lane
  * of its own. */
 typedef struct ith_onednn_op ith_onednn_op;
 
-/* dst[rows, out] = src[rows, in] w^T + bias, w [out, in]; src and dst contiguous. src and w are of `type`, F32 or BF16,
- * dst and bias of F32. The product is computed by the thread that executes it alone. ITH_ERR_UNSUPPORTED if oneDNN has
- * no product of that type for this processor. */
+/* A matrix product dst [rows, out] = src [rows, in] w^T + bias, with w [out, in]; src and dst are contiguous. src and w
+ * are of `type`, F32 or BF16; dst and bias are F32. The thread that executes the product computes it alone.
+ * ith_onednn_matmul_create returns ITH_ERR_UNSUPPORTED if oneDNN has no product of that type for this processor. */
 typedef struct ith_onednn_matmul {
     int64_t rows, in, out;
     ith_dtype type;
 } ith_onednn_matmul;
 ith_status ith_onednn_matmul_create(ith_context *context, const ith_onednn_matmul *shape, ith_onednn_op **out);
 
-/* A convolution of channels-last frames, zeros around each of them:
- *   dst[y, x, o] (+)= bias[o] + sum_{t, i, j, c} w[o, c, t, i, j] src[t, y + i - kernel/2, x + j - kernel/2, c]
- * src and w are of `type`, F32 or BF16, dst and bias of F32. Computed by the OpenMP team that the creating thread has
- * at creation. */
+/* A convolution of channels-last frames, with zeros around each frame:
+ *     dst[y, x, o] (+)= bias[o] + sum_{t, i, j, c} w[o, c, t, i, j] src[t, y + i - kernel/2, x + j - kernel/2, c]
+ * src and w are of `type`, F32 or BF16; dst and bias are F32. It is computed by an OpenMP team of the size that the
+ * calling thread's team has when the convolution is created. */
 typedef struct ith_onednn_conv {
-    int64_t in, out;       /* channels */
-    int64_t frames;        /* of src, and of the kernel in time */
-    int64_t kernel;        /* height and width of it, odd */
-    int64_t height, width; /* of src and dst */
-    bool adds;             /* to what dst holds */
-    bool has_border;       /* src has kernel/2 rows more above and below, in place of zeros there */
+    int64_t in, out;       /* channels of a pixel of src and of dst */
+    int64_t frames;        /* number of frames of src, which is the depth of the kernel in time */
+    int64_t kernel;        /* height and width of the kernel, which are equal and odd */
+    int64_t height, width; /* height and width of a frame of src and of dst */
+    bool adds;             /* the result is added to dst; otherwise it overwrites dst */
+    /* src has kernel/2 more rows above and below the frame, which are used instead of zeros. */
+    bool has_border;
     ith_dtype type;
 } ith_onednn_conv;
 ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **out);
+/* Frees an op and its objects of oneDNN; NULL is accepted. */
 void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op);
-/* Bytes that an op takes from the context. */
+/* Bytes that an op allocates from the context. */
 int64_t ith_onednn_op_bytes(void);
-/* Objects of oneDNN that this process has made so far: primitives, their descriptions, streams, memory handles. */
+/* The number of objects of oneDNN that this process has made so far: primitives, their descriptors, streams and memory
+ * handles. */
 int64_t ith_onednn_objects_made(void);
 
-/* Of the packed weights, and of the scratch memory of an execution. Multiples of 64. */
+/* Bytes of the packed weights of an op, and of the scratch memory of one execution. Both are multiples of 64. */
 int64_t ith_onednn_weight_bytes(const ith_onednn_op *op);
 int64_t ith_onednn_scratch_bytes(const ith_onednn_op *op);
 
-/* A handle for executions, of weights in the layout of the op at `packed`, which stays the caller's. A failure is
- * ITH_ERR_INTERNAL without a sentence, so that several threads of one context may call this at once. */
+/* Makes a handle of weights that lie at `packed` in the layout of the op; the caller keeps that memory. A failure is
+ * ITH_ERR_INTERNAL without a message, so that several threads of one context may call this at once. */
 ith_status ith_onednn_weights_at(const ith_onednn_op *op, void *packed, struct dnnl_memory **weights);
-/* The same, after packing plain weights (contiguous, of the op's type) into `packed`. */
+/* Packs plain weights (contiguous, of the op's type) into `packed` and makes a handle of them. A failure is
+ * ITH_ERR_INTERNAL without a message. */
 ith_status ith_onednn_pack(const ith_onednn_op *op, const void *plain, void *packed, struct dnnl_memory **weights);
 void ith_onednn_weights_free(struct dnnl_memory **weights);
 
-/* Objects with which one thread at a time executes an op. Zero before it is opened; ith_onednn_lane_close takes also a
- * zero lane, and one that failed to open. Failures as above. */
+/* The oneDNN objects with which one thread at a time executes an op. They are zero before ith_onednn_lane_open.
+ * ith_onednn_lane_close accepts a zero lane and a lane that failed to open. A failure is ITH_ERR_INTERNAL without a
+ * message. */
 typedef struct ith_onednn_lane {
     const ith_onednn_op *op;
     struct dnnl_stream *stream;
@@ -66,8 +71,8 @@ typedef struct ith_onednn_lane {
 } ith_onednn_lane;
 ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane);
 void ith_onednn_lane_close(ith_onednn_lane *lane);
-/* scratch: ith_onednn_scratch_bytes, aligned to 64. oneDNN 2.6 allocates and frees 296 bytes within a call, for a table
- * of its arguments. */
+/* Executes an op. scratch has ith_onednn_scratch_bytes bytes, aligned to 64. Within a call, oneDNN 2.6 allocates and
+ * frees 296 bytes for a table of its arguments. */
 ith_status ith_onednn_execute(ith_onednn_lane *lane, const void *src, struct dnnl_memory *weights, const float *bias,
                               float *dst, void *scratch);
 

@@ -10,11 +10,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A memory descriptor that layout_free frees; zero at first. */
+/* A memory descriptor (shape, type and strides of a tensor). It is zero at first; layout_free frees it. */
 typedef dnnl_memory_desc_t layout;
 
 #if DNNL_VERSION_MAJOR >= 3
-typedef const_dnnl_memory_desc_t layout_view; /* borrowed */
+typedef const_dnnl_memory_desc_t layout_view; /* a memory descriptor that another owner frees */
 #else
 typedef const dnnl_memory_desc_t *layout_view;
 #endif
@@ -68,7 +68,7 @@ static inline dnnl_status_t append_sum(dnnl_post_ops_t operations)
 #endif
 }
 
-/* dst = src weights + bias. bias: NULL for none. */
+/* Makes the descriptor of a matrix product dst = src weights + bias. bias NULL: no bias. */
 static inline dnnl_status_t matmul_descriptor(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const layout *src,
                                               const layout *weights, const layout *bias, const layout *dst,
                                               dnnl_primitive_attr_t attributes)
@@ -82,8 +82,8 @@ static inline dnnl_status_t matmul_descriptor(dnnl_primitive_desc_t *out, dnnl_e
 #endif
 }
 
-/* The caller gives scratch memory, so that threads can share a primitive and an execution allocates none. adds: the
- * result is added to dst. */
+/* Makes the attributes of a primitive. The caller of the primitive gives its scratch memory, so that threads can share
+ * the primitive and an execution allocates none. adds: the result is added to dst. */
 static inline dnnl_status_t attributes_make(bool adds, dnnl_primitive_attr_t *out)
 {
     dnnl_post_ops_t operations = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ITHACA_CPU for oneDNN. Its instruction sets are one choice for the whole process, made before its first use. */
+/* Limits oneDNN to the instruction sets that the environment variable ITHACA_CPU allows. oneDNN has one limit for the
+ * whole process, which must be set before its first use. */
 #ifndef ITH_LINEAR_ONEDNN_LIMIT_H
 #define ITH_LINEAR_ONEDNN_LIMIT_H
 
@@ -7,8 +8,8 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-/* The highest of oneDNN's levels within the allowed sets; SSE4.1 is the lowest. The level of AMX includes FP16, which
- * oneDNN uses for products of f16 only, and we ask for none. */
+/* The highest level of oneDNN whose instruction sets are all allowed; SSE4.1 is the lowest. oneDNN's level of AMX
+ * includes FP16, but oneDNN uses FP16 only for products of f16, which this library never asks for. */
 static inline dnnl_cpu_isa_t onednn_step(uint32_t allowed)
 {
     if (allowed & ITH_CPU_AMX_BF16)
@@ -20,8 +21,9 @@ static inline dnnl_cpu_isa_t onednn_step(uint32_t allowed)
     return allowed & ITH_CPU_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41;
 }
 
-/* To be called before any other function of oneDNN. False if this process used oneDNN before, with more than ITHACA_CPU
- * allows. Without ITHACA_CPU, and on processors other than x86-64, nothing is limited. */
+/* Must be called before any other function of oneDNN. Returns false if this process used oneDNN before, with more
+ * instruction sets than ITHACA_CPU allows. Without ITHACA_CPU, and on processors other than x86-64, nothing is
+ * limited. */
 static inline bool onednn_keep_limit(void)
 {
 #if defined(__x86_64__)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operands in the types in which they are multiplied: round to nearest, ties to even, then widen where f32 is
- * multiplied. */
+/* Converts operands of products to the types in which they are multiplied: rounds to nearest, ties to even, then widens
+ * if f32 is multiplied. */
 #include "operand.h"
 
 #include "../base/dtype.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define PIECE 256 /* weights converted at a time */
+#define PIECE 256 /* the number of weights that are converted at a time */
 
 ith_status ith_operand_types_check(ith_context *context, const ith_operand_types *types, ith_dtype weight_type,
                                    const char *what)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operands of matrix products and convolutions: rows of activations, and weights. Sums are f32 always. */
+/* The operands of matrix products and convolutions: rows of activations, and weights. Sums are always f32. */
 #ifndef ITH_LINEAR_OPERAND_H
 #define ITH_LINEAR_OPERAND_H
 
@@ -10,25 +10,26 @@
  * converted to `multiplied`, without loss. The product of two bf16 numbers is exact in f32: f32 and bf16 instructions
  * give the same terms, and differ only in the rounding of their sums. */
 typedef struct ith_operand_types {
-    ith_dtype stored;     /* of the weights of linear layers in memory */
-    ith_dtype rounded;    /* of activations after rounding */
-    ith_dtype multiplied; /* of the operands of the multiplication; BF16 only if the other two are */
+    ith_dtype stored;     /* type of the weights of linear layers in memory */
+    ith_dtype rounded;    /* type to which activations are rounded */
+    ith_dtype multiplied; /* type of both operands when they are multiplied; BF16 only if the other two are BF16 */
 } ith_operand_types;
 
+/* Operands that are stored, rounded and multiplied as f32. */
 static inline ith_operand_types ith_operands_f32(void)
 {
     return (ith_operand_types){ITH_F32, ITH_F32, ITH_F32};
 }
 
-/* ITH_ERR_ARGUMENT for types that the comments above do not allow, and for weights of a file that are not F32, BF16 or
- * F16. what: "a linear layer", ... */
+/* Returns ITH_ERR_ARGUMENT if `types` breaks the rules of ith_operand_types, or if weight_type, the type of weights in
+ * a file, is not F32, BF16 or F16. what names the operation in the message: "a linear layer", ... */
 ith_status ith_operand_types_check(ith_context *context, const ith_operand_types *types, ith_dtype weight_type,
                                    const char *what);
 
-/* count activations, rounded and converted. to and x may be the same array if `multiplied` is F32. */
+/* Rounds and converts `count` activations. to and x may be the same array if `multiplied` is F32. */
 void ith_operand_round(const ith_operand_types *types, const ith_rowops *rowops, void *to, const float *x,
                        int64_t count);
-/* count weights of a file, rounded and converted. weight_type: F32, BF16 or F16. */
+/* Rounds and converts `count` weights of a file. weight_type: F32, BF16 or F16. */
 void ith_operand_weights(const ith_operand_types *types, void *to, const void *weights, ith_dtype weight_type,
                          int64_t count);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Attention in float64 by its definition, and the measures of error (oracle.h). */
 #include "oracle.h"
 
 #include <math.h>
@@ -24,6 +25,7 @@ static float from_f16(uint16_t bits)
     return bits >> 15 ? -size : size;
 }
 
+/* Element `index` of a tensor as f32. */
 static float element(const void *data, ith_dtype type, int64_t index)
 {
     if (type == ITH_F32)
@@ -32,7 +34,8 @@ static float element(const void *data, ith_dtype type, int64_t index)
     return type == ITH_BF16 ? from_bf16(bits) : from_f16(bits);
 }
 
-/* Rounds to nearest, ties to even. A type has `digits` bits of significand and normal numbers from 2^(least - 1) on. */
+/* Rounds to nearest, ties to even. A type has `digits` bits of significand, and its normal numbers begin at 2^(least -
+ * 1). */
 static float round_to(float value, ith_dtype type)
 {
     int digits = type == ITH_BF16 ? 8 : 11, least = type == ITH_BF16 ? -125 : -13, exponent;
@@ -45,14 +48,15 @@ static float round_to(float value, ith_dtype type)
 
 /* ---- One head -------------------------------------------------------------------------------------------------- */
 
+/* One head (batch entry b, query head h): its keys and values as f32, and one query with its logits. */
 typedef struct head {
     const ith_attn_problem *p;
     const ith_attn_tensors *t;
     int64_t b, h;
-    float *k, *v; /* [Skv, D] */
-    float *q;     /* [D] */
-    double *bias; /* [Skv], of query q; -inf: the key is hidden */
-    double *s;    /* [Skv] */
+    float *k, *v; /* [kv_len, head_dim] */
+    float *q;     /* [head_dim]: the query */
+    double *bias; /* [kv_len]: the bias of each logit of the query; -inf: the key is hidden */
+    double *s;    /* [kv_len]: the logits of the query */
 } head;
 
 static void head_free(head *x)
@@ -60,6 +64,7 @@ static void head_free(head *x)
     free(x->k), free(x->v), free(x->q), free(x->bias), free(x->s);
 }
 
+/* Copies the keys and values of head n = b * heads + h. Returns false if there is no memory. */
 static bool head_create(const ith_attn_problem *p, const ith_attn_tensors *t, int64_t n, head *x)
 {
     size_t D = (size_t)p->head_dim, kv_len = (size_t)p->kv_len;
@@ -99,12 +104,13 @@ static void head_query(head *x, int64_t i)
     }
 }
 
+/* The factor of the logits: the scale of the problem, or 1 / sqrt(head_dim) if that is 0. */
 static double scale_of(const ith_attn_problem *p)
 {
     return p->scale != 0 ? (double)p->scale : 1 / sqrt((double)p->head_dim);
 }
 
-/* Eight independent sums, which the compiler keeps in vectors. */
+/* The dot product a . b, as eight independent sums, which the compiler keeps in vectors. */
 static double dot(const float *a, const float *b, int64_t count)
 {
     double sums[8] = {0};
@@ -117,6 +123,7 @@ static double dot(const float *a, const float *b, int64_t count)
     return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
+/* Computes the attention of one query in float64. */
 static void exact_row(head *x, ith_oracle_rows *rows, int64_t row)
 {
     const ith_attn_problem *p = x->p;
@@ -146,6 +153,7 @@ static void exact_row(head *x, ith_oracle_rows *rows, int64_t row)
     rows->lse[row] = m + log(l);
 }
 
+/* Computes the attention of one query in f32. Probabilities and outputs are rounded to the type of the tensors. */
 static void plain_row(head *x, ith_oracle_rows *rows, int64_t row)
 {
     const ith_attn_problem *p = x->p;
@@ -166,15 +174,17 @@ static void plain_row(head *x, ith_oracle_rows *rows, int64_t row)
     }
     memset(o, 0, (size_t)p->head_dim * sizeof *o);
     for (int64_t j = 0; j < p->kv_len; j++)
-        for (int64_t d = 0; d < p->head_dim && x->s[j] != 0; d++) /* sums are rounded to f32 */
+        for (int64_t d = 0; d < p->head_dim && x->s[j] != 0; d++) /* each sum is rounded to f32 */
             o[d] = (double)((float)o[d] + (float)x->s[j] * x->v[j * p->head_dim + d]);
     for (int64_t d = 0; d < p->head_dim; d++)
         o[d] = l > 0 ? (double)round_to((float)o[d] / l, p->dtype) : 0;
     rows->lse[row] = l > 0 ? (double)(m + logf(l)) : -INFINITY;
 }
 
+/* A function that computes one row of a head: exact_row or plain_row. */
 typedef void row_fn(head *x, ith_oracle_rows *rows, int64_t row);
 
+/* Computes the chosen rows of all heads with `fn`. Returns false if there is no memory. */
 static bool compute(const ith_attn_problem *p, const ith_attn_tensors *t, ith_oracle_rows *rows, row_fn *fn)
 {
     bool good = true;
@@ -237,11 +247,12 @@ void ith_oracle_found(const ith_attn_problem *p, const ith_attn_tensors *tensors
 
 /* ---- Differences ----------------------------------------------------------------------------------------------- */
 
+/* Sums of squares: of the differences from the exact outputs, and of the exact outputs. */
 typedef struct squares {
     double difference, size;
 } squares;
 
-/* Adds the squares of head n. */
+/* Adds the squares of head n to sums. A row without a key must have o = 0; otherwise the difference is infinite. */
 static void add_squares(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact,
                         int64_t n, squares *sums)
 {
@@ -254,6 +265,7 @@ static void add_squares(const ith_attn_problem *problem, const ith_oracle_rows *
         }
 }
 
+/* The relative error |difference| / |size|; infinite instead of NaN. */
 static double relative(const squares *sums)
 {
     double error = sums->difference == 0 ? 0 : sqrt(sums->difference / sums->size);
@@ -288,7 +300,7 @@ double ith_oracle_lse_error(const ith_attn_problem *problem, const ith_oracle_ro
     for (int64_t i = 0; i < problem->batch * problem->heads * rows->count; i++) {
         double a = rows->lse[i], b = exact->lse[i];
         double error = a == b ? 0 : fabs(a - b) / fmax(1, fabs(b));
-        if (!(error <= worst)) /* NaN too */
+        if (!(error <= worst)) /* true for NaN too */
             worst = isfinite(error) ? error : INFINITY;
     }
     return worst;

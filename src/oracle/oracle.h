@@ -5,41 +5,47 @@
  *     o_i = sum_j p_ij v_j / sum_j p_ij,  lse_i = log sum_j exp(s_ij).
  *
  * A row without a key has o = 0 and lse = -inf. The oracle shares no code with the library: it converts types itself.
- * Problems have kv_heads, strides and the sizes of a mask filled in. */
+ * Of an ith_attn_problem it reads kv_heads, the strides and the sizes of a mask as they are, so a caller who leaves
+ * them at 0 fills them in first. A scale of 0 stands for 1 / sqrt(head_dim). */
 #ifndef ITH_ORACLE_H
 #define ITH_ORACLE_H
 
 #include <ithaca/ithaca.h>
 
-/* Some rows of every head: o is [B, H, count, D], the others are [B, H, count]. */
+/* The outputs of some queries of every head. o is [batch, heads, count, head_dim], and the other results are [batch,
+ * heads, count]. */
 typedef struct ith_oracle_rows {
     int64_t count;
-    int64_t *index; /* [count]: the queries that these rows belong to */
+    int64_t *index; /* [count]: the numbers of these queries */
+    /* The outputs, and the natural logarithms of the sums of exp(s_ij). */
     double *o, *lse;
-    double *peak;  /* largest s_ij of the row; set by ith_oracle_exact */
-    double *reach; /* largest |scale q_i . k_j| of keys with a bias above -1e30; set by ith_oracle_exact */
+    double *peak; /* largest logit s_ij of each row; set by ith_oracle_exact */
+    /* The largest |scale q_i . k_j| of each row, over keys with a bias above -1e30; set by ith_oracle_exact. */
+    double *reach;
 } ith_oracle_rows;
 
-/* Rows for all queries if `most` is at least their number, otherwise for `most` queries at even distances. Returns
- * false if there is no memory; ith_oracle_rows_free is right in both cases. */
+/* Allocates rows for all queries if `most` is at least their number, otherwise for `most` queries at even distances.
+ * Returns false if there is no memory; ith_oracle_rows_free must be called in either case. */
 bool ith_oracle_rows_create(const ith_attn_problem *problem, int64_t most, ith_oracle_rows *rows);
+/* Frees the memory of the rows, and sets their number to 0. */
 void ith_oracle_rows_free(ith_oracle_rows *rows);
 
-/* The exact result. Returns false if there is no memory. */
+/* Computes the rows in float64. Returns false if there is no memory. */
 bool ith_oracle_exact(const ith_attn_problem *problem, const ith_attn_tensors *tensors, ith_oracle_rows *rows);
-/* The result of a plain implementation: logits and sums in f32, p and o rounded to the type of v. */
+/* Computes the rows as a plain implementation would: logits and sums in f32, p and o rounded to the type of v. Returns
+ * false if there is no memory. */
 bool ith_oracle_plain(const ith_attn_problem *problem, const ith_attn_tensors *tensors, ith_oracle_rows *rows);
-/* Copies o and lse of the tensors into the rows. */
+/* Copies o and lse from the tensors, which hold the results to be checked, into the rows. */
 void ith_oracle_found(const ith_attn_problem *problem, const ith_attn_tensors *tensors, ith_oracle_rows *rows);
 
-/* The relative L2 error |o - exact| / |exact| of head n = b * H + h. It is infinite for NaN, and for anything but 0 in
- * a row without a key. */
+/* The relative L2 error |o - exact| / |exact| of head n = b * heads + h. It is infinite if it would be NaN, and if a
+ * row without a key has an output other than 0. */
 double ith_oracle_head_error(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact,
                              int64_t n);
-/* The same over all heads whose exact lse does not exceed most_lse. */
+/* The relative L2 error |o - exact| / |exact| over all heads whose exact lse is at most most_lse in every row. */
 double ith_oracle_error(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact,
                         double most_lse);
-/* The largest |lse - exact| / max(1, |exact|). It is infinite unless the same rows have no key. */
+/* The largest |lse - exact| / max(1, |exact|) of all rows. It is infinite unless the same rows have no key in both. */
 double ith_oracle_lse_error(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact);
 
 #endif

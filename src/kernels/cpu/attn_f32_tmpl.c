@@ -20,8 +20,8 @@
  *
  * Loops: for each block of block_kv_compute keys, for each panel of QUERIES queries,
  *     scores          for each micro-panel of k: a tile of s, summed over D in registers
- *     mask            if there is one
- *     probabilities   the new maximum (online), p in place of s, l
+ *     mask            applies the mask, if there is one
+ *     probabilities   raises the maximum (online), replaces s by p, and adds p to l
  *     values          for each panel of keys, for each micro-panel of v: a tile of o, summed over the keys in
  *                     registers, then o = o 2^(m - m') + tile
  *
@@ -38,7 +38,7 @@ enum {
     LESS = 4,
     PANEL = 128,
     ROWS_AHEAD = 2 * ROWS,
-    WRITE_AHEAD = 1024 /* floats: packing fetches its output as far ahead */
+    WRITE_AHEAD = 1024 /* packing prefetches the memory that it writes this many floats ahead */
 };
 _Static_assert(ROWS == 6, "split is made for heights of 6 and 4");
 
@@ -57,9 +57,10 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
-/* `count` rows or columns as micro-panels of height ROWS, then of height LESS; the last may be padded. */
+/* A division of `count` rows or columns into micro-panels: first those of height ROWS, then those of height LESS. The
+ * last micro-panel may be padded. */
 typedef struct micro_panels {
-    int64_t tall, all; /* micro-panels of height ROWS; all micro-panels */
+    int64_t tall, all; /* number of micro-panels of height ROWS; number of all micro-panels */
 } micro_panels;
 
 static micro_panels split(int64_t count)
@@ -84,7 +85,7 @@ static int64_t start_of(const micro_panels *g, int64_t n)
     return n < g->tall ? n * ROWS : g->tall * ROWS + (n - g->tall) * LESS;
 }
 
-/* D padded to whole micro-panels. */
+/* The head size D, rounded up to whole micro-panels. */
 static int64_t padded_dim(int64_t D)
 {
     micro_panels g = split(D);
@@ -116,9 +117,10 @@ static int64_t packed_bytes(int64_t keys, int64_t head_dim)
     return packed_panels(keys, PANEL, panel_floats(head_dim) * (int64_t)sizeof(float));
 }
 
-/* Each store writes a full vector and may overrun its micro-panel. Stores come in the order of addresses, so the next
- * one overwrites the excess; the last micro-panel of k overruns into v, which is packed afterwards, and v into padding.
- */
+/* Packs the keys of a panel, transposed, into micro-panels. Each store writes a full vector and may write beyond its
+ * micro-panel. Stores go in the order of addresses, so the next one overwrites the excess. The excess of the last
+ * micro-panel of keys falls into the values, which are packed afterwards, and the excess of the values falls into
+ * padding. */
 static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
 {
     micro_panels g = split(PANEL);
@@ -171,14 +173,15 @@ static void pack(const ith_attn_pack *p)
 
 /* ---- The tile -------------------------------------------------------------------------------------------------- */
 
-/* sum [h][width] = from [width] + transpose(a [steps][h]) b [steps][width]. For logits, out = sum + bias, and its
- * maxima go into top; for outputs, out = out scale + sum. */
+/* The arguments of one tile of a matrix product, sum [h][width] = from [width] + transpose(a [steps][h]) b
+ * [steps][width]. For logits (scale is NULL), out = sum + bias, and top is raised to the maxima of out. For outputs,
+ * out = out scale + sum. */
 typedef struct tile {
     const float *a, *b, *from;
     int64_t steps;
     float *out;         /* [h][width] */
-    const float *bias;  /* [h] or NULL */
-    float *top;         /* [width] or NULL */
+    const float *bias;  /* [h], added to each row of logits; NULL: none */
+    float *top;         /* [width], the largest logit of each column; NULL: not wanted */
     const float *scale; /* [width] for outputs, NULL for logits */
 } tile;
 
@@ -241,7 +244,8 @@ static inline __attribute__((always_inline)) void tile_of(const tile *t, const i
             vec_store(out + (r * vecs + n) * LANES, sum[r][n]);
 }
 
-/* One function for each size, not inlined, so that the compiler keeps every sum of the tile in a register. */
+/* Defines the function for one size of tile. It is not inlined, so that the compiler keeps every sum of the tile in a
+ * register. */
 #define TILE_FUNCTION(rows, vecs)                                                                                      \
     static __attribute__((noinline)) void tile_##rows##x##vecs(const tile *t)                                          \
     {                                                                                                                  \
@@ -270,12 +274,13 @@ static tile_function *const tile_functions[TILE_VECS][2] = {
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
+/* The scratch memory of one call. */
 typedef struct work {
     query_lanes t;
-    int64_t block; /* keys, block_kv_compute */
-    float *q;      /* panels of [D][width], times c */
-    float *s;      /* [block][width] of one panel */
-    fetch ahead;   /* the next block */
+    int64_t block; /* number of keys computed at a time (block_kv_compute) */
+    float *q;      /* queries times c = scale log2(e), in panels of [D][width] */
+    float *s;      /* [block][width]: logits, then probabilities, of one panel of queries */
+    fetch ahead;   /* prefetch of the next block of keys */
 } work;
 
 static work lay_out(ith_arena *arena, int64_t rows, int64_t D, int64_t block)
@@ -311,7 +316,7 @@ static void load_queries(work *w)
 
 /* ---- A block of keys and a panel of queries, which begins at query i ------------------------------------------- */
 
-/* Fetches the next block of keys, which begins at `next`. */
+/* Plans the prefetch of the block of keys that begins at `next`, spread over the tiles of the current block. */
 static fetch fetch_of_next(const work *w, const float *next)
 {
     int64_t D = w->t.D, panels = w->block / PANEL, bytes = panels * panel_floats(D) * (int64_t)sizeof(float);
@@ -320,7 +325,8 @@ static fetch fetch_of_next(const work *w, const float *next)
     return fetch_of(next, end, bytes, tiles);
 }
 
-/* s of the first `keys` keys of a panel, and top. */
+/* Computes the logits s of the queries from i on and the first `keys` keys of a panel. If online, raises w->t.top to
+ * the maxima. */
 static void panel_scores(work *w, const float *panel, int64_t keys, int64_t i, float *s)
 {
     int64_t width = lanes_width(&w->t, i), D = w->t.D;
@@ -338,8 +344,8 @@ static void panel_scores(work *w, const float *panel, int64_t keys, int64_t i, f
     }
 }
 
-/* p in place of s, and l, of LANES queries. There are four sums, because one long sum of similar numbers rounds them
- * all in the same direction. */
+/* Replaces the logits s of LANES queries by probabilities, and adds these to l. There are four partial sums, because in
+ * one long sum similar terms would all be rounded in the same direction. */
 static inline __attribute__((always_inline)) void lane_probabilities(float *s, int64_t width, int64_t keys, float *l,
                                                                      vec m, const exp_kind kind)
 {
@@ -372,7 +378,7 @@ static __attribute__((noinline)) void probabilities(work *w, int64_t keys, int64
     }
 }
 
-/* o of a panel of keys. */
+/* Adds the product p v over one panel of keys to the outputs o of the queries from i on. */
 static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, const float *p)
 {
     static const float zeros[QUERIES];
@@ -389,7 +395,8 @@ static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, con
     }
 }
 
-/* Keys [first, first + keys) of the KV block, at most block_kv_compute of them, and queries from i on. */
+/* Attends with the panel of queries from i on to keys [first, first + keys) of the KV block, at most block_kv_compute
+ * of them. */
 static void attend_panel(work *w, const float *panel, int64_t first, int64_t keys, int64_t i)
 {
     int64_t width = lanes_width(&w->t, i), floats = panel_floats(w->t.D);
@@ -404,7 +411,7 @@ static void attend_panel(work *w, const float *panel, int64_t first, int64_t key
     probabilities(w, keys, i);
     for (int64_t j = 0; j < keys; j += PANEL) {
         panel_sums(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
-        lanes_fill(w->t.scale, 1.0f); /* the tiles of the first panel have applied it */
+        lanes_fill(w->t.scale, 1.0f); /* o was scaled with the first panel, and is not to be scaled again */
     }
 }
 

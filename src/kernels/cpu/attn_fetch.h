@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fetching ahead into the second-level cache: rows before they are packed, and the next block of keys while the tiles
- * of this one are computed, some cache lines with each tile. Include a vec_<isa>.h before this header. */
+/* Prefetching into the second-level cache: rows before they are packed, and the next block of keys while the tiles of
+ * the current block are computed, some cache lines with each tile. Include a vec_<isa>.h before this header. */
 #ifndef ITH_KERNELS_ATTN_FETCH_H
 #define ITH_KERNELS_ATTN_FETCH_H
 
@@ -10,7 +10,8 @@
 
 enum { FETCH_LINE = 64 };
 
-/* Fetches row j of k or v before it is packed: rows of a head lie too far apart for the hardware to foresee them. */
+/* Prefetches row j of k or v before it is packed. The rows of a head lie too far apart in memory for the hardware to
+ * predict their addresses. */
 static inline void fetch_row(const ith_attn_pack *p, const void *const *rows, int64_t j)
 {
     if (j >= p->keys || rows[j] == NULL)
@@ -20,18 +21,20 @@ static inline void fetch_row(const ith_attn_pack *p, const void *const *rows, in
         vec_prefetch(row);
 }
 
+/* A prefetch that is spread over several tiles. */
 typedef struct fetch {
     const char *next, *end; /* the memory that is still to be fetched */
-    int64_t lines;          /* to be fetched with each tile */
+    int64_t lines;          /* cache lines that are fetched with each tile */
 } fetch;
 
-/* `bytes` bytes from `next` on, at most up to `end`, spread over `tiles` tiles. */
+/* Plans a prefetch of `bytes` bytes from `next` on, but not beyond `end`, spread over `tiles` tiles. */
 static inline fetch fetch_of(const void *next, const void *end, int64_t bytes, int64_t tiles)
 {
     const char *from = next, *to = end;
     return (fetch){from, to - from < bytes ? to : from + bytes, ith_div_up(bytes / FETCH_LINE, ith_max64(tiles, 1))};
 }
 
+/* Prefetches the cache lines that are due with one tile. */
 static inline void fetch_some(fetch *f)
 {
     for (int64_t n = 0; n < f->lines && f->next < f->end; n++, f->next += FETCH_LINE)

@@ -4,13 +4,13 @@
  *     s^T [keys][queries],   o^T [D][queries]
  *
  * so that maxima and sums over keys need no step across lanes. The kernel computes s, p and o = o scale + p v; the
- * state before, between and after is here. Queries stand in panels of QUERIES; the last panel may be narrower, a
- * multiple of LANES. Padding queries are zeros and are computed like the others, so that the arithmetic of a row is the
- * same wherever it stands.
+ * functions here load, update and store the state m, l and o. Queries stand in panels of QUERIES; the last panel may be
+ * narrower, a multiple of LANES. Padding queries are zeros and are computed like the others, so that the arithmetic of
+ * a row is the same wherever it stands.
  *
  * All functions are static inline. Include a vec_<isa>.h before this header (see attn_state.h), and define
- *   QUERIES      of a panel, a multiple of LANES
- *   EXP2_SHORT   2^x for the probabilities of 16-bit tensors; vec_exp2 unless defined */
+ *     QUERIES      number of queries of a panel, a multiple of LANES
+ *     EXP2_SHORT   2^x for the probabilities of 16-bit tensors; vec_exp2 unless defined */
 #ifndef ITH_KERNELS_ATTN_LANES_H
 #define ITH_KERNELS_ATTN_LANES_H
 
@@ -20,23 +20,28 @@
 #define EXP2_SHORT vec_exp2
 #endif
 
-/* How a logit s becomes a probability. In f32, s - m must not be rounded if m is fixed (attn_state.h). With 16-bit
- * tensors that does not matter, and the sum s begins with -m. */
+/* How a logit s becomes the probability 2^(s - m), by the type of the tensors and the softmax. In f32 with a fixed m, s
+ * - m must not be rounded (attn_state.h). With 16-bit tensors rounding does not matter: for a fixed m, the sum q . k
+ * then starts from -m, so that s is already the difference. */
 typedef enum exp_kind { F32_ONLINE, F32_FIXED, SHORT_ONLINE, SHORT_FIXED } exp_kind;
 
+/* The state of the queries of a call, with queries in the lanes of vectors. */
 typedef struct query_lanes {
     const ith_attn_call *call;
     exp_kind kind;
-    int64_t D, padded;    /* padded: rows of o */
-    int64_t rows;         /* queries and padding */
-    float *o;             /* panels of [padded][width] */
-    float *m, *shift, *l; /* [rows]; shift: shift_of(m) */
-    float *from;          /* [rows]: the beginning of the sum s, -m or 0 */
-    float *top, *scale; /* [QUERIES] of one panel: maxima of the block's logits; 2^(m - m'), the factor of older sums */
-    float *turned;      /* [LANES][D rounded up]: rows of o */
+    int64_t D, padded; /* head size; head size with padding */
+    int64_t rows;      /* number of queries, with padding */
+    float *o;          /* unnormalised outputs, in panels of [padded][width] */
+    /* [rows] each: the offset m of a query, shift_of(m), and the sum l of its probabilities. */
+    float *m, *shift, *l;
+    float *from; /* [rows]: the number from which the sum q . k starts, -m or 0 */
+    /* [QUERIES] each, for one panel of queries and one block of keys: the largest logit of a query, and the factor
+     * 2^(m - m') by which its older sums are multiplied when its maximum rises from m to m'. */
+    float *top, *scale;
+    float *turned; /* [LANES][D rounded up to LANES]: outputs of LANES queries as rows */
 } query_lanes;
 
-/* rows: a multiple of LANES. */
+/* Takes the memory of a query_lanes from an arena. rows must be a multiple of LANES. */
 static inline query_lanes lanes_lay_out(ith_arena *arena, int64_t rows, int64_t D, int64_t padded)
 {
     enum { BYTES = sizeof(float) };
@@ -52,13 +57,13 @@ static inline query_lanes lanes_lay_out(ith_arena *arena, int64_t rows, int64_t 
     return t;
 }
 
-/* The width of the panel that begins at query i. */
+/* The number of queries in the panel that begins at query i. */
 static inline int64_t lanes_width(const query_lanes *t, int64_t i)
 {
     return ith_min64(QUERIES, t->rows - i);
 }
 
-/* The first element of o of query i. */
+/* The address of the first element of the output of query i. */
 static inline float *lanes_o(const query_lanes *t, int64_t i)
 {
     int64_t panel = i / QUERIES * QUERIES;
@@ -67,7 +72,8 @@ static inline float *lanes_o(const query_lanes *t, int64_t i)
 
 /* ---- Into lanes and back --------------------------------------------------------------------------------------- */
 
-/* out [LANES][out_stride] = the transpose of in [LANES][in_stride]. */
+/* Writes the transpose of the square `in` of LANES x LANES floats to `out`. The strides are the distances between rows
+ * in floats. */
 static inline void transpose_square(float *out, int64_t out_stride, const float *in, int64_t in_stride)
 {
     vec x[LANES];
@@ -78,8 +84,8 @@ static inline void transpose_square(float *out, int64_t out_stride, const float 
         vec_store(out + i * out_stride, x[i]);
 }
 
-/* Elements d to d + LANES of LANES rows, transposed and multiplied by a factor for each row, into the columns of a
- * panel of this width. */
+/* Reads elements [d, d + LANES) of LANES rows, multiplies row n by factor[n], and writes them, transposed, into columns
+ * of a panel that is `width` columns wide. */
 static inline void turn_in(float *columns, int64_t width, const char *const *row, ith_dtype dtype, int64_t d, int64_t D,
                            vec factor)
 {
@@ -91,7 +97,7 @@ static inline void turn_in(float *columns, int64_t width, const char *const *row
         vec_store(columns + (d + e) * width, vec_mul(factor, x[e]));
 }
 
-/* turned = the columns of o of LANES queries, transposed and multiplied by factor. */
+/* Writes the outputs o of LANES queries to t->turned as rows, the row of query n multiplied by factor[n]. */
 static inline void turn_out(const query_lanes *t, const float *o, int64_t width, const float *factor)
 {
     for (int64_t d = 0; d < t->D; d += LANES) {
@@ -104,7 +110,7 @@ static inline void turn_out(const query_lanes *t, const float *o, int64_t width,
     }
 }
 
-/* m, l and o of all queries, from earlier calls or empty. */
+/* Sets m, l and o of all queries: to the results of earlier calls, or to the empty state. */
 static inline void lanes_load(query_lanes *t)
 {
     const ith_attn_call *call = t->call;
@@ -130,7 +136,7 @@ static inline void lanes_load(query_lanes *t)
     }
 }
 
-/* o and lse, or the state, of all queries. */
+/* Writes o and lse of all queries if this is the last call, otherwise their state. */
 static inline void lanes_store(const query_lanes *t)
 {
     for (int64_t i = 0; i < t->rows; i += LANES) {
@@ -145,13 +151,14 @@ static inline void lanes_store(const query_lanes *t)
 
 /* ---- A block of keys and the panel of queries that begins at query i: s is [keys][stride] ----------------------- */
 
+/* Sets one number for each query of a panel. */
 static inline void lanes_fill(float *x, float value)
 {
     for (int64_t n = 0; n < QUERIES; n++)
         x[n] = value;
 }
 
-/* top from s. */
+/* Sets t->top to the largest logit of each query of the panel that begins at query i. */
 static inline void lanes_find_top(query_lanes *t, const float *s, int64_t stride, int64_t keys, int64_t i)
 {
     for (int64_t n = 0; n < lanes_width(t, i); n += LANES) {
@@ -162,12 +169,12 @@ static inline void lanes_find_top(query_lanes *t, const float *s, int64_t stride
     }
 }
 
-/* Applies the mask of LANES queries from i on to their logits of keys [first, first + keys) of the KV block. s has room
- * for a multiple of LANES keys. */
+/* Applies the mask of LANES queries from i on to their logits s of keys [first, first + keys) of the KV block. s must
+ * have room for a multiple of LANES keys. */
 static inline void mask_lanes(const ith_attn_call *call, float *s, int64_t stride, int64_t first, int64_t keys,
                               int64_t i)
 {
-    enum { WIDE = 64 }; /* keys at a time: long rows, for the loops over the mask */
+    enum { WIDE = 64 }; /* number of keys masked at a time; with long rows the loops over the mask are efficient */
     float rows[LANES * WIDE];
     for (; keys > 0; s += WIDE * stride, first += WIDE, keys -= WIDE) {
         int64_t end = ith_min64(WIDE, keys);
@@ -180,13 +187,15 @@ static inline void mask_lanes(const ith_attn_call *call, float *s, int64_t strid
     }
 }
 
+/* Applies the mask to the logits s of the panel of queries that begins at query i and of keys [first, first + keys). */
 static inline void lanes_mask(const query_lanes *t, float *s, int64_t stride, int64_t first, int64_t keys, int64_t i)
 {
     for (int64_t n = 0; n < lanes_width(t, i); n += LANES)
         mask_lanes(t->call, s + n, stride, first, keys, i + n);
 }
 
-/* Online: raises the maxima to top, sets the factor of older sums, and multiplies l by it. */
+/* With the online softmax, raises the maxima m of a panel of queries to t->top, sets the factor t->scale of older sums,
+ * and multiplies the sums l by it. */
 static inline void lanes_raise_maxima(query_lanes *t, int64_t i)
 {
     int64_t width = lanes_width(t, i);
@@ -200,6 +209,7 @@ static inline void lanes_raise_maxima(query_lanes *t, int64_t i)
     }
 }
 
+/* The probabilities 2^(s - m) of LANES logits. */
 static inline __attribute__((always_inline)) vec probability_of(vec s, vec m, const exp_kind kind)
 {
     switch (kind) {

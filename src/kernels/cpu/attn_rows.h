@@ -1,32 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The queries of a call as rows, for kernels with keys, or elements of o, in the lanes of their vectors. The kernel
- * computes s, p and o = o scale + p v; the state before, between and after is here, in static
- * inline functions. Include a vec_<isa>.h before this header (see attn_state.h). */
+ * computes s, p and o = o scale + p v; the static inline functions here load, update and store the state m, l and o.
+ * Include a vec_<isa>.h before this header (see attn_state.h). */
 #ifndef ITH_KERNELS_ATTN_ROWS_H
 #define ITH_KERNELS_ATTN_ROWS_H
 
 #include "attn_state.h"
 
+/* The state of the queries of a call, one row for each query. */
 typedef struct query_rows {
     const ith_attn_call *call;
-    int64_t rows; /* queries, and padding up to a whole tile */
+    int64_t rows; /* number of queries, rounded up to a whole tile */
     int64_t o_stride, s_stride;
-    float *o;     /* [rows][o_stride], unnormalised */
+    float *o;     /* [rows][o_stride]: unnormalised outputs */
     float *s;     /* [rows][s_stride]: logits in base 2 of a block of keys, then their probabilities */
-    float *top;   /* [rows][LANES]: maxima of the logits of a block, lane by lane (online) */
-    float *l;     /* [rows][LANES]: sums, lane by lane */
-    float *m;     /* [rows] */
-    float *shift; /* [rows]: shift_of(m) */
-    float *scale; /* [rows]: 2^(m - m'), the factor of older sums */
+    float *top;   /* [rows][LANES]: lane-wise maxima of the logits of a block of keys (online) */
+    float *l;     /* [rows][LANES]: lane-wise sums of probabilities */
+    float *m;     /* [rows]: maximum so far (online), or the given offset (fixed_m) */
+    float *shift; /* [rows]: shift_of(m), which is subtracted from logits */
+    /* [rows]: the factor 2^(m - m') by which older sums are multiplied when the maximum rises from m to m'. */
+    float *scale;
 } query_rows;
 
-/* rows and o_stride are multiples of the kernel's tile. */
+/* Takes the memory of a query_rows from an arena. rows and o_stride must be multiples of the kernel's tile. */
 static inline query_rows rows_lay_out(ith_arena *arena, int64_t rows, int64_t o_stride, int64_t block_keys)
 {
     enum { BYTES = sizeof(float) };
     int64_t whole = ith_round_up(rows, LANES);
     query_rows t = {.rows = rows, .o_stride = o_stride};
-    t.s_stride = block_keys + ALIGN_FLOATS; /* rows a power of two apart would share the same sets of the cache */
+    /* If rows were a power of two apart, they would compete for the same sets of the cache. */
+    t.s_stride = block_keys + ALIGN_FLOATS;
     t.s = ith_arena_take(arena, rows, t.s_stride * BYTES);
     t.top = ith_arena_take(arena, whole, LANES * BYTES);
     t.l = ith_arena_take(arena, rows, LANES * BYTES);
@@ -37,7 +40,8 @@ static inline query_rows rows_lay_out(ith_arena *arena, int64_t rows, int64_t o_
     return t;
 }
 
-/* m, l and o of all queries, from earlier calls or empty. The sum l of earlier calls goes into lane 0. */
+/* Sets m, l and o of all queries: to the results of earlier calls, or to the empty state. The sum l of earlier calls
+ * goes into lane 0. */
 static inline void rows_load(query_rows *t)
 {
     const ith_attn_call *call = t->call;
@@ -57,7 +61,7 @@ static inline void rows_load(query_rows *t)
     }
 }
 
-/* o and lse, or the state, of all queries. */
+/* Writes o and lse of all queries if this is the last call, otherwise their state. */
 static inline void rows_store(const query_rows *t)
 {
     const ith_attn_call *call = t->call;
@@ -70,15 +74,15 @@ static inline void rows_store(const query_rows *t)
     }
 }
 
-/* Comes before the kernel takes the maxima of its tiles of s into top. */
+/* Sets the maxima of all rows to -inf, before the tiles of a block of keys raise them. */
 static inline void rows_clear_tops(query_rows *t)
 {
     for (int64_t i = 0; i < t->rows; i++)
         vec_store(t->top + i * LANES, vec_set(-INFINITY));
 }
 
-/* Applies the mask to keys [first, first + keys) of the KV block, and finds the maxima anew. s holds `filled` keys, a
- * multiple of LANES. */
+/* Applies the mask to the logits of keys [first, first + keys) of the KV block, and sets t->top to the maxima of the
+ * masked logits. Each row of s holds `filled` keys, a multiple of LANES. */
 static inline void rows_mask(query_rows *t, int64_t first, int64_t keys, int64_t filled)
 {
     for (int64_t i = 0; i < t->rows; i++) {
@@ -92,7 +96,7 @@ static inline void rows_mask(query_rows *t, int64_t first, int64_t keys, int64_t
     }
 }
 
-/* The maxima of rows [i, i + LANES). Lanes beyond the last row hold anything. */
+/* Returns the largest logits of rows [i, i + LANES), one in each lane. Lanes beyond the last row are undefined. */
 static inline vec rows_tops(const query_rows *t, int64_t i)
 {
     vec x[LANES];
@@ -105,7 +109,8 @@ static inline vec rows_tops(const query_rows *t, int64_t i)
     return x[0];
 }
 
-/* Raises the maximum of every row, and sets the factor of its older sums. */
+/* Raises the maximum m of every row to the largest logit of the block, and sets the factor t->scale of its older
+ * sums. */
 static inline void rows_raise_maxima(query_rows *t)
 {
     for (int64_t i = 0; i < t->rows; i += LANES) {

@@ -7,14 +7,15 @@
  *
  * The kernel computes s, p and o = o 2^(m - m') + p v.
  *
- * Inside a call a given m is rounded to an integer, and state that enters or leaves is multiplied by the difference.
- * 2^(s - m) is then 2^s with another exponent, and s - m need not be computed. That matters in f32: s - m may reach 88,
- * where it has lost bits of s. A running maximum stays as it is: near it s - m is exact, and a lone key has p = 1.
+ * Inside a call, a given m is rounded to an integer. When l and o enter or leave the call, they are multiplied by 2 to
+ * the power of the difference. 2^(s - m) is then 2^s with another exponent, and s - m need not be computed. In f32 this
+ * matters: s - m may reach 88, and its rounding would lose bits of s. A running maximum is not rounded: near it s - m
+ * is exact, and a lone key has p = 1.
  *
  * All functions are static inline. Include a vec_<isa>.h before this header. It defines
  *   vec, LANES                     a vector of LANES floats
- *   vec_load, vec_store            64-byte aligned or not
- *   vec_prefetch(address)          into the second-level cache
+ *   vec_load, vec_store            at any address
+ *   vec_prefetch(address)          fetches a cache line into the second-level cache
  *   vec_set, vec_fma(a, b, c) = a b + c, vec_add, vec_sub, vec_mul
  *   vec_max(a, b)                  b where a is NaN
  *   vec_exp2(x)                    0 at -inf, NaN at NaN; x <= 127
@@ -36,7 +37,7 @@ enum { ALIGN_FLOATS = 16 };
 
 /* ---- Reading rows ---------------------------------------------------------------------------------------------- */
 
-/* Whether a kernel that converts its input takes a problem. */
+/* Whether the type, the head size and the softmax are among those that all kernels of this folder support. */
 static inline bool attn_takes(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
     return head_dim >= 1 && head_dim <= ITH_ATTN_HEAD_DIM_MAX &&
@@ -44,7 +45,7 @@ static inline bool attn_takes(ith_dtype dtype, int64_t head_dim, ith_softmax sof
            (softmax == ITH_SOFTMAX_ONLINE || softmax == ITH_SOFTMAX_FIXED_M);
 }
 
-/* A bias or mask in base 2. A finite number stays finite. */
+/* Multiplies a bias or mask by log2(e), for logits in base 2. A finite number stays finite. */
 static inline float to_base2(float x)
 {
     float y = x * (float)M_LOG2E;
@@ -52,7 +53,7 @@ static inline float to_base2(float x)
     return y > FLT_MAX && x <= FLT_MAX ? FLT_MAX : y;
 }
 
-/* `count` (at most LANES) numbers as f32, followed by zeros. */
+/* Loads `count` numbers, at most LANES, as f32. The other lanes are zeros. */
 static inline vec load_some(const char *x, ith_dtype dtype, int64_t count)
 {
     char whole[LANES * sizeof(float)];
@@ -67,7 +68,8 @@ static inline vec load_some(const char *x, ith_dtype dtype, int64_t count)
     return dtype == ITH_BF16 ? vec_load_bf16((const uint16_t *)x) : vec_load_f16((const uint16_t *)x);
 }
 
-/* LANES elements of a row of D from element d on. Beyond its end, and in an absent row, they are zeros. */
+/* Loads elements [d, d + LANES) of a row of D numbers as f32. Elements beyond D, and all elements of an absent row
+ * (NULL), are zeros. */
 static inline vec load_part(const char *row, ith_dtype dtype, int64_t d, int64_t D)
 {
     if (row == NULL)
@@ -75,19 +77,19 @@ static inline vec load_part(const char *row, ith_dtype dtype, int64_t d, int64_t
     return load_some(row + d * ith_dtype_bytes(dtype), dtype, ith_min64(LANES, D - d));
 }
 
-/* Whether key j of a packing call is present; keys beyond its end are not. */
+/* Whether key j of a packing call is present. A key with a bias of -inf is absent, and so are keys beyond the end. */
 static inline bool key_present(const ith_attn_pack *p, int64_t j)
 {
     return j < p->keys && p->k[j] != NULL && !(p->key_bias != NULL && p->key_bias[j] == -INFINITY);
 }
 
-/* Row j of k or v; NULL if the key is absent. */
+/* Row j of k or v in a packing call; NULL if the key is absent. */
 static inline const char *key_row(const ith_attn_pack *p, const void *const *rows, int64_t j)
 {
     return key_present(p, j) ? rows[j] : NULL;
 }
 
-/* The bias of key j in base 2; -inf if the key is absent. */
+/* The bias of key j times log2(e); -inf if the key is absent. */
 static inline float key_bias2(const ith_attn_pack *p, int64_t j)
 {
     if (!key_present(p, j))
@@ -95,7 +97,7 @@ static inline float key_bias2(const ith_attn_pack *p, int64_t j)
     return p->key_bias != NULL ? to_base2(p->key_bias[j]) : 0.0f;
 }
 
-/* b = the biases of `count` keys from `first` on. Returns whether any is not 0. */
+/* Writes the biases of `count` keys from `first` on, in base 2, to b. Returns whether any of them is not 0. */
 static inline bool pack_biases(float *b, const ith_attn_pack *p, int64_t first, int64_t count)
 {
     bool any = false;
@@ -106,7 +108,7 @@ static inline bool pack_biases(float *b, const ith_attn_pack *p, int64_t first, 
     return any;
 }
 
-/* Bytes of all panels that `keys` keys take; -1 if the number does not fit. */
+/* The bytes of the panels that hold `keys` keys; -1 if the number does not fit into int64_t. */
 static inline int64_t packed_panels(int64_t keys, int64_t panel_keys, int64_t panel_bytes)
 {
     int64_t bytes;
@@ -117,20 +119,21 @@ static inline int64_t packed_panels(int64_t keys, int64_t panel_keys, int64_t pa
 
 /* ---- The state of query i of a call; queries from q_rows on are padding ----------------------------------------- */
 
-/* The offset that is subtracted from the logits of a row: m, or 0 if m is not finite. m is -inf while no key was seen
- * (2^(-inf - 0) = 0), and may be NaN. */
+/* The offset that is subtracted from the logits of a row with maximum m: m, or 0 if m is not finite. m is -inf while no
+ * key was seen, so that 2^(m - 0) = 0; it may also be NaN. */
 static inline float shift_of(float m)
 {
     return isfinite(m) ? m : 0.0f;
 }
 
-/* Whether earlier calls have left state for query i. */
+/* Whether earlier calls have left m, l and o for query i. Padding queries have none. */
 static inline bool has_state(const ith_attn_call *call, int64_t i)
 {
     return i < call->q_rows && !call->first;
 }
 
-/* m at the beginning of the call. */
+/* The offset m of query i at the beginning of a call: the given m rounded to an integer (fixed_m), or the maximum so
+ * far (online), which is -inf if there is none. */
 static inline float first_m(const ith_attn_call *call, int64_t i)
 {
     if (i < call->q_rows && call->softmax == ITH_SOFTMAX_FIXED_M)
@@ -138,23 +141,25 @@ static inline float first_m(const ith_attn_call *call, int64_t i)
     return has_state(call, i) ? call->m[i] : -INFINITY;
 }
 
-/* 2^(m given - m inside): the factor of l and o when state enters the call. */
+/* The factor by which l and o of earlier calls are multiplied when they enter a call: 2^(given m - rounded m) for a
+ * fixed m, and 1 with the online softmax. */
 static inline float factor_in(const ith_attn_call *call, int64_t i, float m)
 {
     return call->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(call->m[i]) - shift_of(m)) : 1.0f;
 }
 
-/* The factor of o at the end of the call. */
+/* The factor by which o is multiplied at the end of a call: 1 / l in the last call, otherwise the inverse of
+ * factor_in. */
 static inline float factor_out(const ith_attn_call *call, int64_t i, float m, float l)
 {
     if (i >= call->q_rows)
         return 0.0f;
     if (!call->last)
         return 1.0f / factor_in(call, i, m);
-    return l == 0.0f ? 0.0f : 1.0f / l; /* l = 0: all keys are hidden */
+    return l == 0.0f ? 0.0f : 1.0f / l; /* l is 0 if all keys are hidden */
 }
 
-/* Writes o and lse, or the state. o was multiplied by factor_out. */
+/* Writes o and lse of query i in the last call, otherwise its state. The caller has multiplied o by factor_out. */
 static inline void store_query(const ith_attn_call *call, int64_t i, const float *o, float m, float l)
 {
     if (call->last) {
@@ -171,14 +176,14 @@ static inline void store_query(const ith_attn_call *call, int64_t i, const float
 
 /* ---- Masks and maxima ------------------------------------------------------------------------------------------ */
 
-/* A hidden logit is -inf, even if s is NaN. */
+/* Sets the logits s of hidden keys to -inf, even where s is NaN. */
 static inline void mask_row_bool(float *restrict s, const uint8_t *restrict mask, int64_t keys)
 {
     for (int64_t j = 0; j < keys; j++)
         s[j] = mask[j] != 0 ? s[j] : -INFINITY;
 }
 
-/* A finite mask hides nothing, however low the sum. */
+/* Adds a mask to the logits s of a row. Only -inf hides a key: with a finite mask the sum stays finite, however low. */
 static inline void mask_row_additive(float *restrict s, const float *restrict mask, int64_t keys)
 {
     for (int64_t j = 0; j < keys; j++) {
@@ -197,7 +202,8 @@ static inline void mask_row(const ith_attn_call *call, int64_t i, float *s, int6
         mask_row_additive(s, (const float *)call->mask[i] + first, keys);
 }
 
-/* Raises the maxima of `count` queries to `top`, the maxima of a block of keys. change: old m - new shift. */
+/* Raises the maxima m of `count` queries to `top`, their largest logits in a block of keys. change is the old m minus
+ * the new shift; 2^change is the factor of older sums. */
 static inline void raise_m(float *m, float *shift, float *change, const float *top, int64_t count)
 {
     for (int64_t n = 0; n < count; n++) {

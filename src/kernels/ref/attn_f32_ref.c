@@ -31,6 +31,7 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
     return (ith_attn_tile_limits){.best = {16, 1024, 128, 1}, .step = {1, 1, 1, 1}, .most = {4096, 1 << 20, 4096, 1}};
 }
 
+/* The number of floats of a packed key: its bias, k [D] and v [D]. */
 static int64_t key_floats(int64_t D)
 {
     return 1 + 2 * D;
@@ -49,7 +50,7 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return (2 * head_dim + tiles->block_kv_compute) * (int64_t)sizeof(float);
 }
 
-/* A bias or mask in base 2. A finite number stays finite. */
+/* Multiplies a bias or mask by log2(e), for logits in base 2. A finite number stays finite. */
 static float to_base2(float x)
 {
     float y = x * LOG2_E;
@@ -71,15 +72,15 @@ static void pack(const ith_attn_pack *p)
     }
 }
 
-/* The state of query i: sums over the keys so far. */
+/* The state of query i: the offset m, and the sums l and o over the keys so far. */
 typedef struct row_state {
     int64_t i;
     float m, l;
     float *o; /* [D] */
 } row_state;
 
-/* The masked logit of query i and key j of the KV block. A hidden logit is -inf, even if s is NaN; with a finite mask
- * it stays finite. */
+/* Applies the mask to s, the logit of query i and key j of the KV block. A hidden logit becomes -inf, even if s is NaN.
+ * A finite mask leaves it finite. */
 static float masked(const ith_attn_call *call, int64_t i, int64_t j, float s)
 {
     if (call->mask_kind == ITH_MASK_NONE || s == -INFINITY)
@@ -92,7 +93,7 @@ static float masked(const ith_attn_call *call, int64_t i, int64_t j, float s)
     return sum < -FLT_MAX ? -FLT_MAX : sum;
 }
 
-/* s_j of keys [first, first + keys) of the KV block. Returns their maximum. */
+/* Computes the logits s of a query q and keys [first, first + keys) of the KV block. Returns the largest of them. */
 static float scores(float *s, const ith_attn_call *call, int64_t i, const float *q, int64_t first, int64_t keys)
 {
     float m = -INFINITY, c = call->scale * LOG2_E;
@@ -107,14 +108,15 @@ static float scores(float *s, const ith_attn_call *call, int64_t i, const float 
     return m;
 }
 
-/* The offset that is subtracted from the logits of a row: m, or 0 if m is not finite. m is -inf while no key was seen
- * (2^(-inf - 0) = 0), and may be NaN. */
+/* The offset that is subtracted from the logits of a row with maximum m: m, or 0 if m is not finite. m is -inf while no
+ * key was seen, so that 2^(m - 0) = 0; it may also be NaN. */
 static float shift_of(float m)
 {
     return isfinite(m) ? m : 0.0f;
 }
 
-/* Raises the maximum to m, if it is smaller, and scales the sums so far. */
+/* Raises the maximum of the row to m if m is larger, and multiplies the sums l and o by 2^(old maximum - new
+ * maximum). */
 static void raise_maximum(row_state *row, float m, int64_t D)
 {
     m = m > row->m ? m : row->m;
@@ -125,15 +127,17 @@ static void raise_maximum(row_state *row, float m, int64_t D)
         row->o[d] *= rescale;
 }
 
-/* Adds `keys` keys from `first` on, with logits s, to the sums. */
+/* Adds to l and o of the row the probabilities and weighted values of `keys` keys from `first` on, whose logits are
+ * s. */
 static void accumulate(row_state *row, const ith_attn_call *call, const float *s, int64_t first, int64_t keys)
 {
     int64_t D = call->head_dim;
     float shift = shift_of(row->m);
-    double l = 0.0; /* one long f32 sum of similar numbers rounds them all in the same direction */
+    double l = 0.0; /* in one long f32 sum, similar terms would all be rounded in the same direction */
     const float *v = (const float *)call->packed + first * key_floats(D) + 1 + D;
     for (int64_t j = 0; j < keys; j++, v += key_floats(D)) {
-        float p = (float)exp2((double)s[j] - (double)shift); /* in f32, s - m would lose bits of s if m is fixed */
+        /* The difference is taken in f64: in f32 it would lose bits of s if m is a fixed offset. */
+        float p = (float)exp2((double)s[j] - (double)shift);
         l += (double)p;
         for (int64_t d = 0; d < D; d++)
             row->o[d] += p * v[d];

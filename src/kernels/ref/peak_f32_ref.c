@@ -2,6 +2,7 @@
 /* The f32 multiply-add rate of plain C, for machines of which nothing better is known. */
 #include "../peak.h"
 
+/* Independent sums, more than the processor needs to keep its multiply-add units busy. */
 enum { CHAINS = 16 };
 
 static double work(int64_t rounds)
@@ -15,7 +16,7 @@ static double work(int64_t rounds)
     float total = 0.0f;
     for (int c = 0; c < CHAINS; c++)
         total += sum[c];
-    /* The sums converge to 2: the comparison is never true, but the compiler cannot know. */
+    /* The sums converge to 2, so the comparison is never true. The compiler does not know this, and keeps the loop. */
     return total < 0.0f ? 0.0 : 2.0 * CHAINS * (double)rounds;
 }
 

@@ -18,9 +18,10 @@
  *
  * Loops. A job is a panel of 32 queries against block_kv_compute keys, which stay in the second-level cache while all
  * their jobs run. A job computes s^T strip by strip: 32 keys, 2 x 2 tiles. Then it adds to o^T step by step: 32
- * elements of D, 2 x 2 tiles, summed in registers over the keys of the job. A slot is the time of one strip. In it the
- * probabilities of the strip before are computed, and some steps of o^T of the job before are added. The tile unit and
- * the vector units work side by side, and the sums of one product are stored between the first steps of the next. */
+ * elements of D, 2 x 2 tiles, summed in registers over the keys of the job. A slot is the time in which the logits of
+ * one strip are computed. During a slot, the probabilities of the previous strip are computed, and some steps of o^T of
+ * the previous job are added. So the tile unit and the vector units work side by side. The sums of one square are
+ * stored between the first products of the next. */
 #include "../avx512/exp2_short_avx512.h"
 
 #define QUERIES 32
@@ -30,10 +31,10 @@
 #include "panels_amx.h"
 
 enum {
-    SLICE = 16, /* keys */
+    SLICE = 16, /* keys whose probabilities are computed at a time */
     SLICES = STRIP / SLICE,
     RISE = 8,
-    ROWS_AHEAD = 16 /* packing fetches rows as far ahead */
+    ROWS_AHEAD = 16 /* packing prefetches a row while it reads the row this many rows earlier */
 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -51,7 +52,8 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
-/* STEP elements of a row from d on. Beyond its end, and in an absent row, they are zeros. */
+/* Loads elements [d, d + STEP) of a row of D numbers. Elements beyond D, and all elements of an absent row (NULL), are
+ * zeros. */
 static inline __m512i load_step(const char *row, int64_t d, int64_t D)
 {
     if (row == NULL)
@@ -60,7 +62,7 @@ static inline __m512i load_step(const char *row, int64_t d, int64_t D)
     return _mm512_maskz_loadu_epi16(there, row + 2 * d);
 }
 
-/* Tiles [16 keys][32 of D]. */
+/* Packs the keys of one strip as tiles of 16 keys by 32 elements. */
 static void pack_keys(char *k, const ith_attn_pack *p, int64_t first)
 {
     for (int64_t i = 0; i < STRIP; i++) {
@@ -72,7 +74,7 @@ static void pack_keys(char *k, const ith_attn_pack *p, int64_t first)
     }
 }
 
-/* Tiles [16 of D][32 keys]. */
+/* Packs the values of strip n of a panel as tiles of 16 elements by 32 keys. */
 static void pack_values(char *panel, const ith_attn_pack *p, int64_t first, int64_t n)
 {
     const char *row[STRIP];
@@ -103,30 +105,41 @@ static void pack(const ith_attn_pack *p)
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
+/* A job: a panel of 32 queries against one block of keys. */
 typedef struct job {
     const char *panels;
     int64_t strips;
-    int64_t key, i; /* the first key and the first query, of the call */
-    char *p;        /* [strips][2] tiles of pairs [16][16 queries][2] */
-    float *scale;   /* [QUERIES]: the factor of older o before p v is added */
+    int64_t key, i; /* the first key and the first query of the job, counted within the call */
+    char *p;        /* [strips][2]: probabilities in bf16, as tiles of pairs [16][16 queries][2] */
+    float *scale;   /* [QUERIES]: the factor of the older o, before p v of this job is added */
 } job;
 
+/* The scratch memory and the progress of one call. */
 typedef struct work {
     query_lanes t;
-    int64_t steps, panel_bytes, q_panels, block; /* steps: of D; block: keys */
-    float c;
-    float *rounded; /* [rows]: l' */
-    char *q;        /* [rows / QUERIES][steps][2] tiles of pairs [16][16 queries][2] */
-    char *p[2];
-    float *scale[2], *s[2];           /* s: logits of a strip, [2][STRIP][16 queries], so that a tile is in one piece */
-    float *unstored;                  /* the place of the sums in tile registers; `nowhere` if they are not needed */
-    int64_t below, beside, row_bytes; /* its distances: floats from a tile to the one below and beside; bytes of rows */
-    float *nowhere;
-    job *pending; /* the probabilities of its strip n are computed along with the products of a slot, in units */
+    /* Steps of STEP elements in a head, bytes of a packed panel, number of panels of queries, and number of keys that
+     * are computed at a time (block_kv_compute). */
+    int64_t steps, panel_bytes, q_panels, block;
+    float c;        /* |scale| log2(e) */
+    float *rounded; /* [rows]: sums l' of rounded probabilities */
+    char *q;        /* [rows / QUERIES][steps][2]: queries, as tiles of pairs [16][16 queries][2] */
+    char *p[2];     /* probabilities of even jobs and of odd jobs (job.p) */
+    /* scale: factors of older outputs, for even jobs and for odd jobs (job.scale). s: [2][STRIP][16 queries] each, in
+     * which a tile is in one piece: logits of the current strip and of the previous one, in turn. */
+    float *scale[2], *s[2];
+    float *unstored; /* the memory to which the sums in the tile registers are to be written */
+    /* Distances in `unstored`: floats from one tile to the tile below it, floats to the tile beside it, bytes between
+     * rows of a tile. */
+    int64_t below, beside, row_bytes;
+    float *nowhere;  /* memory for sums that are not needed */
+    job *pending;    /* the job with the strip whose probabilities are computed between products */
+    /* n: number of this strip in its job. unit, units: units of work on its probabilities, done so far and all.
+     * products: products over which the units are spread. credit: grows by `units` with each product; when it reaches
+     * `products`, a unit is due. */
     int64_t n, unit, units, credit, products;
-    float *logits;
-    float factor[QUERIES]; /* c, or 1 where it is in the logits */
-    fetch ahead;           /* the next block of keys, while the jobs of this one run */
+    float *logits;         /* logits of this strip */
+    float factor[QUERIES]; /* the factor of the logits in memory: c, or 1 if they already contain it */
+    fetch ahead;           /* prefetch of the next block of keys while the jobs of the current block run */
 } work;
 
 static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
@@ -153,7 +166,7 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return arena.used_bytes;
 }
 
-/* The queries transposed, with the sign of scale. */
+/* Packs the queries, transposed, as tiles of pairs. If scale is negative, their signs are changed. */
 static void load_queries(work *w)
 {
     const ith_attn_call *call = w->t.call;
@@ -173,7 +186,7 @@ static void load_queries(work *w)
     }
 }
 
-/* o = o factor for LANES queries from i on. */
+/* Multiplies the outputs o of LANES queries from i on by factor. */
 static void scale_o(const work *w, int64_t i, vec factor)
 {
     float *o = lanes_o(&w->t, i);
@@ -181,14 +194,14 @@ static void scale_o(const work *w, int64_t i, vec factor)
         vec_store(o, vec_mul(factor, vec_load(o)));
 }
 
-/* Calls leave l, not l', so l stands for both of earlier calls. */
+/* Loads the state of earlier calls. A state holds l but not l', the sum of rounded probabilities, so l' starts as l. */
 static void load_state(work *w)
 {
     lanes_load(&w->t);
     memcpy(w->rounded, w->t.l, (size_t)w->t.rows * sizeof *w->rounded);
 }
 
-/* o = o l / l', and the end of the call. */
+/* Multiplies o by l / l', and writes the results or the state. */
 static void store_state(work *w)
 {
     for (int64_t i = 0; i < w->t.rows; i += LANES) {
@@ -201,7 +214,7 @@ static void store_state(work *w)
 
 /* ---- Probabilities of a strip: 32 keys, for 16 queries at a time (`half` of a panel) ---------------------------- */
 
-/* s = c s + b, and the mask. */
+/* Turns the dot products of a strip into logits: s = c s + b. Then applies the mask. */
 static __attribute__((noinline)) void finish_logits(const work *w, const char *panel, float *s, int64_t half)
 {
     const ith_attn_call *call = w->t.call;
@@ -213,7 +226,7 @@ static __attribute__((noinline)) void finish_logits(const work *w, const char *p
         mask_lanes(call, s, LANES, key, ith_min64(STRIP, call->keys - key), w->pending->i + half * LANES);
 }
 
-/* Multiplies pairs of rounded probabilities by powers of two. */
+/* Multiplies pairs of probabilities in bf16 by powers of two. */
 static inline __m512i scale_pairs(__m512i pairs, vec scale)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
@@ -222,8 +235,8 @@ static inline __m512i scale_pairs(__m512i pairs, vec scale)
     return _mm512_or_si512(_mm512_srli_epi32(low, 16), _mm512_and_si512(high, upper));
 }
 
-/* Raises m to the next integer above top, in the lanes of `higher`. Older sums, and the probabilities of the job that
- * are not yet summed up, are scaled by 2^(m - m'). */
+/* Raises m to the next integer above `top` in the lanes of `higher`. Older sums, and those probabilities of the job
+ * that are not yet summed up, are multiplied by 2^(m - m'). */
 static __attribute__((noinline)) void raise_maxima(work *w, int64_t half, __mmask16 higher, vec top)
 {
     job *j = w->pending;
@@ -244,8 +257,8 @@ static __attribute__((noinline)) void raise_maxima(work *w, int64_t half, __mmas
         }
 }
 
-/* For abs(m) > 2^12, s = c x is rounded before m is subtracted. m comes from rounded logits, and an unrounded c x could
- * exceed it by half a unit in the last place, which is large if m is. */
+/* Replaces logits x by s = c x, rounded, before m is subtracted, in lanes where abs(m) > 2^12. m comes from rounded
+ * logits: an unrounded c x could exceed m by half a unit in the last place, which is much if m is large. */
 static __attribute__((noinline)) void round_logits(float *s, float *factor, __mmask16 large)
 {
     vec f = vec_load(factor);
@@ -256,7 +269,7 @@ static __attribute__((noinline)) void round_logits(float *s, float *factor, __mm
     vec_store(factor, _mm512_mask_mov_ps(f, large, vec_set(1.0f)));
 }
 
-/* The maxima of a strip, with two chains of comparisons to hide their latency. */
+/* The largest logits of a strip for LANES queries. Two chains of comparisons hide their latency. */
 static inline vec top_of(const float *s)
 {
     vec a = vec_set(-INFINITY), b = a;
@@ -267,7 +280,8 @@ static inline vec top_of(const float *s)
     return vec_max(a, b);
 }
 
-/* Masks and maxima, which come before the probabilities. */
+/* Prepares the probabilities of a strip for half of a panel of queries: applies biases and mask, and raises the
+ * maxima. */
 static inline void prepare(work *w, int64_t half)
 {
     const char *panel = w->pending->panels + w->n / STRIPS * w->panel_bytes;
@@ -289,7 +303,7 @@ static inline void prepare(work *w, int64_t half)
         round_logits(s, factor, large);
 }
 
-/* Two probabilities a lane as bf16, rounded to nearest. */
+/* Combines two probabilities in each lane into a pair of bf16 numbers, rounded to nearest. */
 static inline __m512i pairs_of(vec low, vec high)
 {
     const __m512i half_unit = _mm512_set1_epi32(0x8000);
@@ -298,7 +312,7 @@ static inline __m512i pairs_of(vec low, vec high)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
 }
 
-/* p', l and l' of a slice. */
+/* Computes the probabilities of a slice of keys, stores them in bf16, and adds them to l and, after rounding, to l'. */
 static inline void slice_probabilities(const work *w, int64_t half, int64_t slice)
 {
     const job *j = w->pending;
@@ -325,7 +339,7 @@ static inline void slice_probabilities(const work *w, int64_t half, int64_t slic
 
 enum { UNITS = 2 + 2 * SLICES };
 
-/* The next unit of the probabilities of a slot. */
+/* Does the next unit of the work on the probabilities of the pending strip. */
 static __attribute__((noinline)) void next_unit(work *w)
 {
     int64_t unit = w->unit++;
@@ -335,7 +349,8 @@ static __attribute__((noinline)) void next_unit(work *w)
         slice_probabilities(w, (unit - 2) / SLICES, (unit - 2) % SLICES);
 }
 
-/* Computes the units that are due after a product: they are spread evenly over the products of a slot. */
+/* Does the units of work on probabilities that are due after a product. They are spread evenly over the products of a
+ * slot. */
 static inline __attribute__((always_inline)) void compute_pending(work *w)
 {
     for (w->credit += w->units; w->credit >= w->products && w->unit < w->units; w->credit -= w->products)
@@ -345,7 +360,8 @@ static inline __attribute__((always_inline)) void compute_pending(work *w)
 
 /* ---- Products: squares of 2 x 2 tiles of sums in registers 0 to 3 ----------------------------------------------- */
 
-/* Tile register n, an assembler's constant: stored in its place, and begun with o (NULL: zeros). */
+/* STORE_SUM writes the sums of tile register n to their place in w->unstored. BEGIN_SUM reads the register from its place
+ * in the outputs o, or clears it if o is NULL. n must be a literal number. */
 #define STORE_SUM(n) _tile_stored(n, w->unstored + (n) % 2 * w->below + (n) / 2 * w->beside, w->row_bytes)
 #define BEGIN_SUM(n, o)                                                                                                \
     if ((o) != NULL)                                                                                                   \
@@ -353,22 +369,23 @@ static inline __attribute__((always_inline)) void compute_pending(work *w)
     else                                                                                                               \
         _tile_zero(n)
 
-/* The sums in the registers will be logits of a strip. */
+/* Notes that the sums in the tile registers are logits of a strip, which are to be written to s. */
 static inline void will_store_logits(work *w, float *s)
 {
     w->unstored = s;
     w->below = TILE_ROWS * LANES, w->beside = STRIP * LANES, w->row_bytes = TILE_ROW_BYTES;
 }
 
-/* The sums in the registers will be a step of o. */
+/* Notes that the sums in the tile registers are outputs of STEP elements, which are to be written to o. */
 static inline void will_store_o(work *w, float *o)
 {
     w->unstored = o;
     w->below = TILE_ROWS * QUERIES, w->beside = LANES, w->row_bytes = QUERIES * sizeof(float);
 }
 
-/* A first product, added to `from`, a step of o, or to zeros (NULL). The old sums in the registers are stored one by
- * one, each when its register is needed: four stores in a row would leave the tile unit without work. */
+/* Begins the sums of a square with a first product. It is added to the outputs `from` or, if that is NULL, to zeros. The
+ * previous sums in the registers are stored one by one, each when its register is needed: four stores in a row would
+ * leave the tile unit without work. */
 static inline __attribute__((always_inline)) void begin_sums(work *w, const char *a, const char *b, const float *from)
 {
     _tile_loadd(4, a, TILE_ROW_BYTES);
@@ -390,7 +407,7 @@ static inline __attribute__((always_inline)) void begin_sums(work *w, const char
     compute_pending(w);
 }
 
-/* Adds `count` more products, of pairs of tiles that follow one another. */
+/* Adds `count` more products to the sums of a square. Their factors are consecutive pairs of tiles from a and b on. */
 static inline __attribute__((always_inline)) void add_to_sums(work *w, const char *a, const char *b, int64_t count)
 {
     for (; count > 0; count--, a += PAIR_BYTES, b += PAIR_BYTES) {
@@ -406,7 +423,7 @@ static inline __attribute__((always_inline)) void add_to_sums(work *w, const cha
     }
 }
 
-/* Stores the sums; afterwards the registers are free. */
+/* Stores the sums that are still in the tile registers. */
 static void store_sums(work *w)
 {
     STORE_SUM(0);
@@ -417,7 +434,7 @@ static void store_sums(work *w)
     will_store_logits(w, w->nowhere);
 }
 
-/* s^T = k q^T of strip n. */
+/* Computes the dot products k q^T of strip n. Their sums stay in the tile registers, to be stored at s later. */
 static void score_strip(work *w, const job *j, int64_t n, float *s)
 {
     const char *k = panel_keys(j->panels + n / STRIPS * w->panel_bytes, w->t.D, n % STRIPS);
@@ -427,7 +444,7 @@ static void score_strip(work *w, const job *j, int64_t n, float *s)
     add_to_sums(w, k + PAIR_BYTES, q + PAIR_BYTES, w->steps - 1);
 }
 
-/* o^T = o^T + v^T p^T for a step of D. */
+/* Adds v^T p^T, summed over the keys of a job, to STEP elements of the outputs o^T. */
 static void add_step(work *w, const job *j, int64_t step)
 {
     float *o = lanes_o(&w->t, j->i) + step * STEP * QUERIES;
@@ -445,7 +462,7 @@ static void add_step(work *w, const job *j, int64_t step)
     }
 }
 
-/* o^T = o^T 2^(m - m'). */
+/* Multiplies the outputs of a job's queries by 2^(m - m') where a maximum has risen from m to m'. */
 static void rescale(work *w, const job *j)
 {
     for (int64_t half = 0; half < 2; half++) {
@@ -459,7 +476,7 @@ static void rescale(work *w, const job *j)
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
-/* Job t: the panels of queries take turns with each block of keys. */
+/* Returns job number t. With each block of keys, there is one job for each panel of queries. */
 static job job_at(const work *w, int64_t t)
 {
     int64_t key = t / w->q_panels * w->block;
@@ -470,14 +487,15 @@ static job job_at(const work *w, int64_t t)
     return j;
 }
 
+/* Plans the prefetch of the block of keys that follows the block of job j. */
 static fetch next_block(const work *w, const job *j)
 {
     int64_t bytes = w->block / PANEL * w->panel_bytes;
     return fetch_panels(w->t.call, j->panels, bytes, w->q_panels * j->strips);
 }
 
-/* Strip n of `now` is scored and the probabilities of the strip before it are computed. Once all probabilities of
- * `before` are there, its steps of o^T are added, some in each slot. Either job may be NULL. */
+/* Computes the dot products of strip n of job `now` and, meanwhile, the probabilities of the strip before it. Once all
+ * probabilities of job `before` are computed, its steps of o^T are added, some in each slot. Either job may be NULL. */
 static void run_slot(work *w, const job *now, const job *before, int64_t n)
 {
     int64_t slots = now != NULL ? now->strips : 1, begin = 0, end = w->steps;
@@ -505,7 +523,8 @@ static void run_slot(work *w, const job *now, const job *before, int64_t n)
         next_unit(w);
 }
 
-/* Job t is scored while job t - 1 is added to o. The buffers of both jobs alternate. */
+/* Runs all jobs. The logits of job t are computed while the outputs of job t - 1 are added up. Even and odd jobs have
+ * separate buffers. */
 static void run_jobs(work *w)
 {
     int64_t jobs = ith_div_up(w->t.call->keys, w->block) * w->q_panels;
@@ -545,7 +564,7 @@ static void attend(const ith_attn_call *call)
     _tile_release();
 }
 
-/* Smaller heads fill too little of a tile. */
+/* Heads of fewer elements fill too little of a tile to be faster than with other kernels. */
 static bool pays(int64_t head_dim)
 {
     return head_dim >= 8;

@@ -5,7 +5,7 @@
 
 #include "attn_split_tmpl.c"
 
-/* Heads that fill less than three quarters of their tiles are faster without. */
+/* Heads that fill less than three quarters of their tiles are faster with other kernels. */
 static bool pays(int64_t head_dim)
 {
     return head_dim >= STEP && 4 * head_dim >= 3 * ith_round_up(head_dim, STEP);

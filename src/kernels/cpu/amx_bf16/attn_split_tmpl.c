@@ -21,8 +21,8 @@
  * panels_amx.h).
  *
  * Loops. A job is QUERIES queries against a panel of keys, which stays in the second-level cache while all its jobs
- * run. The probabilities of a job are computed between the products for the logits of the next job, and a square of o
- * is added up while the next square is multiplied: the tile unit and the vector units work side by side.
+ * run. The probabilities of a job are computed between the products for the logits of the next job, and a square of
+ * products is added to o while the next square is computed: the tile unit and the vector units work side by side.
  *
  * The including file defines TYPE (ITH_F32 or ITH_F16), PARTS (3 or 2) and EXP2_SHORT (attn_lanes.h). */
 #include "../avx512/vec_avx512.h"
@@ -33,11 +33,11 @@
 #include "panels_amx.h"
 
 enum {
-    SLICE = 16,                    /* keys */
-    PRODUCTS = PARTS == 3 ? 6 : 4, /* of the parts of k and q */
+    SLICE = 16,                    /* keys whose probabilities are computed at a time */
+    PRODUCTS = PARTS == 3 ? 6 : 4, /* products of parts that make one product of k and q */
     LEAST_FACTOR = -32,
     LEAST_EXPONENT = -90,
-    SQUARE = QUERIES * STEP /* floats */
+    SQUARE = QUERIES * STEP /* floats of a square of 2 x 2 tiles */
 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -55,19 +55,19 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Numbers as sums of bf16 ----------------------------------------------------------------------------------- */
 
-/* The upper 16 of 32 bf16, as f32. */
+/* Converts the upper 16 of 32 bf16 numbers to f32. */
 static inline vec upper_half(__m512i pairs)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(pairs, 1)), 16));
 }
 
-/* The lower 16 of 32 bf16, as f32. */
+/* Converts the lower 16 of 32 bf16 numbers to f32. */
 static inline vec lower_half(__m512i pairs)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(pairs)), 16));
 }
 
-/* Splits 32 numbers: a, then b. */
+/* Splits 32 numbers, 16 of a followed by 16 of b, into PARTS numbers of bf16 each. */
 static inline void split(vec a, vec b, __m512i part[PARTS])
 {
 #pragma GCC unroll 3
@@ -78,7 +78,8 @@ static inline void split(vec a, vec b, __m512i part[PARTS])
     }
 }
 
-/* Splits 32 elements of a row from d on, times factor. Beyond its end, and in an absent row, they are zeros. */
+/* Multiplies elements [d, d + 32) of a row of D numbers by factor and splits them into parts. Elements beyond D, and
+ * all elements of an absent row (NULL), are zeros. */
 static inline void split_row(const char *row, int64_t d, int64_t D, float factor, __m512i part[PARTS])
 {
     vec x[2];
@@ -89,7 +90,7 @@ static inline void split_row(const char *row, int64_t d, int64_t D, float factor
     split(x[0], x[1], part);
 }
 
-/* The maximum, lane by lane, of top and the absolute values of the finite elements of a row. */
+/* The lane-wise maximum of `top` and the absolute values of the finite elements of a row. */
 static inline vec row_top(vec top, const char *row, int64_t D)
 {
     for (int64_t d = 0; row != NULL && d < D; d += LANES) {
@@ -99,8 +100,9 @@ static inline vec row_top(vec top, const char *row, int64_t D)
     return top;
 }
 
-/* The exponent of 2 by which rows are divided whose largest element is the maximum over the lanes of `top`: 0 if it is
- * at least 2^least. It is limited, so that the power can be multiplied with another factor. */
+/* The exponent of the power of 2 by which rows are divided before they are split. `top` holds their largest elements,
+ * lane by lane. The exponent is 0 if the largest is at least 2^least, but 1 if it is 2^127 or more. It is limited, so
+ * that the power can be multiplied with another factor. */
 static inline float exponent_of(vec top, float least)
 {
     float most = _mm512_reduce_max_ps(top);
@@ -112,7 +114,7 @@ static inline float exponent_of(vec top, float least)
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
-/* Tiles [16 keys][32 of D]. */
+/* Packs the keys of a panel, split into parts, as tiles of 16 keys by 32 elements. */
 static void pack_keys(char *panel, const ith_attn_pack *p, int64_t first, const char *const *row)
 {
     int64_t D = p->head_dim;
@@ -134,7 +136,7 @@ static void pack_keys(char *panel, const ith_attn_pack *p, int64_t first, const 
     }
 }
 
-/* STEP elements from d on of the rows of a strip, as tiles [16 of D][32 keys] of every part. */
+/* Packs elements [d, d + STEP) of the values of a strip as tiles of 16 elements by 32 keys, for every part. */
 static void pack_square(char *v, const char *const *row, int64_t d, int64_t D, float factor)
 {
     __m512i even[PARTS][LANES], odd[PARTS][LANES];
@@ -182,31 +184,37 @@ static void pack(const ith_attn_pack *p)
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
-/* Queries from i on against the keys of a panel, `key` the first of them. */
+/* A job: QUERIES queries from i on against the keys of one panel. key is the first of these keys within the call. */
 typedef struct job {
     const char *panel;
     int64_t key, keys, strips, i;
-    float *s; /* [PANEL][QUERIES] */
+    float *s; /* [PANEL][QUERIES]: logits of the job */
 } job;
 
+/* The scratch memory and the progress of one call. */
 typedef struct work {
     query_lanes t;
-    int64_t steps;     /* of D */
-    char *q;           /* [rows / QUERIES][steps][PARTS][2] tiles of pairs [16][16 queries][2] */
-    float *q_exponent; /* [rows up to a whole panel]: powers of 2 by which queries, with c or without, were divided */
-    float c;           /* the factor of sums, 1 where it is part of the queries */
-    float *s[2];
-    char *p;           /* [STRIPS][PARTS][2] tiles of pairs [16][16 queries][2] */
-    float *sum;        /* [STEP][QUERIES]: a square of o that is not yet added */
-    float *sum_target; /* the place in o to which it is added, [STEP][width]; NULL: it is added */
-    int64_t width;
-    float v_unit;       /* of v in it: panel_head */
-    const job *pending; /* the job whose probabilities are computed between the products of the next */
-    int64_t unit, units, credit, products; /* units of that work, done and all; the products they are spread over */
-    bool unfinished;                       /* its sums of products are not yet logits */
-    int64_t k, n;                          /* the slice */
-    float *l;                              /* [QUERIES]: of that job's probabilities */
-    fetch ahead;                           /* the next panel */
+    int64_t steps; /* steps of STEP elements in a head */
+    char *q;       /* [rows / QUERIES][steps][PARTS][2]: queries in parts, as tiles of pairs [16][16 queries][2] */
+    /* [rows up to a whole panel]: query i, times c if PARTS is 3, was divided by 2^q_exponent[i] before it was
+     * split. */
+    float *q_exponent;
+    float c;     /* the factor of sums of products; 1 if the queries already contain scale log2(e) */
+    float *s[2]; /* logits of even jobs and of odd jobs (job.s) */
+    char *p;     /* [STRIPS][PARTS][2]: probabilities in parts, as tiles of pairs [16][16 queries][2] */
+    float *sum;  /* [STEP][QUERIES]: a square of products p v that add_square adds to o */
+    /* The place in o to which add_square adds `sum`, [STEP][width]; NULL if it has been added. */
+    float *sum_target;
+    int64_t width;      /* number of queries in the panel of queries */
+    float v_unit;       /* the factor of `sum` that undoes the scaling of its values (panel_head) */
+    const job *pending; /* the job whose probabilities are computed between the products of the next job */
+    /* unit, units: units of work on these probabilities, done so far and all. products: products over which the units
+     * are spread. credit: grows by `units` with each product; when it reaches `products`, a unit is due. */
+    int64_t unit, units, credit, products;
+    bool unfinished; /* the sums of products of the pending job are not yet its logits */
+    int64_t k, n;    /* the first key and the first query of the next unit, within the pending job */
+    float *l;        /* [QUERIES]: sums of the probabilities of the pending job */
+    fetch ahead;     /* prefetch of the next panel of keys */
 } work;
 
 static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D)
@@ -231,7 +239,8 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return arena.used_bytes;
 }
 
-/* Queries [i, i + LANES) as pairs, transposed, in tiles that begin at q. */
+/* Multiplies queries [i, i + LANES) by factor and by powers of 2, splits them, and writes them, transposed, as tiles of
+ * pairs from q on. 2^exponent is a power that `factor` lacks; it is noted in w->q_exponent. */
 static void load_query_tiles(work *w, int64_t i, char *q, float factor, float exponent)
 {
     const ith_attn_call *call = w->t.call;
@@ -259,7 +268,8 @@ static void load_query_tiles(work *w, int64_t i, char *q, float factor, float ex
     }
 }
 
-/* c = factor 2^exponent is multiplied into queries of three parts; two parts would round the product. */
+/* Packs the queries. Queries of three parts are multiplied by c = factor 2^exponent; with two parts, the product would
+ * be rounded, so that the sums are multiplied by c instead. */
 static void load_queries(work *w)
 {
     int exponent = 0;
@@ -278,7 +288,8 @@ static void load_queries(work *w)
     }
 }
 
-/* o^T = o^T 2^(m - m') + the square in `sum`, unless it is added. */
+/* Adds the square of products in w->sum to the outputs: o^T = o^T 2^(m - m') + sum. Does nothing if it has been
+ * added. */
 static __attribute__((noinline)) void add_square(work *w)
 {
     float *o = w->sum_target;
@@ -293,7 +304,8 @@ static __attribute__((noinline)) void add_square(work *w)
 
 /* ---- Probabilities, in units of SLICE keys and LANES queries --------------------------------------------------- */
 
-/* Whether the sums of products of a job are not yet the logits. */
+/* Whether the sums of products of a job still have to be scaled, multiplied by c, or added to biases to become
+ * logits. */
 static bool unfinished(const work *w, const job *j)
 {
     const panel_head *head = head_of(j->panel, w->t.D);
@@ -303,7 +315,7 @@ static bool unfinished(const work *w, const job *j)
     return scaled || head->biased || w->c != 1.0f || w->t.kind == SHORT_FIXED;
 }
 
-/* Turns sums of products into logits, for keys from k on and queries from n on. */
+/* Turns sums of products into logits, for SLICE keys from k on and LANES queries from n on. */
 static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
 {
     const job *j = w->pending;
@@ -317,7 +329,8 @@ static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
     }
 }
 
-/* Logits, and their maxima (online; with a mask they are found later). */
+/* Completes the logits of a slice of keys and, if online and without a mask, raises w->t.top to their maxima. With a
+ * mask, raise_maxima finds the maxima. */
 static void prepare_slice(work *w, int64_t k, int64_t n)
 {
     float *s = w->pending->s + k * QUERIES + n;
@@ -331,11 +344,11 @@ static void prepare_slice(work *w, int64_t k, int64_t n)
     vec_store(w->t.top + n, top);
 }
 
-/* Comes between the logits and the probabilities of a job. */
+/* Applies the mask and raises the maxima of the pending job, after its logits and before its probabilities. */
 static void raise_maxima(work *w)
 {
     const job *j = w->pending;
-    add_square(w); /* before its scale changes */
+    add_square(w); /* adds the previous square before w->t.scale changes */
     if (w->t.call->mask_kind != ITH_MASK_NONE) {
         lanes_mask(&w->t, j->s, QUERIES, j->key, j->keys, j->i);
         lanes_find_top(&w->t, j->s, QUERIES, j->strips * STRIP, j->i);
@@ -345,8 +358,8 @@ static void raise_maxima(work *w)
     lanes_raise_maxima(&w->t, j->i);
 }
 
-/* Splits the probabilities of two keys into parts, and stores the parts side by side. They are not negative, so a part
- * is just the upper 16 bits of the remainder; the last part is rounded. */
+/* Splits the probabilities of two keys into parts, and stores the parts side by side. Probabilities are not negative,
+ * so a part is just the upper 16 bits of the remainder. Of two parts, the last is rounded. */
 static inline void store_probabilities(char *p, vec a, vec b)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000u), half_unit = _mm512_set1_epi32(0x8000);
@@ -364,6 +377,7 @@ static inline void store_probabilities(char *p, vec a, vec b)
     }
 }
 
+/* Computes the probabilities of SLICE keys from k on and LANES queries from n on, and adds them to w->l. */
 static inline __attribute__((always_inline)) void slice_probabilities_as(work *w, int64_t k, int64_t n,
                                                                          const exp_kind kind)
 {
@@ -382,7 +396,7 @@ static inline __attribute__((always_inline)) void slice_probabilities_as(work *w
     vec_store(w->l + n, vec_add(vec_load(w->l + n), vec_add(even, odd)));
 }
 
-/* One compiled body for each kind of exponential. */
+/* Passes the kind of exponential as a constant, so that the compiler makes one version of the loop for each kind. */
 static void slice_probabilities(work *w, int64_t k, int64_t n)
 {
     switch (w->t.kind) {
@@ -393,7 +407,8 @@ static void slice_probabilities(work *w, int64_t k, int64_t n)
     }
 }
 
-/* Units: each slice is prepared, the maxima are raised, the probabilities of each slice are computed. */
+/* Does the next unit of work on the pending job: first each slice of logits is prepared, then the maxima are raised,
+ * then the probabilities of each slice are computed. */
 static __attribute__((noinline)) void next_unit(work *w)
 {
     int64_t prepared = w->units / 2, unit = w->unit++;
@@ -413,7 +428,7 @@ static __attribute__((noinline)) void next_unit(work *w)
     }
 }
 
-/* Begins with the probabilities of a job (NULL: of none), spread over `products` products. */
+/* Makes j the pending job, whose probabilities are computed during the next `products` products. j may be NULL. */
 static void begin_pending(work *w, const job *j, int64_t products)
 {
     w->pending = j;
@@ -426,7 +441,7 @@ static void begin_pending(work *w, const job *j, int64_t products)
     w->unfinished = unfinished(w, j);
 }
 
-/* Computes the share of the units that is due after a product. */
+/* Does the units of work that are due after a product. */
 static inline void compute_pending(work *w)
 {
     for (w->credit += w->units; w->credit >= w->products && w->unit < w->units; w->credit -= w->products)
@@ -457,8 +472,8 @@ static inline void multiply(work *w)
     tiles_see_memory();
 }
 
-/* The products of the parts of a and b that count; `all`: all four of two parts. Each shares a factor with the one
- * before. */
+/* Multiplies those parts of a and b whose products count, smallest products first; `all`: all four products of two
+ * parts. Each product shares a factor with the product before it, which then stays in its registers. */
 static inline void multiply_parts(work *w, const char *a, const char *b, const bool all)
 {
     load_left(a + (PARTS - 1) * PAIR_BYTES);
@@ -489,7 +504,7 @@ static inline void clear_square(void)
     _tile_zero(3);
 }
 
-/* out [32][QUERIES] */
+/* Stores the sums in tile registers 0 to 3 as a square, out [32][QUERIES]. */
 static inline void store_square(float *out)
 {
     enum { STRIDE = QUERIES * sizeof(float) };
@@ -500,7 +515,7 @@ static inline void store_square(float *out)
     tiles_see_memory();
 }
 
-/* s^T = k q^T of a job, while the job before it is pending. */
+/* Computes the sums of products k q^T of a job; between the products, the probabilities of the pending job. */
 static void scores(work *w, const job *j)
 {
     for (int64_t strip = 0; strip < j->strips; strip++) {
@@ -515,7 +530,7 @@ static void scores(work *w, const job *j)
     }
 }
 
-/* l = l 2^(m - m') + sum of p, o^T = o^T 2^(m - m') + v^T p^T. */
+/* Adds a job to the state: l = l 2^(m - m') + sum of p, o^T = o^T 2^(m - m') + v^T p^T. */
 static void values(work *w, const job *j)
 {
     for (int64_t n = 0; n < lanes_width(&w->t, j->i); n++)
@@ -538,7 +553,7 @@ static void values(work *w, const job *j)
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
-/* Job n: the panels of queries take turns with each panel of keys. */
+/* Returns job number n. With each panel of keys, there is one job for each panel of queries. */
 static job job_at(const work *w, int64_t n)
 {
     const ith_attn_call *call = w->t.call;
@@ -551,13 +566,15 @@ static job job_at(const work *w, int64_t n)
     return j;
 }
 
+/* Plans the prefetch of the panel of keys that follows the panel of job j. */
 static fetch next_panel(const work *w, const job *j)
 {
     int64_t bytes = panel_bytes(w->t.D), tiles = 2 * ith_div_up(w->t.call->q_rows, QUERIES) * j->strips * w->steps;
     return fetch_panels(w->t.call, j->panel, bytes, tiles);
 }
 
-/* Job n is multiplied while the probabilities of job n - 1 are computed; then job n - 1 is added to o. */
+/* Runs all jobs. The logits of job n are computed together with the probabilities of job n - 1; then job n - 1 is added
+ * to o. */
 static void run_jobs(work *w)
 {
     int64_t jobs = ith_div_up(w->t.call->keys, PANEL) * ith_div_up(w->t.call->q_rows, QUERIES);

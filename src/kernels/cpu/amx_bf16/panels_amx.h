@@ -15,27 +15,32 @@
 #include "tiles_amx.h"
 
 enum {
-    STRIP = 2 * TILE_ROWS, /* keys */
-    STEP = 32,             /* elements of D, or keys, that a product of tiles sums over; elements of D that it gives */
-    PANEL = 128,           /* keys */
+    STRIP = 2 * TILE_ROWS, /* number of keys whose logits are computed together */
+    /* The number of terms that one product of tiles sums: elements of a head for logits, keys for outputs. Also the
+     * number of elements of a head in a square of outputs. */
+    STEP = 32,
+    PANEL = 128, /* number of keys in a packed panel */
     STRIPS = PANEL / STRIP,
-    PAIR_BYTES = 2 * TILE_BYTES,      /* two tiles, of one part */
-    FACTOR_BYTES = PARTS * PAIR_BYTES /* two tiles of all parts: a factor of a square, for one step */
+    PAIR_BYTES = 2 * TILE_BYTES, /* bytes of two tiles, which hold one part of each number */
+    /* Bytes of the two tiles of every part: one factor of a product of 2 x 2 tiles. */
+    FACTOR_BYTES = PARTS * PAIR_BYTES
 };
 
+/* What a packed panel says about its biases and the scaling of its keys and values. */
 typedef struct panel_head {
     bool biased;      /* a key of the panel is absent or has a bias */
-    float k_exponent; /* if PARTS > 1: k was divided by 2 to the power of this, */
-    float v_unit;     /* and v by this */
+    float k_exponent; /* k was divided by 2^k_exponent before it was split into parts (if PARTS > 1) */
+    float v_unit;     /* v was divided by v_unit before it was split into parts (if PARTS > 1) */
 } panel_head;
 _Static_assert(sizeof(panel_head) <= ALIGN_FLOATS * sizeof(float), "biases begin aligned");
 
+/* The number of steps of STEP elements in a head of D elements. */
 static inline int64_t steps_of(int64_t D)
 {
     return ith_div_up(D, STEP);
 }
 
-/* Bytes of k in a panel, and as many of v. */
+/* The bytes of the keys of a packed panel; its values take as many. */
 static inline int64_t panel_factor_bytes(int64_t D)
 {
     return STRIPS * steps_of(D) * FACTOR_BYTES;
@@ -51,13 +56,13 @@ static inline int64_t packed_bytes(int64_t keys, int64_t head_dim)
     return packed_panels(keys, PANEL, panel_bytes(head_dim));
 }
 
-/* k of strip n. */
+/* The address of the keys of strip n in a panel. */
 static inline char *panel_keys(const char *panel, int64_t D, int64_t n)
 {
     return (char *)panel + n * steps_of(D) * FACTOR_BYTES;
 }
 
-/* v of STEP elements, from element n STEP on. */
+/* The address of a panel's values for elements [n STEP, (n + 1) STEP) of the head. */
 static inline char *panel_values(const char *panel, int64_t D, int64_t n)
 {
     return (char *)panel + panel_factor_bytes(D) + n * STRIPS * FACTOR_BYTES;
@@ -73,8 +78,8 @@ static inline float *panel_bias(const char *panel, int64_t D)
     return (float *)head_of(panel, D) + ALIGN_FLOATS;
 }
 
-/* Writes 32 elements of 32 rows as two tiles [16 elements][32 rows]: elements of two neighbouring rows stand side by
- * side in 32 bits, and these are transposed. even holds rows 0, 2, ..., odd rows 1, 3, ... */
+/* Writes 32 elements of 32 rows as two tiles [16 elements][32 rows]. Elements of two neighbouring rows stand side by
+ * side in 32 bits, and these pairs are transposed. even[i] is row 2 i, odd[i] is row 2 i + 1. */
 static inline void store_pairs(char *tiles, const __m512i even[LANES], const __m512i odd[LANES])
 {
     static const uint16_t zip[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
@@ -90,8 +95,8 @@ static inline void store_pairs(char *tiles, const __m512i even[LANES], const __m
     }
 }
 
-/* A job uses `bytes` bytes of panels, from `panels` on. Fetches as many bytes after them, while `tiles` tiles are
- * computed. */
+/* Plans the prefetch of the panels that the next job reads, while `tiles` tiles are computed. The current job reads
+ * `bytes` bytes from `panels` on, and the next job as many bytes after them. */
 static inline fetch fetch_panels(const ith_attn_call *call, const char *panels, int64_t bytes, int64_t tiles)
 {
     const char *end = (const char *)call->packed + packed_bytes(call->keys, call->head_dim);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bf16 product rate of AMX: four sums, more than a product's latency. The factors are random numbers: the unit is
- * slower on them than on zeros. */
+/* The rate of bf16 products in AMX. Four independent sums are enough to hide the latency of a product. The factors are
+ * random numbers, because the unit is slower on them than on zeros. */
 #include "../../peak.h"
 
 #include "tiles_amx.h"
 
 enum { STEPS = 64, PRODUCTS = 4, FACTORS = 4, HALVES = TILE_BYTES / 2 };
 
-/* Numbers of both signs from 1/2 to 2 in bf16. */
+/* Fills x with random bf16 numbers from 1/2 to 2, of both signs. */
 static void fill(uint16_t *x, int64_t count)
 {
     uint32_t seed = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The eight tile registers, all of the same shape: 16 rows of 64 bytes, which is 16 x 32 bf16 as the left factor of a
- * product, 16 pairs x 16 x 2 bf16 as the right one, 16 x 16 f32 as a sum. */
+/* The eight tile registers of AMX, which all have the shape of 16 rows of 64 bytes. The left factor of a product is 16
+ * x 32 numbers of bf16, the right factor 16 x 16 pairs of bf16, the sum 16 x 16 numbers of f32. */
 #ifndef ITH_KERNELS_TILES_AMX_H
 #define ITH_KERNELS_TILES_AMX_H
 
@@ -9,14 +9,14 @@
 
 enum { TILE_ROWS = 16, TILE_ROW_BYTES = 64, TILE_BYTES = TILE_ROWS * TILE_ROW_BYTES, TILE_FLOATS = TILE_BYTES / 4 };
 
-/* The operand of LDTILECFG. */
+/* The operand of the instruction LDTILECFG, which sets the shapes of the tile registers. */
 typedef struct tile_config {
     uint8_t palette, start_row, zero[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } tile_config;
 
-/* Gives the registers to this thread, as zeros, until _tile_release(). */
+/* Sets the shapes of the tile registers for this thread and clears them. _tile_release() ends their use. */
 static inline void tiles_claim(void)
 {
     tile_config config = {.palette = 1};
@@ -24,11 +24,12 @@ static inline void tiles_claim(void)
         config.row_bytes[i] = TILE_ROW_BYTES;
         config.rows[i] = TILE_ROWS;
     }
-    __asm__ volatile("" ::"m"(config)); /* GCC 12 does not know that loading a configuration reads all of it */
+    /* GCC 12 does not know that _tile_loadconfig reads all of config: this line makes it write config completely. */
+    __asm__ volatile("" ::"m"(config));
     _tile_loadconfig(&config);
 }
 
-/* GCC 12 does not know that loading a tile reads memory: this makes it finish earlier stores. */
+/* GCC 12 does not know that loading a tile reads memory. This makes it finish earlier stores first. */
 static inline void tiles_see_memory(void)
 {
     __asm__ volatile("" ::: "memory");

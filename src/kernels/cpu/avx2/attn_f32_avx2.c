@@ -3,7 +3,8 @@
 #include "vec_avx2.h"
 
 #define ROWS 6
-#define TILE_VECS 2 /* 12 sums, 2 vectors of queries, 1 broadcast number */
+/* Vectors in a row of the tile: 12 registers hold sums, 2 hold queries, 1 holds a broadcast number. */
+#define TILE_VECS 2
 #define QUERIES (LANES * TILE_VECS)
 enum { BLOCK_Q = 192 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of eight floats, AVX2 and FMA. ../attn_state.h lists the functions. */
+/* Vectors of eight floats for AVX2 and FMA. ../attn_state.h lists the functions. */
 #ifndef ITH_KERNELS_VEC_AVX2_H
 #define ITH_KERNELS_VEC_AVX2_H
 
@@ -73,16 +73,16 @@ static inline vec vec_load_f16(const uint16_t *x)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)x));
 }
 
-/* 2^(s - m), m an integer: 2^(n - m) 2^f, n = round(s), f = s - n in [-1/2, 1/2]: a polynomial of degree 5 with P(0) =
- * 1, minimax in relative error (9e-8). Adding `shifter` = 1.5 2^23 + 127 - m leaves n - m + 127 in the low bits, 2^(n -
- * m) when they are the exponent; below 2^-127 that is 0. An m too large for the bits of the shifter is subtracted
- * from s first: s is then as large, and loses nothing. */
+/* 2^(s - m) for an integer m, as 2^(n - m) 2^f with n = round(s) and f = s - n in [-1/2, 1/2]. 2^f is a polynomial of
+ * degree 5 with P(0) = 1, minimax in relative error (9e-8). Adding shifter = 1.5 2^23 + 127 - m to s leaves n - m + 127
+ * in the low bits. As the exponent of a float they give 2^(n - m), or 0 below 2^-127. An m too large for the bits of
+ * shifter is subtracted from s first; s is then as large as m, and the subtraction is exact. */
 static inline vec vec_exp2_whole(vec s, vec m)
 {
     vec far = _mm256_and_ps(m, _mm256_cmp_ps(vec_mul(m, m), vec_set(0x1p40f), _CMP_GT_OQ));
     vec near = vec_sub(m, far);
     vec shifter = vec_sub(vec_set(0x1.8p23f + 127.0f), near);
-    vec x = _mm256_max_ps(vec_sub(near, vec_set(127.0f)), vec_sub(s, far)); /* NaN where s is */
+    vec x = _mm256_max_ps(vec_sub(near, vec_set(127.0f)), vec_sub(s, far)); /* x is NaN where s is NaN */
     vec shifted = vec_add(x, shifter);
     vec f = vec_sub(x, vec_sub(shifted, shifter));
     vec p = vec_fma(f, vec_set(1.3264728477e-3f), vec_set(9.6715129912e-3f));
@@ -98,7 +98,7 @@ static inline vec vec_exp2(vec x)
     return vec_exp2_whole(x, vec_set(0.0f));
 }
 
-/* Within 128 bits first, then the two halves. */
+/* Transposes a square of 8 x 8 numbers: first within halves of 128 bits, then between the halves. */
 static inline void vec_transpose(vec x[LANES])
 {
     vec y[LANES];

@@ -4,10 +4,12 @@
 #include "vec_avx512.h"
 
 #define ROWS 6
-#define TILE_VECS 4 /* 24 sums, 4 vectors of queries, 1 broadcast number */
+/* Vectors in a row of the tile: 24 registers hold sums, 4 hold queries, 1 holds a broadcast number. */
+#define TILE_VECS 4
 #define QUERIES (LANES * TILE_VECS)
 #define EXP2_SHORT vec_exp2_short
-enum { BLOCK_Q = 1024 }; /* q, o and a block of keys fill half of a cache of 2 MB at head size 128 */
+/* With this many queries, q, o and a block of keys fill half of a cache of 2 MB at head size 128. */
+enum { BLOCK_Q = 1024 };
 
 #include "../attn_f32_tmpl.c"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 2^x for probabilities that are rounded to 16 bits: one term less than in vec_exp2. */
+/* 2^x for probabilities that are rounded to 16 bits. The polynomial has one term less than in vec_exp2. */
 #ifndef ITH_KERNELS_EXP2_SHORT_AVX512_H
 #define ITH_KERNELS_EXP2_SHORT_AVX512_H
 
 #include "vec_avx512.h"
 
-/* unit 2^x, unit a constant: 2^floor(x) times a polynomial of degree 4 in the rest, P(0) = unit, minimax in relative
- * error (3e-6). */
+/* Returns unit * 2^x for a constant `unit`, as 2^floor(x) times a polynomial of degree 4 in x - floor(x), whose value
+ * at 0 is unit; minimax in relative error (3e-6). */
 static inline vec vec_exp2_short_times(vec x, float unit)
 {
     vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of sixteen floats, AVX-512. ../attn_state.h lists the functions. */
+/* Vectors of sixteen floats for AVX-512. ../attn_state.h lists the functions. */
 #ifndef ITH_KERNELS_VEC_AVX512_H
 #define ITH_KERNELS_VEC_AVX512_H
 
@@ -81,14 +81,15 @@ static inline vec vec_exp2_fraction(vec f)
     return vec_fma(p, f, vec_set(1.0f));
 }
 
-/* 2^x = 2^floor(x) 2^f, f = x - floor(x) */
+/* 2^x as 2^floor(x) 2^f with f = x - floor(x). */
 static inline vec vec_exp2(vec x)
 {
     vec f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
     return _mm512_scalef_ps(vec_exp2_fraction(f), x);
 }
 
-/* s - m, rounded down, has the floor of the exact difference. */
+/* 2^(s - m) for an integer m, as 2^floor(s - m) 2^f with f = s - floor(s). s - m is rounded down, so its floor is
+ * exact. */
 static inline vec vec_exp2_whole(vec s, vec m)
 {
     vec f = _mm512_reduce_ps(s, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -96,7 +97,7 @@ static inline vec vec_exp2_whole(vec s, vec m)
     return _mm512_scalef_ps(vec_exp2_fraction(f), x);
 }
 
-/* Pairs of rows 1, 2, 4, 8 apart exchange halves. */
+/* Transposes a square of 16 x 16 numbers: pairs of rows that are 1, 2, 4 and 8 apart exchange halves. */
 static inline void vec_transpose(vec x[LANES])
 {
     vec y[LANES];
@@ -110,7 +111,8 @@ static inline void vec_transpose(vec x[LANES])
             x[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
             x[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
         }
-    for (int i = 0; i < 4; i++) { /* now 4 x 4 transposed within each 128 bits; then the 128-bit blocks */
+    /* Every 4 x 4 square is now transposed; the squares themselves, 128 bits wide, are still to change places. */
+    for (int i = 0; i < 4; i++) {
         vec a = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88), b = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
         vec c = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88), d = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xdd);
         y[i] = _mm512_shuffle_f32x4(a, c, 0x88);

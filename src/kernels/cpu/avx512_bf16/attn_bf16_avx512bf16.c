@@ -17,8 +17,9 @@
  *
  * Loops: for each block of block_kv_compute keys,
  *     scores          for each panel of keys, for each tile of ROWS queries: a tile of q k, summed over D in registers;
- *                     then s and its maxima (online, or with a mask) or at once p and l (fixed_m without a mask)
- *     probabilities   for each row, if only s is there: mask, the new maximum, p in the place of s, l
+ *                     then s and its maxima (online, or with a mask), or p and l directly (fixed_m without a mask)
+ *     probabilities   for each row of s, if p is not yet computed: applies the mask, raises the maximum, replaces s by
+ *                     p, and adds p to l
  *     values          for each micro-panel of v, for each tile of ROWS queries: a tile of o, summed over the keys of
  *                     the block in registers, then o = o 2^(m - m') + tile
  *
@@ -30,7 +31,8 @@
 #include "../attn_rows.h"
 
 #define ROWS 6
-#define TILE_VECS 4 /* 24 sums, 4 vectors of k or v, 1 of q or p */
+/* Vectors in a row of the tile: 24 registers hold sums, 4 hold k or v, 1 holds q or p. */
+#define TILE_VECS 4
 enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 192, BLOCK_KEYS = 512 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -53,7 +55,7 @@ static int64_t pairs_of(int64_t count)
     return ith_div_up(count, 2);
 }
 
-/* D padded to whole vectors. */
+/* The head size D, rounded up to whole vectors. */
 static int64_t padded_dim(int64_t D)
 {
     return ith_round_up(D, LANES);
@@ -79,13 +81,14 @@ static int64_t packed_bytes(int64_t keys, int64_t head_dim)
     return packed_panels(keys, PANEL, panel_words(head_dim) * (int64_t)sizeof(uint32_t));
 }
 
-/* Bit i for each of the first `count` of 32. */
+/* A mask in which the first `count` of 32 bits are set. */
 static inline __mmask32 first_of_32(int64_t count)
 {
     return count >= 32 ? 0xffffffffu : (1u << count) - 1u;
 }
 
-/* LANES pairs of a row of D from element d on. Beyond its end, and in an absent row, they are zeros. */
+/* Loads LANES pairs of neighbouring numbers of a row, from element d on. Numbers beyond D, and all numbers of an absent
+ * row (NULL), are zeros. */
 static inline vec load_pairs(const uint16_t *row, int64_t d, int64_t D)
 {
     if (row == NULL)
@@ -110,7 +113,8 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
     }
 }
 
-/* LANES numbers of a row of D from element d on, each in the lower half of a word. */
+/* Loads elements [d, d + LANES) of a row of D numbers, each into the lower half of a 32-bit word. Elements beyond D,
+ * and all elements of an absent row (NULL), are zeros. */
 static inline __m512i load_lower(const uint16_t *row, int64_t d, int64_t D)
 {
     if (row == NULL)
@@ -119,14 +123,16 @@ static inline __m512i load_lower(const uint16_t *row, int64_t d, int64_t D)
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + d));
 }
 
-/* v as pairs of two neighbouring keys, which one product takes together. */
+/* Packs the values of a panel as pairs of two neighbouring keys, because one instruction multiplies both numbers of a
+ * pair. */
 static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
 {
     int64_t D = p->head_dim, padded = padded_dim(D);
     for (int64_t i = 0; i < PANEL; i += 2) {
         const void *even = key_row(p, p->v, first + i), *odd = key_row(p, p->v, first + i + 1);
         for (int64_t d = 0; d < D; d += LANES) {
-            int64_t begin = d / PANEL * PANEL, width = ith_min64(PANEL, padded - begin); /* of the micro-panel */
+            /* The first column and the width of the micro-panel. */
+            int64_t begin = d / PANEL * PANEL, width = ith_min64(PANEL, padded - begin);
             __m512i upper = _mm512_slli_epi32(load_lower(odd, d, D), 16);
             _mm512_storeu_si512(v + begin * (PANEL / 2) + i / 2 * width + (d - begin),
                                 _mm512_or_si512(load_lower(even, d, D), upper));
@@ -146,13 +152,16 @@ static void pack(const ith_attn_pack *p)
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
+/* The scratch memory of one call. */
 typedef struct work {
     query_rows t;
-    int64_t D, pairs, padded, block; /* block: keys, block_kv_compute */
-    uint32_t *q;                     /* [rows / ROWS][pairs][ROWS] */
-    float *rounded;                  /* [rows][LANES]: l', lane by lane */
-    float c;
-    fetch ahead; /* the next block */
+    /* Head size, pairs of elements in a row, head size rounded up to whole vectors, and number of keys that are
+     * computed at a time (block_kv_compute). */
+    int64_t D, pairs, padded, block;
+    uint32_t *q;    /* [rows / ROWS][pairs][ROWS]: queries, as pairs of elements */
+    float *rounded; /* [rows][LANES]: lane-wise sums l' of rounded probabilities */
+    float c;        /* scale log2(e) */
+    fetch ahead;    /* prefetch of the next block of keys */
 } work;
 
 static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
@@ -172,7 +181,7 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return arena.used_bytes;
 }
 
-/* The queries as pairs, transposed tile by tile. */
+/* Writes the queries to w->q as pairs of neighbouring elements, transposed within each tile of ROWS queries. */
 static void load_queries(work *w)
 {
     for (int64_t i = 0; i < w->t.rows; i++) {
@@ -189,13 +198,13 @@ static void load_queries(work *w)
 
 /* ---- The three loops ------------------------------------------------------------------------------------------- */
 
-/* Adds two products of bf16 to each of LANES sums. */
+/* Adds two products of bf16 numbers, a_0 b_0 + a_1 b_1, to each of LANES sums. */
 static inline vec vec_dot(vec sum, vec a, vec b)
 {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
 
-/* One pair in every lane. */
+/* Copies one pair of bf16 numbers into every lane. */
 static inline vec vec_set_pair(const void *pair)
 {
     uint32_t word;
@@ -203,19 +212,21 @@ static inline vec vec_set_pair(const void *pair)
     return _mm512_castsi512_ps(_mm512_set1_epi32((int)word));
 }
 
-/* A tile of q k, and its results: rows of s, or of p in the same places, and maxima or sums. */
+/* The arguments of a tile of ROWS queries and PANEL keys. The results are rows of logits or of probabilities, and their
+ * maxima or sums. */
 typedef struct score_tile {
-    float *s;
+    float *s; /* rows of logits, or of probabilities as pairs of bf16 */
     int64_t s_stride;
-    float *top, *l, *rounded; /* [ROWS][LANES] */
-    const float *m;           /* [ROWS] */
+    /* [ROWS][LANES] each, lane-wise: maxima of logits, sums of probabilities, sums of rounded probabilities. */
+    float *top, *l, *rounded;
+    const float *m; /* [ROWS]: offsets that are subtracted from logits */
     const float *panel;
-    const uint32_t *q; /* [pairs][ROWS] */
+    const uint32_t *q; /* [pairs][ROWS]: queries, as pairs of elements */
     int64_t pairs;
-    float c;
+    float c; /* scale log2(e) */
 } score_tile;
 
-/* sum [ROWS][TILE_VECS] = q k */
+/* Computes the dot products q . k of a tile: sum[r] is the row of query r. */
 static inline __attribute__((always_inline)) void tile_dots(vec sum[ROWS][TILE_VECS], const score_tile *t)
 {
     const float *k = panel_keys(t->panel);
@@ -240,7 +251,7 @@ static inline __attribute__((always_inline)) void tile_dots(vec sum[ROWS][TILE_V
     }
 }
 
-/* s = c q k + b, and its maxima into top. */
+/* Writes the logits s = c q k + b of a tile, and raises t->top to their maxima. */
 static __attribute__((noinline)) void tile_scores(const score_tile *t)
 {
     vec sum[ROWS][TILE_VECS], c = vec_set(t->c);
@@ -258,15 +269,18 @@ static __attribute__((noinline)) void tile_scores(const score_tile *t)
     }
 }
 
-/* Stores 32 probabilities as bf16, in the order of their keys, and adds them to l'. */
+/* Stores 32 probabilities as bf16, in the order of their keys. Returns the lane-wise sums `rounded` plus the stored
+ * numbers. */
 static inline vec store_probabilities(float *p, vec a, vec b, vec rounded)
 {
     vec pairs = (vec)_mm512_cvtne2ps_pbh(b, a);
     vec_store(p, pairs);
-    return vec_dot(rounded, pairs, _mm512_castsi512_ps(_mm512_set1_epi32(0x3f803f80))); /* times 1 */
+    /* Products with pairs of 1.0 sum the stored numbers. */
+    return vec_dot(rounded, pairs, _mm512_castsi512_ps(_mm512_set1_epi32(0x3f803f80)));
 }
 
-/* p = 2^(c q k + (b - m)), added to l and l'. */
+/* Writes the probabilities p = 2^(c q k + b - m) of a tile for a fixed m, and adds them to l and, rounded to bf16, to
+ * l'. */
 static __attribute__((noinline)) void tile_probabilities(const score_tile *t)
 {
     vec sum[ROWS][TILE_VECS], c = vec_set(t->c);
@@ -286,7 +300,8 @@ static __attribute__((noinline)) void tile_probabilities(const score_tile *t)
     }
 }
 
-/* at_once: p instead of s, if m is fixed and nothing is masked. The logits then never go to memory. */
+/* Computes the logits of all queries and a block of keys. at_once: computes probabilities instead, if m is fixed and
+ * there is no mask; the logits then stay in registers. */
 static void block_scores(work *w, const float *panel, int64_t panels, bool at_once)
 {
     query_rows *t = &w->t;
@@ -307,7 +322,8 @@ static void block_scores(work *w, const float *panel, int64_t panels, bool at_on
         }
 }
 
-/* p in place of s (in half the space), l and l' of row i. keys: a multiple of PANEL. */
+/* Replaces the logits of row i by probabilities, which take half of the space, and updates the sums l and l'. keys must
+ * be a multiple of PANEL. */
 static __attribute__((noinline)) void row_probabilities(const work *w, int64_t i, int64_t keys)
 {
     float *s = w->t.s + i * w->t.s_stride, *l = w->t.l + i * LANES, *rounded = w->rounded + i * LANES;
@@ -323,19 +339,18 @@ static __attribute__((noinline)) void row_probabilities(const work *w, int64_t i
     vec_store(rounded, sum_rounded);
 }
 
-/* A tile of o [ROWS][vecs], rows `padded` apart, and its factors. */
+/* The arguments of a tile of outputs o, ROWS queries by some vectors of a micro-panel of v. */
 typedef struct value_tile {
     float *o;
-    int64_t padded;
-    const float *scale, *p; /* [ROWS]; [ROWS] rows of bf16, p_stride words apart */
-    int64_t p_stride;
-    const float
-        *v; /* the micro-panel in the first panel of the block; in the next panels, panel_stride further on each */
-    int64_t panel_stride, panels;
+    int64_t padded;               /* floats between rows of o */
+    const float *scale, *p;       /* [ROWS]: factors of the old o; [ROWS] rows of probabilities as pairs of bf16 */
+    int64_t p_stride;             /* 32-bit words between rows of p */
+    const float *v;               /* the micro-panel in the first panel of the block of keys */
+    int64_t panel_stride, panels; /* words between panels; panels of the block */
 } value_tile;
 
-/* o = o scale + p v, over the keys of the block. (The inner loops have two bounds: clang unrolls by the constant one
- * before it inlines, and otherwise keeps the sums in memory.) */
+/* o = o scale + p v, summed over the keys of the block. The inner loops have two bounds, because clang unrolls by the
+ * constant bound before it inlines; with one bound it would keep the sums in memory. */
 static inline __attribute__((always_inline)) void tile_values_of(const value_tile *t, const int vecs)
 {
     const float *p = t->p, *v = t->v;
@@ -373,7 +388,8 @@ static inline __attribute__((always_inline)) void tile_values_of(const value_til
     }
 }
 
-/* One function for each width, not inlined, so that the compiler keeps every sum of the tile in a register. */
+/* Defines the function for one width of tile. It is not inlined, so that the compiler keeps every sum of the tile in a
+ * register. */
 #define TILE_FUNCTION(vecs)                                                                                            \
     static __attribute__((noinline)) void tile_values_##vecs(const value_tile *t)                                      \
     {                                                                                                                  \
@@ -387,7 +403,8 @@ TILE_FUNCTION(4)
 static void (*const tile_values[TILE_VECS + 1])(const value_tile *t) = {NULL, tile_values_1, tile_values_2,
                                                                         tile_values_3, tile_values_4};
 
-/* o = o scale + p v for all queries. All tiles of queries use a micro-panel of v before the next one is read. */
+/* o = o scale + p v for all queries. Each micro-panel of v is used by all tiles of queries before the next one is
+ * read. */
 static void block_values(work *w, const float *panel, int64_t panels)
 {
     const query_rows *t = &w->t;
@@ -405,14 +422,14 @@ static void block_values(work *w, const float *panel, int64_t panels)
     }
 }
 
-/* Calls leave l, not l', so l stands for both of earlier calls. */
+/* Loads the state of earlier calls. A state holds l but not l', the sum of rounded probabilities, so l' starts as l. */
 static void load_state(work *w)
 {
     rows_load(&w->t);
     memcpy(w->rounded, w->t.l, (size_t)(w->t.rows * LANES) * sizeof *w->rounded);
 }
 
-/* o = o l / l', and the end of the call. */
+/* Multiplies o by l / l', and writes the results or the state. */
 static void store_state(work *w)
 {
     for (int64_t i = 0; i < w->t.call->q_rows; i++) {
@@ -453,7 +470,8 @@ static void attend(const ith_attn_call *call)
     store_state(&w);
 }
 
-/* VDPBF16PS has twice the rate of f32 multiply-adds on processors of AMD, and half of it on processors of Intel. */
+/* The instruction VDPBF16PS has twice the rate of f32 multiply-adds on processors of AMD, and half of it on those of
+ * Intel. */
 static bool pays(int64_t head_dim)
 {
     (void)head_dim;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rate of bf16 dot products (VDPBF16PS: a_2i b_2i + a_2i+1 b_2i+1 onto 16 sums in f32), sixteen chains: more than
- * two units times their latency. */
+/* The rate of bf16 dot products. VDPBF16PS adds a_2i b_2i + a_2i+1 b_2i+1 to each of 16 sums in f32. Sixteen
+ * independent chains keep the units busy: they are more than the latency of the instruction times two units. */
 #include "../../peak.h"
 
 #include <immintrin.h>
@@ -9,7 +9,8 @@ enum { CHAINS = 16, STEPS = 64 };
 
 static double work(int64_t rounds)
 {
-    /* Pairs (1, -1) and (1, 1): the sums stay as they are, but the compiler cannot know. */
+    /* The products of the pairs (1, -1) and (1, 1) cancel, so the sums stay as they are. The compiler does not know
+     * this, and keeps the loop. */
     __m512bh a = (__m512bh)_mm512_set1_epi32((int)0xbf803f80), b = (__m512bh)_mm512_set1_epi32(0x3f803f80);
     __m512 sum[CHAINS];
     for (int c = 0; c < CHAINS; c++)

@@ -13,8 +13,8 @@
  *     whose values are 2^RATIO_BITS times smaller still has more bits than in bf16. A panel with even smaller keys
  *     keeps its values in bf16. A block with a panel in bf16, or with panels that differ as much, is multiplied in f32;
  *   - sums of SHORT_SUM products stay below 2^15 and are added up in f32. Their roundings to 11 bits leave an error of
- *     about 2^-11 of the sum, whether its numbers have one sign or two; rounding p and o to bf16 costs 2^-8.7. (Sums of
- *     64 products are too long: neighbours alike in v make large sums that cancel later.)
+ *     about 2^-11 of the sum, whether its terms have one sign or both; rounding p and o to bf16 costs 2^-8.7. (Sums of
+ *     64 products are too long: where neighbouring values are alike, they make large sums that cancel later.)
  *
  * Packed: panels of PANEL keys, in words of 32 bits, each panel_head | b [PANEL] | k transposed [D][PANEL], f32 | v,
  * fp16 or bf16, in micro-panels of at most VALUE_VECS vectors [PANEL][width]. The last panel is padded with absent keys
@@ -22,8 +22,9 @@
  *
  * Loops: for each block of block_kv_compute keys,
  *     scores          for each panel of keys, for each tile of ROWS queries: a tile of s, summed over D in registers
- *     mask            if there is one
- *     probabilities   for each row: t, the new maximum (online), p in place of s, l; o = o 2^(m - m')
+ *     mask            applies the mask, if there is one
+ *     probabilities   for each row: finds t, raises the maximum (online), replaces s by p, adds p to l, and multiplies
+ *                     o by 2^(m - m')
  *     values          for each micro-panel of v, for each tile of queries: a tile of o, SHORT_SUM keys at a time in
  *                     registers
  *
@@ -35,14 +36,17 @@
 #include "../attn_rows.h"
 
 #define ROWS 6
-#define TILE_VECS 4  /* of logits: 24 sums, 4 vectors of k, 1 of q */
-#define VALUE_VECS 4 /* ROWS x 4, ROWS x 3, 2 ROWS x 2 or 2 ROWS x 1 sums of WIDE numbers of fp16 */
+/* Vectors in a row of a tile of logits: 24 registers hold sums, 4 hold k, 1 holds q. */
+#define TILE_VECS 4
+/* The most vectors of WIDE numbers of fp16 in a row of a tile of outputs. The tile has ROWS x 4, ROWS x 3, 2 ROWS x 2
+ * or 2 ROWS x 1 vectors. */
+#define VALUE_VECS 4
 enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 384, BLOCK_KEYS = 256 };
 enum {
     WIDE = 2 * LANES,
-    COLUMNS = WIDE * VALUE_VECS, /* of a micro-panel of v */
+    COLUMNS = WIDE * VALUE_VECS, /* columns of a whole micro-panel of v */
     QUERY_AHEAD = 8,
-    SHORT_SUM = 16, /* products */
+    SHORT_SUM = 16, /* products that are summed in fp16 */
     P_BITS = 8,
     VALUE_BITS = 3,
     RATIO_BITS = 10
@@ -63,14 +67,17 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
+/* How a packed panel keeps its biases and values. */
 typedef struct panel_head {
-    int32_t biased;      /* some b is not 0 */
-    int32_t in_bf16;     /* v is kept as it is */
-    int32_t most, least; /* exponents of the largest value and of the largest of the smallest key that is not 0 */
-    float back;          /* the factor that undoes the scaling of v */
+    int32_t biased;  /* a key of the panel has a bias other than 0 */
+    int32_t in_bf16; /* the values are kept in bf16, unscaled */
+    /* The exponent of the panel's largest value. Of the largest values of its keys, the exponent of the smallest that
+     * is not 0. */
+    int32_t most, least;
+    float back; /* the factor that undoes the scaling of the values */
 } panel_head;
 
-/* D padded to whole vectors of fp16. */
+/* The head size D, rounded up to whole vectors of fp16. */
 static int64_t padded_dim(int64_t D)
 {
     return ith_round_up(D, WIDE);
@@ -101,7 +108,7 @@ static int64_t packed_bytes(int64_t keys, int64_t head_dim)
     return packed_panels(keys, PANEL, panel_words(head_dim) * (int64_t)sizeof(float));
 }
 
-/* k [D][PANEL] = PANEL keys from `first` on, transposed. */
+/* Packs PANEL keys from `first` on, transposed, into k [D][PANEL]. */
 static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
 {
     for (int64_t i = 0; i < PANEL; i += LANES) {
@@ -122,7 +129,8 @@ static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
     }
 }
 
-/* The stored exponent of the largest element of a row of bf16; 0 if all are 0, 255 with NaN or infinity. */
+/* The biased exponent of the largest element of a row of bf16 numbers: 0 if all elements are 0, 255 if one is NaN or
+ * infinite. */
 static int32_t row_exponent(const uint16_t *row, int64_t D)
 {
     __m512i most = _mm512_setzero_si512(), magnitude = _mm512_set1_epi16(0x7fff);
@@ -132,10 +140,12 @@ static int32_t row_exponent(const uint16_t *row, int64_t D)
     }
     most = _mm512_max_epu16(most, _mm512_srli_epi32(most, 16));
     uint32_t bits = _mm512_reduce_max_epu32(_mm512_and_si512(most, _mm512_set1_epi32(0xffff)));
-    return bits == 0 ? 0 : (int32_t)(bits >> 7) + (bits < 0x80); /* denormals count as the smallest normal numbers */
+    /* Denormal numbers count as the smallest normal numbers. */
+    return bits == 0 ? 0 : (int32_t)(bits >> 7) + (bits < 0x80);
 }
 
-/* Chooses how the values of a panel are kept. Returns the factor by which they are multiplied. */
+/* Chooses whether the values of a panel are kept as scaled fp16 or as bf16. Returns the factor by which they are
+ * multiplied. */
 static float choose_values(panel_head *head, const char *const row[PANEL], int64_t D)
 {
     head->least = INT32_MAX;
@@ -145,13 +155,14 @@ static float choose_values(panel_head *head, const char *const row[PANEL], int64
         head->least = exponent != 0 && exponent < head->least ? exponent : head->least;
     }
     head->in_bf16 = head->most == 255 || (head->most != 0 && head->most - head->least > RATIO_BITS);
-    int down = head->in_bf16 || head->most == 0 ? 0 : head->most - 126 - VALUE_BITS; /* all are below 2^(most - 126) */
+    /* All values are below 2^(most - 126). */
+    int down = head->in_bf16 || head->most == 0 ? 0 : head->most - 126 - VALUE_BITS;
     down = down < -126 ? -126 : down;
     head->back = ldexpf(1.0f, down);
     return ldexpf(1.0f, -down);
 }
 
-/* v, scaled or as it is, with the factor in the head of the panel. */
+/* Packs the values of a panel, as scaled fp16 or as bf16, and notes the factor in the head of the panel. */
 static void pack_values(float *panel, panel_head *head, const ith_attn_pack *p, int64_t first)
 {
     int64_t D = p->head_dim, padded = padded_dim(D);
@@ -162,7 +173,8 @@ static void pack_values(float *panel, panel_head *head, const ith_attn_pack *p, 
     vec factor = vec_set(choose_values(head, row, D));
     for (int64_t i = 0; i < PANEL; i++)
         for (int64_t d = 0; d < padded; d += LANES) {
-            int64_t begin = d / COLUMNS * COLUMNS, width = ith_min64(COLUMNS, padded - begin); /* of the micro-panel */
+            /* The first column and the width of the micro-panel. */
+            int64_t begin = d / COLUMNS * COLUMNS, width = ith_min64(COLUMNS, padded - begin);
             vec x = load_part(d < D ? row[i] : NULL, ITH_BF16, d, D);
             __m256i same = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16));
             __m256i half = _mm512_cvtps_ph(vec_mul(x, factor), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -191,14 +203,17 @@ static panel_head head_of(const float *panel)
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
+/* The scratch memory of one call. */
 typedef struct work {
     query_rows t;
-    int64_t D, padded, block; /* block: keys, block_kv_compute */
-    float *q;                 /* [rows / ROWS][D][ROWS], times c */
-    float *top;               /* [rows]: shift_of(t) */
-    float *share;             /* [rows]: 2^(t - m - P_BITS) */
-    float *v;                 /* [PANEL][WIDE]: some of a panel, in f32 */
-    fetch ahead;              /* the next block */
+    /* Head size, head size rounded up to whole vectors of fp16, and number of keys that are computed at a time
+     * (block_kv_compute). */
+    int64_t D, padded, block;
+    float *q;     /* [rows / ROWS][D][ROWS]: queries times c = scale log2(e) */
+    float *top;   /* [rows]: shift_of(t), where t is the row's largest logit in the current block of keys */
+    float *share; /* [rows]: 2^(t - m - P_BITS), the factor of the sums of the current block of keys */
+    float *v;     /* [PANEL][WIDE]: some columns of a panel's values, converted to f32 */
+    fetch ahead;  /* prefetch of the next block of keys */
 } work;
 
 static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
@@ -221,7 +236,8 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return arena.used_bytes;
 }
 
-/* The queries transposed tile by tile and multiplied by c; padding is zeros. */
+/* Writes the queries times c = scale log2(e) to w->q, transposed within each tile of ROWS. Padding queries are
+ * zeros. */
 static void load_queries(work *w)
 {
     const ith_attn_call *call = w->t.call;
@@ -240,10 +256,10 @@ static void load_queries(work *w)
     }
 }
 
-/* ---- Logits and probabilities
- * ---------------------------------------------------------------------------------------- */
+/* ---- Logits and probabilities ---------------------------------------------------------------------------------- */
 
-/* s [ROWS][PANEL] (rows s_stride apart) = q k + b, and its maxima into top [ROWS][LANES]. b: NULL for none. */
+/* Computes the logits s = q k + b of a tile of ROWS queries and PANEL keys, and raises top [ROWS][LANES] to their
+ * maxima. Rows of s are s_stride floats apart. b is NULL if there are no biases. */
 static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, float *top, const float *q,
                                                   const float *k, const float *b, int64_t D)
 {
@@ -285,7 +301,7 @@ static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, fl
     }
 }
 
-/* s of all queries against the keys of a block, and the maxima. */
+/* Computes the logits of all queries against the keys of a block, and their maxima. */
 static void block_scores(work *w, float *panel, int64_t panels)
 {
     query_rows *t = &w->t;
@@ -300,8 +316,8 @@ static void block_scores(work *w, float *panel, int64_t panels)
     }
 }
 
-/* The maxima of the block and, online, of all keys so far, and the factors of the sums of the block and of older ones.
- */
+/* Finds the largest logit t of each query in the block and, if online, over all keys so far. Sets the factors of the
+ * block's sums (w->share) and of older sums (t->scale). */
 static void block_maxima(work *w)
 {
     query_rows *t = &w->t;
@@ -318,7 +334,7 @@ static void block_maxima(work *w)
     }
 }
 
-/* Each of LANES numbers in fp16, twice side by side. */
+/* Converts LANES numbers to fp16, and writes each twice, side by side. */
 static inline vec in_pairs(vec x)
 {
     const __m512i twice = _mm512_set_epi16(15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8, 7, 7, 6, 6, 5, 5,
@@ -327,7 +343,8 @@ static inline vec in_pairs(vec x)
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(twice, _mm512_castsi256_si512(half)));
 }
 
-/* p 2^P_BITS in place of s, in f32 or as pairs of fp16, and l. */
+/* Replaces the logits of row i by probabilities times 2^P_BITS, as f32 or as two equal numbers of fp16, and adds them
+ * to l. */
 static inline __attribute__((always_inline)) void row_probabilities(const work *w, int64_t i, int64_t keys, bool in_f32)
 {
     float *s = w->t.s + i * w->t.s_stride, *l = w->t.l + i * LANES;
@@ -350,7 +367,8 @@ static __attribute__((noinline)) void row_probabilities_fp16(const work *w, int6
     row_probabilities(w, i, keys, false);
 }
 
-/* Probabilities of the block, and o = o 2^(m - m'). */
+/* Computes the probabilities of the block for all queries, and multiplies o by 2^(m - m') where the maximum has risen
+ * from m to m'. */
 static void block_probabilities(work *w, int64_t keys, bool in_f32)
 {
     const query_rows *t = &w->t;
@@ -369,17 +387,20 @@ static void block_probabilities(work *w, int64_t keys, bool in_f32)
 
 /* ---- Values ---------------------------------------------------------------------------------------------------- */
 
-/* A tile of o [rows][vecs], rows o_stride apart, and its factors. */
+/* The arguments of a tile of outputs o, of some queries by some vectors of a micro-panel of v. */
 typedef struct value_tile {
     float *o;
     int64_t o_stride;
-    const float *share, *p; /* [rows]; [rows][p_stride], as pairs of fp16 */
+    /* share: [rows], factors of the sums of p v. p: [rows][p_stride], probabilities, each as two equal numbers of
+     * fp16. */
+    const float *share, *p;
     int64_t p_stride;
     float *panel;
-    int64_t at, panel_stride, panels; /* at: offset of the micro-panel of v in a panel, in bytes */
+    /* The offset in bytes of the micro-panel of v within each panel, 32-bit words between panels, number of panels. */
+    int64_t at, panel_stride, panels;
 } value_tile;
 
-/* o += factor sum, of WIDE numbers. */
+/* o += factor * sum for WIDE numbers, in f32. */
 static inline void add_sum(float *o, __m512h sum, vec factor)
 {
     __m512i bits = _mm512_castph_si512(sum);
@@ -389,7 +410,7 @@ static inline void add_sum(float *o, __m512h sum, vec factor)
     vec_store(o + LANES, vec_fma(high, factor, vec_load(o + LANES)));
 }
 
-/* o += share sum of p v over SHORT_SUM keys. */
+/* Sums the products p v of SHORT_SUM keys in fp16, and adds the sums times share and back to the tile of o in f32. */
 static inline __attribute__((always_inline)) void add_short_sum(const value_tile *t, const float *p, const char *v,
                                                                 float back, const int rows, const int vecs)
 {
@@ -435,7 +456,8 @@ static inline __attribute__((always_inline)) void tile_values_of(const value_til
     }
 }
 
-/* One function for each width, not inlined, so that the compiler keeps every sum of the tile in a register. */
+/* Defines the function for one width of tile. It is not inlined, so that the compiler keeps every sum of the tile in a
+ * register. */
 #define TILE_FUNCTION(rows, vecs)                                                                                      \
     static __attribute__((noinline)) void tile_values_##vecs(const value_tile *t)                                      \
     {                                                                                                                  \
@@ -449,7 +471,7 @@ TILE_FUNCTION(ROWS, 4)
 static void (*const tile_values[VALUE_VECS + 1])(const value_tile *t) = {NULL, tile_values_1, tile_values_2,
                                                                          tile_values_3, tile_values_4};
 
-/* o = o + share p v for all queries, micro-panel by micro-panel. */
+/* o += share p v for all queries, one micro-panel of v at a time. */
 static void block_values(work *w, float *panel, int64_t panels)
 {
     const query_rows *t = &w->t;
@@ -469,7 +491,7 @@ static void block_values(work *w, float *panel, int64_t panels)
 
 /* ---- Values in f32 --------------------------------------------------------------------------------------------- */
 
-/* Whether the values of the block differ too much for fp16. */
+/* Whether the block has a panel with values in bf16, or panels whose values differ too much in size for fp16. */
 static bool needs_f32(const work *w, const float *panel, int64_t panels)
 {
     int32_t most = 0, least = INT32_MAX;
@@ -483,7 +505,7 @@ static bool needs_f32(const work *w, const float *panel, int64_t panels)
     return in_bf16 || (most != 0 && most - least > RATIO_BITS);
 }
 
-/* Columns [d, d + WIDE) of a panel's values into w->v. */
+/* Converts columns [d, d + WIDE) of a panel's values to f32 and writes them to w->v. */
 static void unpack_values(const work *w, float *panel, int64_t d)
 {
     panel_head head = head_of(panel);
@@ -495,7 +517,7 @@ static void unpack_values(const work *w, float *panel, int64_t d)
             vec_store(w->v + i * WIDE + e, head.in_bf16 ? vec_load_bf16(v + e) : vec_mul(back, vec_load_f16(v + e)));
 }
 
-/* o [ROWS][WIDE] += share p v over a panel. */
+/* Adds share p v, summed over the keys of one panel in f32, to o [ROWS][WIDE]. */
 static __attribute__((noinline)) void tile_values_f32(float *o, int64_t o_stride, const float *share, const float *p,
                                                       int64_t p_stride, const float *v)
 {
@@ -520,7 +542,7 @@ static __attribute__((noinline)) void tile_values_f32(float *o, int64_t o_stride
     }
 }
 
-/* The same in f32, for blocks whose values fp16 cannot hold. */
+/* o += share p v for all queries, computed in f32, for blocks whose values fp16 cannot hold. */
 static void block_values_f32(work *w, float *panel, int64_t panels)
 {
     const query_rows *t = &w->t;
@@ -560,7 +582,7 @@ static void attend(const ith_attn_call *call)
     rows_store(&w.t);
 }
 
-/* Smaller heads spend more time on probabilities than they save on outputs. */
+/* Heads of fewer elements spend more time on probabilities than they save on outputs. */
 static bool pays(int64_t head_dim)
 {
     return head_dim >= 64;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fp16 multiply-add rate of AVX-512: twelve chains, more than two units times their latency. */
+/* The rate of fp16 multiply-adds in AVX-512. Twelve independent chains keep the units busy: they are more than the
+ * latency of a multiply-add times two units. */
 #include "../../peak.h"
 
 #include <immintrin.h>
@@ -20,7 +21,7 @@ static double work(int64_t rounds)
     float total = 0.0f;
     for (int c = 0; c < CHAINS; c++)
         total += (float)_mm512_reduce_add_ph(sum[c]);
-    /* The sums converge to 2: the comparison is never true, but the compiler cannot know. */
+    /* The sums converge to 2, so the comparison is never true. The compiler does not know this, and keeps the loop. */
     return total < 0.0f ? 0.0 : 2.0 * 32 * CHAINS * STEPS * (double)rounds;
 }
 

@@ -3,7 +3,9 @@
 #include "vec_neon.h"
 
 #define ROWS 6
-#define TILE_VECS 2 /* 24 sums, 4 registers of queries, 1 broadcast number */
+/* Vectors of two registers each in a row of the tile: 24 registers hold sums, 4 hold queries, 1 holds a broadcast
+ * number. */
+#define TILE_VECS 2
 #define QUERIES (LANES * TILE_VECS)
 enum { BLOCK_Q = 192 };
 

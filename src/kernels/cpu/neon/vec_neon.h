@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of eight floats, two NEON registers each (AArch64): attn_f32_tmpl.c stores micro-panels of six numbers with
- * one store. ../attn_state.h lists the functions. */
+/* Vectors of eight floats in two NEON registers each (AArch64), because attn_f32_tmpl.c writes micro-panels of six
+ * numbers with one store. ../attn_state.h lists the functions. */
 #ifndef ITH_KERNELS_VEC_NEON_H
 #define ITH_KERNELS_VEC_NEON_H
 
@@ -53,7 +53,7 @@ static inline vec vec_mul(vec a, vec b)
     return (vec){vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)};
 }
 
-/* If one of them is NaN, the result is the other. */
+/* The larger number in each lane. If one of the two is NaN, the result is the other. */
 static inline vec vec_max(vec a, vec b)
 {
     return (vec){vmaxnmq_f32(a.low, b.low), vmaxnmq_f32(a.high, b.high)};
@@ -77,16 +77,16 @@ static inline vec vec_load_f16(const uint16_t *x)
     return (vec){vcvt_f32_f16(vget_low_f16(both)), vcvt_high_f32_f16(both)};
 }
 
-/* 2^(s - m), m an integer: 2^(n - m) 2^f, n = round(s), f = s - n in [-1/2, 1/2]: a polynomial of degree 5 with P(0) =
- * 1, minimax in relative error (9e-8). Adding `shifter` = 1.5 2^23 + 127 - m leaves n - m + 127 in the low bits, 2^(n -
- * m) when they are the exponent; below 2^-127 that is 0. An m too large for the bits of the shifter is subtracted
- * from s first: s is then as large, and loses nothing. */
+/* 2^(s - m) for an integer m, as 2^(n - m) 2^f with n = round(s) and f = s - n in [-1/2, 1/2]. 2^f is a polynomial of
+ * degree 5 with P(0) = 1, minimax in relative error (9e-8). Adding shifter = 1.5 2^23 + 127 - m to s leaves n - m + 127
+ * in the low bits. As the exponent of a float they give 2^(n - m), or 0 below 2^-127. An m too large for the bits of
+ * shifter is subtracted from s first; s is then as large as m, and the subtraction is exact. */
 static inline float32x4_t exp2_whole(float32x4_t s, float32x4_t m)
 {
     uint32x4_t beyond = vcgtq_f32(vmulq_f32(m, m), vdupq_n_f32(0x1p40f));
     float32x4_t far = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(m), beyond)), near = vsubq_f32(m, far);
     float32x4_t shifter = vsubq_f32(vdupq_n_f32(0x1.8p23f + 127.0f), near);
-    float32x4_t x = vmaxq_f32(vsubq_f32(near, vdupq_n_f32(127.0f)), vsubq_f32(s, far)); /* NaN where s is */
+    float32x4_t x = vmaxq_f32(vsubq_f32(near, vdupq_n_f32(127.0f)), vsubq_f32(s, far)); /* x is NaN where s is NaN */
     float32x4_t shifted = vaddq_f32(x, shifter), f = vsubq_f32(x, vsubq_f32(shifted, shifter));
     float32x4_t p = vfmaq_f32(vdupq_n_f32(9.6715129912e-3f), f, vdupq_n_f32(1.3264728477e-3f));
     p = vfmaq_f32(vdupq_n_f32(5.5507335812e-2f), p, f);
@@ -106,7 +106,7 @@ static inline vec vec_exp2(vec x)
     return vec_exp2_whole(x, vec_set(0.0f));
 }
 
-/* Four rows of four. */
+/* Transposes a square of four rows of four numbers. */
 static inline void transpose_4x4(float32x4_t x[4])
 {
     float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(x[0], x[1])), b = vreinterpretq_f64_f32(vtrn2q_f32(x[0], x[1]));
@@ -117,7 +117,8 @@ static inline void transpose_4x4(float32x4_t x[4])
     x[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
 
-/* Each quarter is transposed, and two of them change places. */
+/* Transposes a square of 8 x 8 numbers: each 4 x 4 quarter is transposed, and the two quarters off the diagonal change
+ * places. */
 static inline void vec_transpose(vec x[LANES])
 {
     float32x4_t quarter[4][4];
