@@ -21,8 +21,8 @@
  *   - A row whose keys are all masked has m = -inf (online), l = 0, o = 0; its output is o = 0, lse = -inf. Never NaN.
  *   - An absent key (NULL, or a bias of -inf) is never read. A key that only `mask` hides may be read, and must be
  *     finite.
- *   - NaN in a query stays in its row. Sums are kept in f32 or better; a kernel may keep sums of a few products in
- *     less if its file says so.
+ *   - NaN in a query stays in its row. Sums are kept in f32 or better; a kernel may keep sums of a few products in a
+ *     shorter type if its file says so.
  *   - log2(e) * scale is kept in f32 at least, and is not multiplied into a q of fewer bits.
  *   - Against float64 on the same inputs, the error is at most twice the error of the plain implementation in the type
  *     (f32 logits, p rounded to the type of v, sums in f32), whatever the logits. */
@@ -95,17 +95,17 @@ typedef struct ith_attn_tile_limits {
 /* The instructions that compute one of a kernel's two matrix products, logits or outputs. The peak rate of a kernel
  * follows from both (peak.h). */
 typedef struct ith_attn_product {
-    /* The beginning of the name of an ITH_PEAK row of kernels.inc. The first row that matches and that the machine can
-     * run counts. */
+    /* The beginning of the name of an ITH_PEAK row of kernels.inc, such as "bf16_amx". Of the rows that match, the
+     * first that the machine can run counts. */
     const char *peak;
-    /* The number of products of these instructions for one product of two numbers; above 1 if numbers are split into
+    /* The number of instruction products that make one product of two numbers; above 1 if numbers are split into
      * parts. */
     int times;
 } ith_attn_product;
 
 /* A kernel of attention: its name, its requirements, its limits and its functions. */
 typedef struct ith_attn_kernel {
-    const char *name; /* shorter than ITH_ATTN_NAME_BYTES, without spaces; wisdom refers to kernels by name */
+    const char *name; /* shorter than ITH_ATTN_NAME_BYTES, without spaces; saved measurements (wisdom) refer to it */
     uint32_t cpu;     /* the instruction sets that the kernel needs, as ith_cpu_feature bits */
     ith_attn_product logits, outputs;
     /* Whether the kernel is usually faster than the kernels after it in kernels.inc. ITH_EFFORT_ESTIMATE chooses the
@@ -119,7 +119,8 @@ typedef struct ith_attn_kernel {
     void (*attend)(const ith_attn_call *call);
 } ith_attn_kernel;
 
-/* Initialises the function pointers of an ith_attn_kernel with the functions of these names in the same file. */
+/* Initialises the function pointers of an ith_attn_kernel with functions of the same names, which the kernel's file
+ * defines. */
 #define ITH_ATTN_FUNCTIONS                                                                                             \
     .supports = supports, .tiles = tiles, .packed_bytes = packed_bytes, .scratch_bytes = scratch_bytes, .pack = pack,  \
     .attend = attend

@@ -12,9 +12,9 @@
 #include "../base/context.h"
 
 /* The number of partial sums into which the sum over a row of n numbers is divided. Partial sums are f32 with fused
- * multiply-adds, and are added up pair by pair at the end. So the relative error of `square` and `most_distance` is
- * below (n / 16 + 8) 2^-24, or, where squares underflow, the absolute error is below n 2^-126. The error of `dot` is
- * below (n / 16 + 8) 2^-24 |x| |y|, or n 2^-126. */
+ * multiply-adds, and are added up pair by pair at the end. So the relative error of `most_distance` and of a `square`
+ * is below (n / 16 + 8) 2^-24, or, where squares underflow, the absolute error is below n 2^-126. The error of a `dot`
+ * is below (n / 16 + 8) 2^-24 |x| |y|, or n 2^-126. */
 enum { ITH_KEYOPS_LANES = 16 };
 
 /* The key operations of one instruction set. */
@@ -23,7 +23,8 @@ typedef struct ith_keyops {
     /* Adds the rows to sum: sum[d] += x[0][d] + x[1][d] + ... Groups of 64 rows are summed in f32, and their sums in
      * f64. Returns the number of rows that are not NULL. */
     int64_t (*add_rows)(double *sum, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n);
-    /* Returns the largest squared distance |x_i - centre|^2 of a row from centre [n]. If centre is NULL, it is 0. */
+    /* Returns the largest squared distance |x_i - centre|^2 of a row from centre [n]. A NULL centre stands for
+     * zeros. */
     float (*most_distance)(const float *centre, const void *const *x, int64_t rows, ith_dtype dtype, int64_t n);
     /* Returns the largest |x[i][d]| of all rows and elements. */
     float (*most_magnitude)(const void *const *x, int64_t rows, ith_dtype dtype, int64_t n);

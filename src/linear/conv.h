@@ -33,7 +33,7 @@ typedef struct ith_conv_shape {
 typedef struct ith_conv {
     ith_conv_shape shape;
     int64_t band;      /* rows of a frame that one call of oneDNN computes; equal to height if a frame is not cut */
-    ith_onednn_op *op; /* computes one band */
+    ith_onednn_op *op; /* the primitive that computes one band */
     ith_onednn_lane lane;
     const float *bias;
     char *packed; /* the packed weights, once for each slot that may hold the newest frame */

@@ -135,7 +135,7 @@ typedef struct product_call {
     float *y;
 } product_call;
 
-/* What one thread of a call uses. */
+/* The objects and the memory of one thread in a call of ith_linear_apply. */
 typedef struct worker {
     const product_call *call;
     ith_linear_lane *lane;
@@ -143,7 +143,7 @@ typedef struct worker {
     int64_t widened_panel; /* the panel of weights that is widened in the thread's memory; -1: none */
 } worker;
 
-/* The outcome of one thread. The outcome of a call combines the bits of all of its threads. */
+/* The outcome of one thread's share. The outcome of a call is the bitwise or of the outcomes of its threads. */
 enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 };
 
 static int64_t band_rows(const product_call *c, int64_t band)

@@ -6,8 +6,8 @@
  *   ith_linear             one layer: its packed weights and its bias, in an arena
  *   ith_linear_workspace   scratch memory in which one rank applies any layer of a set, in an arena
  *
- * A model is laid out twice by the same calls, first in an arena that counts. To apply a layer allocates nothing and
- * makes no object of oneDNN. */
+ * A model is laid out twice by the same calls, first in an arena that only counts bytes. Applying a layer allocates
+ * nothing and makes no object of oneDNN. */
 #ifndef ITH_LINEAR_LINEAR_H
 #define ITH_LINEAR_LINEAR_H
 
@@ -27,8 +27,8 @@ void ith_linear_set_destroy(ith_linear_set **set);
  * only counts. Only one thread at a time may use the set. */
 ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena);
 /* The first failure of ith_linear_lay_out: illegal sizes or types, too little memory, or no product for this processor.
- * The caller asks after the layers were counted. If the answer is ITH_OK, the same calls do not fail when the arena has
- * memory. */
+ * If it is ITH_OK after all layers were laid out in an arena that only counts, the same calls do not fail in an arena
+ * with memory. */
 ith_status ith_linear_set_status(const ith_linear_set *set);
 /* Bytes that the set allocates from the context, besides the memory in the arena. */
 int64_t ith_linear_set_bytes(const ith_linear_set *set);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layers of a model: their sizes, their places in an arena, their packed weights.
+/* The linear layers of a model: their sizes, their places in an arena, their packed weights.
  *
  * w^T is cut into panels of columns. A panel is packed in the order in which oneDNN's primitive reads it, and lies in
  * one piece, so that it is read once into the second-level cache and used for many rows. */
@@ -28,8 +28,8 @@ static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *t
     return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), COLUMN_UNIT);
 }
 
-/* Creates the primitive p->ops[which] for panels of this many columns. All panels of a product take the same memory,
- * which is enough for both primitives. */
+/* Creates the primitive p->ops[which] for panels of `columns` columns. Every panel of a product takes the same number
+ * of bytes, which is enough for both primitives. */
 static ith_status create_op(ith_context *context, ith_product *p, int which, int64_t columns)
 {
     ith_onednn_matmul shape = {ITH_BAND_ROWS, p->in, columns, p->types.multiplied};

@@ -9,12 +9,12 @@
 struct dnnl_memory;
 struct dnnl_stream;
 
-/* Whether oneDNN has instructions for products of bf16, and ith_context_cpu allows them all. Otherwise oneDNN refuses
- * bf16, or is slow. */
+/* Whether oneDNN multiplies bf16 with instructions made for it, all of which ith_context_cpu allows. Otherwise oneDNN
+ * refuses bf16, or is slow. */
 bool ith_onednn_multiplies_bf16(const ith_context *context);
 
-/* A primitive for fixed shapes. Read-only once created: any number of threads may execute it at once, each with a lane
- * of its own. */
+/* A primitive for fixed shapes. It is read-only once created: any number of threads may execute it at once, each with
+ * an ith_onednn_lane of its own. */
 typedef struct ith_onednn_op ith_onednn_op;
 
 /* A matrix product dst [rows, out] = src [rows, in] w^T + bias, with w [out, in]; src and dst are contiguous. src and w

@@ -34,8 +34,8 @@ static float element(const void *data, ith_dtype type, int64_t index)
     return type == ITH_BF16 ? from_bf16(bits) : from_f16(bits);
 }
 
-/* Rounds to nearest, ties to even. A type has `digits` bits of significand, and its normal numbers begin at 2^(least -
- * 1). */
+/* Rounds to nearest, ties to even. A type has `digits` bits of significand, and its normal numbers begin at
+ * 2^(least - 1). */
 static float round_to(float value, ith_dtype type)
 {
     int digits = type == ITH_BF16 ? 8 : 11, least = type == ITH_BF16 ? -125 : -13, exponent;

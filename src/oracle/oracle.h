@@ -16,10 +16,10 @@
  * heads, count]. */
 typedef struct ith_oracle_rows {
     int64_t count;
-    int64_t *index; /* [count]: the numbers of these queries */
+    int64_t *index; /* [count]: the numbers of the queries */
     /* The outputs, and the natural logarithms of the sums of exp(s_ij). */
     double *o, *lse;
-    double *peak; /* largest logit s_ij of each row; set by ith_oracle_exact */
+    double *peak; /* [batch, heads, count]: the largest logit s_ij of each row; set by ith_oracle_exact */
     /* The largest |scale q_i . k_j| of each row, over keys with a bias above -1e30; set by ith_oracle_exact. */
     double *reach;
 } ith_oracle_rows;

@@ -20,8 +20,8 @@
 #define EXP2_SHORT vec_exp2
 #endif
 
-/* How a logit s becomes the probability 2^(s - m), by the type of the tensors and the softmax. In f32 with a fixed m, s
- * - m must not be rounded (attn_state.h). With 16-bit tensors rounding does not matter: for a fixed m, the sum q . k
+/* How a logit s becomes the probability 2^(s - m), by the type of the tensors and the softmax. In f32 with a fixed m,
+ * s - m must not be rounded (attn_state.h). With 16-bit tensors rounding does not matter: for a fixed m, the sum q . k
  * then starts from -m, so that s is already the difference. */
 typedef enum exp_kind { F32_ONLINE, F32_FIXED, SHORT_ONLINE, SHORT_FIXED } exp_kind;
 

@@ -8,7 +8,8 @@
  * Queries are taken one by one, keys block_kv_compute at a time. Online, when a block raises the maximum from m to m',
  * older sums are multiplied by 2^(m - m'). All state is f32.
  *
- * Packed: for each key bias, k [D], v [D], all f32. Scratch: q [D], o [D], s [block_kv_compute]. */
+ * A packed key is its bias, k [D] and v [D], all f32. The scratch memory holds q [D], o [D] and s [block_kv_compute].
+ */
 #include "../../base/dtype.h"
 #include "../../base/size.h"
 #include "../kernel.h"

@@ -131,13 +131,13 @@ typedef struct work {
     /* Distances in `unstored`: floats from one tile to the tile below it, floats to the tile beside it, bytes between
      * rows of a tile. */
     int64_t below, beside, row_bytes;
-    float *nowhere;  /* memory for sums that are not needed */
-    job *pending;    /* the job with the strip whose probabilities are computed between products */
-    /* n: number of this strip in its job. unit, units: units of work on its probabilities, done so far and all.
+    float *nowhere; /* memory for sums that are not needed */
+    job *pending;   /* the job of the pending strip, whose probabilities are computed between products */
+    /* n: number of the pending strip in its job. unit, units: units of work on its probabilities, done so far and all.
      * products: products over which the units are spread. credit: grows by `units` with each product; when it reaches
      * `products`, a unit is due. */
     int64_t n, unit, units, credit, products;
-    float *logits;         /* logits of this strip */
+    float *logits;         /* logits of the pending strip */
     float factor[QUERIES]; /* the factor of the logits in memory: c, or 1 if they already contain it */
     fetch ahead;           /* prefetch of the next block of keys while the jobs of the current block run */
 } work;
@@ -360,8 +360,8 @@ static inline __attribute__((always_inline)) void compute_pending(work *w)
 
 /* ---- Products: squares of 2 x 2 tiles of sums in registers 0 to 3 ----------------------------------------------- */
 
-/* STORE_SUM writes the sums of tile register n to their place in w->unstored. BEGIN_SUM reads the register from its place
- * in the outputs o, or clears it if o is NULL. n must be a literal number. */
+/* STORE_SUM writes the sums of tile register n to their place in w->unstored. BEGIN_SUM reads the register from its
+ * place in the outputs o, or clears it if o is NULL. n must be a literal number. */
 #define STORE_SUM(n) _tile_stored(n, w->unstored + (n) % 2 * w->below + (n) / 2 * w->beside, w->row_bytes)
 #define BEGIN_SUM(n, o)                                                                                                \
     if ((o) != NULL)                                                                                                   \
@@ -383,9 +383,9 @@ static inline void will_store_o(work *w, float *o)
     w->below = TILE_ROWS * QUERIES, w->beside = LANES, w->row_bytes = QUERIES * sizeof(float);
 }
 
-/* Begins the sums of a square with a first product. It is added to the outputs `from` or, if that is NULL, to zeros. The
- * previous sums in the registers are stored one by one, each when its register is needed: four stores in a row would
- * leave the tile unit without work. */
+/* Begins the sums of a square with a first product. It is added to the outputs `from` or, if that is NULL, to zeros.
+ * The previous sums in the registers are stored one by one, each when its register is needed: four stores in a row
+ * would leave the tile unit without work. */
 static inline __attribute__((always_inline)) void begin_sums(work *w, const char *a, const char *b, const float *from)
 {
     _tile_loadd(4, a, TILE_ROW_BYTES);

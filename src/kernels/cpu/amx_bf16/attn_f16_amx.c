@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention of f16 tensors with AMX, each number as two bf16: see attn_split_tmpl.c. */
+/* Partial attention of f16 tensors with AMX. Each number is split into two bf16 numbers (attn_split_tmpl.c). */
 #include "../avx512/exp2_short_avx512.h"
 
 #define TYPE ITH_F16

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention of f32 tensors with AMX, each number as three bf16: see attn_split_tmpl.c. */
+/* Partial attention of f32 tensors with AMX. Each number is split into three bf16 numbers (attn_split_tmpl.c). */
 #define TYPE ITH_F32
 #define PARTS 3
 

@@ -208,8 +208,9 @@ typedef struct work {
     int64_t width;      /* number of queries in the panel of queries */
     float v_unit;       /* the factor of `sum` that undoes the scaling of its values (panel_head) */
     const job *pending; /* the job whose probabilities are computed between the products of the next job */
-    /* unit, units: units of work on these probabilities, done so far and all. products: products over which the units
-     * are spread. credit: grows by `units` with each product; when it reaches `products`, a unit is due. */
+    /* unit, units: units of work on the probabilities of the pending job, done so far and all. products: products over
+     * which the units are spread. credit: grows by `units` with each product; when it reaches `products`, a unit is
+     * due. */
     int64_t unit, units, credit, products;
     bool unfinished; /* the sums of products of the pending job are not yet its logits */
     int64_t k, n;    /* the first key and the first query of the next unit, within the pending job */
@@ -240,7 +241,7 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
 }
 
 /* Multiplies queries [i, i + LANES) by factor and by powers of 2, splits them, and writes them, transposed, as tiles of
- * pairs from q on. 2^exponent is a power that `factor` lacks; it is noted in w->q_exponent. */
+ * pairs from q on. The caller has left 2^exponent out of factor; it is added to w->q_exponent instead. */
 static void load_query_tiles(work *w, int64_t i, char *q, float factor, float exponent)
 {
     const ith_attn_call *call = w->t.call;
@@ -288,8 +289,8 @@ static void load_queries(work *w)
     }
 }
 
-/* Adds the square of products in w->sum to the outputs: o^T = o^T 2^(m - m') + sum. Does nothing if it has been
- * added. */
+/* Adds the square of products in w->sum to the outputs: o^T = o^T 2^(m - m') + v_unit sum. Does nothing if the square
+ * has already been added. */
 static __attribute__((noinline)) void add_square(work *w)
 {
     float *o = w->sum_target;
@@ -472,8 +473,9 @@ static inline void multiply(work *w)
     tiles_see_memory();
 }
 
-/* Multiplies those parts of a and b whose products count, smallest products first; `all`: all four products of two
- * parts. Each product shares a factor with the product before it, which then stays in its registers. */
+/* Multiplies the parts of a and b, smallest products first. With three parts, and with two unless `all` is true, the
+ * products that are too small to count are left out. Each product shares a factor with the previous product; this
+ * factor stays in its registers. */
 static inline void multiply_parts(work *w, const char *a, const char *b, const bool all)
 {
     load_left(a + (PARTS - 1) * PAIR_BYTES);

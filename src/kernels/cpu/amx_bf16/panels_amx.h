@@ -26,7 +26,7 @@ enum {
     FACTOR_BYTES = PARTS * PAIR_BYTES
 };
 
-/* What a packed panel says about its biases and the scaling of its keys and values. */
+/* The scaling of a packed panel's keys and values, and whether it has biases. */
 typedef struct panel_head {
     bool biased;      /* a key of the panel is absent or has a bias */
     float k_exponent; /* k was divided by 2^k_exponent before it was split into parts (if PARTS > 1) */

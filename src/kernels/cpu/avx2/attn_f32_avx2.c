@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention in f32 with AVX2 and FMA: the tile for attn_f32_tmpl.c. */
+/* Partial attention in f32 with AVX2 and FMA: attn_f32_tmpl.c with the tile sizes for these instruction sets. */
 #include "vec_avx2.h"
 
 #define ROWS 6

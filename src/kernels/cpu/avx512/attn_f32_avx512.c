@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention in f32 with AVX-512: the tile for attn_f32_tmpl.c. */
+/* Partial attention in f32 with AVX-512: attn_f32_tmpl.c with the tile sizes for this instruction set. */
 #include "exp2_short_avx512.h"
 #include "vec_avx512.h"
 

@@ -346,7 +346,7 @@ typedef struct value_tile {
     const float *scale, *p;       /* [ROWS]: factors of the old o; [ROWS] rows of probabilities as pairs of bf16 */
     int64_t p_stride;             /* 32-bit words between rows of p */
     const float *v;               /* the micro-panel in the first panel of the block of keys */
-    int64_t panel_stride, panels; /* words between panels; panels of the block */
+    int64_t panel_stride, panels; /* 32-bit words between panels; number of panels in the block */
 } value_tile;
 
 /* o = o scale + p v, summed over the keys of the block. The inner loops have two bounds, because clang unrolls by the

@@ -71,8 +71,8 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 typedef struct panel_head {
     int32_t biased;  /* a key of the panel has a bias other than 0 */
     int32_t in_bf16; /* the values are kept in bf16, unscaled */
-    /* The exponent of the panel's largest value. Of the largest values of its keys, the exponent of the smallest that
-     * is not 0. */
+    /* most: the exponent of the panel's largest value. least: the smallest exponent that the largest value of a key
+     * has, keys of zeros left out. */
     int32_t most, least;
     float back; /* the factor that undoes the scaling of the values */
 } panel_head;
@@ -162,7 +162,7 @@ static float choose_values(panel_head *head, const char *const row[PANEL], int64
     return ldexpf(1.0f, -down);
 }
 
-/* Packs the values of a panel, as scaled fp16 or as bf16, and notes the factor in the head of the panel. */
+/* Packs the values of a panel, as scaled fp16 or as bf16, and notes the factor in the panel_head. */
 static void pack_values(float *panel, panel_head *head, const ith_attn_pack *p, int64_t first)
 {
     int64_t D = p->head_dim, padded = padded_dim(D);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partial attention in f32 with NEON: the tile for attn_f32_tmpl.c. */
+/* Partial attention in f32 with NEON: attn_f32_tmpl.c with the tile sizes for this instruction set. */
 #include "vec_neon.h"
 
 #define ROWS 6
