@@ -60,7 +60,7 @@ typedef struct ith_attn_call {
     ith_dtype dtype; /* number type of q and o */
     int64_t q_rows, keys, head_dim;
     ith_attn_tiles tiles; /* sizes of blocks that the kernel's function `tiles` allows */
-    const void *const *q; /* [q_rows] pointers to rows [head_dim] */
+    const void *const *q; /* [q_rows] pointers to rows of head_dim numbers */
     const void *packed;
     float scale;
     ith_softmax softmax; /* ONLINE or FIXED_M */

@@ -17,7 +17,7 @@ typedef struct ith_rowops {
     /* y = x / sqrt(mean(x^2) + eps) * w. y may be x. */
     void (*rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps);
     /* Rotates the pairs (x[2i], x[2i+1]) of each of `heads` heads of `head_dim` by the angle whose cosine and sine are
-     * cosines[i], sines[i], i < head_dim/2. In place. */
+     * cosines[i] and sines[i], i < head_dim/2. x is overwritten. */
     void (*rope)(float *x, const float *cosines, const float *sines, int64_t heads, int64_t head_dim);
     /* x += gate * y. gate may be NULL, which stands for ones. */
     void (*add_gated)(float *x, const float *y, const float *gate, int64_t n);

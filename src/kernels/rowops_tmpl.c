@@ -12,11 +12,11 @@
 /* The number of partial sums in the sum over a row. */
 #define SUM_LANES 16
 
-/* Returns e^x with an error of at most 1.1 ulp, subnormal results included; NaN stays NaN. With x = n ln 2 + r and |r|
- * <= ln 2 / 2, e^x = 2^n e^r. ln 2 is subtracted in two parts, the first short enough that n times it is exact. e^r = 1
- * + r + r^2 q(r), where q is the minimax polynomial of degree 4 (error 4e-9). 2^n is applied in two factors, because
- * neither 2^128 nor 2^-150 is a float. The code compares bits, because comparisons of floats may trap, which keeps gcc
- * from vectorising. */
+/* Returns e^x with an error of at most 1.1 ulp, subnormal results included; NaN stays NaN. With x = n ln 2 + r and
+ * |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is subtracted in two parts, the first short enough that n times it is exact.
+ * e^r = 1 + r + r^2 q(r), where q is the minimax polynomial of degree 4 (error 4e-9). 2^n is applied in two factors,
+ * because neither 2^128 nor 2^-150 is a float. The code compares bits, because comparisons of floats may trap, which
+ * keeps gcc from vectorising. */
 static inline float exp_f32(float x)
 {
     const float round_to_integer = 12582912.0f; /* 1.5 * 2^23: a sum with it has the nearest integer in its low bits */

@@ -21,7 +21,7 @@
 
 /* The sizes and types of a convolution. */
 typedef struct ith_conv_shape {
-    int64_t in, out;       /* channels of a pixel, before and after */
+    int64_t in, out;       /* channels of a pixel before and after the convolution */
     int64_t frames;        /* depth of the kernel in time, which is the number of frames of the ring */
     int64_t kernel;        /* height and width of the kernel, which are equal and odd */
     int64_t height, width; /* height and width of a frame */

@@ -20,7 +20,7 @@
 #include <omp.h>
 #include <string.h>
 
-#define SLAB_BYTES (8 << 20) /* the rounded rows of a slab have at most about this size */
+#define SLAB_BYTES (8 << 20) /* the rounded rows of a slab take about this many bytes at most */
 #define LEAST_SLAB_BANDS 8   /* a slab has at least this many bands if there are enough rows */
 
 /* The oneDNN objects of one thread for one size of layer. Index 0 is for whole panels of weights, index 1 for a last

@@ -151,7 +151,7 @@ static const void *plain_panel(const ith_product *p, const void *weight, ith_dty
     return plain;
 }
 
-/* Packs one panel of weights. wide is memory for a panel in f32, used if panels are stored in bf16 and multiplied in
+/* Packs one panel of weights. If panels are stored in bf16 and multiplied in f32, `wide` is memory for a panel in
  * f32. */
 static ith_status pack_panel(const ith_linear *linear, int64_t panel, const void *rows, void *wide)
 {

@@ -237,7 +237,7 @@ static dnnl_status_t conv_describe(ith_onednn_op *op, const ith_onednn_conv *sha
     return status;
 }
 
-/* Reports that oneDNN did not make a primitive. what names it: "matrix product" or "convolution". */
+/* Reports that oneDNN did not make a primitive. `what` names the primitive: "matrix product" or "convolution". */
 static ith_status refuse(ith_context *context, dnnl_status_t status, ith_dtype type, const char *what, int64_t in,
                          int64_t out)
 {
@@ -370,7 +370,7 @@ ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane)
     dnnl_status_t status = make_stream(&lane->stream);
     if (!status)
         status = make_memory(&lane->src, op_layout(op, dnnl_query_src_md), DNNL_MEMORY_NONE);
-    if (!status) /* for oneDNN, the bias is weight number 1 */
+    if (!status) /* oneDNN counts the bias as weight number 1 */
         status = make_memory(&lane->bias, dnnl_primitive_desc_query_md(op->descriptor, dnnl_query_weights_md, 1),
                              DNNL_MEMORY_NONE);
     if (!status)

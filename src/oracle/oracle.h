@@ -5,8 +5,8 @@
  *     o_i = sum_j p_ij v_j / sum_j p_ij,  lse_i = log sum_j exp(s_ij).
  *
  * A row without a key has o = 0 and lse = -inf. The oracle shares no code with the library: it converts types itself.
- * Of an ith_attn_problem it reads kv_heads, the strides and the sizes of a mask as they are, so a caller who leaves
- * them at 0 fills them in first. A scale of 0 stands for 1 / sqrt(head_dim). */
+ * In an ith_attn_problem for the oracle, kv_heads, the strides and the sizes of a mask must be filled in. A scale of 0
+ * stands for 1 / sqrt(head_dim). */
 #ifndef ITH_ORACLE_H
 #define ITH_ORACLE_H
 

@@ -35,7 +35,7 @@
 #include "attn_lanes.h"
 
 enum {
-    LESS = 4,
+    LESS = 4, /* height of the shorter micro-panels */
     PANEL = 128,
     ROWS_AHEAD = 2 * ROWS,
     WRITE_AHEAD = 1024 /* packing prefetches the memory that it writes this many floats ahead */
@@ -57,8 +57,8 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
-/* A division of `count` rows or columns into micro-panels: first those of height ROWS, then those of height LESS. The
- * last micro-panel may be padded. */
+/* A division of `count` rows or columns into micro-panels, first of height ROWS, then of height LESS. The last
+ * micro-panel may be padded. */
 typedef struct micro_panels {
     int64_t tall, all; /* number of micro-panels of height ROWS; number of all micro-panels */
 } micro_panels;

@@ -5,8 +5,8 @@
  *     s_j = c q . k_j + (bias_j + mask_j) log2(e),   c = scale log2(e)
  *     p_j = 2^(s_j - m),   l = sum_j p_j,   o = sum_j p_j v_j
  *
- * Queries are taken one by one, keys block_kv_compute at a time. Online, when a block raises the maximum from m to m',
- * older sums are multiplied by 2^(m - m'). All state is f32.
+ * Queries are taken one by one, keys block_kv_compute at a time. With the online softmax, when a block raises the
+ * maximum from m to m', older sums are multiplied by 2^(m - m'). All state is f32.
  *
  * A packed key is its bias, k [D] and v [D], all f32. The scratch memory holds q [D], o [D] and s [block_kv_compute].
  */
@@ -77,11 +77,11 @@ static void pack(const ith_attn_pack *p)
 typedef struct row_state {
     int64_t i;
     float m, l;
-    float *o; /* [D] */
+    float *o; /* [head_dim]: the unnormalised output */
 } row_state;
 
 /* Applies the mask to s, the logit of query i and key j of the KV block. A hidden logit becomes -inf, even if s is NaN.
- * A finite mask leaves it finite. */
+ * A finite mask leaves a finite logit finite. */
 static float masked(const ith_attn_call *call, int64_t i, int64_t j, float s)
 {
     if (call->mask_kind == ITH_MASK_NONE || s == -INFINITY)

@@ -5,7 +5,7 @@
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = l_i / l'_i sum_j p'_ij v_j
  *
  * where p' is p rounded to bf16 and l' the sum of p'. So o / l is a mean whose weights p' / l' add up to 1, and a lone
- * key returns its value unchanged. Because of that m need not be the maximum. Online, m is an integer, and is raised
+ * key returns its value unchanged. Therefore m need not be the maximum. Online, m is an integer, and is raised
  * only when a logit exceeds it by more than RISE: that is rare, and scaling by 2^(m - m') is exact, even for
  * probabilities that are already rounded.
  *
@@ -33,7 +33,7 @@
 enum {
     SLICE = 16, /* keys whose probabilities are computed at a time */
     SLICES = STRIP / SLICE,
-    RISE = 8,
+    RISE = 8,       /* with the online softmax, m is raised when a logit exceeds it by more than this */
     ROWS_AHEAD = 16 /* packing prefetches a row while it reads the row this many rows earlier */
 };
 
@@ -111,7 +111,7 @@ typedef struct job {
     int64_t strips;
     int64_t key, i; /* the first key and the first query of the job, counted within the call */
     char *p;        /* [strips][2]: probabilities in bf16, as tiles of pairs [16][16 queries][2] */
-    float *scale;   /* [QUERIES]: the factor of the older o, before p v of this job is added */
+    float *scale;   /* [QUERIES]: factors by which o is multiplied before p v of this job is added */
 } job;
 
 /* The scratch memory and the progress of one call. */
@@ -120,7 +120,7 @@ typedef struct work {
     /* Steps of STEP elements in a head, bytes of a packed panel, number of panels of queries, and number of keys that
      * are computed at a time (block_kv_compute). */
     int64_t steps, panel_bytes, q_panels, block;
-    float c;        /* |scale| log2(e) */
+    float c;        /* the factor of dot products, |scale| log2(e) */
     float *rounded; /* [rows]: sums l' of rounded probabilities */
     char *q;        /* [rows / QUERIES][steps][2]: queries, as tiles of pairs [16][16 queries][2] */
     char *p[2];     /* probabilities of even jobs and of odd jobs (job.p) */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of f32 or f16 tensors with AMX, whose products take bf16: the body of attn_<type>_amx.c. A number
- * is split into PARTS bf16, each the rounded remainder of the ones before,
+ * is split into PARTS bf16 numbers; each part is the rounded remainder after the parts before it,
  *
  *     x = x_0 + x_1 + ...,   x y = sum of x_a y_b, a + b < PARTS          (arXiv:1904.06376)
  *
@@ -11,7 +11,7 @@
  * Parts and products must not fall below 2^-126, where the instruction reads zero, nor be rounded to infinity. So a row
  * of q or a panel of k whose largest element is below 2^LEAST_FACTOR, or a panel of v below 1 (a fixed m may make all
  * probabilities small), is scaled up by a power of two, to [1, 2) or by 2^90. A row or panel that reaches 2^127 is
- * halved. The sums are scaled back. Fewer bits are kept only of an element below 2^-110 beside one that needs no
+ * halved. The sums are scaled back. Bits are lost only from an element below 2^-110 in a row or panel that needs no
  * scaling.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
@@ -35,9 +35,9 @@
 enum {
     SLICE = 16,                    /* keys whose probabilities are computed at a time */
     PRODUCTS = PARTS == 3 ? 6 : 4, /* products of parts that make one product of k and q */
-    LEAST_FACTOR = -32,
-    LEAST_EXPONENT = -90,
-    SQUARE = QUERIES * STEP /* floats of a square of 2 x 2 tiles */
+    LEAST_FACTOR = -32,            /* rows of q and panels of k below 2^LEAST_FACTOR are scaled up */
+    LEAST_EXPONENT = -90,          /* numbers are scaled up by at most 2^-LEAST_EXPONENT */
+    SQUARE = QUERIES * STEP        /* floats of a square of 2 x 2 tiles */
 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -205,7 +205,7 @@ typedef struct work {
     float *sum;  /* [STEP][QUERIES]: a square of products p v that add_square adds to o */
     /* The place in o to which add_square adds `sum`, [STEP][width]; NULL if it has been added. */
     float *sum_target;
-    int64_t width;      /* number of queries in the panel of queries */
+    int64_t width;      /* number of queries in the panel to which `sum` belongs */
     float v_unit;       /* the factor of `sum` that undoes the scaling of its values (panel_head) */
     const job *pending; /* the job whose probabilities are computed between the products of the next job */
     /* unit, units: units of work on the probabilities of the pending job, done so far and all. products: products over

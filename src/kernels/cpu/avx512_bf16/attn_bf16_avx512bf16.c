@@ -160,7 +160,7 @@ typedef struct work {
     int64_t D, pairs, padded, block;
     uint32_t *q;    /* [rows / ROWS][pairs][ROWS]: queries, as pairs of elements */
     float *rounded; /* [rows][LANES]: lane-wise sums l' of rounded probabilities */
-    float c;        /* scale log2(e) */
+    float c;        /* the factor of dot products, scale log2(e) */
     fetch ahead;    /* prefetch of the next block of keys */
 } work;
 
@@ -223,10 +223,10 @@ typedef struct score_tile {
     const float *panel;
     const uint32_t *q; /* [pairs][ROWS]: queries, as pairs of elements */
     int64_t pairs;
-    float c; /* scale log2(e) */
+    float c; /* the factor of dot products, scale log2(e) */
 } score_tile;
 
-/* Computes the dot products q . k of a tile: sum[r] is the row of query r. */
+/* Computes the dot products q . k of a tile: sum[r] holds the products of query r. */
 static inline __attribute__((always_inline)) void tile_dots(vec sum[ROWS][TILE_VECS], const score_tile *t)
 {
     const float *k = panel_keys(t->panel);
@@ -470,8 +470,8 @@ static void attend(const ith_attn_call *call)
     store_state(&w);
 }
 
-/* The instruction VDPBF16PS has twice the rate of f32 multiply-adds on processors of AMD, and half of it on those of
- * Intel. */
+/* The instruction VDPBF16PS has twice the rate of f32 multiply-adds on AMD processors, and half of it on Intel
+ * processors. */
 static bool pays(int64_t head_dim)
 {
     (void)head_dim;

@@ -47,8 +47,8 @@ enum {
     COLUMNS = WIDE * VALUE_VECS, /* columns of a whole micro-panel of v */
     QUERY_AHEAD = 8,
     SHORT_SUM = 16, /* products that are summed in fp16 */
-    P_BITS = 8,
-    VALUE_BITS = 3,
+    P_BITS = 8,     /* probabilities are multiplied by 2^P_BITS before they are rounded to fp16 */
+    VALUE_BITS = 3, /* the values of a panel are scaled to less than 2^VALUE_BITS before they are rounded to fp16 */
     RATIO_BITS = 10
 };
 
