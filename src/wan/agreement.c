@@ -23,7 +23,7 @@ typedef struct field {
     const char *name;
     field_kind kind;
     size_t offset;
-    const char *(*word)(int value); /* names a value in sentences; NULL: the value is printed as a number */
+    const char *(*word)(int value); /* the name of a value, for error messages; NULL: print the number */
 } field;
 
 #define WORD(type, noun)                                                                                               \
@@ -104,9 +104,9 @@ static const field attention_fields[] = {
 /* The data of one rank that all ranks see and compare. */
 typedef struct record {
     uint64_t pipeline, run;
-    int64_t dumps;          /* whether this rank writes a dump; used of rank 0 only */
+    int64_t dumps;          /* whether this rank writes a dump; only the value of rank 0 counts */
     int64_t threads;        /* must be equal on ranks that share a pipeline */
-    int64_t values[FIELDS]; /* all fields of the tables above, by read_value */
+    int64_t values[FIELDS]; /* the fields of all tables above, as 64-bit numbers */
 } record;
 
 /* Returns a field as a 64-bit number. Equal values give equal numbers. */

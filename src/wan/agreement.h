@@ -7,7 +7,7 @@
 #include "rank.h"
 
 /* Collective: exchanges and compares the records of all ranks. `mine` is the status of this rank's own arguments. If a
- * field differs, returns ITH_ERR_ARGUMENT with a sentence that names the field and the rank. On success sets
+ * field differs, returns ITH_ERR_ARGUMENT with an error message that names the field and the rank. On success sets
  * rank->team, rank->position, rank->dumps, and *run, a number that identifies the run. The caller frees rank->records,
  * also after a failure. */
 ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run);

@@ -6,7 +6,7 @@
 
 #include "../files/json.h"
 
-/* If `only` of a field is this text, the field may have any value but null, which diffusers and transformers refuse. */
+/* A field with this text as its `only` may have any value but null, which diffusers and transformers refuse. */
 #define ITH_CONFIG_NOT_NULL "!null"
 
 /* A field of a configuration file, and the values that the engine supports. */
@@ -18,9 +18,9 @@ typedef struct ith_config_field {
     const char *why; /* the reason, for the error message about a refused value; NULL: none */
 } ith_config_field;
 
-/* Checks the values of the listed fields. If a value is not supported, returns ITH_ERR_UNSUPPORTED with a sentence that
- * names the field, its value and the supported values. `quantization_config` and `_use_default_values`, which change
- * how diffusers reads a file, are refused in every file. */
+/* Checks the values of the listed fields. If a value is not supported, returns ITH_ERR_UNSUPPORTED with an error
+ * message that names the field, its value and the supported values. `quantization_config` and `_use_default_values`,
+ * which change how diffusers reads a file, are refused in every file. */
 ith_status ith_config_fields_check(ith_context *context, const ith_json *json, const ith_config_field *fields,
                                    size_t count);
 /* Checks a file of diffusers as ith_config_fields_check does. `fields` lists every field that diffusers knows. Any

@@ -16,13 +16,13 @@ static void quantise(uint8_t *rgb, const float *frame, int64_t count)
         rgb[i] = (uint8_t)rintf(fminf(fmaxf(frame[i] * 0.5f + 0.5f, 0.0f), 1.0f) * 255.0f);
 }
 
-/* Calls on_frame. If on_frame fails and sets no error sentence in the context, sets one. */
+/* Calls on_frame. If on_frame fails and leaves no error message in the context, leaves one. */
 static ith_status hand_over(const ith_rank *rank, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
 {
     ith_context *context = rank->context;
     if (!rank->options.on_frame)
         return ITH_OK;
-    ith_fail(context, ITH_OK, "%s", ""); /* clears the sentence, to see afterwards whether on_frame has set one */
+    ith_fail(context, ITH_OK, "%s", ""); /* clears the error message, to see afterwards whether on_frame has left one */
     int status = rank->options.on_frame(rank->options.user, index, rgb, height, width);
     if (status > ITH_OK || status < ITH_ERR_INTERNAL)
         return ith_fail(context, ITH_ERR_ABORTED,

@@ -11,8 +11,7 @@ typedef struct ith_frames {
     uint8_t *rgb; /* a frame as 8-bit RGB, [height, width, 3] */
 } ith_frames;
 
-/* Sets the activity of the rank's observer, which the sentence of an interruption names, to the frame that is being
- * decoded. */
+/* Notes which frame is being decoded, so that the error message of an interruption can name it. */
 void ith_frames_set_activity(const ith_rank *rank);
 /* A callback for ith_vae_decode; its user is an ith_frames. Rounds a frame to 8 bits, passes it to on_frame, copies it
  * into the dump if there is one, and counts it. */

@@ -11,8 +11,8 @@ typedef struct ith_model_index {
     ith_solver solver; /* the solver that the class of the scheduler stands for */
 } ith_model_index;
 
-/* Reads folder/model_index.json. For an unknown pipeline or component, returns ITH_ERR_UNSUPPORTED with a sentence that
- * names its class. */
+/* Reads folder/model_index.json. For an unknown pipeline or component, returns ITH_ERR_UNSUPPORTED with an error
+ * message that names its class. */
 ith_status ith_model_index_read(ith_context *context, const char *folder, ith_model_index *out);
 
 #endif

@@ -54,15 +54,15 @@ ith_status ith_request_check_ranks(ith_context *context, const ith_generate_opti
 
 /* Loads the pipeline's tokenizer, unless it is loaded already. */
 ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *context);
-/* Does the work of ith_pipeline_check. The sentence of a failure is left in `context`. */
+/* As ith_pipeline_check, but the error message is left in `context`. */
 ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
 
 /* Predicts the peak memory of one process, in which the ranks of `team` run. ith_request_read must have filled in the
  * options. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes);
-/* Returns ITH_ERR_MEMORY if the predicted bytes exceed the machine's free memory. The sentence names options that would
- * fit. With options->force it always returns ITH_OK. */
+/* Returns ITH_ERR_MEMORY if the predicted bytes exceed the machine's free memory. The error message names options that
+ * would fit. With options->force it always returns ITH_OK. */
 ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                             const ith_team *team, int64_t bytes, const ith_machine_memory *memory);
 

@@ -22,7 +22,7 @@
 
 /* ---- Stages ---------------------------------------------------------------------------------------------------- */
 
-/* Encodes the prompt (which = 0) or the negative prompt (which = 1). prompts: how many will be encoded. */
+/* Encodes the prompt (which = 0) or the negative prompt (which = 1). prompts: number of prompts, for the progress. */
 static ith_status encode_prompt(ith_rank *rank, const ith_text_encoder *encoder, int which, int prompts)
 {
     ith_pipeline *pipeline = rank->pipeline;
@@ -70,7 +70,8 @@ static ith_status encode_prompts(ith_rank *rank, void *user)
     return status;
 }
 
-/* Reads or makes the noise. *user gets its hash, by which the leaders of all pipelines compare it. */
+/* Reads the noise from noise_file, or makes it from the seed. *user gets its hash: the leaders of all pipelines compare
+ * their hashes. */
 static ith_status make_noise(ith_rank *rank, void *user)
 {
     static const char *const names[] = {"noise", NULL};
@@ -93,7 +94,7 @@ static ith_status make_noise(ith_rank *rank, void *user)
     return ITH_OK;
 }
 
-/* Copies the final latents into the dump, and writes them to latents_file, if these are asked for. */
+/* Copies the final latents into the dump, if there is one, and saves them as latents_file, if that is given. */
 static ith_status save_latents(ith_rank *rank)
 {
     static const char *const keys[] = {"prompt", "negative", "seed", "steps", "shift"};

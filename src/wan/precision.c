@@ -45,7 +45,7 @@ const char *ith_precision_name(ith_precision precision)
     return (unsigned)precision < sizeof names / sizeof *names ? names[precision] : "unknown";
 }
 
-/* The reason for the choice of precision, as the end of a sentence; "" if there is nothing to explain. */
+/* The reason for the choice of precision, as the end of a line of text; "" if there is nothing to explain. */
 static const char *reason_of(const ith_context *context, ith_precision asked)
 {
     bool fast = bf16_is_faster(context);

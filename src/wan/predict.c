@@ -50,8 +50,8 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
     return status;
 }
 
-/* The peak memory of one expert: its weights, its text keys, and the larger of the buffers in which the keys are made
- * and the workspaces of the ranks. */
+/* The peak memory of one expert: its weights and text keys, and then either the buffers in which the keys are made or
+ * the workspaces of the ranks, whichever is larger. */
 static ith_status expert_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                const ith_team *team, int expert, const ith_number_types *types,
                                const ith_dit_shape *shape, const int64_t counts[2], int64_t *bytes)

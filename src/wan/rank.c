@@ -15,8 +15,8 @@ typedef struct verdict {
     char sentence[ITH_ERROR_BYTES];
 } verdict;
 
-/* A hash of a status and its sentence. It has 24 bits, which an f32 holds exactly, so that ranks can compare it by an
- * allreduce. */
+/* A hash of a status and its error message. It has 24 bits, which an f32 holds exactly, so that ranks can compare it by
+ * an allreduce. */
 static float hash_of_failure(const ith_rank *rank, ith_status status)
 {
     const char *sentence = ith_context_error(rank->context);
@@ -28,7 +28,7 @@ ith_status ith_rank_agree(ith_rank *rank, ith_status mine)
     if (!rank->comm)
         return mine;
     /* The maxima of three numbers give the lowest rank that failed, and the largest and the smallest hash of a failure.
-     * If the two hashes are equal, all ranks failed with the same sentence. */
+     * If the two hashes are equal, all ranks failed with the same error message. */
     float hash = mine ? hash_of_failure(rank, mine) : -1.0f;
     float values[3] = {mine ? (float)(rank->ranks - rank->rank) : 0.0f, hash, -hash};
     ith_status status = ith_comm_allreduce(rank->comm, values, 3, ITH_REDUCE_MAX);
@@ -67,7 +67,7 @@ ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part par
     return status;
 }
 
-/* The part of ith_rank_first, as the user of if_first. */
+/* The arguments of ith_rank_first, which if_first gets as its `user`. */
 typedef struct part_of_first {
     ith_rank_part part;
     void *user;

@@ -49,23 +49,23 @@ ith_status ith_rank_end(ith_rank *rank, ith_status status);
 /* Frees the weights and the text keys of the expert in use. The leader calls it when no rank uses them any more. */
 void ith_shared_free_expert(ith_context *context, ith_shared *shared);
 
-/* Ends the group of ranks, and returns the status and the sentence of the rank that failed first. It may be called more
- * than once. */
+/* Ends the group of ranks, and returns the status and the error message of the rank that failed first. It may be called
+ * more than once. */
 ith_status ith_rank_fail(ith_rank *rank, ith_status status);
 
 /* Collective: returns ITH_OK if `mine` is ITH_OK on every rank, otherwise the status of the lowest rank that failed.
- * The sentence names this rank, unless all ranks failed with the same sentence. */
+ * The error message names this rank, unless all ranks failed with the same error message. */
 ith_status ith_rank_agree(ith_rank *rank, ith_status mine);
 /* Work that one rank does for other ranks. `user` comes from the caller of ith_rank_lead or ith_rank_first. */
 typedef ith_status (*ith_rank_part)(ith_rank *rank, void *user);
 /* Collective: the leader of every pipeline calls `part` with all threads of its process, while the other ranks wait.
- * Then all ranks agree on the status and see the leader's writes. `activity` names the work in the sentence of an
- * interruption. */
+ * Then all ranks agree on the status and see the leader's writes. The error message of an interruption names
+ * `activity`, the work that was interrupted. */
 ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
 /* Collective: as ith_rank_lead, but rank 0 alone calls `part`. */
 ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
-/* Collective: checks that `value` is the same on the leaders of all pipelines. The sentence of a failure calls it
- * `name`. The values of ranks that are no leaders are ignored. */
+/* Collective: checks that `value` is the same on the leaders of all pipelines. `name` is its name in the error message.
+ * The values of ranks that are no leaders are ignored. */
 ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value);
 
 #endif

@@ -12,11 +12,11 @@
 /* The memory of a model's weights. All members must be zero before the first call. */
 typedef struct ith_weights_memory {
     ith_linear_set *linears;
-    void *arena;   /* memory of linear layers, vectors and tables; NULL if ith_weights_outline only counted */
+    void *arena;   /* memory of linear layers, vectors and tables; NULL after ith_weights_outline */
     int64_t bytes; /* bytes of all weights, as the context counts them */
 } ith_weights_memory;
 
-/* One pass through the names of a model's weights. */
+/* The state while an ith_weights_fn names the weights of a model. */
 typedef struct ith_weights {
     ith_context *context;
     ith_store *store;        /* the weight files; NULL: only memory is counted */
@@ -28,7 +28,8 @@ typedef struct ith_weights {
     char prefix[96];         /* text before the name of each tensor, such as "blocks.3." */
 } ith_weights;
 
-/* Names all tensors of `model`, by calls of ith_weights_floats and the functions after it. */
+/* Names all tensors of `model`: calls ith_weights_floats, ith_weights_tensor, ith_weights_linear or ith_weights_pack
+ * for each. */
 typedef void (*ith_weights_fn)(ith_weights *weights, void *model);
 
 /* Checks that the store has every tensor that name_all names, and no other. */
@@ -45,9 +46,10 @@ void ith_weights_free(ith_context *context, ith_weights_memory *memory);
 /* Sets the text before all following names. The functions below look for a tensor called prefix + name, prefix + module
  * + ".weight", or prefix + module + ".bias". */
 void ith_weights_prefix(ith_weights *weights, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Takes a vector or table, which is read as f32. */
+/* Takes a vector or table from the store, converted to f32. */
 float *ith_weights_floats(ith_weights *weights, const char *name, int dims, const int64_t *shape);
-/* Takes a module's weight, which stays in its mapped file. ith_store_release gives its memory pages back. */
+/* Takes a module's weight from the store. It stays in its mapped file, and ith_store_release gives its memory pages
+ * back. */
 const ith_tensor *ith_weights_tensor(ith_weights *weights, const char *module, int dims, const int64_t *shape);
 /* Takes one linear layer that consists of `count` modules with weights of this shape. The weights are stacked: the
  * first outputs of the layer belong to the first module. */

@@ -16,7 +16,7 @@
 #include "../../base/observer.h"
 #include "../precision.h"
 
-#define ITH_DIT_TEXT_LEN 512 /* rows to which the reference pads a prompt */
+#define ITH_DIT_TEXT_LEN 512 /* number of rows to which the reference pads an encoded prompt */
 #define ITH_DIT_PATCH 4      /* numbers of one channel in a token: a patch of 1 x 2 x 2 */
 
 typedef struct ith_dit_config {
@@ -27,7 +27,7 @@ typedef struct ith_dit_config {
     double eps;
 } ith_dit_config;
 
-/* Reads and checks folder/config.json. A field that asks for another architecture is refused by its name. */
+/* Reads and checks folder/config.json. If a field asks for another architecture, the error message names it. */
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
 
 /* The packed weights of an expert. They are read-only once loaded, and all ranks of a process share them. */
@@ -53,7 +53,7 @@ void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 typedef struct ith_dit_workspace ith_dit_workspace;
 typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* size of the latents; height and width are even */
-    int64_t longest_text;                 /* rows of the longest prompt in any later pass; 0: as in the first text */
+    int64_t longest_text; /* the most rows of a prompt in any later pass; 0: not more than in the first text */
 } ith_dit_shape;
 /* Collective over comm (NULL: one rank): all ranks succeed or all fail. dit, text and comm must outlive the
  * workspace. */
@@ -72,7 +72,7 @@ const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *workspace);
 
 /* Collective: one forward pass. tokens: [batch, share of S, in_channels * 4]; out: [batch, share of S, out_channels *
  * 4]. In both, the numbers of a token are in the order (channel, patch row, patch column). t: [batch], the time step of
- * each entry. The sentence of ITH_ERR_INTERRUPTED names the layer. */
+ * each entry. The error message of ITH_ERR_INTERRUPTED names the layer. */
 ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *workspace, const float *tokens, const float *t,
                            float *out);
 
@@ -91,9 +91,9 @@ void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape
 void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
                         float *latent);
 
-/* Makes an expert without weights for predictions of memory. Its memory is counted as a loaded expert's is. */
+/* Makes an expert without weights, for predictions of memory. It counts the same bytes as a loaded expert. */
 ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out);
-/* The exact bytes that an expert takes from the context once loaded. The expert may be one of ith_dit_outline. */
+/* Returns the exact number of bytes of a loaded expert. An expert of ith_dit_outline gives the same number. */
 int64_t ith_dit_bytes(const ith_dit *dit);
 /* *held: the bytes of a text of `batch` prompts of at most `longest` rows. *making: further bytes that
  * ith_dit_text_create takes while it makes the text. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and checks the transformer's config.json. A field that asks for another architecture is refused by its name. */
+/* Reads and checks the transformer's config.json. If a field asks for another architecture, the error message names
+ * it. */
 #include "../../base/context.h"
 #include "../../files/json.h"
 #include "../config_fields.h"
@@ -85,7 +86,7 @@ static ith_status read_sizes(ith_context *context, const ith_json *json, ith_dit
         if (status)
             return status;
     }
-    /* In diffusers out_channels: null means in_channels, and an absent out_channels means 16. */
+    /* In diffusers, an out_channels of null means in_channels; an absent out_channels means 16. */
     int64_t otherwise = strcmp(ith_json_print(json, "out_channels").text, "absent") ? out->in_channels : 16;
     ith_status status = ith_json_int(context, json, "out_channels", 1, MOST_CHANNELS, otherwise, &out->out_channels);
     if (!status)

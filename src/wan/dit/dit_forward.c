@@ -32,7 +32,7 @@ typedef struct pass {
     float eps;
 } pass;
 
-/* Shows rows of a stage's output to the function of ith_dit_workspace_watch, if there is one. */
+/* Passes rows of a stage's output to the function that ith_dit_workspace_watch has set, if there is one. */
 static void show(const pass *p, const char *stage, const float *rows, int64_t first, int64_t count, int64_t width)
 {
     if (p->w->watch)

@@ -20,9 +20,9 @@ typedef struct ith_dit_layer {
     ith_linear *cross_out;              /* dim to dim */
     ith_linear *ffn_up, *ffn_down;      /* dim to ffn_dim, and ffn_dim to dim */
     float *modulation;                  /* [6, dim], a row for each kind of modulation */
-    float *self_norm_q, *self_norm_k;   /* [dim] */
-    float *cross_norm_q, *cross_norm_k; /* [dim] */
-    float *cross_weight, *cross_bias;   /* [dim], of the norm before cross-attention */
+    float *self_norm_q, *self_norm_k;   /* [dim], scales of the RMSNorm of q and of k */
+    float *cross_norm_q, *cross_norm_k; /* [dim], scales of the RMSNorm of q and of k */
+    float *cross_weight, *cross_bias;   /* [dim], weight and bias of the norm before cross-attention */
 } ith_dit_layer;
 
 struct ith_dit {
@@ -30,15 +30,15 @@ struct ith_dit {
     ith_number_types types;
     ith_linear *patch;           /* 4 in_channels to dim: the patch embedding */
     ith_linear *time_1, *time_2; /* freq_dim to dim, and dim to dim */
-    ith_linear *time_proj;       /* dim to 6 dim */
+    ith_linear *time_proj;       /* dim to 6 dim: the modulation by time */
     ith_linear *text_1, *text_2; /* text_dim to dim, and dim to dim */
     ith_linear *head;            /* dim to 4 out_channels, in the order (channel, patch row, patch column) */
     float *head_modulation;      /* [2, dim]: shift, scale */
     ith_weights_memory memory;   /* memory.arena is NULL in an expert of ith_dit_outline */
-    ith_dit_layer layers[];      /* [config.layers] */
+    ith_dit_layer layers[];      /* [config.layers], in the order of the computation */
 };
 
-/* The number of keys of a prompt of `rows` rows: one for each row, and one for all the rows of padding. */
+/* The number of keys of a prompt of `rows` rows: one for each row and, if it is padded, one for all rows of padding. */
 static inline int64_t ith_dit_text_keys(int64_t rows)
 {
     return rows < ITH_DIT_TEXT_LEN ? rows + 1 : ITH_DIT_TEXT_LEN;

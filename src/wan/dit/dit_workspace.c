@@ -189,7 +189,8 @@ static ith_status build(ith_context *context, const ith_dit_workspace *sizes, it
     *out = lay_out(sizes, &arena);
     (*out)->ops = ith_rowops_choose(ith_context_cpu(context));
     fill_rope(*out);
-    /* A key beyond a shorter text has probability 0. Its value must be finite, so that the product with it is 0. */
+    /* Keys beyond the end of a shorter text have probability 0. Their values must be finite, so that the products are
+     * 0. */
     memset((*out)->padded, 0,
            (size_t)(sizes->shape.batch * sizes->keys * 2 * sizes->dit->config.dim * ith_dtype_bytes(sizes->type)));
     return ith_linear_workspace_open(context, &(*out)->linears);

@@ -35,7 +35,7 @@ struct ith_dit_workspace {
     void *padded;           /* [batch, keys, 2 dim]: a layer's k and v, if the text has fewer keys than the plan */
     float *padded_bias;     /* [batch, keys]: biases of the text's keys; -infinity for keys that it lacks */
     ith_span shown;         /* the part of the progress that the next pass accounts for */
-    ith_dit_watch_fn watch; /* for tests; NULL: none */
+    ith_dit_watch_fn watch; /* gets the output of every stage, for tests; NULL: there is none */
     void *watch_user;
 };
 

@@ -42,7 +42,7 @@ typedef struct worker {
     /* The members below belong to the expert in use. */
     int expert;
     int64_t first_step, end_step; /* the expert takes the steps first_step .. end_step - 1 */
-    double guidance;              /* the factor g of guidance; there is one branch if it is at most 1 */
+    double guidance;              /* the factor g of guidance; at most 1: the negative branch is left out */
     ith_dit_shape shape;
     ith_dit_workspace *workspace;
 } worker;
@@ -76,7 +76,7 @@ static int64_t token_count(const ith_dit_shape *shape)
 
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
 
-/* Lays out the buffers of one rank in an arena, which may be one that only counts bytes. */
+/* Lays out the buffers of one rank in an arena. If the arena has no memory yet, it only counts the bytes. */
 static void lay_out(buffers *b, ith_arena *arena, const ith_model *model, const ith_generate_options *options,
                     const ith_latent_size *size, int ranks, int rank)
 {
@@ -349,8 +349,8 @@ static bool is_high(const worker *w, int64_t step)
     return step_is_high(w->rank->pipeline->model, &w->rank->options, ith_sampler_timestep(w->sampler, step));
 }
 
-/* Chooses the expert for first_step, and sets end_step to the first step that is not its own. An expert takes
- * consecutive steps, because time steps decrease. */
+/* Chooses the expert for first_step, and sets end_step to the end of the steps that this expert takes. They are
+ * consecutive, because time steps decrease. */
 static void choose_expert(worker *w)
 {
     const ith_generate_options *options = &w->rank->options;

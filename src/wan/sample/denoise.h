@@ -6,8 +6,8 @@
 #include "../rank.h"
 
 /* Collective: turns the pipeline's latents from noise into the result, which rank 0 decodes. ITH_ERR_NUMERIC if latents
- * are not finite; its sentence names the step. The sentence of ITH_ERR_INTERRUPTED names the first step that was not
- * begun. */
+ * are not finite; its error message names the step. The error message of ITH_ERR_INTERRUPTED names the first step that
+ * was not begun. */
 ith_status ith_denoise(ith_rank *rank);
 
 /* Whether any step of a run with these options needs the negative prompt. */

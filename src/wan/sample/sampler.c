@@ -45,9 +45,9 @@ struct ith_sampler {
     ith_arena arena;                    /* memory of the arrays */
     double *sigmas;                     /* [steps + 1] */
     double *timesteps;                  /* [steps] */
-    int64_t order;                      /* order of the latest predictor */
-    float *last;                        /* UniPC: x before the latest predictor */
-    float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC: predictions x0 at the newest points, newest first; NULL beyond the
+    int64_t order;                      /* order of the latest predictor step */
+    float *last;                        /* UniPC: x before the latest predictor step */
+    float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC: m[0] is the newest prediction x0, m[1] the one before; NULL beyond the
                                            order */
 };
 

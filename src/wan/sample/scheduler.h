@@ -15,15 +15,15 @@ typedef struct ith_scheduler {
     double shift_terminal; /* if not 0, sigmas are stretched so that the last one above 0 has this value */
     /* Only UniPC uses the members below. */
     int64_t order;      /* solver_order, 1 to ITH_SCHEDULER_MOST_ORDER */
-    bool stops_at_last; /* final_sigmas_type is "sigma_min": the last step goes to the lowest sigma, not to 0 */
+    bool stops_at_last; /* final_sigmas_type is "sigma_min": the list ends with its lowest sigma twice, not with 0 */
     /* disable_corrector: the numbers of the steps whose result the corrector does not change. */
     int64_t uncorrected[ITH_SCHEDULER_MOST_UNCORRECTED], uncorrected_count;
 } ith_scheduler;
 
 /* The scheduler of the official models: UniPC of order 2, shift 1, 1000 training steps. */
 ith_scheduler ith_scheduler_default(void);
-/* Reads folder/scheduler_config.json. If a value is not supported, returns ITH_ERR_UNSUPPORTED with a sentence that
- * names the field and its value. */
+/* Reads folder/scheduler_config.json. If a value is not supported, returns ITH_ERR_UNSUPPORTED with an error message
+ * that names the field and its value. */
 ith_status ith_scheduler_read(ith_context *context, const char *folder, ith_scheduler *out);
 
 #endif

@@ -13,8 +13,8 @@ typedef struct ith_html_entity {
 extern const ith_html_entity ith_html_entities[];
 extern const int ith_html_entities_count;
 
-/* The values of lower-case references (here `name`) whose upper-case form (here `value`) differs; ordered by strcmp of
- * `name`. */
+/* Upper-case forms of characters that have a named reference. name: the character, such as U+00E9; value: its
+ * upper-case form, such as U+00C9. Ordered by strcmp of `name`. */
 extern const ith_html_entity ith_html_capitals[];
 extern const int ith_html_capitals_count;
 

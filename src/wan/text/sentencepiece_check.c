@@ -26,7 +26,7 @@
 #define TRAINER_MODEL_TYPE 3
 #define NORMALIZER_CHARSMAP 2
 #define UNIGRAM 1
-#define MOST_NESTED_KEYS 32 /* keys that are prefixes of one text, for which SentencePiece has room */
+#define MOST_NESTED_KEYS 32 /* SentencePiece has room for this number of keys that are prefixes of one text */
 #define LONGEST_KEY 256
 
 /* ---- Protocol buffers ------------------------------------------------------------------------------------------ */
@@ -41,7 +41,7 @@ typedef struct slice {
 typedef struct field {
     uint64_t number, value; /* number of the field, and its value if it is a varint */
     bool has_slice;
-    slice slice; /* the contents of a field with a length */
+    slice slice; /* contents of a length-delimited field */
 } field;
 
 /* Reads a number of 7 bits per byte, the lowest bits first. Returns false if it is cut short or too long. */

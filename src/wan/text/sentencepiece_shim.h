@@ -8,7 +8,7 @@
 typedef struct ith_sentencepiece ith_sentencepiece;
 
 /* Creates a tokenizer from the bytes of a model file. The bytes are copied, and must have passed
- * ith_sentencepiece_check. `path` is used in the sentence only. */
+ * ith_sentencepiece_check. `path` is used in error messages only. */
 ith_status ith_sentencepiece_create(ith_context *context, const char *path, const void *model, int64_t bytes,
                                     ith_sentencepiece **out);
 void ith_sentencepiece_free(ith_sentencepiece **pieces);

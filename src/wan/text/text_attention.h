@@ -14,11 +14,12 @@ typedef struct ith_text_attention {
     int64_t heads, count;
     ith_plan *plan;
     int64_t *buckets; /* [2 count - 1]: the bucket of distance d, at index d + count - 1 */
-    float *lines;     /* [heads, 2 count - 1]: the bias of each distance, in the same order */
+    float *lines;     /* [heads, 2 count - 1]: the bias of distance d, at index d + count - 1 */
     float *bias;      /* [heads, count, count]: the additive mask of the attention */
 } ith_text_attention;
 
-/* Lays out the arrays for texts of `count` tokens in an arena, which may be one that only counts bytes. */
+/* Lays out the arrays for texts of `count` tokens in an arena. If the arena has no memory yet, it only counts the
+ * bytes. */
 void ith_text_attention_lay_out(const ith_text_config *config, int64_t count, ith_arena *arena,
                                 ith_text_attention *attention);
 /* Fills in the buckets and makes the plan. ith_text_attention_lay_out must have set the arrays. */

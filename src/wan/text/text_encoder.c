@@ -34,8 +34,8 @@ static const char *const linear_names[LINEARS] = {
 /* The weights of one layer. */
 typedef struct text_layer {
     ith_linear *linears[LINEARS];
-    float *attention_norm, *ffn_norm; /* [dim] */
-    float *bias_table;                /* [buckets, heads] */
+    float *attention_norm, *ffn_norm; /* [dim], weights of rms_norm */
+    float *bias_table;                /* [buckets, heads], of the attention */
 } text_layer;
 
 struct ith_text_encoder {
@@ -43,7 +43,7 @@ struct ith_text_encoder {
     ith_operand_types types;
     ith_store *store;
     const ith_tensor *embedding; /* [vocab, dim], in the mapped file */
-    float *final_norm;           /* [dim] */
+    float *final_norm;           /* [dim], weights of the last rms_norm */
     ith_weights_memory memory;
     text_layer layers[];
 };
@@ -94,7 +94,7 @@ static ith_text_encoder *new_encoder(ith_context *context, const ith_text_config
     return encoder;
 }
 
-/* Makes an encoder with its configuration and its files open. */
+/* Allocates an encoder, reads its configuration, and opens its weight files. */
 static ith_status open_encoder(ith_context *context, const char *folder, ith_operand_types types,
                                ith_text_encoder **out)
 {
@@ -153,12 +153,12 @@ typedef struct text_workspace {
     ith_linear_workspace linears;
     int64_t count;
     float *x;      /* [count, dim]: the residual stream, in the caller's array */
-    float *normed; /* [count, dim] */
-    float *added;  /* [count, dim] */
+    float *normed; /* [count, dim]: rms_norm(x) */
+    float *added;  /* [count, dim]: the result of attention or feed-forward network, to be added to x */
     float *wide;   /* q, k, v, o of [count, heads * head_dim], or two of [count, ffn_dim] */
 } text_workspace;
 
-/* Lays out all memory of a call in an arena, which may be one that only counts bytes. */
+/* Lays out all memory of a call in an arena. If the arena has no memory yet, it only counts the bytes. */
 static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *arena, text_workspace *w)
 {
     const ith_text_config *c = &encoder->config;
@@ -170,7 +170,7 @@ static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *a
     ith_text_attention_lay_out(c, count, arena, &w->attention);
 }
 
-/* y = rms_norm(x) */
+/* y = rms_norm(w->x), with the weights of the norm */
 static void normalise(const text_workspace *w, const float *weight, float *y)
 {
     int64_t dim = w->encoder->config.dim;
@@ -262,7 +262,7 @@ static ith_status embed(ith_context *context, const ith_text_encoder *encoder, c
     return status;
 }
 
-/* Applies all layers. The sentence of an interruption names the layer in which it came. */
+/* Applies all layers. The error message of an interruption names the layer that was interrupted. */
 static ith_status run_layers(ith_context *context, const text_workspace *w, const ith_span *span)
 {
     const ith_text_encoder *encoder = w->encoder;

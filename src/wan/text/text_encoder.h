@@ -13,7 +13,8 @@ typedef struct ith_text_config {
     int64_t vocab, dim, heads, head_dim, ffn_dim, layers, buckets, max_distance;
     double eps;
 } ith_text_config;
-/* Reads folder/config.json. Any encoder but a umT5 with gated GELU is refused, with the field that differs. */
+/* Reads folder/config.json. Any encoder but a umT5 with gated GELU is refused; the error message names the field that
+ * differs. */
 ith_status ith_text_config_read(ith_context *context, const char *folder, ith_text_config *out);
 
 /* Loads the encoder. types: the number types of its products; its attention is f32. */

@@ -161,8 +161,8 @@ static ith_status drop_control_characters(ith_context *context, const ith_codepo
     return status;
 }
 
-/* Brings the text into the normal form NFC. utf8proc decomposes it first. The decomposed text may be longer, so its
- * length is computed before. */
+/* Brings the text into the normal form NFC. utf8proc decomposes it first, which may make it longer, so the length of
+ * the decomposed text is computed before. */
 static ith_status compose(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     utf8proc_int32_t *parts = NULL;

@@ -10,7 +10,7 @@
 typedef struct ith_vae_config {
     int64_t z_dim, decoder_base_dim, levels, dim_mult[8], res_blocks;
     bool temporal_up[8];               /* whether each upsampling, in the order of decoding, also doubles the frames */
-    float mean[64], std[64];           /* of each latent channel; decoding begins with z * std + mean */
+    float mean[64], std[64];           /* one for each latent channel; decoding begins with z * std + mean */
     int64_t stride_time, stride_space; /* frames and pixels per latent, in time and space: usually 4 and 8 */
 } ith_vae_config;
 /* Reads and checks folder/config.json. The Wan 2.2 autoencoder (is_residual) is refused by name. */

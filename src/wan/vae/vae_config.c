@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The autoencoder's config.json: reads and checks it, and refuses every other architecture by name. */
+/* Reads and checks the autoencoder's config.json. If a field asks for another architecture, the error message names
+ * it. */
 #include "../../files/json.h"
 #include "../config_fields.h"
 #include "vae.h"

@@ -10,7 +10,7 @@
 typedef struct ith_vae_level_layers {
     int64_t height, width, in, out; /* height and width of a frame before doubling; number of channels */
     ith_vae_conv *residuals;        /* two convolutions for each residual block */
-    ith_vae_conv *time, *resample;  /* NULL: the level does not double the frames, or their size */
+    ith_vae_conv *time, *resample;  /* NULL: the level does not double the frames, or not the height and width */
     float *doubled;                 /* [height, width, 2 out]: the two frames that `time` makes of one frame */
 } ith_vae_level_layers;
 
@@ -29,7 +29,8 @@ typedef struct ith_vae_decoder {
     ith_vae_conv convs[]; /* all convolutions, in the order of the computation */
 } ith_vae_decoder;
 
-/* Makes the layers, without memory for buffers and weights. Their oneDNN objects determine how much they need. */
+/* Makes the layers, but allocates no memory for buffers and weights yet: their oneDNN objects determine how much they
+ * need. */
 ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
                                   ith_vae_decoder **out);
 /* Allocates the decoder's memory and packs its weights. After this, decoding allocates nothing. */

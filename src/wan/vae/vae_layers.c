@@ -54,7 +54,7 @@ ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *w
 
 /* ---- Frames into rings ----------------------------------------------------------------------------------------- */
 
-/* Makes the oldest frame of the ring the newest, and returns its memory, to be overwritten. */
+/* Returns the memory of the oldest frame in the ring, for the next frame, which becomes the newest. */
 static char *next_frame(ith_vae_conv *conv)
 {
     conv->newest = (conv->newest + 1) % conv->filter->frames;

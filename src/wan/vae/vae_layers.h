@@ -53,7 +53,7 @@ typedef struct ith_vae_work {
 
     /* Progress of the latent frame that is being decoded. */
     ith_span shown;
-    int64_t shown_most;                 /* limit of the shown progress until the caller has the next frame */
+    int64_t shown_most;                 /* no more progress than this is shown until the caller has the next frame */
     double operations, operations_done; /* operations of all convolutions: for the latent frame, and done so far */
 } ith_vae_work;
 
@@ -93,7 +93,7 @@ typedef struct ith_vae_attention {
 void ith_vae_attention_add(ith_vae_work *work, const ith_vae *vae, int64_t pixels, ith_vae_attention *attention);
 /* Makes the plan of the attention, which the decoder destroys. */
 ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *attention);
-/* *bytes: the memory that the plan of the attention will hold. */
+/* Sets *bytes to the memory that the plan of the attention will hold. */
 ith_status ith_vae_attention_plan_bytes(const ith_vae_work *work, const ith_vae_attention *attention, int64_t *bytes);
 /* work->x += proj(attention(qkv(norm(x)))): one head, and every pixel attends to every pixel. */
 ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attention);

@@ -186,7 +186,8 @@ ith_status ith_vae_decoder_bytes(ith_vae_decoder *d, int64_t *bytes)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
-/* Shows the progress after a filter has been packed. If packing failed, the sentence gets the name of the filter. */
+/* Shows the progress after a filter has been packed. If packing failed, the name of the filter is added to the error
+ * message. */
 static ith_status packed(const ith_vae_decoder *d, const ith_vae_filter *filter, ith_status status, int64_t *bytes)
 {
     if (status)

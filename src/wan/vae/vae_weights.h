@@ -28,7 +28,7 @@ typedef struct ith_vae_residual {
  * the frames. Some levels have no `time`, and the last level has neither. */
 typedef struct ith_vae_level {
     int64_t in, out;
-    ith_vae_residual *residuals; /* [config.res_blocks + 1] */
+    ith_vae_residual *residuals; /* [config.res_blocks + 1] residual blocks */
     ith_vae_filter resample, time;
 } ith_vae_level;
 
@@ -39,7 +39,7 @@ struct ith_vae {
     ith_weights_memory memory; /* memory of biases and norms */
     int64_t weight_bytes;      /* bytes of all filters in the file */
     ith_vae_filter post_quant, in, out;
-    ith_vae_residual before, after; /* before and after the attention */
+    ith_vae_residual before, after; /* the residual blocks before and after the attention */
     ith_vae_filter qkv, proj;       /* linear layers of the attention */
     float *attention_norm, *norm_out;
     ith_vae_level levels[ITH_VAE_MOST_LEVELS];
