@@ -5,7 +5,7 @@
 
 #include "rank.h"
 
-/* The user pointer of ith_frames_take. */
+/* The `user` of ith_frames_take. */
 typedef struct ith_frames {
     ith_rank *rank;
     uint8_t *rgb; /* a frame as 8-bit RGB, [height, width, 3] */

@@ -27,7 +27,7 @@ typedef struct ith_rank {
     ith_latent_size size;
     ith_team team;  /* the ranks that share the pipeline, including this one */
     int position;   /* index of this rank in the team; 0: this rank is the leader */
-    bool dumps;     /* rank 0 writes a dump, and so needs the latents of every step */
+    bool dumps;     /* whether rank 0 writes a dump and so needs the latents of every step */
     ith_dump *dump; /* the contents of the dump on rank 0; NULL: this rank writes no dump */
     ith_generate_report report;
     ith_observer observer;

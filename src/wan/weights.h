@@ -25,7 +25,7 @@ typedef struct ith_weights {
     ith_linear_set *linears; /* the model's linear layers; NULL if tensors are only checked */
     void *scratch;           /* scratch memory for packing linear layers */
     ith_status status;       /* the first failure; later calls do nothing */
-    char prefix[96];         /* text before the name of each tensor, such as "blocks.3." */
+    char prefix[96];         /* prefix of the name of every tensor, such as "blocks.3." */
 } ith_weights;
 
 /* Names all tensors of `model`: calls ith_weights_floats, ith_weights_tensor, ith_weights_linear or ith_weights_pack
@@ -43,8 +43,8 @@ ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, 
 /* Frees the memory of a model's weights. It may be called after a failure of ith_weights_take. */
 void ith_weights_free(ith_context *context, ith_weights_memory *memory);
 
-/* Sets the text before all following names. The functions below look for a tensor called prefix + name, prefix + module
- * + ".weight", or prefix + module + ".bias". */
+/* Sets the prefix of the names that follow. The functions below look for the tensor prefix + name, prefix + module +
+ * ".weight", or prefix + module + ".bias". */
 void ith_weights_prefix(ith_weights *weights, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Takes a vector or table from the store, converted to f32. */
 float *ith_weights_floats(ith_weights *weights, const char *name, int dims, const int64_t *shape);

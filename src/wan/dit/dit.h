@@ -95,12 +95,12 @@ void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_sha
 ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out);
 /* Returns the exact number of bytes of a loaded expert. An expert of ith_dit_outline gives the same number. */
 int64_t ith_dit_bytes(const ith_dit *dit);
-/* *held: the bytes of a text of `batch` prompts of at most `longest` rows. *making: further bytes that
+/* Sets *held to the bytes of a text of `batch` prompts of at most `longest` rows, and *making to the further bytes that
  * ith_dit_text_create takes while it makes the text. */
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
-/* *bytes: the size of the workspace of rank `rank` of `ranks`, for the number of threads that the calling thread has
- * now. shape->longest_text is the length of the longest prompt. shared_memory: whether the ranks can read one another's
- * memory. */
+/* Sets *bytes to the size of the workspace of rank `rank` of `ranks`, for the number of threads that the calling thread
+ * has now. shape->longest_text is the length of the longest prompt. shared_memory: whether the ranks can read one
+ * another's memory. */
 ith_status ith_dit_workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
                                    const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                    int64_t *bytes);

@@ -45,9 +45,10 @@ static inline int64_t ith_dit_text_keys(int64_t rows)
 }
 
 struct ith_dit_text {
-    int64_t batch, keys; /* keys: in every batch entry; a shorter prompt has further keys with a bias of -infinity */
-    void *keys_values;   /* [layers][batch][keys][2 dim]: k after its norm, then v, in the number type of attention */
-    float *key_bias;     /* [batch][keys], added to the logits of each key */
+    int64_t batch,
+        keys; /* keys: their number in each batch entry; a shorter prompt ends in keys with a bias of -infinity */
+    void *keys_values; /* [layers][batch][keys][2 dim]: k after its norm, then v, in the number type of attention */
+    float *key_bias;   /* [batch][keys]: a number added to the logits of each key */
 };
 
 /* Computes the text embedding: out = w_2 gelu(w_1 rows + b_1) + b_2. rows: [count, text_dim]; hidden, out: [count,

@@ -336,7 +336,7 @@ static ith_status run_expert(worker *w)
         status = ith_rank_fail(w->rank, status); /* the group must end before another rank waits for this one */
     ith_dit_workspace_free(w->context, &w->workspace);
     if (!status)
-        status = ith_rank_agree(w->rank, ITH_OK); /* from here on no rank uses the expert */
+        status = ith_rank_agree(w->rank, ITH_OK); /* after this agreement no rank uses the expert */
     if (!status && !w->rank->position)
         ith_shared_free_expert(w->context, &w->rank->pipeline->shared);
     return status;

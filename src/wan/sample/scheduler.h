@@ -12,7 +12,7 @@ typedef struct ith_scheduler {
     ith_solver solver;     /* the class: UniPCMultistepScheduler or FlowMatchEulerDiscreteScheduler */
     double shift;          /* flow_shift of UniPC, shift of Euler */
     int64_t train_steps;   /* num_train_timesteps; a time step is sigma * train_steps */
-    double shift_terminal; /* if not 0, sigmas are stretched so that the last one above 0 has this value */
+    double shift_terminal; /* if not 0, all sigmas are stretched until the last one above 0 has this value */
     /* Only UniPC uses the members below. */
     int64_t order;      /* solver_order, 1 to ITH_SCHEDULER_MOST_ORDER */
     bool stops_at_last; /* final_sigmas_type is "sigma_min": the list ends with its lowest sigma twice, not with 0 */

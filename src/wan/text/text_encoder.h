@@ -17,7 +17,7 @@ typedef struct ith_text_config {
  * differs. */
 ith_status ith_text_config_read(ith_context *context, const char *folder, ith_text_config *out);
 
-/* Loads the encoder. types: the number types of its products; its attention is f32. */
+/* Loads the encoder. types: the number types of its matrix products; its attention is f32. */
 ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_operand_types types,
                                  ith_text_encoder **out);
 /* Checks that the encoder in a folder can be loaded: the files hold exactly its tensors, with their types and shapes.

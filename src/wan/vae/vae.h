@@ -17,7 +17,7 @@ typedef struct ith_vae_config {
 ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae_config *out);
 
 typedef struct ith_vae ith_vae;
-/* Loads the autoencoder. types: the number types of its products and convolutions; its attention is f32. */
+/* Loads the autoencoder. types: the number types of its matrix products and convolutions; its attention is f32. */
 ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out);
 void ith_vae_free(ith_context *context, ith_vae **vae);
 const ith_vae_config *ith_vae_config_of(const ith_vae *vae);
@@ -29,7 +29,8 @@ typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *f
  * frames. Nothing is allocated between the first frame and the last. */
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, ith_vae_frame_fn on_frame, void *user);
-/* *bytes: the peak memory of loading the autoencoder and decoding latents of this size, besides the mapped files. */
+/* Sets *bytes to the peak memory of loading the autoencoder and decoding latents of this size, besides the mapped
+ * files. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, int64_t *bytes);
 

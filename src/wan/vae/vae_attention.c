@@ -57,7 +57,7 @@ int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention)
 ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attention)
 {
     const int64_t c = channels_of(attention), pixels = attention->qkv->pixels, count = pixels * c;
-    /* work->temp holds norm(x), later the last product; then o; then rows with q, k and v side by side. */
+    /* work->temp has three parts: norm(x), later the output of `proj`; o; and rows with q, k and v side by side. */
     float *normal = (float *)(void *)work->temp, *o = normal + count, *qkv = o + count;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < pixels; i++)

@@ -156,7 +156,8 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
     return status;
 }
 
-/* Makes an autoencoder and a decoder as decoding does, but loads no weights and allocates no arena. */
+/* Predicts the peak memory: makes an autoencoder and a decoder as decoding does, but loads no weights and allocates no
+ * arena. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, int64_t *bytes)
 {

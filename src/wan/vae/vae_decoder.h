@@ -35,7 +35,7 @@ ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, int6
                                   ith_vae_decoder **out);
 /* Allocates the decoder's memory and packs its weights. After this, decoding allocates nothing. */
 ith_status ith_vae_decoder_open(ith_vae_decoder *decoder);
-/* *bytes: the memory that ith_vae_decoder_create and ith_vae_decoder_open take from the context. */
+/* Sets *bytes to the memory that ith_vae_decoder_create and ith_vae_decoder_open take from the context. */
 ith_status ith_vae_decoder_bytes(ith_vae_decoder *decoder, int64_t *bytes);
 void ith_vae_decoder_free(ith_vae_decoder **decoder);
 
