@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define PIECE 512          /* rows that are summed together; the bits of the sums depend on this number */
-#define TASKS_PER_THREAD 8 /* pieces that each thread measures in one parallel loop, roughly */
+#define TASKS_PER_THREAD 8 /* pieces for each thread in one parallel loop, roughly */
 /* kv heads measured together, at least: rows of neighbouring heads share pages of memory */
 #define TOGETHER 16
 #define OFFSET_ROWS 64        /* rows whose offsets are computed at a time */
@@ -31,7 +31,7 @@
  * ith_fixed_m.sums. */
 typedef struct ith_key_piece {
     int64_t count;   /* number of keys that are not masked */
-    float magnitude; /* the largest |v_jd| */
+    float magnitude; /* the largest |v_jd|, an element of V */
     float distance;  /* the largest |k_j - k'_r|^2, where k'_r is the mean key of this rank's shard */
     bool plain_bias; /* every key_bias is 0 or -inf */
 } key_piece;
@@ -46,7 +46,7 @@ static float worse(float a, float b)
     return a >= b || isnan(a) ? a : b;
 }
 
-/* An f32 that is at least x. */
+/* Rounds x up: returns an f32 that is at least x. */
 static float round_up(double x)
 {
     return (float)(x + fabs(x) * 0x1p-23);
@@ -115,8 +115,9 @@ typedef struct measured {
     const ith_queries *queries;
     const ith_shard *own;
     const ith_attn_tensors *tensors;
-    int64_t first, here; /* the current iteration sums keys of kv heads [first, first + here) */
-    int64_t before;      /* and measures distances in kv heads [first - before, first) */
+    int64_t first, here; /* `measure` is summing the keys of kv heads [first, first + here) */
+    /* `measure` is finding distances from the mean key in kv heads [first - before, first) */
+    int64_t before;
 } measured;
 
 /* Fills k and v with pointers to the keys and values in a piece of a kv head, sets *bias to their key_bias or NULL, and
@@ -131,7 +132,7 @@ static int64_t key_piece_rows(const measured *t, int64_t kv_head, int64_t piece,
     return rows;
 }
 
-/* Whether no finite number other than 0 is added to the logits of these keys. */
+/* Whether every key_bias of these keys is 0 or -inf: nothing else is added to their logits. */
 static bool bias_is_plain(const float *bias, int64_t rows)
 {
     bool plain = true;
@@ -317,7 +318,7 @@ static void merge_mean(const ith_fixed_m *f, int64_t kv_head)
     }
 }
 
-/* An upper bound of |x - y|; y may be NULL, for 0. */
+/* An upper bound of |x - y|. If y is NULL, it counts as 0. */
 static double distance_between(const float *x, const float *y, int64_t n)
 {
     double square = 0;
@@ -443,7 +444,7 @@ void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t head, const void *con
         fixed->ops->dots(dot, square, mean, q + first, here, p->dtype, p->head_dim);
         for (int64_t i = 0; i < here; i++) {
             double bound = bound_of(fixed, norm_of((double)square[i], p->head_dim), fixed->bounds[kv_head]);
-            int whole = (int)(bound + OFFSET_ERROR); /* fits in an int: the gate limits the bound */
+            int whole = (int)(bound + OFFSET_ERROR); /* fits in an int, because the gate limits the bound */
             whole += (double)whole < bound + OFFSET_ERROR;
             /* m is rounded to nearest. If all keys are equal, each 2^(s - m) is then a power of two, and its sums are
              * exact. */

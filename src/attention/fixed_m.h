@@ -35,7 +35,7 @@ typedef struct ith_fixed_m {
     double *sums;               /* [together, pieces, head_dim]: sums of keys */
     struct ith_key_piece *keys; /* [kv_heads, pieces]: statistics of keys and values */
     float *queries;             /* [heads, q_pieces]: the largest |q_i|^2 of each piece */
-    float *own, *all;           /* this rank's message, and the messages of all ranks [ranks] */
+    float *own, *all;           /* the statistics of this rank, and of all ranks [ranks], as they are sent */
     float *means;               /* [kv_heads, head_dim]: the mean keys k' */
     /* [kv_heads]: at least max_j |k_j - k'|, with room for the rounding of c q_i . k' */
     double *bounds;

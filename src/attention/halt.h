@@ -11,11 +11,12 @@
 
 #include "../comm/comm.h"
 
-/* A plan's request to stop an execution, which its threads read. */
+/* The request to stop a plan's executions. The threads of an execution read it. */
 typedef struct ith_halt {
     ith_context *context;
-    ith_comm *comm;        /* NULL for a single rank */
-    atomic_bool cancelled; /* set by ith_halt_cancel; stops the execution under way, or else the next one */
+    ith_comm *comm; /* NULL for a single rank */
+    /* set by ith_halt_cancel: stop the execution under way or, if there is none, the next one */
+    atomic_bool cancelled;
     atomic_bool stopped;   /* whether the execution under way is to stop */
     atomic_int rank;       /* the rank that was cancelled; valid if `stopped` is true */
     _Atomic int64_t stamp; /* number of the execution under way, the same on every rank; 0: no execution */
@@ -25,7 +26,7 @@ typedef struct ith_halt {
 void ith_halt_begin(ith_halt *halt, int64_t stamp);
 void ith_halt_end(ith_halt *halt);
 
-/* Requests a stop. Any thread or signal handler may call this. */
+/* Requests that the execution under way stops, or else the next one. Any thread or signal handler may call this. */
 void ith_halt_cancel(ith_halt *halt);
 
 /* Returns whether the execution is to stop, and shows other ranks that this rank is alive. Any thread may call this.

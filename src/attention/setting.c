@@ -84,7 +84,7 @@ static ith_status check_sizes(ith_context *context, const ith_attn_problem *p)
                         ith_dtype_name(p->dtype));
     if (!isfinite(p->scale))
         return ith_fail(context, ITH_ERR_ARGUMENT, "scale is %g, and must be finite", (double)p->scale);
-    /* A factor of 64 leaves room for sums and small multiples of products of these sizes. */
+    /* The product of the sizes may reach 1/64 of INT64_MAX, so small multiples of it cannot overflow. */
     int64_t product = 64;
     const int64_t factors[] = {p->batch, p->heads, p->head_dim, ith_max64(ith_max64(p->q_len, p->kv_len), 1)};
     for (int i = 0; i < 4; i++)
@@ -217,7 +217,7 @@ static bool interleave(const extent *a, const extent *b)
     if (!a->row_stride || a->row_stride != b->row_stride)
         return false;
     uintptr_t stride = a->row_stride;
-    /* from a's first column to b's */
+    /* bytes from the first column of a to the first column of b */
     uintptr_t distance = (b->begin % stride + stride - a->begin % stride) % stride;
     return distance >= a->width && distance + b->width <= stride;
 }

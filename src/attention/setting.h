@@ -44,7 +44,7 @@ typedef struct ith_rows {
     int64_t first, heads, row_stride, batch_stride;
 } ith_rows;
 
-/* The address of a row of a head. */
+/* The address of row `row` of head `head`. */
 static inline void *ith_rows_at(const ith_attn_setting *setting, const ith_rows *rows, int64_t head, int64_t row)
 {
     int64_t n = head - rows->first;
@@ -53,7 +53,7 @@ static inline void *ith_rows_at(const ith_attn_setting *setting, const ith_rows 
     return (char *)rows->data + element * setting->element_bytes;
 }
 
-/* The tensors that exchanges move, as indices. */
+/* Numbers of the tensors that exchanges move. */
 typedef enum ith_attn_tensor {
     ITH_TENSOR_Q,
     ITH_TENSOR_K,

@@ -267,7 +267,7 @@ static char *error_of(ith_context *context)
 }
 
 /* Locks the error sentence of a context. Two threads may write it at once: a call that finds its plan in use by another
- * thread also records a sentence. */
+ * thread also records an error sentence. */
 static void lock_error(ith_context *context)
 {
     while (context && atomic_flag_test_and_set_explicit(&context->writing, memory_order_acquire))
@@ -282,7 +282,7 @@ static void unlock_error(ith_context *context)
 
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
 {
-    /* written here first, since an argument may point to the previous sentence */
+    /* written here first, since an argument may point to the previous error sentence */
     char sentence[ITH_ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);

@@ -7,13 +7,14 @@
 #include <ithaca/ithaca.h>
 
 /* Records an error sentence in the context and returns status, so that a failure is one line: return ith_fail(ctx,
- * ITH_ERR_..., "..."). The sentence is cut at ITH_ERROR_BYTES. If context is NULL, the sentence is recorded for the
- * calling thread, for ith_context_error(NULL). */
+ * ITH_ERR_..., "..."). The error sentence is cut at ITH_ERROR_BYTES. If context is NULL, the error sentence is recorded
+ * for the calling thread, for ith_context_error(NULL). */
 #define ITH_ERROR_BYTES 1024
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Checks that a pointer is not NULL. If it is, records the sentence "NAME is NULL" and returns ITH_ERR_ARGUMENT. */
+/* Checks that a pointer is not NULL. If it is, records the error sentence "NAME is NULL" and returns
+ * ITH_ERR_ARGUMENT. */
 ith_status ith_need(ith_context *context, const void *pointer, const char *name);
 
 /* Puts the formatted text and ": " before the error sentence that is already in the context. Returns status. */
@@ -23,7 +24,7 @@ ith_status ith_fail_in(ith_context *context, ith_status status, const char *form
 /* Passes a line to the caller's log function, if the caller wants lines of this level. */
 void ith_log(ith_context *context, ith_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* The sentence of the context's last failure; ith_context_error returns it to callers of the library. */
+/* The error sentence of the context's last failure; ith_context_error returns it to callers of the library. */
 const char *ith_context_sentence(const ith_context *context);
 
 /* The thread pool of the caller, which runs the loops of this context, and its argument *user. NULL: OpenMP runs
@@ -34,8 +35,8 @@ ith_parallel_fn ith_context_parallel(const ith_context *context, void **user);
 int64_t ith_context_bytes(const ith_context *context);
 int64_t ith_context_peak_bytes(const ith_context *context);
 
-/* Allocates count * size_bytes bytes, aligned to 64. On failure or overflow returns NULL and records a sentence that
- * names `what` (ITH_ERR_MEMORY). A pointer for 0 bytes must be freed too. */
+/* Allocates count * size_bytes bytes, aligned to 64. On failure or overflow returns NULL and records an error sentence
+ * that names `what` (ITH_ERR_MEMORY). A pointer for 0 bytes must be freed too. */
 void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const char *what);
 /* Bytes that ith_alloc adds to each allocation. They count as held. */
 #define ITH_ALLOC_HEADER 64
@@ -68,7 +69,7 @@ void ith_context_set_rank(ith_context *context, int rank);
 
 /* ---- The family: a context, its parent and all their clones ---- */
 
-/* ith_context_keep allocates zeroed memory, aligned to 64, that does not count as held; NULL with a sentence on
+/* ith_context_keep allocates zeroed memory, aligned to 64, that does not count as held; NULL with an error sentence on
  * failure. Any context of the family may release it with ith_context_drop, which accepts NULL. */
 void *ith_context_keep(ith_context *context, int64_t bytes, const char *what);
 void ith_context_drop(ith_context *context, void *block);
@@ -81,7 +82,7 @@ struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *
  * read it every few milliseconds and return ITH_ERR_INTERRUPTED. */
 void ith_context_interrupt(ith_context *context, bool interrupted);
 bool ith_context_interrupted(const ith_context *context);
-/* Records the sentence "stopped on request" and returns ITH_ERR_INTERRUPTED. */
+/* Records the error sentence "stopped on request" and returns ITH_ERR_INTERRUPTED. */
 ith_status ith_fail_interrupted(ith_context *context);
 /* Returns ith_fail_interrupted if the context is interrupted, otherwise ITH_OK. */
 ith_status ith_context_check(ith_context *context);
@@ -89,8 +90,8 @@ ith_status ith_context_check(ith_context *context);
 struct ith_observer *ith_context_observer(const ith_context *context);
 void ith_context_set_observer(ith_context *context, struct ith_observer *observer);
 /* Locks the family's memory for wisdom and returns it. It is zeroed at first, and every call passes the same `bytes`.
- * Other threads wait until ith_context_unlock_wisdom. Without memory it returns NULL, records a sentence, and holds no
- * lock. */
+ * Other threads wait until ith_context_unlock_wisdom. Without memory it returns NULL, records an error sentence, and
+ * holds no lock. */
 void *ith_context_lock_wisdom(ith_context *context, int64_t bytes);
 void ith_context_unlock_wisdom(ith_context *context);
 

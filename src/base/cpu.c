@@ -58,7 +58,7 @@ static bool saves_tiles(void)
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE))
         return false;
-    unsigned low, high, tiles = 3u << 17; /* XTILECFG and XTILEDATA */
+    unsigned low, high, tiles = 3u << 17; /* the bits of XTILECFG and XTILEDATA in XCR0 */
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (low & tiles) == tiles;
 }
@@ -68,7 +68,8 @@ static bool saves_tiles(void)
 static bool may_use_tiles(void)
 {
 #if defined(__linux__) && defined(SYS_arch_prctl)
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+    /* values of ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA in Linux */
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 #else
     return false;
@@ -94,7 +95,7 @@ uint32_t ith_cpu_detect(uint32_t allowed)
             features |= ITH_CPU_AVX512_BF16;
         if (leaf7(0, 0, 1u << 23))
             features |= ITH_CPU_AVX512_FP16;
-        /* has_amx_bf16 comes second, because it asks Linux for the tiles */
+        /* `allowed` is tested first, because has_amx_bf16 asks Linux for permission to use AMX tiles */
         if ((allowed & ITH_CPU_AMX_BF16) && has_amx_bf16())
             features |= ITH_CPU_AMX_BF16;
     }
@@ -135,7 +136,7 @@ static uint32_t find_set(const char *name, size_t length)
     return 0;
 }
 
-/* Writes a sentence about a word in ITHACA_CPU that names no instruction set. */
+/* Writes an error sentence about a word in ITHACA_CPU that names no instruction set. */
 static void explain(const char *word, size_t length, char *sentence, size_t sentence_bytes)
 {
     char known[128];

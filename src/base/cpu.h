@@ -11,7 +11,8 @@
 uint32_t ith_cpu_detect(uint32_t allowed);
 
 /* Reads the environment variable ITHACA_CPU into *allowed: the instruction sets that it names, with all sets that they
- * are built on, or ITH_CPU_ALL if it is unset or empty. For an unknown name it returns false and writes a sentence. */
+ * are built on, or ITH_CPU_ALL if it is unset or empty. For an unknown name it returns false and writes an error
+ * sentence. */
 bool ith_cpu_limit(uint32_t *allowed, char *sentence, size_t sentence_bytes);
 
 /* Whether the processor's vendor is AMD. */

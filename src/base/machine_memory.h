@@ -6,7 +6,7 @@
 #include "context.h"
 
 typedef struct ith_machine_memory {
-    int64_t free_bytes; /* INT64_MAX: unknown */
+    int64_t free_bytes; /* INT64_MAX if no limit is known */
     const char *source; /* the tightest limit, in words that end a sentence: "are free in this machine", ... */
 } ith_machine_memory;
 

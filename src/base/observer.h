@@ -12,21 +12,22 @@
 #include <stdatomic.h>
 
 #define ITH_OBSERVER_ASK_SECONDS 0.05 /* seconds between two calls of should_stop */
-/* most seconds between two calls of show, as long as ith_observer_stops is called */
+/* seconds after which ith_observer_stops calls `show` again */
 #define ITH_OBSERVER_SHOW_SECONDS 1.0
 
 typedef struct ith_observer {
     void (*show)(void *user, int stage, int64_t done, int64_t total); /* NULL: progress is not shown */
-    bool (*should_stop)(void *user);                                  /* NULL: the computation never stops */
+    /* NULL: there is nobody to ask, so the computation is not stopped */
+    bool (*should_stop)(void *user);
     void *user;
     /* The members below are private to observer.c. */
     pthread_mutex_t lock;
     atomic_bool stopped;
     _Atomic double next_look;   /* time when the next callback is due (ith_clock_seconds) */
     double next_ask, next_show; /* times when should_stop and show are due */
-    int stage;                  /* the stage that was shown last; -1: none */
+    int stage;                  /* stage of the last call of `show`; -1: none yet */
     int64_t done, total;
-    char activity[96]; /* names the computation for the sentence of an interruption; "": not known */
+    char activity[96]; /* the name of the computation, for the error sentence of an interruption; "": none */
 } ith_observer;
 
 /* Initialises the private members. The caller has set show, should_stop and user. */
@@ -49,7 +50,7 @@ typedef struct ith_span {
 /* Shows that `done` of the `count` parts of a piece of work are done. */
 void ith_span_show(const ith_context *context, const ith_span *span, int64_t done, int64_t count);
 
-/* Sets the activity of the context's observer, if it has one: the name of the computation for the sentence of an
+/* Sets the activity of the context's observer, if it has one: the name of the computation for the error sentence of an
  * interruption. */
 void ith_observer_set_activity(const ith_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -31,7 +31,7 @@ static ith_status check(ith_context *context, const char *path, int file, int64_
 ith_status ith_open_file(ith_context *context, const char *path, int *file, int64_t *bytes)
 {
     *bytes = 0;
-    /* O_NONBLOCK: a pipe does not make open wait */
+    /* O_NONBLOCK: open does not wait for the writer of a pipe */
     *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (*file < 0)
         return ith_fail(context, ITH_ERR_IO, "cannot open %s: %s", path, strerror(errno));

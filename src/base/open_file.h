@@ -7,7 +7,7 @@
 
 #include <sys/stat.h>
 
-/* The kind of a file, as a noun for sentences: "a folder", "a pipe", "a socket", "a device" or "a file". */
+/* The kind of a file, as a noun for error sentences: "a folder", "a pipe", "a socket", "a device" or "a file". */
 const char *ith_file_kind(const struct stat *info);
 
 /* Opens a file. *file becomes a descriptor, which the caller closes, or -1 on failure; *bytes becomes the size of the

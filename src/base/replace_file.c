@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MOST_ATTEMPTS 100 /* names to try for the temporary file */
+#define MOST_ATTEMPTS 100 /* number of names to try for the temporary file */
 
-/* Fails with the reason in errno. */
+/* Fails because path cannot be written, with the reason that is in errno. */
 static ith_status refused(ith_context *context, const char *path)
 {
     ith_status status = errno == ENOMEM ? ITH_ERR_MEMORY : ITH_ERR_IO;
@@ -78,7 +78,7 @@ static ith_status write_device(ith_context *context, const char *path, ith_write
 ith_status ith_replace_file(ith_context *context, const char *path, ith_write_fn write, void *user)
 {
     struct stat info;
-    char behind[PATH_MAX]; /* the file that symbolic links lead to: it is replaced, not the links */
+    char behind[PATH_MAX]; /* the file behind symbolic links, which is replaced while the links stay */
     bool there = stat(path, &info) == 0;
     if (there && S_ISCHR(info.st_mode))
         return write_device(context, path, write, user);

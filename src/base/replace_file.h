@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 /* A function that writes the contents of a file. It may ignore write errors, because ith_replace_file checks the
- * stream. It returns any other failure, with a sentence in the context, and ith_replace_file returns it too. */
+ * stream. It returns any other failure, with an error sentence in the context, and ith_replace_file returns it too. */
 typedef ith_status (*ith_write_fn)(FILE *file, void *user);
 
 /* Replaces the file at `path` by the output of `write`. On failure (ITH_ERR_IO, ITH_ERR_MEMORY, or the status of

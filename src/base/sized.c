@@ -5,7 +5,7 @@
 #include <stdalign.h>
 #include <string.h>
 
-#define MOST_BYTES 4096 /* larger sizes are errors: no version of a struct will have them */
+#define MOST_BYTES 4096 /* no version of a struct has more bytes than this */
 
 static size_t size_of(const void *given)
 {

@@ -8,8 +8,9 @@
 #include "context.h"
 
 /* Copies the members of *given over the defaults in *full. ITH_ERR_ARGUMENT if no version of the struct has this size,
- * or if the struct is longer than in this library and an unknown byte is not 0; the sentence names the struct, its size
- * and the macro `init`. Example: ITH_SIZED_READ(context, ith_attn_problem, ITH_ATTN_PROBLEM_INIT, given, &full). */
+ * or if the struct is longer than in this library and an unknown byte is not 0; the error sentence names the struct,
+ * its size and the macro `init`. Example: ITH_SIZED_READ(context, ith_attn_problem, ITH_ATTN_PROBLEM_INIT, given,
+ * &full). */
 #define ITH_SIZED_READ(context, type, init, given, full)                                                               \
     ith_sized_read(context, #type, #init, given, full, sizeof(type))
 ith_status ith_sized_read(ith_context *context, const char *type, const char *init, const void *given, void *full,

@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define THREADS_A_PROCESSOR 64 /* threads allowed for each processor */
-#define FEWEST 1024            /* threads allowed on any machine */
+#define THREADS_A_PROCESSOR 64 /* number of threads that are allowed for each processor */
+#define FEWEST 1024            /* number of threads that are allowed on any machine */
 
 /* The number at the beginning of a file; INT64_MAX if the file is absent or holds a word such as "max". */
 static int64_t limit_in_file(const char *path)

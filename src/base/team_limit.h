@@ -10,7 +10,8 @@
  * (RLIMIT_NPROC), the limit of the control group (pids.max), and max(64 threads per processor, 1024); at least 1. */
 int ith_thread_limit(void);
 
-/* Fails with ITH_ERR_ARGUMENT if count exceeds ith_thread_limit. name: the argument that the sentence is about. */
+/* Fails with ITH_ERR_ARGUMENT if count exceeds ith_thread_limit. name: the argument that the error sentence is
+ * about. */
 ith_status ith_thread_limit_check(ith_context *context, const char *name, int64_t count);
 
 /* To be called before an OpenMP team is used. Fails with ITH_ERR_UNSUPPORTED if threads > 1 in the forked child of a

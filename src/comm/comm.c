@@ -7,8 +7,8 @@
  * A communicator of NULL is a group of one rank, whose operations are copies.
  *
  * A failure reaches the caller in three steps: the transport returns a status, `fail` asks the transport for the
- * group's first failure, and its sentence goes into this rank's context. Wrong arguments end the group (`refuse`),
- * because the other ranks would wait for an operation that never comes. */
+ * group's first failure, and its error sentence goes into this rank's context. Wrong arguments end the group
+ * (`refuse`), because the other ranks would wait for an operation that never comes. */
 #include "comm.h"
 
 #include "../base/clock.h"
@@ -22,7 +22,7 @@
 /* seconds between two checks of the time limit and of cancellation while a rank waits */
 #define WAIT_SECONDS 0.02
 
-/* number of values that an all-reduce reduces in one round */
+/* an all-reduce reduces this many values in one round */
 enum { PIECE = ITH_COMM_RECORD_BYTES / sizeof(float) };
 
 /* Tags of operations. Operations of two ranks match if their tags are equal and the sizes of their transfers agree. */
@@ -43,8 +43,8 @@ static int world_rank(const ith_comm *comm, int rank)
     return comm->members ? comm->members[rank] : rank;
 }
 
-/* Records the group's failure in this rank's context and returns its status. The sentence comes from the transport. If
- * the transport gives none, the sentence names `status`, the result of its function. */
+/* Records the group's failure in this rank's context and returns its status. The error sentence comes from the
+ * transport. If the transport gives none, the error sentence names `status`, the result of its function. */
 static ith_status fail(ith_comm *comm, ith_status status)
 {
     const char *sentence = NULL;
@@ -223,7 +223,7 @@ ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
         status = comm->transport.wait(comm->transport_state, (*request)->number, pause, &done);
         if (status || done)
             break;
-        if (comm->unwanted) /* lets a cancelled rank notify the others while it waits */
+        if (comm->unwanted) /* a rank that was cancelled notifies the others here while it waits */
             comm->unwanted(comm->unwanted_user);
         heed_interruption(comm);
         check_time(comm, *request, since);
@@ -345,7 +345,7 @@ ith_status ith_comm_barrier(ith_comm *comm)
     return comm ? gather(comm, TAG_BARRIER, "a barrier", NULL, 0, NULL) : ITH_OK;
 }
 
-/* A rank's status, for the other ranks to read. */
+/* A rank's status and error sentence, which ith_comm_agree sends to the other ranks. */
 typedef struct verdict {
     ith_status status;
     char sentence[ITH_COMM_RECORD_BYTES - sizeof(ith_status)];

@@ -3,7 +3,7 @@
  * the contract with transports in ithaca/transport.h.
  *
  * A failure ends the group. Every later operation of the whole group and of all its sub-groups then returns this
- * failure at once, and the sentence of the rank that failed first is in this rank's context. */
+ * failure at once, and the error sentence of the rank that failed first is in this rank's context. */
 #ifndef ITH_COMM_COMM_H
 #define ITH_COMM_COMM_H
 
@@ -22,8 +22,8 @@
 /* An operation that has been posted. */
 struct ith_request {
     int64_t number;   /* the transport's number for the request */
-    bool in_flight;   /* whether it is posted, and neither done nor failed */
-    const char *what; /* name of the operation, for sentences */
+    bool in_flight;   /* posted, but neither done nor failed yet */
+    const char *what; /* name of the operation, for error sentences */
 };
 
 struct ith_comm {
@@ -35,9 +35,9 @@ struct ith_comm {
     ith_comm *whole;
     int rank, size;
     int *members;            /* [size]: the world rank of each rank; NULL: the same as its rank in this group */
-    int64_t groups;          /* in the whole group: the largest number of a sub-group so far */
+    int64_t groups;          /* used in the whole group: the largest number of a sub-group so far */
     int64_t in_flight;       /* number of requests in flight; in the whole group, including its sub-groups */
-    double timeout_seconds;  /* 0: no time limit */
+    double timeout_seconds;  /* time limit of a wait; 0: none */
     int64_t posted;          /* number of exchanges posted so far */
     ith_request *requests;   /* [transport.requests]; exchange n has request n % transport.requests */
     ith_transfer *transfers; /* [2][size]: sends and receives of the collective in progress */
@@ -47,7 +47,8 @@ struct ith_comm {
     bool sharing;
     /* number of holds (ith_comm_hold); whether a call is in progress (ith_comm_enter) */
     atomic_int holders, use;
-    int64_t plans, executions; /* numbers of plans and of executions so far, the same on every rank */
+    /* how many plans were made and how many executions began, the same on every rank */
+    int64_t plans, executions;
     /* If not NULL, called while this rank waits. Returns true when the data of exchanges need no longer arrive. */
     bool (*unwanted)(void *user);
     void *unwanted_user;
@@ -60,9 +61,9 @@ ith_comm *ith_comm_hold(ith_comm *comm);
 void ith_comm_release(ith_comm *comm);
 
 /* Every collective call begins with ith_comm_enter and ends with ith_comm_exit. Only one thread at a time may be
- * between the two. Other threads, and calls after ith_comm_destroy, get ITH_ERR_ARGUMENT with a sentence in `context`.
- * If the communicator is destroyed during a call, the group ends, and the rank leaves it at ith_comm_exit. comm may be
- * NULL. */
+ * between the two. Other threads, and calls after ith_comm_destroy, get ITH_ERR_ARGUMENT with an error sentence in
+ * `context`. If the communicator is destroyed during a call, the group ends, and the rank leaves it at ith_comm_exit.
+ * comm may be NULL. */
 ith_status ith_comm_enter(ith_comm *comm, ith_context *context);
 void ith_comm_exit(ith_comm *comm);
 
@@ -89,8 +90,8 @@ static inline void *ith_comm_record(const ith_comm *comm, int rank)
     return (char *)comm->records + (int64_t)rank * ITH_COMM_RECORD_BYTES;
 }
 
-/* Returns the same status on all ranks: ITH_OK, or the status and sentence of the lowest rank that failed. mine: the
- * status of this rank. Ranks agree in this way before they act. comm may be NULL. */
+/* Returns the same status on all ranks: ITH_OK, or the status and error sentence of the lowest rank that failed. mine:
+ * the status of this rank. Ranks agree in this way before they act. comm may be NULL. */
 ith_status ith_comm_agree(ith_comm *comm, ith_status mine);
 
 /* The modules that contain transports. Each exports a table of type ith_transport_module. */

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEFAULT_TIMEOUT_SECONDS 600 /* the time limit of a wait (ith_comm_set_timeout) */
+#define DEFAULT_TIMEOUT_SECONDS 600 /* time limit of a wait, unless ith_comm_set_timeout changes it */
 #define MOST_RANKS (1 << 20)
 #define MOST_REQUESTS 4096
 
@@ -133,8 +133,8 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
 /* What each rank shows the others when a group is split. */
 typedef struct wish {
     int colour, key; /* ranks of one colour form a sub-group, sorted by key */
-    int rank;        /* world rank of the rank */
-    int64_t groups;  /* ith_comm.groups of the rank: the largest number of a sub-group so far */
+    int rank;        /* this rank's world rank */
+    int64_t groups;  /* this rank's ith_comm.groups, the largest number of a sub-group so far */
 } wish;
 
 /* Lists the ranks that have this rank's colour, sorted by key and then by rank. Writes their world ranks to members and
@@ -230,7 +230,7 @@ void ith_comm_release(ith_comm *comm)
     ith_comm_release(whole);
 }
 
-/* Ends the group because of an action of this rank, which the sentence gives as `reason`. */
+/* Ends the group because of an action of this rank. reason: the action, as the end of a sentence. */
 static void end(ith_comm *comm, const char *reason)
 {
     char sentence[128];
@@ -261,7 +261,8 @@ void ith_comm_destroy(ith_comm **comm)
         return;
     ith_comm *self = *comm;
     *comm = NULL;
-    ith_comm_hold(self); /* a call that ends now on another thread may release the creator's hold */
+    /* keeps the communicator: a call on another thread may end now and release the creator's hold */
+    ith_comm_hold(self);
     int before = atomic_fetch_or(&self->use, ITH_COMM_LEFT);
     if (!(before & IN_USE))
         leave_group(self);

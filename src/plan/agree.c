@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ith_comm_agree sends the sentence of the communicator's context, so this rank's sentence is copied there first. */
+/* ith_comm_agree sends the error sentence of the communicator's context, so this rank's error sentence is copied there
+ * first. */
 ith_status ith_agree(ith_context *context, ith_comm *comm, ith_status mine)
 {
     if (!comm)
@@ -98,7 +99,7 @@ static ith_status compare(ith_comm *comm, const request *mine, char first[PARAME
     return ITH_OK;
 }
 
-/* Values are sent as text, so that a sentence can show rank 0's value, whatever its type. */
+/* Values are sent as text, so that an error sentence can show rank 0's value, whatever its type. */
 ith_status ith_agree_on_request(ith_comm *comm, const ith_attn_setting *setting, const ith_attn_options *options)
 {
     if (!comm)

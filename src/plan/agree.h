@@ -11,11 +11,11 @@
  * status of this rank. */
 ith_status ith_agree(ith_context *context, ith_comm *comm, ith_status mine);
 
-/* If an operation of the communicator failed, copies its sentence to the caller's context. Returns status. */
+/* If an operation of the communicator failed, copies its error sentence to the caller's context. Returns status. */
 ith_status ith_pass_on(ith_context *context, ith_comm *comm, ith_status status);
 
 /* Collective. Fails on all ranks unless all have the same problem, except for strides, and ask for the same plan. The
- * sentence names the lowest rank that differs from rank 0, and the parameter in which it differs. */
+ * error sentence names the lowest rank that differs from rank 0, and the parameter in which it differs. */
 ith_status ith_agree_on_request(ith_comm *comm, const ith_attn_setting *setting, const ith_attn_options *options);
 
 #endif

@@ -41,7 +41,7 @@ ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info)
     return ITH_SIZED_FILL(plan->setting.context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &now);
 }
 
-/* The executor keeps the counters, because it moves the bytes. */
+/* Copies the plan's counters to the caller. The executor keeps them, because it moves the bytes. */
 ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
 {
     if (!plan)
@@ -81,7 +81,7 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
 
 /* ---- For people ------------------------------------------------------------------------------------------------ */
 
-/* Describes the exchange, as the end of a line of ith_plan_print. */
+/* Describes the exchange in words that end a line of ith_plan_print. */
 static const char *exchange_text(const ith_plan_info *info, char *text, size_t text_bytes)
 {
     if (info->exchange == ITH_EXCHANGE_AUTO)

@@ -213,7 +213,7 @@ static ith_status keep_common(ith_comm *comm, const ith_attn_setting *s, ith_can
     return status;
 }
 
-/* Rank 0 decides and broadcasts the name; each rank finds that kernel in its own table. */
+/* Rank 0 chooses the kernel and broadcasts its name; each rank finds the kernel in its own table. */
 ith_status ith_kernel_choose(ith_comm *comm, ith_effort effort, ith_attn_setting *s)
 {
     if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)

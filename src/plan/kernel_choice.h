@@ -7,7 +7,7 @@
 #include "../attention/setting.h"
 
 /* Sets the kernel of the setting to the kernel of this name. It must run on this machine and take the problem and
- * softmax of the setting. If it does not, the sentence lists the kernels that do. */
+ * softmax of the setting. If it does not, the error sentence lists the kernels that do. */
 ith_status ith_kernel_take_named(const char *name, ith_attn_setting *setting);
 
 /* Chooses the kernel of the setting. Collective over comm, which may be NULL. Rank 0 decides for all: by wisdom;

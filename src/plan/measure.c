@@ -20,7 +20,7 @@ enum {
     /* turns of a kernel after a first turn, which does not count: it touches memory and code for the first time */
     TURNS = 4,
     HOPELESS = 4,         /* a kernel that is this many times slower than the fastest so far gets no more turns */
-    HOPELESS_AT_FIRST = 8 /* the same factor after the first turn */
+    HOPELESS_AT_FIRST = 8 /* HOPELESS for the second turn, when only the first turn has been timed */
 };
 
 /* ---- A trial --------------------------------------------------------------------------------------------------- */
@@ -116,7 +116,8 @@ void ith_trial_attend(const ith_trial *t)
                           .softmax = t->softmax,
                           .scratch = t->scratch};
     if (t->softmax == ITH_SOFTMAX_FIXED_M)
-        memset(t->m, 0, (size_t)t->q_len * sizeof *t->m); /* offsets of 0 suit logits as small as these */
+        /* logits are small here, so any small offset will do */
+        memset(t->m, 0, (size_t)t->q_len * sizeof *t->m);
     for (int64_t i = 0; i < t->q_len; i += t->tiles.block_q) {
         call.q_rows = ith_min64(t->tiles.block_q, t->q_len - i);
         call.q = t->q_rows + i;

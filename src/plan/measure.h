@@ -10,7 +10,8 @@
 typedef struct ith_trial {
     ith_dtype dtype;
     int64_t head_dim, q_len, kv_len;
-    int64_t packed_bytes, scratch_bytes; /* enough for every kernel that is tried */
+    /* sizes of `packed` and `scratch`, enough for every kernel that is tried */
+    int64_t packed_bytes, scratch_bytes;
     const ith_attn_kernel *kernel;
     ith_attn_tiles tiles;
     ith_softmax softmax;

@@ -53,11 +53,11 @@ const char *ith_module_list(int index, const char **refusal)
 
 /* ---- Strategies ------------------------------------------------------------------------------------------------ */
 
-/* A BASE of the names of strategies, and the strategy that it stands for. */
+/* The base of a strategy's name, such as "ring" in "ring_bidir", and its strategy. */
 typedef struct strategy_base {
     const char *name;
     ith_strategy strategy;
-    bool has_ring, has_kernels; /* may the name have _bidir? may it have tokamax_ and _custom? */
+    bool has_ring, has_kernels; /* the name may end in _bidir; the name may have tokamax_ and _custom */
 } strategy_base;
 
 /* The first base that a name begins with is taken, so "ulysses_ring" stands before "ulysses". */

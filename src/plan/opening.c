@@ -14,7 +14,7 @@
 
 typedef enum call_kind { CALL_CREATE = 1, CALL_EXECUTE } call_kind;
 
-/* The record that a rank shows when a call opens. At most ITH_COMM_RECORD_BYTES. */
+/* The record that a rank shows when a call opens. It has at most ITH_COMM_RECORD_BYTES. */
 typedef struct call_record {
     call_kind call;
     int64_t plan, execution; /* number of the plan that is created or executed; number of its execution */
@@ -23,7 +23,7 @@ typedef struct call_record {
     uint64_t kv_lengths, key_bias; /* hashes of these two tensors */
     const void *mask;              /* address of the mask */
     ith_in_place_record shown;     /* addresses of this rank's tensors, if the exchange is in place */
-    char sentence[512];            /* the failure, if status is one */
+    char sentence[512];            /* this rank's error sentence; empty if status is ITH_OK */
 } call_record;
 
 _Static_assert(sizeof(call_record) <= ITH_COMM_RECORD_BYTES, "a record is larger than what ith_comm_begin_call takes");
@@ -62,8 +62,8 @@ static ith_status compare_calls(ith_context *context, const ith_comm *comm)
     return ITH_OK;
 }
 
-/* Returns the failure of the lowest rank that failed. The sentence names that rank, unless all ranks failed with the
- * same sentence. */
+/* Returns the failure of the lowest rank that failed. The error sentence names that rank, unless all ranks failed with
+ * the same error sentence. */
 static ith_status compare_verdicts(ith_context *context, const ith_comm *comm)
 {
     const call_record *failed = NULL;
@@ -107,7 +107,7 @@ static ith_status compare_tensors(ith_context *context, const ith_comm *comm)
     return ITH_OK;
 }
 
-/* Reports a failure of the communicator, which has ended the group. Returns status. */
+/* If status is a failure of the communicator, reports it: such a failure has ended the group. Returns status. */
 static ith_status group_ended(ith_context *context, ith_comm *comm, ith_status status)
 {
     if (!status)
@@ -177,7 +177,7 @@ typedef struct mask_record {
     bool stopped; /* the execution was stopped before all of the mask was read, so the hash is of no use */
 } mask_record;
 
-/* Hashes a mask in pieces, so that a cancellation is noticed soon. */
+/* Hashes a mask in pieces, and stops soon after a cancellation. */
 static mask_record hash_mask(ith_plan *plan, const char *mask)
 {
     const ith_attn_problem *p = &plan->setting.problem;
@@ -266,8 +266,7 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
     ith_context *context = plan->setting.context;
     ith_comm *comm = plan->setting.comm;
     int ranks = ith_comm_size(comm);
-    /* A claim is larger the lower the cancelled rank is. So the maximum over all ranks names the lowest cancelled
-     * rank. */
+    /* A cancelled rank claims ranks - rank. The maximum over all ranks then gives the lowest cancelled rank. */
     float claim = atomic_load(&plan->halt.stopped) ? (float)(ranks - atomic_load(&plan->halt.rank)) : 0.0f;
     ith_status status = mine;
     if (ranks > 1) {

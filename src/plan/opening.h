@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The beginning and the end of a collective call on plans. Every rank shows a record before anything is computed, sent
- * or written: which call it is in, and whether its own checks passed. All ranks return the same failure, with a
- * sentence that names a rank, if ranks are in different calls, if a rank has invalid tensors or was cancelled, or if
- * tensors differ that must be equal. The group stays usable. */
+ * or written: which call it is in, and whether its own checks passed. All ranks return the same failure, with an
+ * error sentence that names a rank, if ranks are in different calls, if a rank has invalid tensors or was cancelled, or
+ * if tensors differ that must be equal. The group stays usable. */
 #ifndef ITH_PLAN_OPENING_H
 #define ITH_PLAN_OPENING_H
 

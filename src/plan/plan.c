@@ -19,7 +19,7 @@ static ith_plan *lay_out(const ith_attn_setting *setting, ith_arena *arena)
 {
     ith_plan *plan = ith_arena_take(arena, 1, sizeof *plan);
     ith_executor unused;
-    if (!plan) { /* the arena only counts */
+    if (!plan) { /* the arena has no memory and only counts bytes */
         ith_executor_lay_out(setting, arena, &unused);
         return NULL;
     }

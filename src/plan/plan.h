@@ -8,7 +8,7 @@
 struct ith_plan {
     ith_attn_setting setting;
     ith_executor executor;
-    bool owns_axes;       /* whether the plan destroys the communicators of the axes */
+    bool owns_axes;       /* whether the plan made the communicators of the axes, and so destroys them */
     int64_t memory_bytes; /* size of the plan's allocation */
     /* number of the plan on its communicator; number of executions that all ranks began */
     int64_t number, begun;

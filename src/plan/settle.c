@@ -185,7 +185,7 @@ static ith_status choose_strategy(const ith_attn_options *options, int ranks, in
     if (status)
         return status;
     if (ranks == 1 || s->problem.replicated_kv)
-        s->strategy = ITH_STRATEGY_SINGLE; /* nothing is exchanged */
+        s->strategy = ITH_STRATEGY_SINGLE; /* the strategy without exchanges */
     else if (s->strategy == ITH_STRATEGY_ULYSSES_RING && s->ulysses == 1)
         s->strategy = ITH_STRATEGY_RING;
     else if (s->strategy == ITH_STRATEGY_ULYSSES_RING && s->ring == 1)

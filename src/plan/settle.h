@@ -13,7 +13,7 @@ typedef struct ith_group {
 } ith_group;
 
 /* Copies the problem and the options, which may be NULL, over the defaults, and checks them. A value that is illegal
- * with every problem is refused; the sentence names the nearest legal value. */
+ * with every problem is refused; the error sentence names the nearest legal value. */
 ith_status ith_settle_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
                               const ith_group *group, ith_attn_options *options, ith_attn_setting *setting);
 /* Makes every choice, including the kernel and its tiles. Collective over comm. comm is NULL for a single rank, or to

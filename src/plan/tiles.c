@@ -4,7 +4,7 @@
 
 #include "../base/size.h"
 
-enum { BLOCK_Q, BLOCK_KV }; /* indices of tiles, as in ith_tile_at */
+enum { BLOCK_Q, BLOCK_KV }; /* indices of the first two tiles, as in ith_tile_at */
 
 /* Gives loops access to the four sizes by index, because the public structs have a member for each. */
 int64_t *ith_tile_at(ith_attn_tiles *tiles, int index)

@@ -17,8 +17,8 @@ const char *ith_tile_name(int index);
 /* The sizes that the options ask for; 0 leaves a size open. */
 ith_attn_tiles ith_tiles_asked(const ith_attn_options *options);
 
-/* Sets the tiles of the setting, which must have its kernel and problem. If a size is illegal, the sentence names the
- * rule and the nearest legal size. */
+/* Sets the tiles of the setting, which must have its kernel and problem. If a size is illegal, the error sentence names
+ * the rule and the nearest legal size. */
 ith_status ith_tiles_resolve(const ith_attn_options *options, ith_attn_setting *setting);
 
 #endif

@@ -35,7 +35,7 @@ void ith_wisdom_close(ith_context *context)
     ith_context_unlock_wisdom(context);
 }
 
-/* The entries are a ring buffer, and i counts from the oldest entry. */
+/* Entry i of a ring buffer, where entry 0 is the oldest. */
 const ith_wisdom_entry *ith_wisdom_at(const ith_wisdom *w, int64_t i)
 {
     int64_t oldest = ith_max64(w->count - ITH_WISDOM_ENTRIES, 0);
@@ -65,7 +65,7 @@ typedef struct wisdom_header {
     char version[64], machine[512];
 } wisdom_header;
 
-/* The processor's name according to Linux; "unknown" elsewhere. */
+/* Writes the name of the processor according to Linux; "unknown" on other systems. */
 static void model_name(char *text, size_t text_bytes)
 {
     char line[256];
@@ -155,7 +155,7 @@ typedef struct reader {
     char text[LINE_BYTES]; /* the current line, without its newline */
 } reader;
 
-/* Fails with the file, the line, and a sentence that ends with at most 100 letters of `found`. */
+/* Fails with the file, the line, and an error sentence that ends with at most 100 letters of `found`. */
 static ith_status wrong(const reader *r, const char *what, const char *found)
 {
     return ith_fail(r->context, ITH_ERR_FORMAT, "%s, line %d: %s%.100s", r->path, r->line, what, found);

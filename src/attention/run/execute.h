@@ -27,8 +27,8 @@ void ith_executor_meet(ith_executor *executor, int rank, const ith_in_place_reco
 
 /* Runs one execution on tensors that have been checked. Allocates nothing. Collective over the setting's groups. */
 ith_status ith_executor_run(ith_executor *executor, const ith_attn_tensors *tensors);
-/* Adds the bytes sent to the counters. To be called when all ranks have ended the execution, because other ranks count
- * bytes for this one. */
+/* Adds the bytes that this rank has sent to its counters. To be called when all ranks have ended the execution, because
+ * in place other ranks count bytes for this rank. */
 void ith_executor_close(ith_executor *executor);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct ith_in_place_record {
     ith_rows q, k, v, o;
     float *lse;
     const char *packed;    /* the rank's packed shard, if each rank packs for all; otherwise NULL */
-    _Atomic int64_t *sent; /* the rank's count of bytes that others take from its memory */
+    _Atomic int64_t *sent; /* counts the bytes that other ranks take from this rank's memory */
 } ith_in_place_record;
 
 /* The addresses that all ranks have shown, as segments and shards. */
@@ -31,7 +31,7 @@ void ith_in_place_lay_out(const ith_attn_setting *setting, ith_arena *arena, ith
 /* Takes the addresses that rank `rank` shows at the opening of an execution. To be called for every rank. */
 void ith_in_place_meet(ith_in_place *in_place, int rank, const ith_in_place_record *record);
 
-/* Finds the queries and the shard of an OFFSETS or COMPUTE step. */
+/* Sets *queries and *shard to the operands of an OFFSETS or COMPUTE step. */
 void ith_in_place_find(const ith_in_place *in_place, const ith_step *step, ith_queries *queries, ith_shard *shard);
 /* Executes a COMPUTE step, whose job is `job`. Since all shards can be read at any time, the steps only collect shards,
  * and the last step attends to all of them at once. So no partial results are kept. Collective over comm. */

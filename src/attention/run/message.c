@@ -124,7 +124,7 @@ void ith_messages_end(const ith_messages *m)
                           1 - m->counters->waiting_seconds / m->counters->exchange_seconds);
 }
 
-/* Notes that one more exchange is under way, and since when any is. */
+/* Counts one more exchange as under way. The first one starts the clock. */
 static void one_more(ith_messages *m)
 {
     if (m->under_way++ > 0)
@@ -133,7 +133,7 @@ static void one_more(ith_messages *m)
     m->traced = ith_trace_begin(m->setting->context);
 }
 
-/* Notes that an exchange has ended. If it was the last one under way, counts the time of the exchanges. */
+/* Counts one exchange less as under way. The last one stops the clock. */
 static void one_less(ith_messages *m)
 {
     if (--m->under_way > 0)

@@ -9,26 +9,26 @@
 #include "../schedule/schedule.h"
 #include "cpu/source.h"
 
-/* An exchange, with room for its transfers. */
+/* An exchange of the schedule, with room for its transfers. */
 typedef struct ith_posted {
     ith_transfer *sends, *receives;
     int64_t send_count, receive_count; /* the largest number of transfers in any step */
     ith_request *request;              /* NULL: the exchange is not under way */
 } ith_posted;
 
-/* The exchanges and buffers of one rank. */
+/* The exchanges of one rank by messages, and their buffers. */
 typedef struct ith_messages {
     const ith_attn_setting *setting;
     ith_posted exchanges[ITH_EXCHANGES];
     int64_t sizes[ITH_PLACES][ITH_TENSORS]; /* sizes of the buffers: the most rows times heads in any step */
     void *buffers[ITH_PLACES][ITH_TENSORS];
-    /* Members for the execution under way: */
+    /* The members below belong to the execution under way. */
     const ith_attn_tensors *tensors;
     ith_plan_counters *counters;
     ith_q_segment q; /* segments of the step under way */
     ith_kv_segment kv;
     int under_way; /* number of exchanges under way */
-    /* since when any exchange has been under way: by the clock, and in the trace */
+    /* start of the time in which exchanges are under way: by the clock, and in the trace */
     double since_seconds, traced;
     ith_status status; /* failure of the first exchange that failed, perhaps during a computation */
 } ith_messages;
@@ -51,7 +51,7 @@ ith_status ith_messages_wait(ith_messages *messages, int exchange);
 /* Moves data of the exchanges under way, without waiting. user: an ith_messages. */
 void ith_messages_progress(void *user);
 
-/* Finds the queries and the shard of an OFFSETS or COMPUTE step. They are valid until the next call. */
+/* Sets *queries and *shard to the operands of an OFFSETS or COMPUTE step. They are valid until the next call. */
 void ith_messages_find(ith_messages *messages, const ith_step *step, ith_queries *queries, ith_shard *shard);
 
 #endif

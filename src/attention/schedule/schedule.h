@@ -42,7 +42,7 @@ enum { ITH_EXCHANGE_HOP = ITH_CHUNK_BUFFERS, ITH_EXCHANGES };
 /* The kinds of steps in a schedule. */
 typedef enum ith_step_kind {
     ITH_STEP_POST,    /* starts an exchange */
-    ITH_STEP_WAIT,    /* waits for the exchange that was posted last under the step's number */
+    ITH_STEP_WAIT,    /* waits for the exchange with the step's number, which was posted before */
     ITH_STEP_OFFSETS, /* computes the offsets of fixed_m; the ranks of the ring gather statistics of their shards */
     ITH_STEP_COMPUTE  /* computes attention of some heads' queries to one shard of keys */
 } ith_step_kind;
@@ -51,15 +51,15 @@ typedef enum ith_step_kind {
 typedef struct ith_step {
     ith_step_kind kind;
     int chunk, hop;
-    /* Members of POST and WAIT steps: */
-    /* number of the exchange: ITH_EXCHANGE_HOP is along the ring, others along the ulysses axis */
+    /* The next three members belong to POST and WAIT steps. */
+    /* number of the exchange: ITH_EXCHANGE_HOP for a hop of the ring, smaller numbers for the ulysses axis */
     int exchange;
     bool outputs; /* POST: true if results return to their owners, false if inputs are fetched */
     int moves;    /* POST: number of moves that are sent, and of moves that are received, some perhaps empty */
-    /* Members of OFFSETS and COMPUTE steps: */
+    /* The members below belong to OFFSETS and COMPUTE steps. */
     ith_heads heads;
     ith_span q, kv;
-    int q_place, kv_place; /* places of queries and of keys; o and lse have the place of the queries */
+    int q_place, kv_place; /* places of the queries and of the keys; o and lse are in q_place too */
     int shard;             /* ring index of the rank that owns these keys; OFFSETS: this rank's index */
     bool first, last;      /* COMPUTE: whether this is the first or the last shard for these queries */
 } ith_step;
@@ -71,15 +71,15 @@ typedef struct ith_move {
     int peer, place;
     int64_t first, heads; /* heads [first, first + heads), kv heads for k and v; heads = 0: an empty move */
     ith_span rows;
-    int64_t at; /* the first of these rows is row `at` of the place */
+    int64_t at; /* the first row of the move is row `at` of the place */
 } ith_move;
 
 /* The state of a walk over a rank's schedule. */
 typedef struct ith_schedule {
-    const ith_attn_setting *setting; /* only strategy, mesh and problem are read, not the rank */
+    const ith_attn_setting *setting; /* used for strategy, mesh and problem; its rank is ignored */
     const struct ith_strategy_ops *ops;
     int ulysses_index, ring_index;
-    int chunks, buffers;   /* numbers of chunks and of buffers for them */
+    int chunks, buffers;   /* number of chunks, and number of buffers that they share */
     int chunk, hop, stage; /* position of the next step; `stage` is private to the strategy */
 } ith_schedule;
 
@@ -87,10 +87,10 @@ typedef struct ith_schedule {
 typedef struct ith_strategy_ops {
     ith_strategy strategy;
     const char *name;
-    /* Returns ITH_OK if the strategy works on the setting's mesh. Otherwise the sentence names the nearest mesh that
-     * works. */
+    /* Returns ITH_OK if the strategy works on the setting's mesh. Otherwise the error sentence names the nearest mesh
+     * that works. */
     ith_status (*applicable)(const ith_attn_setting *setting);
-    /* As ith_schedule_next and ith_schedule_move. */
+    /* The strategy's part of ith_schedule_next and ith_schedule_move. */
     bool (*next)(ith_schedule *schedule, ith_step *step);
     ith_move (*move)(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
 } ith_strategy_ops;

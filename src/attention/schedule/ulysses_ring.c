@@ -133,7 +133,7 @@ static bool post_hop(const ith_schedule *s, ith_step *step)
     return true;
 }
 
-/* An OFFSETS or COMPUTE step with the shard that comes from `side` at this hop. */
+/* Fills in an OFFSETS or COMPUTE step with the shard that comes from `side` at this hop. */
 static bool with_shard(const ith_schedule *s, ith_step *step, ith_step_kind kind, int side)
 {
     const ith_attn_problem *p = &s->setting->problem;
@@ -176,7 +176,7 @@ static bool describe(const ith_schedule *s, ith_step *step)
     }
 }
 
-/* Goes to the next stage, hop or chunk. */
+/* Moves the walk to the next stage, hop or chunk. */
 static void advance(ith_schedule *s)
 {
     bool present = s->chunk >= 0 && s->chunk < s->chunks;

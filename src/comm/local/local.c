@@ -93,7 +93,7 @@ static int64_t walk(const local_request *from, int source, const local_request *
     }
 }
 
-/* Whether the rank of a request has stopped and no longer needs the data. */
+/* Whether the rank that posted the request has stopped and no longer needs the data. */
 static bool unwanted(const local_request *request)
 {
     return request->posted.unwanted && request->posted.unwanted(request->posted.unwanted_user);

@@ -19,9 +19,9 @@
 /* The transfer state of the data that one rank sends to another in an exchange. */
 typedef enum local_transfer {
     LOCAL_NONE = 0, /* nothing is sent */
-    LOCAL_POSTED,   /* not copied yet */
+    LOCAL_POSTED,   /* the data is not copied yet */
     LOCAL_MOVING,   /* a thread is copying it, without holding the lock */
-    LOCAL_MOVED     /* copied */
+    LOCAL_MOVED     /* the data is copied */
 } local_transfer;
 
 /* One rank's part of one exchange. The world's lock protects it; the regions it names are copied without the lock. */
@@ -40,12 +40,12 @@ typedef struct local_world {
     pthread_mutex_t lock;
     ith_context *owner;
     int size, states;           /* number of ranks; number of states that are not closed, in all groups */
-    int locks_made, wakes_made; /* initialised locks and conditions */
+    int locks_made, wakes_made; /* how many locks and conditions have been initialised */
     pthread_cond_t *wake;       /* [size]: wakes the thread of each rank; waits use the monotonic clock */
     int *busy;                  /* [size]: number of copies in progress that use each rank's memory */
     bool *left;                 /* [size]: whether each rank has left the group */
     _Atomic int64_t *life;      /* [size]: when each rank last gave a sign of life, in nanoseconds */
-    /* the failure that ended the world, an ith_status; set when the sentence is complete */
+    /* the failure that ended the world, an ith_status; set when the error sentence is complete */
     atomic_int status;
     char sentence[ITH_ERROR_BYTES];
     struct local_group *groups; /* list of all groups that are not freed yet */
@@ -61,7 +61,7 @@ typedef struct local_group {
     int *members;            /* [size]: the world rank of each rank */
     int64_t *exchanges;      /* [size]: number of exchanges that each rank has posted so far */
     bool *sharing;           /* [size]: whether each rank may use the memory of others (ith_transport.share) */
-    _Atomic int64_t notice;  /* the number that a rank notified the group of last (ith_transport.notify) */
+    _Atomic int64_t notice;  /* the number that was sent last by ith_transport.notify */
     local_request *requests; /* [size][LOCAL_REQUESTS]; exchange n of a rank has request n % LOCAL_REQUESTS */
     uint8_t *transfers;      /* memory of the arrays `to` and `from` of all requests */
 } local_group;
@@ -75,12 +75,12 @@ typedef struct local_state {
 
 /* The functions of this transport (local.c). */
 extern const ith_transport ith_local_transport;
-/* Ends the world with a failure and its sentence, unless it has ended already. The lock must be held. */
+/* Ends the world with a failure and its error sentence, unless it has ended already. The lock must be held. */
 void ith_local_end(local_world *world, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Makes a new world and the states of all its ranks; each state holds its rank's context. On failure the sentence is in
- * contexts[0]. This function and the next three are in local_group.c. */
+/* Makes a new world and the states of all its ranks; each state holds its rank's context. On failure the error sentence
+ * is in contexts[0]. This function and the next three are in local_group.c. */
 ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **states);
 ith_status ith_local_split(void *state, const ith_subgroup *subgroup, void **out);
 void ith_local_leave(void *state);

@@ -168,7 +168,7 @@ static void state_join(local_state *state, local_group *group, int rank)
 }
 
 /* Checks the arguments of ith_comm_create_local. Every rank needs its own context, because the context holds the
- * sentences of the rank. */
+ * error sentences of the rank. */
 static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_comm **comms)
 {
     ith_context *first = contexts && ranks > 0 ? contexts[0] : NULL;

@@ -13,14 +13,14 @@ typedef struct ith_q_segment {
     float *lse; /* [heads, rows], beginning with head lse_first; NULL: lse is not wanted */
     int64_t lse_first;
     int64_t begin, rows;   /* rows [begin, begin + rows) of the whole sequence */
-    _Atomic int64_t *sent; /* the owner's count of bytes sent; NULL: this rank owns the memory */
+    _Atomic int64_t *sent; /* counts bytes sent, for the rank that owns this memory; NULL: this rank owns it */
 } ith_q_segment;
 
 /* A segment of keys and values. */
 typedef struct ith_kv_segment {
     ith_rows k, v;
     int64_t begin, rows;   /* rows [begin, begin + rows) of the whole sequence */
-    _Atomic int64_t *sent; /* the owner's count of bytes sent; NULL: this rank owns the memory */
+    _Atomic int64_t *sent; /* counts bytes sent, for the rank that owns this memory; NULL: this rank owns it */
 } ith_kv_segment;
 
 /* Queries, in segments that follow one another in the sequence without a gap. */
@@ -35,8 +35,9 @@ typedef struct ith_shard {
     const ith_kv_segment *segments;
     int count;
     int64_t begin, rows;
-    const char *packed;    /* the packed shard, if ith_sweep_pack has packed it; otherwise NULL */
-    _Atomic int64_t *sent; /* the count of bytes sent of the rank that packed the shard; NULL: this rank */
+    const char *packed; /* the packed shard, if ith_sweep_pack has packed it; otherwise NULL */
+    /* counts bytes sent, for the rank that packed the shard; NULL: this rank packed it */
+    _Atomic int64_t *sent;
 } ith_shard;
 
 /* Writes pointers to rows [row, row + count) of query head `head` to q and o. q, o or both may be NULL. Returns the

@@ -11,7 +11,7 @@
 /* blocks of queries for each thread between two packings, so that threads end at nearly the same time */
 #define TASKS_PER_THREAD 8
 #define PIECE_KEYS 256 /* the most keys packed by one call, before rounding up to panels */
-/* the most elements of K packed by one call, so that a cancellation waits briefly */
+/* the most elements of K packed by one call: short calls notice a cancellation soon */
 #define PIECE_ELEMENTS ((int64_t)1 << 20)
 
 /* The memory that one thread needs for a block of queries. */
@@ -20,7 +20,7 @@ typedef struct block_memory {
     float *o_sum, *m, *l;   /* partial results, unless the sweep keeps them (keeps_state) */
     const void **q, **mask; /* [block_q]: pointers to rows of q and of the mask */
     void **o;               /* [block_q]: pointers to rows of o */
-    float *offsets, *lse;   /* [block_q]: offsets of fixed_m; lse */
+    float *offsets, *lse;   /* [block_q]: offsets of fixed_m, and lse */
 } block_memory;
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */

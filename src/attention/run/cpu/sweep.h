@@ -19,7 +19,7 @@ typedef struct ith_sweep_shape {
     bool packs_for_all;      /* ith_sweep_pack packs all kv heads of this rank's shard, for all ranks */
 } ith_sweep_shape;
 
-/* A sweep with its memory. */
+/* A sweep, with the memory for its jobs. */
 typedef struct ith_sweep {
     const ith_attn_setting *setting;
     ith_sweep_shape shape;
@@ -27,7 +27,7 @@ typedef struct ith_sweep {
     int64_t together;                    /* number of kv heads packed at a time */
     int64_t block_bytes, shard_bytes;    /* packed size of a whole KV block, and of the longest shard */
     int64_t piece_keys;                  /* the most keys packed by one call of the kernel */
-    int64_t scratch_bytes, thread_bytes; /* memory of a kernel call, and of a thread */
+    int64_t scratch_bytes, thread_bytes; /* scratch memory of a kernel call; all memory of a thread */
     char *packed, *threads;              /* packed keys and values; the threads' memory */
     float *o_sum, *m, *l; /* partial results, if keeps_state: [heads, q_rows, head_dim], [heads, q_rows] */
 } ith_sweep;
@@ -37,8 +37,8 @@ typedef struct ith_sweep_job {
     ith_heads heads;
     const ith_queries *queries;
     const ith_shard *shards;
-    int shard_count;                 /* 1, unless the shards are packed already */
-    const ith_attn_tensors *tensors; /* for mask, key_bias and kv_lengths */
+    int shard_count;                 /* number of shards: 1, unless they are packed already */
+    const ith_attn_tensors *tensors; /* read for mask, key_bias and kv_lengths */
     /* whether this is the first or last job with these queries; the last writes o and lse */
     bool first, last;
     /* this rank's count of bytes sent, for outputs in the memory of other ranks */
@@ -54,7 +54,7 @@ ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith
                              const ith_attn_tensors *tensors);
 /* Packs the only shard of a job, with all its kv heads, into sweep->packed. */
 void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job);
-/* Runs a job: packs its shard unless it is packed already, and attends to its shards. */
+/* Computes a job's attention. If its shard is not packed yet, it is packed first. */
 void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job);
 /* Adds the number of heads that use fixed_m, and the number that use the online softmax, to the counters. */
 void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters);
