@@ -13,12 +13,12 @@ enum { ITH_DIT_SHIFT_SA, ITH_DIT_SCALE_SA, ITH_DIT_GATE_SA, ITH_DIT_SHIFT_FF, IT
 
 /* The weights of one layer. Linear layers are given by their input and output widths. */
 typedef struct ith_dit_layer {
-    ith_linear *qkv;                    /* dim to 3 dim: q, k, v */
-    ith_linear *self_out;               /* dim to dim */
-    ith_linear *cross_q;                /* dim to dim */
-    ith_linear *cross_kv;               /* dim to 2 dim: k, v */
-    ith_linear *cross_out;              /* dim to dim */
-    ith_linear *ffn_up, *ffn_down;      /* dim to ffn_dim, and ffn_dim to dim */
+    ith_linear *qkv;                    /* dim to 3 dim: q, k, v of self-attention */
+    ith_linear *self_out;               /* dim to dim, after self-attention */
+    ith_linear *cross_q;                /* dim to dim: q of cross-attention */
+    ith_linear *cross_kv;               /* dim to 2 dim: k, v of cross-attention */
+    ith_linear *cross_out;              /* dim to dim, after cross-attention */
+    ith_linear *ffn_up, *ffn_down;      /* dim to ffn_dim, and ffn_dim to dim: the feed-forward network */
     float *modulation;                  /* [6, dim], a row for each kind of modulation */
     float *self_norm_q, *self_norm_k;   /* [dim], scales of the RMSNorm of q and of k */
     float *cross_norm_q, *cross_norm_k; /* [dim], scales of the RMSNorm of q and of k */
@@ -29,11 +29,11 @@ struct ith_dit {
     ith_dit_config config;
     ith_number_types types;
     ith_linear *patch;           /* 4 in_channels to dim: the patch embedding */
-    ith_linear *time_1, *time_2; /* freq_dim to dim, and dim to dim */
+    ith_linear *time_1, *time_2; /* freq_dim to dim, and dim to dim: the time embedding */
     ith_linear *time_proj;       /* dim to 6 dim: the modulation by time */
-    ith_linear *text_1, *text_2; /* text_dim to dim, and dim to dim */
+    ith_linear *text_1, *text_2; /* text_dim to dim, and dim to dim: the text embedding */
     ith_linear *head;            /* dim to 4 out_channels, in the order (channel, patch row, patch column) */
-    float *head_modulation;      /* [2, dim]: shift, scale */
+    float *head_modulation;      /* [2, dim]: shift and scale before the last layer */
     ith_weights_memory memory;   /* memory.arena is NULL in an expert of ith_dit_outline */
     ith_dit_layer layers[];      /* [config.layers], in the order of the computation */
 };
@@ -45,10 +45,9 @@ static inline int64_t ith_dit_text_keys(int64_t rows)
 }
 
 struct ith_dit_text {
-    int64_t batch,
-        keys; /* keys: their number in each batch entry; a shorter prompt ends in keys with a bias of -infinity */
-    void *keys_values; /* [layers][batch][keys][2 dim]: k after its norm, then v, in the number type of attention */
-    float *key_bias;   /* [batch][keys]: a number added to the logits of each key */
+    int64_t batch, keys; /* keys: in each batch entry; a shorter prompt ends in keys with a bias of -infinity */
+    void *keys_values;   /* [layers][batch][keys][2 dim]: k after its norm, then v, in the number type of attention */
+    float *key_bias;     /* [batch][keys]: a number added to the logits of each key */
 };
 
 /* Computes the text embedding: out = w_2 gelu(w_1 rows + b_1) + b_2. rows: [count, text_dim]; hidden, out: [count,
