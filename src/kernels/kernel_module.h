@@ -17,7 +17,7 @@ typedef struct ith_kernel_module {
     const ith_attn_kernel *const *kernels; /* an array of kernels that ends with NULL */
 } ith_kernel_module;
 
-/* The kind of module whose tables are ith_kernel_module; it lists the modules that are loaded. */
+/* Describes kernel modules to the loader (base/modules.h), and lists the modules that are loaded. */
 extern ith_module_kind ith_kernel_modules;
 
 #endif

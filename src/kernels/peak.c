@@ -33,8 +33,8 @@ static bool usable(const ith_peak_row *peak, uint32_t cpu)
     return (peak->cpu & ~cpu) == 0;
 }
 
-/* Runs the loop of a row on all threads for about `seconds`. Returns their rate together, in 10^9 operations a
- * second. */
+/* Runs the loop of a row on all threads for about `seconds`. Returns the rate of all threads together, in 10^9
+ * operations a second. */
 static double rate_of(const ith_peak_row *peak, int threads, double seconds)
 {
     double operations = 0.0, start = ith_clock_seconds();

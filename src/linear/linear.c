@@ -37,7 +37,8 @@ static int64_t band_bytes(const ith_product *p)
     return ITH_BAND_ROWS * p->in * ith_dtype_bytes(p->types.multiplied);
 }
 
-/* Whether every band of rows is rounded into the slab. Otherwise only a last band that is not full is copied there. */
+/* Whether every band of rows is rounded and copied into the slab. Otherwise only a last band with too few rows is
+ * copied. */
 static bool packs(const ith_product *p)
 {
     return p->types.rounded == ITH_BF16;

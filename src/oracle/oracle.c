@@ -300,7 +300,7 @@ double ith_oracle_lse_error(const ith_attn_problem *problem, const ith_oracle_ro
     for (int64_t i = 0; i < problem->batch * problem->heads * rows->count; i++) {
         double a = rows->lse[i], b = exact->lse[i];
         double error = a == b ? 0 : fabs(a - b) / fmax(1, fabs(b));
-        if (!(error <= worst)) /* true for NaN too */
+        if (!(error <= worst)) /* also true if error is NaN */
             worst = isfinite(error) ? error : INFINITY;
     }
     return worst;

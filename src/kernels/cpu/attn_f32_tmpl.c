@@ -182,7 +182,7 @@ typedef struct tile {
     float *out;         /* [h][width] */
     const float *bias;  /* [h], added to each row of logits; NULL: none */
     float *top;         /* [width], the largest logit of each column; NULL: not wanted */
-    const float *scale; /* [width] for outputs, NULL for logits */
+    const float *scale; /* [width], factors of the old outputs; NULL for logits */
 } tile;
 
 static inline __attribute__((always_inline)) void tile_of(const tile *t, const int rows, const int vecs)

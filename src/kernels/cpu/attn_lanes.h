@@ -110,7 +110,7 @@ static inline void turn_out(const query_lanes *t, const float *o, int64_t width,
     }
 }
 
-/* Sets m, l and o of all queries: to the results of earlier calls, or to the empty state. */
+/* Sets m, l and o of all queries: to the results of earlier calls or, in the first call, to their initial values. */
 static inline void lanes_load(query_lanes *t)
 {
     const ith_attn_call *call = t->call;
@@ -136,7 +136,7 @@ static inline void lanes_load(query_lanes *t)
     }
 }
 
-/* Writes o and lse of all queries if this is the last call, otherwise their state. */
+/* Writes o and lse of all queries in the last call, otherwise m, l and o. */
 static inline void lanes_store(const query_lanes *t)
 {
     for (int64_t i = 0; i < t->rows; i += LANES) {

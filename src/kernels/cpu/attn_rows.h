@@ -40,8 +40,8 @@ static inline query_rows rows_lay_out(ith_arena *arena, int64_t rows, int64_t o_
     return t;
 }
 
-/* Sets m, l and o of all queries: to the results of earlier calls, or to the empty state. The sum l of earlier calls
- * goes into lane 0. */
+/* Sets m, l and o of all queries: to the results of earlier calls or, in the first call, to their initial values. The
+ * sum l of earlier calls goes into lane 0. */
 static inline void rows_load(query_rows *t)
 {
     const ith_attn_call *call = t->call;
@@ -61,7 +61,7 @@ static inline void rows_load(query_rows *t)
     }
 }
 
-/* Writes o and lse of all queries if this is the last call, otherwise their state. */
+/* Writes o and lse of all queries in the last call, otherwise m, l and o. */
 static inline void rows_store(const query_rows *t)
 {
     const ith_attn_call *call = t->call;

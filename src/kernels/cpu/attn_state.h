@@ -148,8 +148,7 @@ static inline float factor_in(const ith_attn_call *call, int64_t i, float m)
     return call->softmax == ITH_SOFTMAX_FIXED_M ? exp2f(shift_of(call->m[i]) - shift_of(m)) : 1.0f;
 }
 
-/* The factor by which o is multiplied at the end of a call: 1 / l in the last call, otherwise the inverse of
- * factor_in. */
+/* The factor by which o is multiplied at the end of a call: 1 / l in the last call, otherwise 1 / factor_in. */
 static inline float factor_out(const ith_attn_call *call, int64_t i, float m, float l)
 {
     if (i >= call->q_rows)
@@ -159,7 +158,7 @@ static inline float factor_out(const ith_attn_call *call, int64_t i, float m, fl
     return l == 0.0f ? 0.0f : 1.0f / l; /* l is 0 if all keys are hidden */
 }
 
-/* Writes o and lse of query i in the last call, otherwise its state. The caller has multiplied o by factor_out. */
+/* Writes o and lse of query i in the last call, otherwise m, l and o. The caller has multiplied o by factor_out. */
 static inline void store_query(const ith_attn_call *call, int64_t i, const float *o, float m, float l)
 {
     if (call->last) {

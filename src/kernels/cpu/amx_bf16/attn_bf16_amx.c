@@ -31,7 +31,7 @@
 #include "panels_amx.h"
 
 enum {
-    SLICE = 16, /* keys whose probabilities are computed at a time */
+    SLICE = 16, /* number of keys whose probabilities are computed at a time */
     SLICES = STRIP / SLICE,
     RISE = 8,       /* with the online softmax, m is raised when a logit exceeds it by more than this */
     ROWS_AHEAD = 16 /* packing prefetches a row while it reads the row this many rows earlier */
@@ -133,9 +133,9 @@ typedef struct work {
     int64_t below, beside, row_bytes;
     float *nowhere; /* memory for sums that are not needed */
     job *pending;   /* the job of the pending strip, whose probabilities are computed between products */
-    /* n: number of the pending strip in its job. unit, units: units of work on its probabilities, done so far and all.
-     * products: products over which the units are spread. credit: grows by `units` with each product; when it reaches
-     * `products`, a unit is due. */
+    /* n: number of the pending strip in its job. The work on its probabilities is divided into `units` units, of which
+     * `unit` are done. They are spread evenly over `products` products of tiles: credit grows by `units` with each
+     * product; when it reaches `products`, the next unit is due. */
     int64_t n, unit, units, credit, products;
     float *logits;         /* logits of the pending strip */
     float factor[QUERIES]; /* the factor of the logits in memory: c, or 1 if they already contain it */
@@ -194,14 +194,16 @@ static void scale_o(const work *w, int64_t i, vec factor)
         vec_store(o, vec_mul(factor, vec_load(o)));
 }
 
-/* Loads the state of earlier calls. A state holds l but not l', the sum of rounded probabilities, so l' starts as l. */
+/* Loads m, l and o of earlier calls. The sum l' of rounded probabilities is not kept between calls, so it starts as
+ * l. */
 static void load_state(work *w)
 {
     lanes_load(&w->t);
     memcpy(w->rounded, w->t.l, (size_t)w->t.rows * sizeof *w->rounded);
 }
 
-/* Multiplies o by l / l', and writes the results or the state. */
+/* Multiplies o by l / l', where l' is the sum of rounded probabilities. Then writes the outputs in the last call,
+ * otherwise m, l and o. */
 static void store_state(work *w)
 {
     for (int64_t i = 0; i < w->t.rows; i += LANES) {
@@ -383,9 +385,9 @@ static inline void will_store_o(work *w, float *o)
     w->below = TILE_ROWS * QUERIES, w->beside = LANES, w->row_bytes = QUERIES * sizeof(float);
 }
 
-/* Begins the sums of a square with a first product. It is added to the outputs `from` or, if that is NULL, to zeros.
- * The previous sums in the registers are stored one by one, each when its register is needed: four stores in a row
- * would leave the tile unit without work. */
+/* Begins new sums in tile registers 0 to 3 with a first product. It is added to the outputs `from` or, if that is NULL,
+ * to zeros. The previous sums in the registers are stored one by one, each when its register is needed: four stores in
+ * a row would leave the tile unit without work. */
 static inline __attribute__((always_inline)) void begin_sums(work *w, const char *a, const char *b, const float *from)
 {
     _tile_loadd(4, a, TILE_ROW_BYTES);
@@ -407,7 +409,8 @@ static inline __attribute__((always_inline)) void begin_sums(work *w, const char
     compute_pending(w);
 }
 
-/* Adds `count` more products to the sums of a square. Their factors are consecutive pairs of tiles from a and b on. */
+/* Adds `count` products of tiles to the 2 x 2 tiles of sums in registers 0 to 3. The factors are consecutive pairs of
+ * tiles from a and from b on. */
 static inline __attribute__((always_inline)) void add_to_sums(work *w, const char *a, const char *b, int64_t count)
 {
     for (; count > 0; count--, a += PAIR_BYTES, b += PAIR_BYTES) {
@@ -494,8 +497,9 @@ static fetch next_block(const work *w, const job *j)
     return fetch_panels(w->t.call, j->panels, bytes, w->q_panels * j->strips);
 }
 
-/* Computes the dot products of strip n of job `now` and, meanwhile, the probabilities of the strip before it. Once all
- * probabilities of job `before` are computed, its steps of o^T are added, some in each slot. Either job may be NULL. */
+/* Computes the dot products of strip n (32 keys) of job `now` and, meanwhile, the probabilities of the strip before it.
+ * Once all probabilities of job `before` are computed, each slot also adds p v of that job to some elements of o^T.
+ * Either job may be NULL. */
 static void run_slot(work *w, const job *now, const job *before, int64_t n)
 {
     int64_t slots = now != NULL ? now->strips : 1, begin = 0, end = w->steps;

@@ -33,11 +33,11 @@
 #include "panels_amx.h"
 
 enum {
-    SLICE = 16,                    /* keys whose probabilities are computed at a time */
-    PRODUCTS = PARTS == 3 ? 6 : 4, /* products of parts that make one product of k and q */
+    SLICE = 16,                    /* number of keys whose probabilities are computed at a time */
+    PRODUCTS = PARTS == 3 ? 6 : 4, /* number of products of parts that make one product of k and q */
     LEAST_FACTOR = -32,            /* rows of q and panels of k below 2^LEAST_FACTOR are scaled up */
     LEAST_EXPONENT = -90,          /* numbers are scaled up by at most 2^-LEAST_EXPONENT */
-    SQUARE = QUERIES * STEP        /* floats of a square of 2 x 2 tiles */
+    SQUARE = QUERIES * STEP        /* number of floats in a square of 2 x 2 tiles */
 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -136,7 +136,8 @@ static void pack_keys(char *panel, const ith_attn_pack *p, int64_t first, const 
     }
 }
 
-/* Packs elements [d, d + STEP) of the values of a strip as tiles of 16 elements by 32 keys, for every part. */
+/* Packs elements [d, d + STEP) of the values of a strip of 32 keys as tiles of 16 elements by 32 keys, for every
+ * part. */
 static void pack_square(char *v, const char *const *row, int64_t d, int64_t D, float factor)
 {
     __m512i even[PARTS][LANES], odd[PARTS][LANES];
@@ -208,9 +209,9 @@ typedef struct work {
     int64_t width;      /* number of queries in the panel to which `sum` belongs */
     float v_unit;       /* the factor of `sum` that undoes the scaling of its values (panel_head) */
     const job *pending; /* the job whose probabilities are computed between the products of the next job */
-    /* unit, units: units of work on the probabilities of the pending job, done so far and all. products: products over
-     * which the units are spread. credit: grows by `units` with each product; when it reaches `products`, a unit is
-     * due. */
+    /* The work on the probabilities of the pending job is divided into `units` units, of which `unit` are done. They
+     * are spread evenly over `products` products of tiles: credit grows by `units` with each product; when it reaches
+     * `products`, the next unit is due. */
     int64_t unit, units, credit, products;
     bool unfinished; /* the sums of products of the pending job are not yet its logits */
     int64_t k, n;    /* the first key and the first query of the next unit, within the pending job */

@@ -422,14 +422,16 @@ static void block_values(work *w, const float *panel, int64_t panels)
     }
 }
 
-/* Loads the state of earlier calls. A state holds l but not l', the sum of rounded probabilities, so l' starts as l. */
+/* Loads m, l and o of earlier calls. The sum l' of rounded probabilities is not kept between calls, so it starts as
+ * l. */
 static void load_state(work *w)
 {
     rows_load(&w->t);
     memcpy(w->rounded, w->t.l, (size_t)(w->t.rows * LANES) * sizeof *w->rounded);
 }
 
-/* Multiplies o by l / l', and writes the results or the state. */
+/* Multiplies o by l / l', where l' is the sum of rounded probabilities. Then writes the outputs in the last call,
+ * otherwise m, l and o. */
 static void store_state(work *w)
 {
     for (int64_t i = 0; i < w->t.call->q_rows; i++) {

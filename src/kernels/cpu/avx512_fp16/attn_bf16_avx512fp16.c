@@ -67,7 +67,7 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
-/* How a packed panel keeps its biases and values. */
+/* The head of a packed panel: whether its keys have biases, and how its values are scaled. */
 typedef struct panel_head {
     int32_t biased;  /* a key of the panel has a bias other than 0 */
     int32_t in_bf16; /* the values are kept in bf16, unscaled */
@@ -211,7 +211,7 @@ typedef struct work {
     int64_t D, padded, block;
     float *q;     /* [rows / ROWS][D][ROWS]: queries times c = scale log2(e) */
     float *top;   /* [rows]: shift_of(t), where t is the row's largest logit in the current block of keys */
-    float *share; /* [rows]: 2^(t - m - P_BITS), the factor of the sums of the current block of keys */
+    float *share; /* [rows]: 2^(t - m - P_BITS), by which sums over the current block of keys are multiplied */
     float *v;     /* [PANEL][WIDE]: some columns of a panel's values, converted to f32 */
     fetch ahead;  /* prefetch of the next block of keys */
 } work;
@@ -410,7 +410,8 @@ static inline void add_sum(float *o, __m512h sum, vec factor)
     vec_store(o + LANES, vec_fma(high, factor, vec_load(o + LANES)));
 }
 
-/* Sums the products p v of SHORT_SUM keys in fp16, and adds the sums times share and back to the tile of o in f32. */
+/* Sums the products p v of SHORT_SUM keys in fp16, and adds the sums, times `share` and `back`, to the tile of o in
+ * f32. */
 static inline __attribute__((always_inline)) void add_short_sum(const value_tile *t, const float *p, const char *v,
                                                                 float back, const int rows, const int vecs)
 {
