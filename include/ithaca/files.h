@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Safetensors files, read with suspicion and written whole. Part of libithaca_wan.
+/* Reads and writes safetensors files. Part of libithaca_wan.
  *
- * The format: 8 bytes little-endian header length, a JSON object {name: {dtype, shape, data_offsets}}, the data.
- * https://huggingface.co/docs/safetensors
+ * The format: 8 bytes with the length of the header (little-endian), the header, which is a JSON object {name: {dtype,
+ * shape, data_offsets}}, and the data. https://huggingface.co/docs/safetensors
  *
- * A file is mapped, not read: opening touches its header only, however large it is, and data comes from the disk when
- * it is first touched. A file must not be shortened while it is open (the system would answer with SIGBUS); replacing
- * it by renaming another to its name is safe. */
+ * A file is mapped, not read: opening reads only its header, however large the file is, and data comes from the disk
+ * when it is first accessed. A file must not be shortened while it is open (the system would raise SIGBUS); replacing
+ * it by renaming another file to its name is safe. */
 #ifndef ITHACA_FILES_H
 #define ITHACA_FILES_H
 
@@ -16,35 +16,36 @@
 extern "C" {
 #endif
 
-#define ITH_MAX_DIMS 8
+#define ITH_MAX_DIMS 8 /* maximal number of dimensions of a tensor */
 
-/* A tensor where it lies, in row-major order; the data belongs to the file it was found in. The format aligns nothing:
- * data may stand at any address, so copy it (memcpy, ith_tensor_to_f32) unless you looked. */
+/* A tensor in row-major order. Its data belongs to the file in which the tensor was found. The format aligns nothing,
+ * so data may begin at any address: check its alignment, or copy it (memcpy, ith_tensor_to_f32). */
 typedef struct ith_tensor {
     size_t struct_size;
     const char *name;
     ith_dtype dtype;
-    int dims;                    /* 0: a scalar, of one element */
-    int64_t shape[ITH_MAX_DIMS]; /* 0 is a legal size */
+    int dims;                    /* number of dimensions; 0: a scalar with one element */
+    int64_t shape[ITH_MAX_DIMS]; /* size of each dimension; 0 is legal */
     const void *data;
-    int64_t bytes;
+    int64_t bytes; /* bytes of the data */
 } ith_tensor;
 #define ITH_TENSOR_INIT                                                                                                \
     {                                                                                                                  \
         sizeof(ith_tensor), NULL, ITH_DTYPE_NONE, 0, {0}, NULL, 0                                                      \
     }
 
-/* The elements of a tensor: the product of its shape. 0 for a tensor whose bytes disagree with its shape, and for NULL.
- */
+/* The number of elements of a tensor, the product of its shape; 0 if its bytes disagree with its shape, and for
+ * NULL. */
 ITH_API int64_t ith_tensor_elements(const ith_tensor *tensor);
-/* All of them as f32, from any address. ITH_ERR_ARGUMENT if bytes and shape disagree, ITH_ERR_UNSUPPORTED unless the
- * type is F32, BF16, F16 or F64. */
+/* Writes all elements of a tensor to out as f32. The data may begin at any address. ITH_ERR_ARGUMENT if bytes and shape
+ * disagree, ITH_ERR_UNSUPPORTED unless the type is F32, BF16, F16 or F64. */
 ITH_API ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *tensor, float *out);
-/* The other way: `count` values rounded to `type`, halves to even. ITH_ERR_UNSUPPORTED unless F32, BF16 or F16. */
+/* Rounds `count` f32 values to `type`, halves to even, and writes them to out. ITH_ERR_UNSUPPORTED unless the type is
+ * F32, BF16 or F16. */
 ITH_API ith_status ith_tensor_from_f32(ith_context *context, const float *values, int64_t count, ith_dtype type,
                                        void *out);
 
-/* One file, mapped into memory. */
+/* One safetensors file, mapped into memory. */
 typedef struct ith_tensor_file ith_tensor_file;
 
 /* Opens one .safetensors file. Everything that the header claims is checked: length, JSON, types, shapes against
@@ -54,21 +55,21 @@ typedef struct ith_tensor_file ith_tensor_file;
 ITH_API ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tensor_file **out);
 ITH_API void ith_tensor_file_close(ith_tensor_file **file);
 
-/* Tensors live as long as the file. 0 for NULL. */
+/* The number of tensors in a file; 0 for NULL. */
 ITH_API int64_t ith_tensor_file_count(const ith_tensor_file *file);
-/* 0 <= index < count, ordered by name; NULL for another index. */
+/* Returns tensor number `index` in the order of their names; NULL for an index that is not from 0 to count - 1. The
+ * tensor lives as long as the file. */
 ITH_API const ith_tensor *ith_tensor_file_at(const ith_tensor_file *file, int64_t index);
-/* NULL if there is none of that name. */
+/* Returns the tensor of that name; NULL if there is none. The tensor lives as long as the file. */
 ITH_API const ith_tensor *ith_tensor_file_find(const ith_tensor_file *file, const char *name);
-/* The value of a key of "__metadata__", NULL if there is none. */
+/* Returns the value of a key of "__metadata__"; NULL if there is none. It lives as long as the file. */
 ITH_API const char *ith_tensor_file_metadata(const ith_tensor_file *file, const char *key);
 
-/* Writes tensors to a file beside `path`, and renames it when it is whole: either there is a complete file of that name
- * afterwards, or what was there before. A path that names a device or a pipe is written to directly. Data starts at a
- * multiple of 8 bytes and larger element types come first, so that all data of the file is aligned. All tensors of the
- * array have the struct_size of the first. keys and values: metadata, pair_count of each; may be NULL with 0.
- * ITH_ERR_ARGUMENT for two tensors of one name and for tensors whose bytes disagree with their shape, ITH_ERR_IO where
- * the system refuses. */
+/* Writes tensors to a file beside `path`, and renames it to `path` when it is complete; on failure the earlier file
+ * stays. A path that names a device or a pipe is written to directly. Data starts at a multiple of 8 bytes and larger
+ * element types come first, so that all data of the file is aligned. All tensors of the array have the struct_size of
+ * the first. keys and values: metadata, pair_count of each; may be NULL with 0. ITH_ERR_ARGUMENT for two tensors of one
+ * name and for tensors whose bytes disagree with their shape, ITH_ERR_IO if the system refuses to write. */
 ITH_API ith_status ith_tensor_file_write(ith_context *context, const char *path, const ith_tensor *tensors,
                                          int64_t tensor_count, const char *const *keys, const char *const *values,
                                          int64_t pair_count);

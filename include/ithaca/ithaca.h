@@ -3,8 +3,9 @@
  *
  *   o = softmax(scale * q k^T + bias) v
  *
- * computed by one rank or by many, each of which holds a share of the sequence. Describe the problem, create a plan,
- * execute it as often as you like. This program attends with four ranks, each a thread (cc program.c -lithaca):
+ * is computed by one rank or by many, each of which holds a share of the sequence. Describe the problem, create a plan,
+ * and execute it as often as you like. This program computes attention with four ranks, each of which is a thread
+ * (cc program.c -lithaca):
  *
  *     #include <ithaca/ithaca.h>
  *     #include <stdio.h>
@@ -12,7 +13,7 @@
  *
  *     enum { HEADS = 8, DIM = 64, LENGTH = 1000 };
  *
- *     // Every rank runs this: `tensors` are whole, a rank's share of them begins at its first row.
+ *     // Every rank runs this function. `tensors` are the whole tensors; a rank's share begins at its first row.
  *     static ith_status attend(ith_context *context, ith_comm *comm, void *tensors)
  *     {
  *         float *const *whole = tensors;
@@ -51,15 +52,15 @@
  *
  * Rules that hold everywhere
  *   Errors     Functions return ITH_OK (0) or a negative status; ith_context_error() then gives one sentence for a
- *              person. The library never exits, aborts or prints. NULL where something is needed, a number out of
- *              range and an unknown value of an enum are ITH_ERR_ARGUMENT. Where the argument that is NULL would have
- *              led to the context (a context, a plan, a pipeline), the sentence is in ith_context_error(NULL).
- *              Functions that return no status do nothing then, or return what their comment says.
- *   Ownership  A constructor fills its last argument, with NULL on failure; what it made is yours, and its destructor
- *              takes the address of your pointer, frees and nulls it. A destructor accepts NULL and pointers to NULL.
- *              A pointer that you pass in stays yours and must outlive only the call, unless a comment says more.
- *              Contexts, communicators and plans are destroyed in any order: each keeps what it still needs of the
- *              others. The functions of an allocator must work until the last is destroyed.
+ *              person. The library never exits, aborts or prints. NULL where something is needed, a number out of range
+ *              and an unknown value of an enum are ITH_ERR_ARGUMENT. If the argument that is NULL is the context, or an
+ *              object that was made with it (a plan, a pipeline), the sentence is in ith_context_error(NULL). In all
+ *              these cases functions that return no status do nothing, or return the value that their comment names.
+ *   Ownership  A constructor fills its last argument, with NULL on failure. The new object is yours. Its destructor
+ *              takes the address of your pointer, frees the object and sets the pointer to NULL. A destructor accepts
+ *              NULL and pointers to NULL. A pointer that you pass in stays yours and must outlive only the call, unless
+ *              a comment says more. Contexts, communicators and plans are destroyed in any order: each keeps the parts
+ *              of the others that it still needs. The functions of an allocator must work until the last is destroyed.
  *   Threads    A context, and everything made with it, is used by one thread at a time. Ranks in one process have a
  *              context each (ith_run_ranks makes them). Functions that any thread may call say so.
  *              OpenMP's threads spin while they wait for one another, which is slow where other programs want the same
@@ -71,9 +72,9 @@
  *              computes on one. Start other processes with exec or posix_spawn.
  *   Structs    Every struct begins with its size. Set it with its ..._INIT, which gives every field its default; then
  *              set the fields that you care about. 0 or NULL in a field of options means "choose for me". Later
- *              versions only add fields at the end, so that a program which was compiled against this header runs with
- *              them. The library fills as much of your struct as you have, and accepts a struct that is longer than
- *              its own if the bytes that it does not know are zero.
+ * versions only add fields at the end, so that a program which was compiled against this header runs with them. The
+ *              library fills only the fields that your struct has. It accepts a struct that is longer than its own if
+ *              the bytes that it does not know are zero.
  *   Sizes      int64_t, in elements unless the name says bytes. Tensors are row-major, the last index fastest.
  */
 #ifndef ITHACA_H
@@ -101,27 +102,27 @@ extern "C" {
 
 typedef enum ith_status {
     ITH_OK = 0,
-    ITH_ERR_ARGUMENT = -1,    /* a parameter is wrong; the sentence names it */
-    ITH_ERR_UNSUPPORTED = -2, /* legal, but not built or not possible here; the sentence names what is */
+    ITH_ERR_ARGUMENT = -1,    /* an argument is wrong; the sentence names it */
+    ITH_ERR_UNSUPPORTED = -2, /* legal, but not built in or not possible on this machine; the sentence names what is */
     ITH_ERR_MEMORY = -3,      /* an allocation failed */
     ITH_ERR_IO = -4,          /* the operating system refused to open, read or write */
     ITH_ERR_FORMAT = -5,      /* a file is not what it claims to be */
     ITH_ERR_TIMEOUT = -6,     /* a peer did not answer in time */
-    ITH_ERR_ABORTED = -7,     /* another rank failed or was ended */
+    ITH_ERR_ABORTED = -7,     /* another rank failed, left, or ended the group */
     ITH_ERR_INTERRUPTED = -8, /* the caller asked to stop */
     ITH_ERR_NUMERIC = -9,     /* NaN or infinity where there must be none */
-    ITH_ERR_INTERNAL = -10    /* a library below refused what it should accept, or a defect of ours */
+    ITH_ERR_INTERNAL = -10    /* an unexpected error of a library that Ithaca uses, or a defect of Ithaca */
 } ith_status;
 
-/* "ITH_ERR_MEMORY" and so on; "unknown status" for anything else. Never NULL; static storage. */
+/* The name of a status, such as "ITH_ERR_MEMORY"; "unknown status" for any other number. Never NULL; static storage. */
 ITH_API const char *ith_status_name(ith_status status);
 
-/* "0.2.0", of the library that runs, which may be later than this header. Static storage. */
+/* The version of the library that runs, such as "0.2.0". It may be later than this header. Static storage. */
 ITH_API const char *ith_version(void);
 
 /* ---- Context: allocator, log, last error ----------------------------------------------------------------------- */
 
-/* Element types. Attention takes F32, BF16 and F16; files know all. */
+/* Element types. Attention takes F32, BF16 and F16; files may hold all of them. */
 typedef enum ith_dtype {
     ITH_DTYPE_NONE = 0,
     ITH_F32,
@@ -136,16 +137,15 @@ typedef enum ith_dtype {
     ITH_I64
 } ith_dtype;
 
-/* Bytes of one element; 0 for ITH_DTYPE_NONE and anything unknown. */
+/* The bytes of one element; 0 for ITH_DTYPE_NONE and any unknown type. */
 ITH_API int64_t ith_dtype_bytes(ith_dtype type);
-/* "f32", "bf16", ...; "none" for anything unknown. */
+/* The name of an element type: "f32", "bf16", ...; "none" for any unknown type. */
 ITH_API const char *ith_dtype_name(ith_dtype type);
 
-/* Every allocation of the library goes through one of these. Both functions must be safe to call from several threads.
- */
+/* The functions with which the library allocates all its memory. Both must be safe to call from several threads. */
 typedef struct ith_allocator {
     size_t struct_size;
-    void *(*allocate)(void *user, size_t bytes, size_t alignment); /* NULL: none left; alignment is a power of two */
+    void *(*allocate)(void *user, size_t bytes, size_t alignment); /* NULL: no memory; alignment is a power of two */
     void (*release)(void *user, void *pointer);                    /* never called with NULL */
     void *user;
 } ith_allocator;
@@ -154,27 +154,28 @@ typedef struct ith_allocator {
         sizeof(ith_allocator), NULL, NULL, NULL                                                                        \
     }
 
+/* The importance of a line of the log, from the most important to the least. */
 typedef enum ith_log_level { ITH_LOG_ERROR = 0, ITH_LOG_WARNING, ITH_LOG_INFO, ITH_LOG_DEBUG } ith_log_level;
-/* One line, no line break at its end. May be called from several ranks' threads at once. */
+/* Receives one line of the log, without a line break at its end. May be called from several ranks' threads at once. */
 typedef void (*ith_log_fn)(void *user, ith_log_level level, const char *line);
 
-/* One of `threads` tasks of a loop. */
+/* One task of a parallel loop. thread: the number of the task. */
 typedef void (*ith_task_fn)(void *user, int thread);
-/* Runs task(task_user, 0), ..., task(task_user, threads - 1), each once, and returns when all have ended. They need not
- * run at the same time: a pool with fewer threads runs some one after the other. May be called from several ranks'
- * threads at once. The bits of a result do not depend on it. */
+/* Runs task(task_user, 0), ..., task(task_user, threads - 1), each once, and returns when all have ended. The tasks
+ * need not run at the same time: a pool with fewer threads may run some after others. May be called from several ranks'
+ * threads at once. The bits of a result do not depend on the pool. */
 typedef void (*ith_parallel_fn)(void *user, int threads, ith_task_fn task, void *task_user);
 
 typedef struct ith_context_options {
     size_t struct_size;
-    const ith_allocator *allocator; /* NULL: the C library's; copied */
-    ith_log_fn log;                 /* NULL: silence */
-    void *log_user;
-    ith_log_level log_level;  /* lines above this level are not made */
+    const ith_allocator *allocator; /* NULL: the C library's; the struct is copied */
+    ith_log_fn log;                 /* NULL: no log */
+    void *log_user;                 /* the first argument of log */
+    ith_log_level log_level;        /* lines that are less important than this level are left out */
     uint32_t cpu_mask;        /* instruction sets (ith_cpu_feature) that may be used; 0: all that the machine has */
     ith_parallel_fn parallel; /* runs the loops of attention on a pool of yours; NULL: OpenMP does. libithaca_wan's
                                * other loops stay with OpenMP */
-    void *parallel_user;
+    void *parallel_user;      /* the first argument of parallel */
 } ith_context_options;
 #define ITH_CONTEXT_OPTIONS_INIT                                                                                       \
     {                                                                                                                  \
@@ -183,17 +184,17 @@ typedef struct ith_context_options {
 
 typedef struct ith_context ith_context;
 
-/* options may be NULL. The environment variable ITHACA_CPU (see ith_cpu_feature) is read here. ITH_ERR_ARGUMENT also if
- * a function of the allocator is NULL. On failure there is no context: ith_context_error(NULL) has the sentence, for
- * the thread that called. */
+/* Makes a context. options may be NULL. The environment variable ITHACA_CPU (see ith_cpu_feature) is read here.
+ * ITH_ERR_ARGUMENT also if a function of the allocator is NULL. On failure there is no context: ith_context_error(NULL)
+ * has the sentence, for the thread that called. */
 ITH_API ith_status ith_context_create(const ith_context_options *options, ith_context **out);
-/* A context with the same allocator, log, instruction sets and pool, for another thread. Both have one count of memory,
- * one wisdom and one trace. Either may be destroyed first. */
+/* Makes a context with the same allocator, log, instruction sets and pool, for another thread. The parent and the clone
+ * share one count of memory, one wisdom and one trace. Either may be destroyed first. */
 ITH_API ith_status ith_context_clone(ith_context *parent, ith_context **out);
 ITH_API void ith_context_destroy(ith_context **context);
 
-/* The sentence of the last failure, "" if there was none. Valid until the context's next call. Of NULL: of this
- * thread's last call that failed without a context, such as ith_context_create. */
+/* The sentence of the context's last failure; "" if there was none. Valid until the next call with the context. For
+ * NULL: the sentence of this thread's last call that failed without a context, such as ith_context_create. */
 ITH_API const char *ith_context_error(const ith_context *context);
 
 /* Bytes held now, and the most that were ever held, by everything made with this context and its clones. */
@@ -206,14 +207,15 @@ typedef struct ith_memory_use {
     {                                                                                                                  \
         sizeof(ith_memory_use), 0, 0                                                                                   \
     }
+/* Fills in the memory that everything made with the context and its clones holds. */
 ITH_API ith_status ith_context_memory(ith_context *context, ith_memory_use *use);
 
 /* Instruction sets, as bits. The environment variable ITHACA_CPU limits them from outside, for every context of the
  * process and for oneDNN: a list of names, separated by commas or spaces ("baseline", "avx2", "avx512", "avx512_bf16",
- * "avx512_fp16", "neon", "amx_bf16"), each of which brings the sets that it stands on. "avx2" allows AVX2 and the
+ * "avx512_fp16", "neon", "amx_bf16"), each of which also allows the sets that it needs. "avx2" allows AVX2 and the
  * baseline. A set that the machine lacks stays absent. An unknown name makes ith_context_create fail with
- * ITH_ERR_ARGUMENT. oneDNN goes no lower than SSE4.1. Its sets are steps, each of which includes those before:
- * avx512_fp16 without the others counts as AVX-512. */
+ * ITH_ERR_ARGUMENT. oneDNN goes no lower than SSE4.1, and knows only levels, each of which includes all levels below
+ * it: avx512_fp16 without the levels below it counts as AVX-512. */
 typedef enum ith_cpu_feature {
     ITH_CPU_BASELINE = 1u << 0,    /* plain C: always there */
     ITH_CPU_AVX2 = 1u << 1,        /* AVX2, FMA and F16C */
@@ -223,88 +225,95 @@ typedef enum ith_cpu_feature {
     ITH_CPU_NEON = 1u << 5,
     ITH_CPU_AMX_BF16 = 1u << 6 /* TDPBF16PS, where the system lets a process use tiles */
 } ith_cpu_feature;
-/* The sets that this machine has and that the context may use; 0 for NULL. */
+/* The instruction sets that this machine has and that the context may use; 0 for NULL. */
 ITH_API uint32_t ith_context_cpu(const ith_context *context);
-/* Names of the bits set, joined by spaces, cut to fit; returns text, which may be NULL. */
+/* Writes the names of the instruction sets in `features` to text, separated by spaces and cut to text_bytes. Returns
+ * text, which may be NULL. */
 ITH_API const char *ith_cpu_describe(uint32_t features, char *text, size_t text_bytes);
 
 /* ---- Ranks ----------------------------------------------------------------------------------------------------- */
 
-/* A communicator: one rank's view of a group of ranks. Calls on it are collective: every rank makes the same ones in
+/* A communicator: one rank's view of a group of ranks. Calls on it are collective: every rank makes the same calls in
  * the same order, one after the other.
  *
- * Making a plan and executing it begin with a look at what all ranks are about to do, before anything is computed, sent
- * or written. If ranks are in calls on different plans, or one of them refuses its arguments or was cancelled, the call
+ * ith_plan_create and ith_plan_execute first compare the calls of all ranks, before anything is computed, sent or
+ * written. If ranks are in calls on different plans, or one of them refuses its arguments or was cancelled, the call
  * returns on all ranks with the same status and a sentence that names the rank. The group and its plans then work as
- * before. A failure after that ends the group: a rank that left or gave no sign of life, ith_comm_abort, or ranks in
- * calls that have nothing in common. The sentence says so; all later calls fail in the same way, and the communicators
- * and plans must be made anew. */
+ * before. A failure after that ends the group: a rank that left or gave no sign of life, ith_comm_abort, or ranks whose
+ * calls do not belong together. The sentence says so; all later calls fail in the same way, and the communicators and
+ * plans must be made anew. */
 typedef struct ith_comm ith_comm;
 
-ITH_API int ith_comm_rank(const ith_comm *comm); /* 0 .. size-1; 0 for NULL */
-ITH_API int ith_comm_size(const ith_comm *comm); /* 1 for NULL */
+ITH_API int ith_comm_rank(const ith_comm *comm); /* this rank's number, 0 .. size-1; 0 for NULL */
+ITH_API int ith_comm_size(const ith_comm *comm); /* the number of ranks; 1 for NULL */
 
-/* The share of `length` items that falls to `rank` of `ranks`: contiguous, in rank order, sizes differ by at most one,
- * the longer ones first. Sequences and heads are shared out by this rule everywhere. For a negative length, and a rank
- * that is not from 0 to ranks - 1, *begin and *count are 0. If begin or count is NULL, nothing is written. */
+/* Computes the share of `length` items that falls to `rank` of `ranks`. Shares are contiguous and in the order of
+ * ranks; their sizes differ by at most one, and the longer shares come first. Sequences and heads are divided by this
+ * rule everywhere. For a negative length, and for a rank that is not from 0 to ranks - 1, *begin and *count become 0.
+ * If begin or count is NULL, nothing is written. */
 ITH_API void ith_share(int64_t length, int ranks, int rank, int64_t *begin, int64_t *count);
 
-/* What a rank does. A failure that it returns ends the whole group, and so does its return while another rank still
- * waits for it: nobody is left waiting. A number that is no ith_status counts as ITH_ERR_ABORTED. */
+/* The function that each rank runs. If it returns a failure, the whole group ends; so it does if the function returns
+ * while another rank still waits for this one. No rank waits for ever. A number that is no ith_status counts as
+ * ITH_ERR_ABORTED. */
 typedef ith_status (*ith_rank_fn)(ith_context *context, ith_comm *comm, void *user);
 
-/* Runs fn as `ranks` ranks, each in a thread of its own with a context cloned from `context` and an OpenMP team of its
- * share of `threads` (0: as many as OpenMP would use here, all cores unless the user limits it; at least
- * one each). Returns when all have ended: ITH_OK if all returned it, otherwise the status of the rank that failed
- * first, whose sentence is then in `context`. ITH_ERR_ARGUMENT for more ranks or threads than the process may have:
- * what the system allows, and at most 64 a processor (or 1,024 in all, if that is more). */
+/* Runs fn as `ranks` ranks. Each has a thread of its own, a context cloned from `context`, and an OpenMP team with its
+ * share of `threads`, at least one thread (threads 0: as many as OpenMP would use here, which is all cores unless the
+ * user limits it). Returns when all ranks have ended: ITH_OK if all returned it, otherwise the status of the rank that
+ * failed first, whose sentence is then in `context`. ITH_ERR_ARGUMENT for more ranks or threads than the process may
+ * have: the limit of the system, and at most 64 for each processor (or 1,024 in all, if that is more). */
 ITH_API ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user);
 
-/* The same group for threads of your own: comms[i] is rank i's, used with contexts[i], of which no two are the same. On
- * failure the sentence is in contexts[0], and the comms are NULL. ITH_ERR_ARGUMENT for more ranks than the process may
- * have threads, as above; comms is not touched then. */
+/* Makes a group as ith_run_ranks does, for threads of your own. comms[i] is the communicator of rank i and is used with
+ * contexts[i]; no two contexts are the same. On failure the sentence is in contexts[0], and the comms are NULL.
+ * ITH_ERR_ARGUMENT for more ranks than the process may have threads (see ith_run_ranks); comms is then left
+ * unchanged. */
 ITH_API ith_status ith_comm_create_local(ith_context *const *contexts, int ranks, ith_comm **comms);
-/* Ends the group: every call under way within a tenth of a second, and every later one, on every rank, with `status`
- * and the sentence that this rank's context holds. A number that is no failure counts as ITH_ERR_ABORTED. The first end
- * of a group counts; NULL does nothing. */
+/* Ends the group. On every rank the call under way ends within a tenth of a second, and every later call fails, with
+ * `status` and the sentence that this rank's context holds. A number that is no failure counts as ITH_ERR_ABORTED. If a
+ * group is ended more than once, the first time counts. NULL does nothing. */
 ITH_API void ith_comm_abort(ith_comm *comm, ith_status status);
-/* Seconds without a sign of life from another rank after which a wait for it ends the group with ITH_ERR_TIMEOUT; 0
- * or less waits for ever. 600 at first. A rank that is in a call of the library gives signs of life. */
+/* Sets the time limit of waits. If another rank gives no sign of life for this many seconds, a wait for it ends the
+ * group with ITH_ERR_TIMEOUT; 0 or less waits for ever. The limit is 600 at first. A rank that is in a call of the
+ * library gives signs of life. */
 ITH_API void ith_comm_set_timeout(ith_comm *comm, double seconds);
-/* A sign of life: a wait for this rank begins its time limit anew. For a rank that computes for long without calling
- * the library while others wait for it; the library does so itself. From any thread. comm may be NULL. */
+/* Gives a sign of life: the time limit of waits for this rank begins anew. A rank calls this if it computes for long
+ * without calling the library while others wait for it; calls of the library give signs of life themselves. May be
+ * called from any thread. comm may be NULL. */
 ITH_API void ith_comm_alive(ith_comm *comm);
-/* The rank leaves the group, at once if no call is under way on it and otherwise when that ends, which it does with an
- * error. Ranks that wait for it, now or later, get ITH_ERR_ABORTED. Plans made with it can only be destroyed. */
+/* Leaves the group. If a call on the communicator is under way, the call ends with an error and the rank leaves then.
+ * Ranks that wait for this rank, now or later, get ITH_ERR_ABORTED. Plans made with the communicator can only be
+ * destroyed. */
 ITH_API void ith_comm_destroy(ith_comm **comm);
 
 /* ---- Attention ------------------------------------------------------------------------------------------------- */
 
-/* A mask that differs between queries. */
+/* The kinds of masks, which hide keys from some queries. */
 typedef enum ith_mask {
     ITH_MASK_NONE = 0,
-    ITH_MASK_BOOL,    /* uint8_t: not 0 where the query attends to the key */
-    ITH_MASK_ADDITIVE /* float, added to the scaled logits; -INFINITY hides the key from the query */
+    ITH_MASK_BOOL,    /* uint8_t; not 0: the query attends to the key */
+    ITH_MASK_ADDITIVE /* float, added to the scaled logit; -INFINITY hides the key from the query */
 } ith_mask;
 
 /* The whole attention to be computed. A rank holds its ith_share of q_len and kv_len. */
 typedef struct ith_attn_problem {
     size_t struct_size;
-    int64_t batch;       /* B */
-    int64_t heads;       /* H, of q and o */
-    int64_t kv_heads;    /* Hkv, a divisor of H (grouped queries); 0: H */
-    int64_t head_dim;    /* D */
-    int64_t q_len;       /* Sq */
-    int64_t kv_len;      /* Skv */
-    ith_dtype dtype;     /* of q, k, v and o */
-    float scale;         /* 0: 1/sqrt(D) */
+    int64_t batch;       /* B, the number of batch entries */
+    int64_t heads;       /* H, the number of heads of q and o */
+    int64_t kv_heads;    /* Hkv, the number of heads of k and v; divides H (grouped queries); 0: H */
+    int64_t head_dim;    /* D, the size of a head */
+    int64_t q_len;       /* Sq, the number of queries */
+    int64_t kv_len;      /* Skv, the number of keys */
+    ith_dtype dtype;     /* type of q, k, v and o */
+    float scale;         /* factor of the logits; 0: 1/sqrt(D) */
     bool has_kv_lengths; /* ith_attn_tensors.kv_lengths will be given */
     bool has_key_bias;   /* ith_attn_tensors.key_bias will be given */
-    ith_mask mask;       /* ith_attn_tensors.mask will be given, of this kind */
-    int64_t mask_batch;  /* 1 or B; 0: 1 */
-    int64_t mask_heads;  /* 1 or H; 0: 1 */
-    bool replicated_kv;  /* every rank holds all of k and v (cross attention): only queries are split, nothing is sent
-                            (fixed_m: a few norms) */
+    ith_mask mask;       /* the kind of ith_attn_tensors.mask, if one will be given */
+    int64_t mask_batch;  /* batch entries of the mask, 1 or B; 0: 1 */
+    int64_t mask_heads;  /* heads of the mask, 1 or H; 0: 1 */
+    bool replicated_kv;  /* every rank holds all of k and v (cross attention): only queries are divided, and nothing is
+                            sent (with fixed_m, a few norms) */
     /* Elements from one row of the sequence to the next, and from one batch entry to the next; 0: contiguous
      * [B, S, H, D]. Heads are always contiguous, [H, D]; see ith_attn_tensors for [B, H, S, D]. */
     int64_t q_row_stride, q_batch_stride;
@@ -318,47 +327,48 @@ typedef struct ith_attn_problem {
             0, 0, 0, 0                                                                                                 \
     }
 
-/* A yes or no that may be left open. */
+/* A choice between on and off that may be left to the library. */
 typedef enum ith_choice { ITH_CHOICE_AUTO = 0, ITH_CHOICE_ON, ITH_CHOICE_OFF } ith_choice;
-/* "auto", "on", "off"; "unknown". */
+/* The name of a choice: "auto", "on" or "off"; "unknown" for any other number. */
 ITH_API const char *ith_choice_name(ith_choice choice);
 
-/* Zero means "choose for me". */
+/* The division of the work among ranks. AUTO: the library chooses. */
 typedef enum ith_strategy {
     ITH_STRATEGY_AUTO = 0,
     ITH_STRATEGY_SINGLE,      /* one rank */
     ITH_STRATEGY_ULYSSES,     /* all-to-all: sequence shards for head shards and back (arXiv:2309.14509) */
     ITH_STRATEGY_RING,        /* keys and values travel round the ranks (arXiv:2310.01889) */
-    ITH_STRATEGY_ULYSSES_RING /* ulysses inside, ring outside (arXiv:2405.07719) */
+    ITH_STRATEGY_ULYSSES_RING /* ulysses within groups of ranks, ring between groups (arXiv:2405.07719) */
 } ith_strategy;
-/* "ulysses", ...; "unknown". */
+/* The name of a strategy: "ulysses", ...; "unknown" for any other number. */
 ITH_API const char *ith_strategy_name(ith_strategy strategy);
 
+/* The softmax: the offset of a row that is subtracted from its logits. AUTO: the library chooses. */
 typedef enum ith_softmax {
     ITH_SOFTMAX_AUTO = 0,
-    ITH_SOFTMAX_ONLINE, /* running maximum (arXiv:1805.02867) */
-    ITH_SOFTMAX_FIXED_M /* an offset per row instead, from norms of q and k (maxdiffusion #436); heads whose norms are
-                         * too large for it, and heads with an additive bias or mask, go online in the same call */
+    ITH_SOFTMAX_ONLINE, /* the running maximum of the row (arXiv:1805.02867) */
+    ITH_SOFTMAX_FIXED_M /* a bound of the row's logits, from norms of q and k (maxdiffusion #436); heads whose norms are
+                           too large for it, and heads with an additive bias or mask, use ONLINE in the same call */
 } ith_softmax;
-/* "auto", "online", "fixed_m"; "unknown". */
+/* The name of a softmax: "auto", "online" or "fixed_m"; "unknown" for any other number. */
 ITH_API const char *ith_softmax_name(ith_softmax softmax);
 
-/* The way of keys and values along a ring. */
+/* The direction in which keys and values travel along a ring. */
 typedef enum ith_direction {
     ITH_DIRECTION_AUTO = 0,
-    ITH_DIRECTION_UNI,  /* round: every shard passes every rank, the last rank sends to the first */
-    ITH_DIRECTION_BIDIR /* both ways along a line, no hop from its end to its beginning (maxdiffusion #430) */
+    ITH_DIRECTION_UNI,  /* around the ring: every shard passes every rank, the last rank sends to the first */
+    ITH_DIRECTION_BIDIR /* both ways along a line, without a hop from its end to its beginning (maxdiffusion #430) */
 } ith_direction;
-/* "auto", "uni", "bidir"; "unknown". */
+/* The name of a direction: "auto", "uni" or "bidir"; "unknown" for any other number. */
 ITH_API const char *ith_direction_name(ith_direction direction);
 
-/* How a rank gets what others hold. */
+/* How a rank gets the rows that other ranks hold. */
 typedef enum ith_exchange_mode {
     ITH_EXCHANGE_AUTO = 0,
     ITH_EXCHANGE_IN_PLACE, /* ranks of one process read and write one another's tensors where they lie */
-    ITH_EXCHANGE_COPY      /* by messages into buffers of the plan */
+    ITH_EXCHANGE_COPY      /* ranks send messages, which arrive in buffers of the plan */
 } ith_exchange_mode;
-/* "auto", "in_place", "copy"; "unknown". */
+/* The name of an exchange: "auto", "in_place" or "copy"; "unknown" for any other number. */
 ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
 
 /* The effort that planning spends on finding the fastest kernel, like the effort of FFTW's planner. */
@@ -366,30 +376,32 @@ typedef enum ith_effort {
     ITH_EFFORT_ESTIMATE = 0, /* wisdom if there is any, otherwise a fixed rule: nothing is timed */
     ITH_EFFORT_MEASURE       /* wisdom if there is any, otherwise kernels are timed, and the answer becomes wisdom */
 } ith_effort;
-/* "estimate", "measure"; "unknown". */
+/* The name of an effort: "estimate" or "measure"; "unknown" for any other number. */
 ITH_API const char *ith_effort_name(ith_effort effort);
 
+/* The choices of a plan. 0 or NULL in a field leaves the choice to the library. */
 typedef struct ith_attn_options {
     size_t struct_size;
     ith_strategy strategy;
     int ulysses, ring; /* the mesh, ulysses * ring = ranks; rank = ring index * ulysses + ulysses index */
     ith_direction direction;
-    int chunks;      /* groups of heads exchanged one after the other, so that the exchange of one hides behind the
-                      * computing of another (maxdiffusion #428); 0: choose for me; lowered to what there is */
+    int chunks; /* parts of the heads that are exchanged one after the other, so that the exchange of one chunk hides
+                   behind the computing of another (maxdiffusion #428); 0: the library chooses; too large a number is
+                   lowered */
     ith_choice fold; /* exchange batch * heads as one list (the default), or the entries of a batch one by one */
     ith_softmax softmax;
     ith_choice smooth; /* fixed_m subtracts the mean key first (the default), so that fewer heads go online;
                           off: cheaper */
     ith_exchange_mode exchange;
-    int threads; /* of this rank; 0: as many as OpenMP would use in the calling thread now. They do not change the bits
-                  * of a result, and may differ between ranks */
+    int threads; /* threads of this rank; 0: as many as OpenMP would use in the calling thread now. Their number does
+                    not change the bits of a result, and may differ between ranks */
     ith_effort effort;
     const char *kernel; /* a name from ith_kernel_list; NULL: the fastest, by `effort` (see Wisdom) */
-    /* Sizes of the loops, from the outermost memory level to registers; each 0: choose for me. A kernel takes multiples
-     * of a step of its own, and no tile of keys is longer than the one around it. Tiles of keys decide about the bits
-     * of a result, block_q does not. */
-    int64_t block_q;             /* queries that pass over the keys together */
-    int64_t block_kv;            /* keys that they pass over before the next block of queries */
+    /* Sizes of the loops, from the outermost level of memory to the registers; 0: the library chooses. A kernel takes
+     * multiples of a step of its own, and no tile of keys is longer than the tile around it. The tiles of keys change
+     * the bits of a result, block_q does not. */
+    int64_t block_q;             /* queries that are computed together */
+    int64_t block_kv;            /* keys that a block of queries attends to before the next block */
     int64_t block_kv_compute;    /* keys whose logits are held at a time */
     int64_t block_kv_compute_in; /* keys of a tile in registers */
 } ith_attn_options;
@@ -399,137 +411,144 @@ typedef struct ith_attn_options {
             ITH_CHOICE_AUTO, ITH_EXCHANGE_AUTO, 0, ITH_EFFORT_ESTIMATE, NULL, 0, 0, 0, 0                               \
     }
 
-/* Sets strategy, and where the name says so direction and softmax, from a name: "auto", "single", "ulysses", "ring",
- * "ulysses_ring", with "_bidir" (where there may be a ring) and "_fixed_m" at its end or not; or one of maxdiffusion's
- * (dot_product, flash, ulysses_custom_fixed_m, ulysses_ring_custom_bidir, tokamax_ring_custom, ...). Fields that the
- * name says nothing about stay as they are. ITH_ERR_ARGUMENT for any other name, and nothing is set. */
+/* Sets options->strategy by a name, and also direction and softmax if the name tells them: "auto", "single", "ulysses",
+ * "ring", "ulysses_ring", each with or without "_bidir" (if there can be a ring) and "_fixed_m" at its end; or a name
+ * of maxdiffusion (dot_product, flash, ulysses_custom_fixed_m, ulysses_ring_custom_bidir, tokamax_ring_custom, ...).
+ * All other fields stay as they are. ITH_ERR_ARGUMENT for any other name, and nothing is set. */
 ITH_API ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_options *options);
 
 typedef struct ith_plan ith_plan;
 
-/* Resolves every choice, checks that it is legal, allocates all that execution needs. options may be NULL: choose
- * everything. Collective over comm (NULL: one rank): all ranks succeed or all fail, with the same status and sentence,
- * and the group is as good as before. Only a context of NULL ends the group. Ranks must agree in everything but strides
- * and threads. ITH_ERR_ARGUMENT names the rule that was broken and the nearest choice that is legal;
- * ITH_ERR_UNSUPPORTED what this machine lacks. */
+/* Makes a plan: resolves every choice, checks that it is legal, and allocates all memory that execution needs. options
+ * may be NULL: the library chooses everything. Collective over comm (NULL: one rank): all ranks succeed, or all fail
+ * with the same status and sentence, and the group works as before. Only a context of NULL ends the group. The ranks
+ * must agree in everything except strides and threads. ITH_ERR_ARGUMENT names the rule that was broken and the nearest
+ * choice that is legal; ITH_ERR_UNSUPPORTED names the ability that this machine lacks. */
 ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem,
                                    const ith_attn_options *options, ith_comm *comm, ith_plan **out);
 
-/* This rank's tensors: q [B, Sq share, H, D], k and v [B, Skv share, Hkv, D] (all of Skv if replicated_kv), o as q.
- * Neither o nor lse may overlap another tensor. q, k, v and o may lie in one buffer, each in columns of its own: their
- * row strides are then equal, and their batch strides multiples of these. All are aligned to their elements.
+/* The tensors of one rank: q [B, Sq share, H, D], k and v [B, Skv share, Hkv, D] (all of Skv if replicated_kv), o in
+ * the shape of q. Neither o nor lse may overlap another tensor. q, k, v and o may lie in one buffer, each in columns of
+ * its own: their row strides are then equal, and their batch strides are multiples of the row stride. All are aligned
+ * to their elements.
  *
  * Tensors [B, H, S, D], heads before rows: describe them as batch = B * H entries of one head each (heads = kv_heads =
- * 1, lse is [B * H, 1, Sq share]). That takes as many heads of k and v as of q; repeat each length of kv_lengths and
- * each key_bias of an entry for its H heads. */
+ * 1, lse is [B * H, 1, Sq share]). k and v must then have as many heads as q. Repeat each length in kv_lengths, and the
+ * key_bias of each entry, for its H heads. */
 typedef struct ith_attn_tensors {
     size_t struct_size;
     const void *q, *k, *v;
     void *o;
-    float *lse; /* [B, H, Sq share], natural logarithm of the sum of exponentials; NULL: not wanted. On every
-                 * rank or on none */
-    /* Each of the whole sequence, and the same on every rank. */
-    const int32_t *kv_lengths; /* [B], 0..Skv: keys from there on are masked. Only with has_kv_lengths */
+    float *lse; /* [B, H, Sq share], the natural logarithm of the sum of exponentials. NULL: not computed; it is NULL on
+                   every rank or on none */
+    /* kv_lengths, key_bias and mask cover the whole sequence and are the same on every rank. */
+    const int32_t *kv_lengths; /* [B], each 0..Skv: keys from this number on are masked. Only with has_kv_lengths */
     const float *key_bias; /* [B, Skv]: added to the scaled logits of a key; -INFINITY masks the key, whose k and v are
                             * then not looked at. Only with has_key_bias */
-    const void *mask;      /* [mask_batch, mask_heads, Sq, Skv]. Only with a mask kind. Keys that it hides must be
-                            * finite all the same */
+    const void *mask; /* [mask_batch, mask_heads, Sq, Skv]. Only if the problem has a mask. Even keys that it hides must
+                         be finite */
 } ith_attn_tensors;
 #define ITH_ATTN_TENSORS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(ith_attn_tensors), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                       \
     }
 
-/* Collective. Allocates nothing. A row with no key to attend to gives o = 0 and lse = -INFINITY. The same inputs give
- * the same bits on every run, and ulysses the same bits as single.
+/* Computes o and lse of this rank's queries. Collective. Allocates nothing. A row with no key to attend to gives o = 0
+ * and lse = -INFINITY. The same inputs give the same bits on every run, and ulysses the same bits as single.
  *
- * ITH_ERR_ARGUMENT, on all ranks and with nothing written: a tensor that is missing, misaligned, overlapping or not the
- * same on every rank where it must be, with its name and the rank; ranks that execute different plans of their
- * communicator. On this rank alone: the plan, or another call on its communicator, is under way in another thread; the
- * communicator was destroyed. ITH_ERR_INTERRUPTED on all ranks: ith_plan_cancel. Other failures end the group (see
- * Ranks). */
+ * ITH_ERR_ARGUMENT on all ranks, with nothing written: a tensor that is missing, misaligned, overlapping or not the
+ * same on every rank where it must be (the sentence names the tensor and the rank); or ranks that execute different
+ * plans of their communicator. ITH_ERR_ARGUMENT on this rank alone: the plan, or another call on its communicator, is
+ * under way in another thread; or the communicator was destroyed. ITH_ERR_INTERRUPTED on all ranks: ith_plan_cancel was
+ * called. Other failures end the group (see Ranks). */
 ITH_API ith_status ith_plan_execute(ith_plan *plan, const ith_attn_tensors *tensors);
 
-/* Ends the plan's execution under way, or else the next one, within a tenth of a second on all ranks, which return
- * ITH_ERR_INTERRUPTED with a sentence that names the rank that was cancelled. What o and lse then hold is undefined;
- * the group and the plan work as before. From any thread, and from a signal handler. NULL does nothing. The plan must
- * not be destroyed meanwhile. */
+/* Cancels the plan's execution that is under way, or else its next one. It ends within a tenth of a second on all
+ * ranks, with ITH_ERR_INTERRUPTED and a sentence that names the cancelled rank. The contents of o and lse are then
+ * undefined; the group and the plan work as before. May be called from any thread, and from a signal handler. NULL does
+ * nothing. The plan must not be destroyed meanwhile. */
 ITH_API void ith_plan_cancel(ith_plan *plan);
 
-/* Where the choice of a kernel comes from. */
+/* How the kernel of a plan was chosen. */
 typedef enum ith_kernel_origin {
-    ITH_KERNEL_NAMED = 0, /* by ith_attn_options.kernel */
-    ITH_KERNEL_ESTIMATED, /* by the rule of ITH_EFFORT_ESTIMATE */
-    ITH_KERNEL_RECALLED,  /* from wisdom */
-    ITH_KERNEL_MEASURED   /* while this plan was created */
+    ITH_KERNEL_NAMED = 0, /* ith_attn_options.kernel names it */
+    ITH_KERNEL_ESTIMATED, /* by the fixed rule of ITH_EFFORT_ESTIMATE */
+    ITH_KERNEL_RECALLED,  /* by wisdom, which knew the fastest */
+    ITH_KERNEL_MEASURED   /* kernels were timed while this plan was created */
 } ith_kernel_origin;
-/* "named", "estimate", "wisdom", "measured"; "unknown". */
+/* The name of an origin: "named", "estimate", "wisdom" or "measured"; "unknown" for any other number. */
 ITH_API const char *ith_kernel_origin_name(ith_kernel_origin origin);
 
-/* What was chosen, and what it is predicted to cost this rank. */
+/* The choices of a plan, and its predicted cost for this rank. */
 typedef struct ith_plan_info {
     size_t struct_size;
     ith_strategy strategy;
     int ranks, ulysses, ring;
     ith_direction direction;
-    int chunks;  /* over the whole batch */
+    int chunks;  /* number of chunks over the whole batch */
     bool folded; /* false: the entries of the batch are exchanged one by one; true where heads are not exchanged */
     ith_softmax softmax;
     bool smoothed;              /* the mean key is subtracted; false unless the softmax is fixed_m */
     ith_exchange_mode exchange; /* IN_PLACE or COPY; AUTO where nothing is exchanged */
-    const char *kernel;         /* valid as long as the plan */
-    int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in; /* as in ith_attn_options */
+    const char *kernel;         /* name of the kernel; valid as long as the plan */
+    int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in; /* sizes of the loops, as in ith_attn_options */
     int threads;
     ith_kernel_origin kernel_origin;
-    int64_t sent_bytes;   /* to other ranks in one execution, without lse and the small exchange of fixed_m */
-    int64_t memory_bytes; /* held by the plan from its creation on; docs/attention.md has the formula */
+    int64_t sent_bytes;   /* bytes sent to other ranks in one execution, without lse and the norms of fixed_m */
+    int64_t memory_bytes; /* bytes that the plan holds from its creation on; docs/attention.md has the formula */
 } ith_plan_info;
 #define ITH_PLAN_INFO_INIT                                                                                             \
     {                                                                                                                  \
         sizeof(ith_plan_info), ITH_STRATEGY_AUTO, 0, 0, 0, ITH_DIRECTION_AUTO, 0, false, ITH_SOFTMAX_AUTO, false,      \
             ITH_EXCHANGE_AUTO, NULL, 0, 0, 0, 0, 0, ITH_KERNEL_NAMED, 0, 0                                             \
     }
+/* Fills in the choices of a plan and its predicted cost for this rank. */
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
-/* What ith_plan_create would choose for rank `rank` of `ranks`, which share memory or do not. Nothing is allocated for
- * execution, nothing is sent, and nothing is measured: with ITH_EFFORT_MEASURE too, a kernel that wisdom does not know
- * is estimated. info->kernel is valid as long as the process. The same errors. */
+/* Predicts the plan that ith_plan_create would make for rank `rank` of `ranks`. shared_memory: whether the ranks share
+ * memory. Nothing is allocated for execution, nothing is sent, and nothing is measured: with ITH_EFFORT_MEASURE too, a
+ * kernel that wisdom does not know is estimated. info->kernel is valid as long as the process. The errors are those of
+ * ith_plan_create. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
                                     const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                     ith_plan_info *info);
 
-/* What happened since the plan was created, on this rank. */
+/* Counts and times of a plan on this rank since the plan was created. */
 typedef struct ith_plan_counters {
     size_t struct_size;
     int64_t executions;
-    int64_t sent_bytes; /* to other ranks, without lse and the statistics of fixed_m. In place: read by others from this
-                         * rank's memory (no keys behind kv_lengths), and written by it into theirs */
-    int64_t fixed_m_heads, online_heads; /* query heads computed with each softmax */
-    double seconds;                      /* in ith_plan_execute */
-    double exchange_seconds; /* during which some exchange of keys, values, queries or outputs was under way */
-    double waiting_seconds;  /* of those, not hidden behind computing */
+    int64_t sent_bytes; /* bytes sent to other ranks, without lse and the norms of fixed_m. For exchanges in place:
+                           bytes that others read from this rank's memory (no keys behind kv_lengths), and that this
+                           rank writes into theirs */
+    int64_t fixed_m_heads, online_heads; /* query heads that were computed with each softmax */
+    double seconds;                      /* time in ith_plan_execute */
+    double exchange_seconds;             /* time in which keys, values, queries or outputs were exchanged */
+    double waiting_seconds;              /* part of exchange_seconds that was not hidden behind computing */
 } ith_plan_counters;
 #define ITH_PLAN_COUNTERS_INIT                                                                                         \
     {                                                                                                                  \
         sizeof(ith_plan_counters), 0, 0, 0, 0, 0, 0, 0                                                                 \
     }
+/* Fills in the counts and times of a plan on this rank. */
 ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters);
 
-/* The plan's choices as lines of text (512 bytes suffice), cut to fit; "" for a plan of NULL. Returns text, which may
- * be NULL. */
+/* Writes the plan's choices to text as lines, cut to text_bytes (512 suffice); "" if plan is NULL. Returns text, which
+ * may be NULL. */
 ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes);
-/* A plan that another thread executes is freed when that execution ends. */
+/* Frees a plan. A plan that another thread executes is freed when that execution ends. */
 ITH_API void ith_plan_destroy(ith_plan **plan);
 
-/* The kernels that there are: index 0, 1, ... until it returns NULL. *usable: whether this context may run it; false
- * for a context of NULL. usable may be NULL. Names are valid as long as the process. */
+/* Lists the kernels: returns the name of kernel number `index`, 0, 1, ..., and NULL behind the last. *usable becomes
+ * true if this context may run the kernel, and false for a context of NULL. usable may be NULL. Names are valid as long
+ * as the process. */
 ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool *usable);
 
-/* The shared modules that were found: files called ithaca_kernel_NAME.so, with kernels, and ithaca_transport_NAME.so
- * (ithaca/transport.h), in the folder that the environment variable ITHACA_PLUGIN_PATH names (empty: none). Without it:
- * in ithaca/ beside the library, and beside the library itself. Returns the path of the index-th, 0, 1, ... until NULL.
- * *refusal: why it cannot be used; "" if it can. refusal may be NULL. Both strings are valid as long as the process. Any
- * thread. */
+/* Lists the shared modules that were found: returns the path of module number `index`, 0, 1, ..., and NULL behind the
+ * last. Modules are files with the names ithaca_kernel_NAME.so, which hold kernels, and ithaca_transport_NAME.so, which
+ * hold transports (ithaca/transport.h). They are looked for in the folder that the environment variable
+ * ITHACA_PLUGIN_PATH names (empty: nowhere); without the variable, in ithaca/ beside the library and beside the library
+ * itself. *refusal becomes the reason why the module cannot be used, or "" if it can. refusal may be NULL. Both strings
+ * are valid as long as the process. May be called from any thread. */
 ITH_API const char *ith_module_list(int index, const char **refusal);
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
@@ -546,18 +565,18 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
 
 /* Adds the wisdom of a file, which replaces earlier wisdom about the same type, head size and softmax. Kernels are
  * known by name; a name that this library does not have is kept and not used. A file that is not wisdom, or was written
- * on another machine (processor or instruction sets) or by another version of the library, changes nothing:
- * ITH_ERR_FORMAT with the line, ITH_ERR_IO if it cannot be read. */
+ * on another machine (processor or instruction sets) or by another version of the library, changes nothing and gives
+ * ITH_ERR_FORMAT with the line. ITH_ERR_IO if the file cannot be read. */
 ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
-/* Writes all wisdom, beside the file and then renamed. */
+/* Writes all wisdom to a temporary file beside `path`, and renames it to `path` when it is complete. */
 ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
 
 /* ---- Peaks ----------------------------------------------------------------------------------------------------- */
 
-/* What instructions do at most. */
+/* The highest measured rate of some instructions of this machine. */
 typedef struct ith_peak {
     size_t struct_size;
-    char name[64]; /* of the instructions; "" if there are none */
+    char name[64]; /* name of the instructions; "" if there are none */
     double gflops; /* 10^9 operations a second, of all threads together */
 } ith_peak;
 #define ITH_PEAK_INIT                                                                                                  \
@@ -565,22 +584,24 @@ typedef struct ith_peak {
         sizeof(ith_peak), {0}, 0                                                                                       \
     }
 
-/* The peak of the index-th instruction set that the context may use, measured now: on `threads` threads at once (0: 1)
- * for about `seconds` (0 to 3600). index 0, 1, ... until the name is "". */
+/* Measures the peak of instruction set number `index` of those that the context may use, on `threads` threads at once
+ * (0: 1) for about `seconds` (0 to 3600). index is 0, 1, ...; behind the last set the name is "". */
 ITH_API ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak);
-/* The peak of the instructions that a kernel multiplies with: the rate of attention with it if it did nothing else.
- * "f32_avx512"; "bf16_amx/6" where six products of bf16 make one of f32; "f32_avx512+f16_avx512fp16" where logits and
- * outputs differ. ITH_ERR_ARGUMENT for an unknown name, ITH_ERR_UNSUPPORTED for a kernel that does not run here. */
+/* Measures the peak of the instructions with which a kernel multiplies: the rate of attention if the kernel did nothing
+ * else. The name is "f32_avx512" for example; "bf16_amx/6" if six products of bf16 make one of f32;
+ * "f32_avx512+f16_avx512fp16" if logits and outputs use different instructions. ITH_ERR_ARGUMENT for an unknown name,
+ * ITH_ERR_UNSUPPORTED for a kernel that does not run here. */
 ITH_API ith_status ith_kernel_peak(ith_context *context, const char *name, int threads, double seconds, ith_peak *peak);
 
 /* ---- Trace ----------------------------------------------------------------------------------------------------- */
 
-/* Keeps up to `events` spans (computing, exchanges, waits) of everything that is done with this context and its clones
- * from now on; later ones are counted but lost. What was kept before is dropped; 0 events ends recording. Recording
- * allocates nothing. No rank may be computing. */
+/* Starts to record up to `events` spans (computing, exchanges, waits) of everything that is done with this context and
+ * its clones; further spans are counted but lost. Spans that were recorded before are dropped. 0 events ends the
+ * recording. Recording allocates nothing. No rank may be computing during this call. */
 ITH_API ith_status ith_trace_start(ith_context *context, int64_t events);
-/* Writes them as a Chrome / Perfetto trace (JSON), a process for each rank, with a counter of the share of the
- * exchanges that was hidden behind computing; beside the file and then renamed. No rank may be computing. */
+/* Writes the recorded spans as a Chrome / Perfetto trace (JSON), with a process for each rank and a counter of the
+ * share of the exchanges that was hidden behind computing. The file is written beside `path` and then renamed. No rank
+ * may be computing during this call. */
 ITH_API ith_status ith_trace_save(ith_context *context, const char *path);
 
 #ifdef __cplusplus

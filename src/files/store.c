@@ -403,7 +403,7 @@ ith_status ith_store_check_all_taken(ith_context *context, const ith_store *stor
             count++;
         }
     if (!first) {
-        ith_span_show(context, &store->shown, 1, 1); /* 100% */
+        ith_span_show(context, &store->shown, 1, 1); /* all tensors were used: the progress shows 100% */
         return ITH_OK;
     }
     return ith_fail(context, ITH_ERR_UNSUPPORTED,

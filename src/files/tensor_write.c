@@ -167,7 +167,7 @@ static ith_status write_contents(FILE *file, void *user)
             if (c->context && ith_context_interrupted(c->context))
                 return ith_fail_interrupted(c->context);
             done = fwrite((const char *)c->order[i]->data + from, 1, bytes, file) == bytes;
-            if (done && c->context) /* to the disk now, so that the last fsync is short; it reports an error, too */
+            if (done && c->context) /* writes to the disk now, so that the fsync at the end is short */
                 fdatasync(fileno(file));
         }
     return ITH_OK;

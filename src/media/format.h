@@ -1,31 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The interface of a video format, and the writer that all formats share. One file per format: mp4.c, gif.c, png.c. */
+/* The interface of a video format, and the writer that all formats share. Each format has a file: mp4.c, gif.c,
+ * png.c. */
 #ifndef ITH_MEDIA_FORMAT_H
 #define ITH_MEDIA_FORMAT_H
 
 #include "media.h"
 #include "output.h"
 
+/* The functions of a video format. */
 typedef struct ith_video_format {
-    /* Fills writer->state. If it fails, `close` frees what it has filled. */
+    /* Opens the output and fills writer->state. If it fails, `close` frees what was filled. */
     ith_status (*open)(ith_video_writer *writer);
+    /* Adds a frame, rgb [height, width, 3]. */
     ith_status (*add)(ith_video_writer *writer, const uint8_t *rgb);
     /* Writes the end of the file and closes it. */
     ith_status (*end)(ith_video_writer *writer);
-    /* Frees the state and writes nothing. */
+    /* Frees writer->state and writes nothing. */
     void (*close)(ith_video_writer *writer);
 } ith_video_format;
 
 extern const ith_video_format ith_video_mp4, ith_video_gif, ith_video_png;
 
+/* A video that is being written. */
 struct ith_video_writer {
     ith_context *context;
     const ith_video_format *format;
     ith_video_options options;
-    char *title, *comment; /* copies, to which options points */
-    ith_output output;
-    int64_t frames; /* number of frames added */
-    void *state;    /* private to the format */
+    char *title, *comment; /* copies of the caller's texts; options.title and options.comment point to them */
+    ith_output output;     /* final and partial name of the output */
+    int64_t frames;        /* number of frames that were added */
+    void *state;           /* private to the format */
 };
 
 /* Records the sentence "'PATH' cannot be written: `what`: REASON" for an error of libav, and returns its status. */

@@ -9,18 +9,20 @@
 #include <libavfilter/buffersrc.h>
 #include <stdio.h>
 
+/* The graph of libavfilter: palettegen makes a palette from each frame, and paletteuse reduces the frame to it. */
 #define PALETTE                                                                                                        \
     "split[a][b];[a]palettegen=stats_mode=single:reserve_transparent=0[p];[b][p]paletteuse=new=1:dither=bayer:"        \
     "bayer_scale=4"
 
+/* The state of a GIF writer (ith_video_writer.state). */
 typedef struct gif {
     ith_stream stream;
     AVFilterGraph *graph;
     AVFilterContext *source, *sink;
-    AVFrame *rgb, *indexed;
+    AVFrame *rgb, *indexed; /* a frame in RGB; the frame reduced to its palette */
 } gif;
 
-/* source -> PALETTE -> sink. */
+/* Connects the filters: source -> PALETTE -> sink. Returns an error of libav or 0. */
 static int link_graph(gif *state)
 {
     AVFilterInOut *inputs = NULL, *outputs = NULL;
@@ -36,7 +38,7 @@ static int link_graph(gif *state)
     return error;
 }
 
-/* Makes the graph of filters for the writer's size and rate. */
+/* Makes the graph of filters for the size and rate of the video. Returns an error of libav or 0. */
 static int open_graph(const ith_video_writer *writer, gif *state)
 {
     char frames[160];
@@ -55,6 +57,7 @@ static int open_graph(const ith_video_writer *writer, gif *state)
     return error < 0 ? error : link_graph(state);
 }
 
+/* Opens the GIF encoder. Returns an error of libav or 0. */
 static int open_encoder(const ith_video_writer *writer, gif *state)
 {
     const AVCodec *codec = avcodec_find_encoder(AV_CODEC_ID_GIF);
@@ -67,6 +70,7 @@ static int open_encoder(const ith_video_writer *writer, gif *state)
     return avcodec_open2(state->stream.encoder, codec, NULL);
 }
 
+/* Allocates the two frames. Returns an error of libav or 0. */
 static int open_frames(const ith_video_writer *writer, gif *state)
 {
     state->rgb = ith_stream_frame(writer, AV_PIX_FMT_RGB24);
@@ -74,7 +78,7 @@ static int open_frames(const ith_video_writer *writer, gif *state)
     return state->rgb && state->indexed ? 0 : AVERROR(ENOMEM);
 }
 
-/* ith_video_format.open: filters, encoder and file. */
+/* Implements ith_video_format.open: opens the filters, the encoder and the file. */
 static ith_status gif_open(ith_video_writer *writer)
 {
     if (writer->options.fps > 100)
@@ -93,7 +97,7 @@ static ith_status gif_open(ith_video_writer *writer)
     return ith_stream_begin(writer, &state->stream, "gif", NULL);
 }
 
-/* Encodes the frames that have left the filters. */
+/* Encodes all frames that the filters have finished. */
 static ith_status drain(ith_video_writer *writer, gif *state)
 {
     for (;;) {
@@ -109,6 +113,7 @@ static ith_status drain(ith_video_writer *writer, gif *state)
     }
 }
 
+/* Implements ith_video_format.add: sends a frame through the filters and encodes the result. */
 static ith_status gif_add(ith_video_writer *writer, const uint8_t *rgb)
 {
     gif *state = writer->state;
@@ -118,6 +123,7 @@ static ith_status gif_add(ith_video_writer *writer, const uint8_t *rgb)
     return error < 0 ? ith_video_fail(writer, error, "a palette cannot be made") : drain(writer, state);
 }
 
+/* Implements ith_video_format.end: encodes the frames that are still in the filters, and ends the file. */
 static ith_status gif_end(ith_video_writer *writer)
 {
     gif *state = writer->state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mp4 with H.264, 8-bit 4:2:0 in BT.709 limited range, its index in front of its data (faststart).
+/* Writes mp4 with H.264: 8-bit 4:2:0 in BT.709 limited range, with the index in front of the data (faststart).
  *
  *   Y  = 16 + 219/255 (0.2126 R + 0.7152 G + 0.0722 B)
  *   Cb = 128 + 224/255 (B - Y') / 1.8556,   Cr = 128 + 224/255 (R - Y') / 1.5748      (Y' before its range is narrowed)
@@ -12,13 +12,14 @@
 #include <libswscale/swscale.h>
 #include <math.h>
 
+/* The state of an mp4 writer (ith_video_writer.state). */
 typedef struct mp4 {
     ith_stream stream;
     struct SwsContext *convert;
     AVFrame *frame;
 } mp4;
 
-/* Sets the quality by the first option that the encoder has: "crf", "cq", a bit rate, or a quantiser. */
+/* Sets the quality through the first of these options that the encoder has: "crf", "cq", a bit rate, a quantiser. */
 static void set_quality(AVCodecContext *encoder, int crf)
 {
     if (av_opt_set_int(encoder->priv_data, "crf", crf, 0) >= 0)
@@ -31,12 +32,14 @@ static void set_quality(AVCodecContext *encoder, int crf)
         encoder->bit_rate = (int64_t)(pixels_per_second * 0.1 * exp2((23 - crf) / 6.0)) + 1000;
         return;
     }
-    /* MPEG-4 part 2 takes a quantiser, which is proportional to H.264's step size; that doubles with each 6 of crf. */
+    /* MPEG-4 part 2 takes a quantiser, which is proportional to the step size of H.264: it doubles with each 6 of
+     * crf. */
     double quantiser = fmin(fmax(exp2((crf - 14) / 6.0), 1), 31);
     encoder->flags |= AV_CODEC_FLAG_QSCALE;
     encoder->global_quality = (int)(quantiser * FF_QP2LAMBDA);
 }
 
+/* Whether an encoder accepts frames in YUV 4:2:0. */
 static bool takes_yuv420p(const AVCodec *codec)
 {
     for (const enum AVPixelFormat *format = codec->pix_fmts; format && *format != AV_PIX_FMT_NONE; format++)
@@ -45,7 +48,7 @@ static bool takes_yuv420p(const AVCodec *codec)
     return false;
 }
 
-/* Opens an encoder; NULL if that fails, as for hardware that this machine lacks. */
+/* Opens an encoder. Returns NULL on failure, for example because this machine lacks the encoder's hardware. */
 static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec *codec)
 {
     AVCodecContext *encoder = ith_stream_encoder(writer, codec);
@@ -65,7 +68,8 @@ static AVCodecContext *try_encoder(const ith_video_writer *writer, const AVCodec
     return encoder;
 }
 
-/* Tries libx264, then all other H.264 encoders, then MPEG-4 part 2, which every libavcodec has. */
+/* Opens the first encoder that works: libx264, any other H.264 encoder, or MPEG-4 part 2, which every libavcodec
+ * has. */
 static ith_status open_encoder(ith_video_writer *writer, mp4 *state)
 {
     const AVCodec *codec = avcodec_find_encoder_by_name("libx264");
@@ -119,11 +123,11 @@ static int open_conversion(const ith_video_writer *writer, mp4 *state)
     if (error < 0)
         return error;
     const int *bt709 = sws_getCoefficients(SWS_CS_ITU709);
-    const int unity = 1 << 16;
+    const int unity = 1 << 16; /* contrast and saturation of 1.0 */
     return sws_setColorspaceDetails(convert, bt709, 1, bt709, 0, 0, unity, unity);
 }
 
-/* ith_video_format.open: encoder, conversion and file. */
+/* Implements ith_video_format.open: opens the encoder, the conversion and the file. */
 static ith_status mp4_open(ith_video_writer *writer)
 {
     if (writer->options.width % 2 || writer->options.height % 2)
@@ -148,7 +152,7 @@ static ith_status mp4_open(ith_video_writer *writer)
     return status;
 }
 
-/* ith_video_format.add: converts a frame and encodes it. */
+/* Implements ith_video_format.add: converts a frame from RGB to 4:2:0 and encodes it. */
 static ith_status mp4_add(ith_video_writer *writer, const uint8_t *rgb)
 {
     mp4 *state = writer->state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An output is written as .NAME.partial-PID in the same folder and renamed when it is complete, so its name never shows
- * an incomplete file. An existing folder may be a mount point or a current folder and is kept: frames are written to a
- * partial folder inside it, and move up one by one when the last one is written. */
+/* The names of an output. It is written as .NAME.partial-PID in the same folder and renamed when it is complete, so an
+ * incomplete file never has the final name. An existing folder is kept, because it may be a mount point or a current
+ * folder: frames are written to a partial folder inside it, and moved up one by one after the last one is written. */
 #include "output.h"
 
 #include <dirent.h>
@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Reports that the output cannot be written. error: an error number of the system. */
 static ith_status cannot_write(ith_context *context, const ith_output *output, int error)
 {
     return ith_fail(context, ITH_ERR_IO, "'%s' cannot be written: %s", output->path, strerror(error));
@@ -36,13 +37,14 @@ static ith_status find_target(ith_context *context, ith_output *output)
     return output->target ? ITH_OK : ITH_ERR_MEMORY;
 }
 
+/* Whether the name of a file has the form frame_*.png. */
 static bool is_frame(const char *name)
 {
     size_t length = strlen(name);
     return length > 10 && !strncmp(name, "frame_", 6) && !strcmp(name + length - 4, ".png");
 }
 
-/* Calls visit for every frame_*.png of a folder until a call returns an error number, and returns it. */
+/* Calls visit for every frame_*.png of a folder until a call returns an error number. Returns that number, or 0. */
 static int for_each_frame(const char *folder, void *user, int (*visit)(int folder, const char *name, void *user))
 {
     DIR *entries = opendir(folder);
@@ -56,12 +58,14 @@ static int for_each_frame(const char *folder, void *user, int (*visit)(int folde
     return error;
 }
 
+/* For for_each_frame: returns an error, because the folder already has a frame. */
 static int refuse_frame(int folder, const char *name, void *user)
 {
     (void)folder, (void)name, (void)user;
     return EEXIST;
 }
 
+/* For for_each_frame: removes a frame, and ignores errors. */
 static int remove_frame(int folder, const char *name, void *user)
 {
     (void)user;
@@ -69,13 +73,13 @@ static int remove_frame(int folder, const char *name, void *user)
     return 0;
 }
 
-/* user: a descriptor of the destination folder. */
+/* For for_each_frame: moves a frame to the folder whose descriptor `user` points to. */
 static int move_frame(int folder, const char *name, void *user)
 {
     return renameat(folder, name, *(const int *)user, name) ? errno : 0;
 }
 
-/* Checks that the target does not exist, is a regular file, or is a folder without frames. */
+/* Checks that the output does not exist yet, is a regular file, or is a folder without frames. */
 static ith_status check_target(ith_context *context, ith_output *output)
 {
     struct stat info;
@@ -96,7 +100,8 @@ static ith_status check_target(ith_context *context, ith_output *output)
     return ITH_OK;
 }
 
-/* The partial name for attempt 0, 1, ...: an earlier process with the same id may have left a file. */
+/* Makes a partial name. Attempts from 1 on append a number, because an earlier process with the same id may have left a
+ * file. */
 static char *partial_name(ith_context *context, const ith_output *output, int attempt)
 {
     char number[16] = "";
@@ -107,11 +112,12 @@ static char *partial_name(ith_context *context, const ith_output *output, int at
         return ith_format(context, "%s/.frames.partial-%ld%s", output->target, process, number);
     const char *slash = strrchr(output->target, '/');
     int parent_bytes = slash ? (int)(slash - output->target) + 1 : 0;
-    /* The name is cut to 200 bytes: with the suffix it stays below the 255 of most file systems. */
+    /* The name is cut to 200 bytes, so that with its suffix it stays below 255, the limit of most file systems. */
     return ith_format(context, "%.*s.%.200s.partial-%ld%s", parent_bytes, output->target, output->target + parent_bytes,
                       process, number);
 }
 
+/* Creates the partial file or folder. Returns a number other than 0, with the reason in errno, on failure. */
 static int create(const ith_output *output)
 {
     if (output->folder)
@@ -158,7 +164,7 @@ ith_status ith_output_reserve(ith_context *context, const char *path, bool folde
     return status;
 }
 
-/* Flushes the output to the disk, because a full disk may show only then. */
+/* Writes the output through to the disk, because the error of a full disk may appear only then. */
 static ith_status sync_partial(ith_context *context, const ith_output *output)
 {
     int file = open(output->partial, O_RDONLY | O_CLOEXEC);
@@ -169,7 +175,7 @@ static ith_status sync_partial(ith_context *context, const ith_output *output)
     return error ? cannot_write(context, output, error) : ITH_OK;
 }
 
-/* Moves the frames from the partial folder to its parent. */
+/* Moves the frames from the partial folder to the folder around it. Returns an error number of the system, or 0. */
 static int move_frames(const ith_output *output)
 {
     int target = open(output->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

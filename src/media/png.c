@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A folder of PNGs, frame_0000.png and so on: 8-bit RGB without loss, tagged sRGB. */
+/* Writes a folder of PNGs, frame_0000.png and so on: 8-bit RGB without loss, tagged sRGB. */
 #include "stream.h"
 
 #include <errno.h>
@@ -7,11 +7,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* The state of a PNG writer (ith_video_writer.state). */
 typedef struct png {
     AVCodecContext *encoder;
     AVPacket *packet;
     AVFrame *frame;
-    int folder;
+    int folder; /* descriptor of the partial folder */
 } png;
 
 /* Opens the PNG encoder. Returns an error of libav or 0. */
@@ -26,7 +27,7 @@ static int open_encoder(const ith_video_writer *writer, png *state)
     if (!state->encoder || !state->packet || !state->frame)
         return AVERROR(ENOMEM);
     state->encoder->pix_fmt = AV_PIX_FMT_RGB24;
-    state->encoder->thread_count = 1; /* so that each frame gives its packet at once */
+    state->encoder->thread_count = 1; /* so that the encoder returns each frame's packet at once */
     state->frame->color_primaries = AVCOL_PRI_BT709;
     state->frame->color_trc = AVCOL_TRC_IEC61966_2_1;
     return avcodec_open2(state->encoder, codec, NULL);
@@ -44,7 +45,7 @@ static ith_status png_open(ith_video_writer *writer)
     return error < 0 ? ith_video_fail(writer, error, "the PNG encoder cannot be opened") : ITH_OK;
 }
 
-/* Returns an error number. */
+/* Writes all bytes to a file. Returns an error number of the system, or 0. */
 static int write_all(int file, const uint8_t *data, size_t bytes)
 {
     while (bytes > 0) {
@@ -59,6 +60,7 @@ static int write_all(int file, const uint8_t *data, size_t bytes)
     return 0;
 }
 
+/* Writes the encoded frame to a new file, frame_0000.png for the first one. */
 static ith_status write_frame(ith_video_writer *writer, png *state)
 {
     char name[32];
@@ -72,6 +74,7 @@ static ith_status write_frame(ith_video_writer *writer, png *state)
     return error ? ith_video_fail(writer, AVERROR(error), name) : ITH_OK;
 }
 
+/* Implements ith_video_format.add: encodes a frame and writes its file. */
 static ith_status png_add(ith_video_writer *writer, const uint8_t *rgb)
 {
     png *state = writer->state;
@@ -89,7 +92,7 @@ static ith_status png_add(ith_video_writer *writer, const uint8_t *rgb)
 
 static ith_status png_end(ith_video_writer *writer)
 {
-    (void)writer; /* each frame was completed when it was added */
+    (void)writer; /* png_add has completed the file of each frame */
     return ITH_OK;
 }
 

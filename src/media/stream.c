@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sends frames through one encoder into one file. libav buffers writes and reports an error late, so errors are checked
- * when a packet is written, after the trailer, and when the file is closed. */
+ * after each packet, after the trailer, and when the file is closed. */
 #include "stream.h"
 
 #include <libavutil/dict.h>
@@ -45,7 +45,8 @@ int ith_stream_fill(const ith_video_writer *writer, AVFrame *frame, const uint8_
     return 0;
 }
 
-/* The prefix "file:" keeps libav from interpreting a part of the name as a protocol. */
+/* Opens the partial file for the muxer. The prefix "file:" keeps libav from interpreting a part of the name as a
+ * protocol. */
 static ith_status open_file(ith_video_writer *writer, ith_stream *stream, const char *muxer)
 {
     char *url = ith_format(writer->context, "file:%s", writer->output.partial);
@@ -58,6 +59,7 @@ static ith_status open_file(ith_video_writer *writer, ith_stream *stream, const 
     return error < 0 ? ith_video_fail(writer, error, "the file cannot be opened") : ITH_OK;
 }
 
+/* Sets the title and the comment of the file. Returns an error of libav or 0. */
 static int set_metadata(const ith_video_writer *writer, AVDictionary **metadata)
 {
     int error = 0;
@@ -90,6 +92,7 @@ ith_status ith_stream_begin(ith_video_writer *writer, ith_stream *stream, const 
     return error < 0 ? ith_video_fail(writer, error, "its head cannot be written") : ITH_OK;
 }
 
+/* Writes the encoder's packet to the file, with its time in the time base of the file. */
 static ith_status write_packet(ith_video_writer *writer, ith_stream *stream)
 {
     AVStream *track = stream->muxer->streams[0];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses the format by the name of the output, and creates, uses and frees writers (media.h). */
+/* Implements media.h: chooses the format by the name of the output, and creates, uses and frees writers. */
 #include "format.h"
 
 #include <libavutil/error.h>
@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* The maximal width and height, which all three formats support. */
+/* The maximal width and height in pixels, which all three formats support. */
 #define MAX_SIDE 16384
 
 ith_status ith_video_fail(ith_video_writer *writer, int av_error, const char *what)
@@ -20,11 +20,12 @@ ith_status ith_video_fail(ith_video_writer *writer, int av_error, const char *wh
     ith_status status = ITH_ERR_IO;
     if (av_error == AVERROR(ENOMEM))
         status = ITH_ERR_MEMORY;
-    else if (-av_error > 4096) /* an error of libav's own, not an errno */
+    else if (-av_error > 4096) /* an error number of libav, not one of the system */
         status = ITH_ERR_INTERNAL;
     return ith_fail(writer->context, status, "'%s' cannot be written: %s: %s", writer->output.path, what, reason);
 }
 
+/* Returns the format for the name of an output; NULL if no format has that name. An existing folder is for PNGs. */
 static const ith_video_format *find_format(const char *path)
 {
     size_t length = strlen(path);
@@ -38,6 +39,7 @@ static const ith_video_format *find_format(const char *path)
     return NULL;
 }
 
+/* Finds the format of an output, and creates its partial file or folder. */
 static ith_status reserve(ith_context *context, const char *path, const ith_video_format **format, ith_output *output)
 {
     *format = path ? find_format(path) : NULL;
@@ -62,6 +64,7 @@ static ith_status check_options(ith_context *context, const char *path, const it
     return ITH_OK;
 }
 
+/* Copies the options and their texts into the writer. */
 static ith_status copy_options(ith_video_writer *writer, const ith_video_options *options)
 {
     writer->options = *options;
@@ -78,7 +81,7 @@ ith_status ith_video_open(ith_context *context, const char *path, const ith_vide
                           ith_video_writer **out)
 {
     *out = NULL;
-    av_log_set_level(AV_LOG_QUIET); /* errors are reported by our sentences */
+    av_log_set_level(AV_LOG_QUIET); /* libav prints nothing; its errors go into the context */
     ith_video_writer *writer = ith_alloc_zero(context, 1, sizeof *writer, "video writer");
     if (!writer)
         return ITH_ERR_MEMORY;
