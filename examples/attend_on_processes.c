@@ -12,7 +12,7 @@
 
 enum { RANKS = 3, HEADS = 6, DIM = 64, LENGTH = 1000, ROW = HEADS * DIM };
 
-/* Every row of v is all ones, so every row of o must be, too. */
+/* All numbers of v are 1, so all numbers of o must be 1. Returns 1 if one is not. */
 static int check(const float *o, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
@@ -21,6 +21,7 @@ static int check(const float *o, int64_t count)
     return 0;
 }
 
+/* Makes a plan and executes it on this rank's rows. tensors: q, k, v and o, of `count` numbers each. */
 static ith_status attend(ith_context *context, ith_comm *comm, float *tensors, int64_t count)
 {
     char text[512];
@@ -39,7 +40,7 @@ static ith_status attend(ith_context *context, ith_comm *comm, float *tensors, i
     return status;
 }
 
-/* What one process does: meets the others, and attends. */
+/* Runs in each process: connects it to the others, and computes its share of the attention. */
 static int be_rank(int rank, const char *folder, void *user)
 {
     char problem[SOCKET_SENTENCE];
@@ -61,7 +62,7 @@ static int be_rank(int rank, const char *folder, void *user)
     if (!status)
         status = ith_comm_create(context, &socket_transport, state, rank, RANKS, &comm);
     if (status)
-        socket_transport.close(state); /* it is not the communicator's yet */
+        socket_transport.close(state); /* without a communicator the state is still the caller's */
     else
         status = attend(context, comm, tensors, rows * ROW);
     if (status)

@@ -21,6 +21,7 @@ typedef struct job {
     int ranks;
 } job;
 
+/* Writes a frame in the format PPM. The engine calls this on rank 0 for each frame in its order. */
 static ith_status write_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
 {
     size_t bytes = (size_t)(height * width * 3);
@@ -36,10 +37,11 @@ static ith_status generate(ith_context *context, ith_comm *comm, const job *j)
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     options.prompt = j->prompt;
     options.frames = FRAMES, options.height = options.width = SIZE, options.steps = STEPS;
-    options.threads = processors > j->ranks ? (int)processors / j->ranks : 1; /* the processes share the processors */
+    options.threads = processors > j->ranks ? (int)processors / j->ranks : 1; /* a share of the processors */
     options.on_frame = write_frame;
     ith_status status = ith_pipeline_open(context, j->model, &pipeline);
-    /* Every rank makes the call. If this rank cannot, the others must hear of it. */
+    /* Every rank must call ith_pipeline_generate. A rank that cannot ends the group, so that no other rank waits for
+     * it. */
     if (status)
         ith_comm_abort(comm, status);
     else
@@ -48,6 +50,7 @@ static ith_status generate(ith_context *context, ith_comm *comm, const job *j)
     return status;
 }
 
+/* Runs in each process: connects it to the others, and generates the video together with them. */
 static int be_rank(int rank, const char *folder, void *user)
 {
     const job *j = user;
@@ -63,7 +66,7 @@ static int be_rank(int rank, const char *folder, void *user)
     if (!status)
         status = ith_comm_create(context, &socket_transport, state, rank, j->ranks, &comm);
     if (status)
-        socket_transport.close(state); /* it is not the communicator's yet */
+        socket_transport.close(state); /* without a communicator the state is still the caller's */
     else
         status = generate(context, comm, j);
     if (status)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors [B, H, S, D], heads before rows, as PyTorch's scaled_dot_product_attention takes them. The problem describes
- * them as a batch of B * H entries of one head each, so nothing is copied. Here they are whole, on one rank.
+/* Attention on tensors [B, H, S, D], heads before rows, as PyTorch's scaled_dot_product_attention takes them. The
+ * problem describes them as a batch of B * H entries of one head each, so nothing is copied. This example has the whole
+ * tensors on one rank.
  *
  *     cc heads_before_rows.c $(pkg-config --cflags --libs ithaca) -lm -o heads && ./heads
- */
+ * */
 #include <ithaca/ithaca.h>
 
 #include <math.h>
@@ -22,9 +23,9 @@ static ith_status attend(ith_context *context, const float *q, const float *k, c
     problem.batch = BATCH * HEADS, problem.heads = problem.kv_heads = 1, problem.head_dim = DIM;
     problem.q_len = ROWS, problem.kv_len = KEYS, problem.has_kv_lengths = true;
     for (int i = 0; i < BATCH * HEADS; i++)
-        lengths[i] = kv_lengths[i / HEADS]; /* the length of an entry, once for each of its heads */
+        lengths[i] = kv_lengths[i / HEADS]; /* the length of a batch entry is repeated for each of its heads */
     tensors.q = q, tensors.k = k, tensors.v = v, tensors.o = o;
-    tensors.lse = lse; /* [B * H, 1, S], which is [B, H, S] */
+    tensors.lse = lse; /* [B * H, 1, S], in memory the same as [B, H, S] */
     tensors.kv_lengths = lengths;
     ith_status status = ith_plan_create(context, &problem, NULL, NULL, &plan);
     if (!status)
@@ -38,7 +39,7 @@ static double error_of(const float *q, const float *k, const float *v, const flo
 {
     double largest = 0;
     for (int row = 0; row < BATCH * HEADS * ROWS; row++) {
-        int head = row / ROWS; /* of all entries: [B, H] */
+        int head = row / ROWS; /* the number of the head among all B * H */
         double sum = 0, expected[DIM] = {0};
         for (int key = 0; key < kv_lengths[head / HEADS]; key++) {
             double dot = 0;

@@ -11,11 +11,12 @@
 
 enum { HEADS = 8, DIM = 64, LENGTH = 4096, ROW = HEADS * DIM };
 
-/* The whole tensors, [LENGTH, HEADS, DIM] each. A program whose ranks do not share memory would hold its share only. */
+/* The whole tensors, [LENGTH, HEADS, DIM] each. If the ranks did not share memory, each would hold its share only. */
 typedef struct whole {
     float *q, *k, *v, *o;
 } whole;
 
+/* Runs on each rank: makes a plan and executes it on this rank's rows of the whole tensors. */
 static ith_status attend(ith_context *context, ith_comm *comm, void *user)
 {
     const whole *all = user;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What would be chosen for a problem, and at what cost, on any number of ranks, without having them: the 720p attention
- * of Wan 2.2 A14B. Then a small plan is made, printed, executed and asked what it did.
+/* Predicts the plan of a problem and its costs on any number of ranks, without having the ranks: the 720p attention of
+ * Wan 2.2 A14B. Then makes a small plan, prints it, executes it and reads its counters.
  *
  *     cc reading_a_plan.c $(pkg-config --cflags --libs ithaca) -o plan && ./plan
- */
+ * */
 #include <ithaca/ithaca.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Prints the predicted plan for 1, 4, 16 and 64 ranks that do not share memory. */
 static ith_status predict(ith_context *context)
 {
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
@@ -28,6 +29,7 @@ static ith_status predict(ith_context *context)
     return ITH_OK;
 }
 
+/* Makes and executes a small plan on one rank, and prints the plan and its counters. */
 static ith_status make_and_ask(ith_context *context)
 {
     enum { HEADS = 2, DIM = 32, LENGTH = 300 };

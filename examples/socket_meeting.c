@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each rank listens at FOLDER/RANK for the ranks after it, and connects to the ranks before it, twice to each. A hello
- * says who connects, and for which of the two connections. */
+/* Connects the ranks of a group (socket_meeting.h). Each rank listens at the socket FOLDER/RANK for the ranks after it,
+ * and connects twice to each rank before it. The first message on a connection, a hello, tells which rank connects and
+ * which of the two connections it is. */
 #include "socket_meeting.h"
 
 #include <errno.h>
@@ -14,8 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* The first message on a connection. */
 typedef struct hello {
-    int rank, which;
+    int rank, which; /* the rank that connects; 0 or 1 for its first or second connection */
 } hello;
 
 static double now(void)
@@ -25,14 +27,14 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* False if the path is too long. */
+/* Sets the address of the socket FOLDER/RANK. Returns false if the path is too long. */
 static bool set_address(struct sockaddr_un *address, const char *folder, int rank)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     return snprintf(address->sun_path, sizeof address->sun_path, "%s/%d", folder, rank) < (int)sizeof address->sun_path;
 }
 
-/* Tries until `end`; then returns -1. */
+/* Connects to the socket of an earlier rank, trying until the time `end`. Returns the connection, or -1. */
 static int connect_to(const char *folder, int rank, double end)
 {
     struct sockaddr_un address;
@@ -47,6 +49,7 @@ static int connect_to(const char *folder, int rank, double end)
     return -1;
 }
 
+/* Connects twice to each earlier rank. Returns false on failure or at the time `end`. */
 static bool connect_to_earlier(int rank, const char *folder, double end, int (*sockets)[2])
 {
     for (int earlier = 0; earlier < rank; earlier++)
@@ -60,6 +63,7 @@ static bool connect_to_earlier(int rank, const char *folder, double end, int (*s
     return true;
 }
 
+/* Waits until a descriptor can be read, at most until the time `end`. */
 static bool is_readable(int descriptor, double end)
 {
     struct pollfd one = {.fd = descriptor, .events = POLLIN};
@@ -67,6 +71,7 @@ static bool is_readable(int descriptor, double end)
     return left > 0 && poll(&one, 1, (int)(left * 1000) + 1) > 0;
 }
 
+/* Accepts two connections from each later rank. Returns false on failure or at the time `end`. */
 static bool accept_later(int rank, int ranks, int listener, double end, int (*sockets)[2])
 {
     for (int missing = 2 * (ranks - rank - 1); missing > 0; missing--) {
@@ -85,7 +90,7 @@ static bool accept_later(int rank, int ranks, int listener, double end, int (*so
     return true;
 }
 
-/* A socket that listens at the address; -1 with errno. */
+/* Makes a socket that listens at the address. Returns -1 on failure, with the reason in errno. */
 static int listen_at(const struct sockaddr_un *address, int connections)
 {
     int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -147,7 +152,7 @@ int socket_run_processes(int ranks, int (*fn)(int rank, const char *folder, void
         free(children);
         return -1;
     }
-    fflush(NULL); /* or every child prints it too */
+    fflush(NULL); /* otherwise every child would print what is still buffered */
     while (started < ranks && (children[started] = fork()) > 0)
         started++;
     if (started < ranks && children[started] == 0) {
@@ -159,7 +164,7 @@ int socket_run_processes(int ranks, int (*fn)(int rank, const char *folder, void
     for (int rank = 0; rank < ranks; rank++) {
         struct sockaddr_un address;
         if (set_address(&address, folder, rank))
-            unlink(address.sun_path); /* of a rank that died before it met the others */
+            unlink(address.sun_path); /* a rank that died early leaves its socket */
     }
     rmdir(folder);
     free(children);

@@ -28,70 +28,72 @@
 
 enum {
     REQUESTS = ITH_TRANSPORT_LEAST_REQUESTS,
-    DATA_BYTES = 1 << 16, /* of a message with data, at most */
-    PIECES = 256,         /* stretches of memory in one, at most */
-    LIFE_NS = 50000000,   /* between two signs of life */
-    SLICE_MS = 10         /* a wait looks again after this long: another thread may have moved things */
+    DATA_BYTES = 1 << 16, /* most bytes of data in one message */
+    PIECES = 256,         /* most pieces of memory that one message collects */
+    LIFE_NS = 50000000,   /* nanoseconds between two signs of life */
+    SLICE_MS = 10         /* a wait looks again after this time: another thread may have moved data */
 };
 
 typedef enum message_kind {
-    MESSAGE_ASK = 1,
-    MESSAGE_DATA,
-    MESSAGE_LIFE,
-    MESSAGE_NOTICE,
-    MESSAGE_END,
+    MESSAGE_ASK = 1, /* a rank asks for the data of an exchange */
+    MESSAGE_DATA,    /* some data of an exchange */
+    MESSAGE_LIFE,    /* a sign of life */
+    MESSAGE_NOTICE,  /* the number of socket_notify */
+    MESSAGE_END,     /* the group has ended, with a status and a sentence */
     MESSAGE_LEAVE
 } message_kind;
 
-/* How every message begins. Data follows a MESSAGE_DATA, a sentence a MESSAGE_END. */
+/* The head of every message. Data follow the head of a MESSAGE_DATA, and a sentence the head of a MESSAGE_END. */
 typedef struct message {
     message_kind kind;
-    int status;       /* END */
-    int64_t group;    /* ASK, DATA, NOTICE */
-    int64_t request;  /* ASK, DATA: of the receiver */
-    int64_t exchange; /* ASK: its number */
+    int status;       /* in MESSAGE_END: the status with which the group ends */
+    int64_t group;    /* in MESSAGE_ASK, _DATA and _NOTICE: ith_subgroup.number of the group */
+    int64_t request;  /* in MESSAGE_ASK and _DATA: the receiver's index in group.requests */
+    int64_t exchange; /* in MESSAGE_ASK: the number of the exchange */
     int64_t tag, regions, bytes;
-    uint64_t sizes; /* ASK: a hash of the bytes of each region */
-    int64_t notice;
+    uint64_t sizes; /* in MESSAGE_ASK: a hash of the sizes of all regions */
+    int64_t notice; /* in MESSAGE_NOTICE: the number of socket_notify */
 } message;
 
-/* What a rank sends to another, or receives from it, in one exchange. */
+/* The data that a rank sends to one other rank, or receives from it, in one exchange. */
 typedef struct flow {
     int64_t regions, bytes;
     uint64_t sizes;
-    bool open;                  /* not all messages have been sent, or read */
+    bool open;                  /* some data have not been sent, or received, yet */
     bool asked;                 /* the receiver has asked for the data */
-    int64_t request;            /* of the receiver */
-    int64_t next, offset, left; /* the transfer under way, its bytes that have moved, all bytes that have not */
+    int64_t request;            /* the receiver's index in group.requests */
+    int64_t next, offset, left; /* the current transfer, its bytes that have moved, and all bytes that have not */
 } flow;
 
+/* An exchange that this rank has posted. */
 typedef struct request {
     bool in_flight;
-    int64_t number; /* of the exchange: 0, 1, ... in its group */
+    int64_t number; /* the number of the exchange in its group: 0, 1, ... */
     ith_operation operation;
-    flow *in, *out; /* [size]: from and to each rank of the group */
-    int open;       /* flows */
+    flow *in, *out; /* [size]: the data from each rank of the group, and to each */
+    int open;       /* the number of flows in which data are still to move */
 } request;
 
-/* This rank's end of a group. */
+/* This rank's state of one group. */
 typedef struct group {
     struct group *next;
     struct world *world;
-    int64_t number; /* 0: the whole group */
+    int64_t number; /* ith_subgroup.number; 0 for the group of all ranks */
     int rank, size;
-    int *members;    /* [size] */
-    int64_t posted;  /* exchanges so far */
-    int64_t unasked; /* the first exchange for which asking is not complete */
+    int *members;    /* [size]: the world rank of each member */
+    int64_t posted;  /* the number of exchanges posted so far */
+    int64_t unasked; /* the first exchange whose MESSAGE_ASKs have not all been sent */
     request requests[REQUESTS];
-    message *asks; /* [size][REQUESTS]: open questions of each rank, by its requests; kind 0: none */
+    message *asks; /* [size][REQUESTS]: unanswered MESSAGE_ASK of each rank's requests; kind 0: none */
     _Atomic int64_t notice;
 } group;
 
+/* The two connections to one other rank. */
 typedef struct connection {
-    int data, control; /* sockets; none to the rank itself */
-    bool full;         /* the socket for data has no room */
-    bool left, gone;   /* MESSAGE_LEAVE has come; the other end is closed */
-    double heard;      /* when its last message was read */
+    int data, control; /* sockets; unused in the entry of the rank itself */
+    bool full;         /* the data socket had no room for the last message */
+    bool left, gone;   /* whether MESSAGE_LEAVE has come; whether the other end is closed */
+    double heard;      /* the time at which its last message was read */
 } connection;
 
 /* The state of this process, which all its groups share. */
@@ -99,10 +101,10 @@ typedef struct world {
     pthread_mutex_t lock; /* protects everything except atomics and the numbers of sockets */
     int rank, size;
     connection *connections;
-    struct pollfd *polls; /* [2 size] */
+    struct pollfd *polls; /* [2 size]: the sockets that sleep_for gives to poll */
     group *groups;
-    atomic_int status; /* not ITH_OK: the group has ended */
-    _Atomic int64_t life_ns;
+    atomic_int status;       /* not ITH_OK: the group has ended */
+    _Atomic int64_t life_ns; /* the time of the last sign of life that was sent */
     char sentence[SOCKET_SENTENCE];
     char buffer[sizeof(message) + DATA_BYTES];
 } world;
@@ -121,8 +123,8 @@ static double now(void)
 
 /* ---- Short messages -------------------------------------------------------------------------------------------- */
 
-/* Sends a short message. False if the socket has no room now; true also if the other end is closed. Any thread, without
- * the lock, also in a signal handler. */
+/* Sends a short message to a rank. Returns false if the socket has no room now. A message to a rank that has closed its
+ * end is dropped. May be called from any thread without the lock, and from a signal handler. */
 static bool tell(const world *w, int rank, const message *m, const char *sentence)
 {
     struct iovec parts[2] = {{(void *)m, sizeof *m}, {(void *)sentence, sentence ? strlen(sentence) + 1 : 0}};
@@ -139,7 +141,7 @@ static void tell_all(const world *w, const message *m, const char *sentence)
         tell(w, rank, m, sentence);
 }
 
-/* The first end of the group counts. */
+/* Ends the group with a status and a sentence, and tells all ranks. Does nothing if the group has ended already. */
 static void end_group(world *w, ith_status status, const char *format, ...)
 {
     va_list arguments;
@@ -152,6 +154,7 @@ static void end_group(world *w, ith_status status, const char *format, ...)
     tell_all(w, &(message){.kind = MESSAGE_END, .status = status}, w->sentence);
 }
 
+/* Sends a sign of life to all ranks, unless one was sent less than LIFE_NS ago. */
 static void give_life(world *w)
 {
     int64_t before = atomic_load(&w->life_ns), time = now_ns();
@@ -161,7 +164,8 @@ static void give_life(world *w)
 
 /* ---- Flows ----------------------------------------------------------------------------------------------------- */
 
-/* Sets up the flows to all ranks, or from all. The library has copied the transfers of the rank with itself. */
+/* Sets up the flows of an exchange in one direction, to or from all ranks. Transfers of the rank with itself are left
+ * out, because the library has copied them. */
 static void open_flows(request *r, flow *flows, const group *g, const ith_transfer *list, int64_t count)
 {
     memset(flows, 0, (size_t)g->size * sizeof *flows);
@@ -179,7 +183,8 @@ static void open_flows(request *r, flow *flows, const group *g, const ith_transf
     }
 }
 
-/* The next stretch of memory of the flow, among the transfers with `peer`; 0: there is none left. */
+/* Finds the next contiguous piece of memory of a flow, among the transfers with `peer`. Returns its bytes; 0 if there
+ * is none left. */
 static int64_t next_stretch(flow *f, const ith_transfer *list, int64_t count, int peer, void **data)
 {
     for (; f->next < count; f->next++, f->offset = 0) {
@@ -202,7 +207,7 @@ static void close_flow(request *r, flow *f)
     r->open--;
 }
 
-/* Sends one message of data. False if the socket has no room. */
+/* Sends one message with data to a peer. Returns false if the socket has no room. */
 static bool send_data(const group *g, request *r, int peer)
 {
     flow *out = &r->out[peer], before = *out;
@@ -246,6 +251,7 @@ static int find_member(const group *g, int rank)
     return member;
 }
 
+/* Copies the data of a message to the regions of this rank's request. */
 static void take_data(world *w, int rank, const message *m, const char *data)
 {
     group *g = find_group(w, m->group);
@@ -272,7 +278,8 @@ static void take_data(world *w, int rank, const message *m, const char *data)
 
 /* ---- Asking ---------------------------------------------------------------------------------------------------- */
 
-/* Compares the question of a rank with the request that answers it. Data may be sent if they agree. */
+/* Compares a MESSAGE_ASK of a peer with this rank's own request. Data may be sent if they agree; otherwise the group
+ * ends. */
 static void answer(group *g, request *r, int peer, message *ask)
 {
     world *w = g->world;
@@ -292,6 +299,7 @@ static void answer(group *g, request *r, int peer, message *ask)
     ask->kind = 0;
 }
 
+/* Returns the request of exchange `number` that is in flight; NULL if there is none. */
 static request *find_request(group *g, int64_t number)
 {
     for (int i = 0; i < REQUESTS; i++)
@@ -300,6 +308,7 @@ static request *find_request(group *g, int64_t number)
     return NULL;
 }
 
+/* Handles a MESSAGE_ASK: answers it if this rank has posted the exchange, otherwise keeps it until then. */
 static void take_ask(world *w, int rank, const message *m)
 {
     group *g = find_group(w, m->group);
@@ -322,7 +331,7 @@ static void take_ask(world *w, int rank, const message *m)
     }
 }
 
-/* False if there is no room for a message now. */
+/* Asks each rank for the data that a request receives from it. Returns false if a socket has no room now. */
 static bool send_asks(const group *g, const request *r)
 {
     for (int peer = 0; peer < g->size; peer++) {
@@ -344,6 +353,7 @@ static bool send_asks(const group *g, const request *r)
 
 /* ---- Moving ---------------------------------------------------------------------------------------------------- */
 
+/* Handles a message of any kind. */
 static void take_message(world *w, int rank, const message *m)
 {
     connection *c = &w->connections[rank];
@@ -352,7 +362,7 @@ static void take_message(world *w, int rank, const message *m)
     switch (m->kind) {
     case MESSAGE_ASK: take_ask(w, rank, m); break;
     case MESSAGE_DATA: take_data(w, rank, m, (const char *)(m + 1)); break;
-    /* Every rank passes the message on, so that its own MESSAGE_LEAVE comes after it. */
+    /* A rank that hears of the end tells all ranks, so that they learn of it before its own MESSAGE_LEAVE. */
     case MESSAGE_END: end_group(w, (ith_status)m->status, "%s", (const char *)(m + 1)); break;
     case MESSAGE_LEAVE: c->left = true; break;
     case MESSAGE_NOTICE:
@@ -364,7 +374,7 @@ static void take_message(world *w, int rank, const message *m)
     }
 }
 
-/* Reads all messages that a socket holds. False: the other end is closed. */
+/* Reads all messages that a socket holds. Returns false if the other end is closed. */
 static bool read_all(world *w, int rank, int descriptor)
 {
     while (!w->status) {
@@ -380,7 +390,8 @@ static bool read_all(world *w, int rank, int descriptor)
     return true;
 }
 
-/* Reads from all ranks. Returns a rank that is gone without a leave, -1 if there is none. */
+/* Reads all messages of all ranks. Returns a rank whose process has ended without a MESSAGE_LEAVE, or -1 if there is
+ * none. */
 static int read_everything(world *w)
 {
     int lost = -1;
@@ -389,13 +400,14 @@ static int read_everything(world *w)
         if (rank == w->rank || c->gone)
             continue;
         c->gone = !read_all(w, rank, c->control);
-        read_all(w, rank, c->data); /* all data that was sent before a MESSAGE_LEAVE */
+        read_all(w, rank, c->data); /* reads the data that was sent before a MESSAGE_LEAVE */
         if (c->gone && !c->left)
             lost = rank;
     }
     return lost;
 }
 
+/* Sends the data of a request that other ranks have asked for, as far as the sockets have room. */
 static void send_all(group *g, request *r)
 {
     for (int member = 0; member < g->size; member++) {
@@ -405,12 +417,12 @@ static void send_all(group *g, request *r)
     }
 }
 
-/* Reads all messages that have come, and sends all that the sockets have room for. Under the lock. */
+/* Reads all messages that have come, and sends all that the sockets have room for. The caller holds the lock. */
 static void pump(world *w)
 {
     int lost = read_everything(w);
     if (lost >= 0) {
-        read_everything(w); /* a MESSAGE_END of another rank may have the reason */
+        read_everything(w); /* another rank may have sent the reason in a MESSAGE_END */
         end_group(w, ITH_ERR_ABORTED, "rank %d is gone: its process has ended or has closed its sockets", lost);
     }
     for (int rank = 0; rank < w->size; rank++)
@@ -449,7 +461,7 @@ static ith_status socket_exchange(void *state, const ith_operation *operation)
     world *w = g->world;
     request *r = &g->requests[operation->request];
     pthread_mutex_lock(&w->lock);
-    pump(w); /* a failure that has come is returned rather than a mismatch with this exchange */
+    pump(w); /* reads first: an earlier failure counts more than a mismatch found by this exchange */
     r->operation = *operation;
     r->number = g->posted++;
     r->in_flight = true;
@@ -469,7 +481,7 @@ static ith_status socket_exchange(void *state, const ith_operation *operation)
     return status;
 }
 
-/* A rank that has left moves no data. */
+/* Ends the group if data are still to move from or to a rank that has left. */
 static void look_for_leavers(const group *g, const request *r)
 {
     world *w = g->world;

@@ -14,13 +14,13 @@
 
 #include <ithaca/transport.h>
 
-enum { SOCKET_SENTENCE = 1024 };
+enum { SOCKET_SENTENCE = 1024 }; /* room for an error message, in bytes */
 
 extern const ith_transport socket_transport;
 
-/* The state of rank `rank`. sockets [ranks][2]: the ends of two connections (AF_UNIX, SOCK_SEQPACKET) to each other
- * rank, of which the first is the same as the other rank's first; those at [rank] are not looked at. They belong to the
- * state, which closes them. NULL without memory: the sockets are still the caller's. */
+/* Makes the state of rank `rank`, for ith_comm_create. sockets[r]: this rank's ends of two connections (AF_UNIX,
+ * SOCK_SEQPACKET) with rank r, in the same order on both ranks; sockets[rank] is not used. The state owns the sockets
+ * and closes them. Returns NULL if there is no memory; the sockets are then still the caller's. */
 void *socket_state(int rank, int ranks, const int (*sockets)[2]);
 
 #endif

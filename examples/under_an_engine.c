@@ -14,7 +14,7 @@
 
 enum { RANKS = 2, HEADS = 6, DIM = 128, LENGTH = 1500, ROW = HEADS * DIM };
 
-/* The engine's allocator. */
+/* The allocator of the engine (ith_allocator.allocate). */
 static void *engine_allocate(void *user, size_t bytes, size_t alignment)
 {
     (void)user;
@@ -33,14 +33,15 @@ static void engine_log(void *user, ith_log_level level, const char *line)
     fprintf(stderr, "engine: %s\n", line);
 }
 
-/* One of the engine's workers. */
+/* A worker thread of the engine, which becomes one rank. */
 typedef struct worker {
     ith_context *context;
     ith_comm *comm;
-    uint16_t *qkv, *o; /* bf16: this rank's rows */
+    uint16_t *qkv, *o; /* this rank's rows in bf16 */
     ith_status status;
 } worker;
 
+/* Runs in each worker: makes a plan and executes it on this rank's rows. */
 static void *work(void *user)
 {
     worker *w = user;
@@ -57,7 +58,7 @@ static void *work(void *user)
     share.o = w->o;
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    options.threads = cores > RANKS ? cores / RANKS : 1; /* the ranks share the cores */
+    options.threads = cores > RANKS ? cores / RANKS : 1; /* each rank uses its share of the cores */
     ith_plan *plan = NULL;
     w->status = ith_plan_create(w->context, &problem, &options, w->comm, &plan);
     if (!w->status)
@@ -66,7 +67,7 @@ static void *work(void *user)
     return NULL;
 }
 
-/* A context and a communicator for each worker. */
+/* Makes a context, a communicator and tensors for each worker. */
 static ith_status make_workers(ith_context *context, worker workers[RANKS])
 {
     ith_context *contexts[RANKS] = {0};

@@ -72,9 +72,9 @@
  *              computes on one. Start other processes with exec or posix_spawn.
  *   Structs    Every struct begins with its size. Set it with its ..._INIT, which gives every field its default; then
  *              set the fields that you care about. 0 or NULL in a field of options means "choose for me". Later
- * versions only add fields at the end, so that a program which was compiled against this header runs with them. The
- *              library fills only the fields that your struct has. It accepts a struct that is longer than its own if
- *              the bytes that it does not know are zero.
+ *              versions only add fields at the end, so that a program which was compiled against this header runs with
+ *              them. The library fills only the fields that your struct has. It accepts a struct that is longer than
+ *              its own if the bytes that it does not know are zero.
  *   Sizes      int64_t, in elements unless the name says bytes. Tensors are row-major, the last index fastest.
  */
 #ifndef ITHACA_H
@@ -507,8 +507,8 @@ ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
 /* Predicts the plan that ith_plan_create would make for rank `rank` of `ranks`. shared_memory: whether the ranks share
  * memory. Nothing is allocated for execution, nothing is sent, and nothing is measured: with ITH_EFFORT_MEASURE too, a
- * kernel that wisdom does not know is estimated. info->kernel is valid as long as the process. The errors are those of
- * ith_plan_create. */
+ * kernel that wisdom does not know is estimated. info->kernel is valid as long as the process. Returns the same errors
+ * as ith_plan_create. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
                                     const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                     ith_plan_info *info);

@@ -10,9 +10,9 @@
 
 /* One attention problem with its whole tensors, which all ranks of the process share. */
 typedef struct ith_attend_whole {
-    ith_attn_problem problem;          /* sizes, and the strides of the whole tensors */
+    ith_attn_problem problem;          /* sizes and strides of the whole tensors */
     ith_attn_tensors tensors;          /* the whole tensors; lse is [B, H, Sq] */
-    float *lse_shares;                 /* the lse of each rank, [B, H, rows of the rank], rank after rank */
+    float *lse_shares;                 /* lse of rank 0 [B, H, its rows], then lse of rank 1, and so on */
     void *owned[ITH_ATTEND_OWNED_MAX]; /* arrays that ith_attend_free frees */
     int owned_count;
 } ith_attend_whole;

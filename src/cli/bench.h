@@ -25,7 +25,7 @@ typedef struct ith_bench_row {
     double *seconds, *peaks;                  /* [repeats]: duration, and peak rate in GFLOP/s right after it */
     double rel_l2;                            /* relative L2 error of the sampled rows of o */
     int64_t predicted_bytes, held_bytes;      /* memory of the plans of all ranks: predicted, and measured */
-    int64_t sent_bytes;                       /* bytes that the rank that sends most sends in one execution */
+    int64_t sent_bytes;                       /* bytes sent in one execution by the rank that sends most */
     double exchange_seconds, waiting_seconds; /* time in exchanges, and waiting for them, summed over all ranks */
 } ith_bench_row;
 

@@ -44,7 +44,7 @@ static const char doc[] =
 
 /* ---- Rates ------------------------------------------------------------------------------------------------------- */
 
-/* The time that each measurement takes. */
+/* The duration of each measurement in seconds. */
 static const double PEAK_SECONDS = 0.1, KERNEL_SECONDS = 0.05;
 
 /* Measures the peak rate of every instruction set. Returns a JSON array [{"name", "gflops"}]. */

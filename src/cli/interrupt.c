@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static sigset_t watched;                                 /* signals that the thread receives */
+static sigset_t watched;                                 /* the signals that wait_for_signals receives */
 static atomic_int came;                                  /* the first recorded signal; 0: none */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects deferred, cancel_call and cancel_target */
 static bool deferred;

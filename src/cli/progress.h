@@ -23,7 +23,7 @@ typedef struct ith_progress_stage {
     ith_progress_lines lines;
 } ith_progress_stage;
 
-/* The state of the display of progress. */
+/* The state of the progress display. */
 typedef struct ith_progress {
     const ith_progress_stage *stages;
     int stage_count;
@@ -40,7 +40,7 @@ typedef struct ith_progress {
 void ith_progress_begin(ith_progress *progress, const ith_progress_stage *stages, int stage_count, bool silent);
 /* Reports that `done` of `total` is complete in a stage, and shows it if it is time to. */
 void ith_progress_show(ith_progress *progress, int stage, int64_t done, int64_t total);
-/* Ends a bar's line, so that something else can be printed. */
+/* Ends the line of an unfinished bar, so that other output can follow. */
 void ith_progress_end(ith_progress *progress);
 
 #endif

@@ -10,10 +10,10 @@
 typedef struct ith_verify_plan {
     ith_attn_options options;
     ith_plan_info info;         /* the plan as ith_plan_predict describes it */
-    double error, bound;        /* the relative L2 error of o that is nearest to its bound; that bound */
+    double error, bound;        /* relative L2 error of o with the largest ratio to its bound; this bound */
     double lse_error;           /* largest error of lse, divided by max(1, |lse|) */
     bool repeats;               /* a second execution gave the same bits */
-    bool has_single, is_single; /* whether the bits must equal a single rank's; whether they do */
+    bool has_single, is_single; /* whether the plan must give the bits of a single rank; whether it does */
     bool passed;
     char why[256]; /* the error message of an execution that failed; "" otherwise */
 } ith_verify_plan;

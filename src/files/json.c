@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define MOST_BYTES ((int64_t)64 << 20) /* maximal size of a configuration file */
+#define MOST_BYTES ((int64_t)64 << 20) /* maximal size of a configuration file in bytes */
 
 struct ith_json {
     ith_context *context;

@@ -58,7 +58,7 @@ const char *ith_json_next_key(const ith_json *json, const char *key);
 /* Counts the members of the object at key. The object must exist, and all its members must be strings. */
 ith_status ith_json_map_count(ith_context *context, const ith_json *json, const char *key, int64_t *count);
 /* Stores the names and the values of the members of the object at key, in the order of the file. Both arrays have room
- * for as many as ith_json_map_count counts. The strings live as long as the document. */
+ * for the number of members that ith_json_map_count counts. The strings live as long as the document. */
 void ith_json_map(const ith_json *json, const char *key, const char **names, const char **values);
 
 #endif

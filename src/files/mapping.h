@@ -10,7 +10,7 @@
 
 /* A file that is mapped into memory. */
 typedef struct ith_mapping {
-    const unsigned char *data; /* NULL for an empty file */
+    const unsigned char *data; /* the bytes of the file; NULL for an empty file */
     int64_t bytes;
 } ith_mapping;
 

@@ -20,7 +20,7 @@
 typedef struct store_entry {
     ith_tensor tensor; /* as in its file, but data points to `copy` if there is one */
     int64_t shard;     /* index of its file in ith_store.shards */
-    bool found;        /* whether its file contains the tensor */
+    bool found;        /* whether the shard contains the tensor */
     bool taken;        /* whether the loader has taken or skipped the tensor */
     void *copy;        /* aligned copy of the data if they are misaligned in the file; NULL: none */
 } store_entry;
@@ -36,7 +36,7 @@ struct ith_store {
     char *path; /* path of the single file or of the index, for messages */
     store_shard *shards;
     int64_t shard_count;
-    store_entry *entries; /* ordered by name */
+    store_entry *entries; /* all tensors of the store, ordered by name */
     int64_t entry_count;
     ith_span shown;     /* the progress display, whose total is the bytes of all tensors */
     int64_t used_bytes; /* bytes of the tensors released or skipped so far */
@@ -376,7 +376,7 @@ void ith_store_skip(ith_store *store, const char *prefix)
         }
 }
 
-#define HASHED_BYTES 64 /* most bytes of a tensor that are hashed, from its middle */
+#define HASHED_BYTES 64 /* ith_store_hash reads at most this many bytes of a tensor */
 
 uint64_t ith_store_hash(const ith_store *store)
 {

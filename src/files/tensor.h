@@ -26,7 +26,7 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
 
 /* A shape as text for messages, such as "[2, 3]". */
 typedef struct ith_shape_text {
-    char text[ITH_MAX_DIMS * 22]; /* a size has at most 20 characters, and ", " two */
+    char text[ITH_MAX_DIMS * 22]; /* room for 20 digits and ", " for each size */
 } ith_shape_text;
 ith_shape_text ith_shape_print(int dims, const int64_t *shape);
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LENGTH_BYTES 8 /* size of the number at the begin of a file: the header's length */
+#define LENGTH_BYTES 8 /* bytes of the header's length, with which a file begins */
 
 /* A key and a value of the metadata. */
 typedef struct metadata_pair {

@@ -70,7 +70,7 @@ static int open_encoder(const ith_video_writer *writer, gif *state)
     return avcodec_open2(state->stream.encoder, codec, NULL);
 }
 
-/* Allocates the two frames. Returns an error of libav or 0. */
+/* Allocates state->rgb and state->indexed. Returns an error of libav or 0. */
 static int open_frames(const ith_video_writer *writer, gif *state)
 {
     state->rgb = ith_stream_frame(writer, AV_PIX_FMT_RGB24);
