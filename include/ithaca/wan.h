@@ -198,10 +198,10 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
  * has frames and writes files.
  *
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
- * name. Memory is predicted; if a machine has less free, all ranks return ITH_ERR_MEMORY (see `force`). Every weight file is
- * checked (ith_pipeline_check) and compared. Until here a failure leaves the group as it was. A later failure ends the
- * group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first. Then
- * prompts are encoded; latents are denoised, and saved if latents_file is given; frames are decoded and handed to
+ * name. Memory is predicted; if a machine has less, all ranks fail with ITH_ERR_MEMORY (see `force`). Every weight file
+ * is checked (ith_pipeline_check) and compared. Until here a failure leaves the group as it was. A later failure ends
+ * the group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
+ * Then prompts are encoded; latents are denoised, and saved if latents_file is given; frames are decoded and handed to
  * on_frame one after the other; and the dump is written.
  *
  * ITH_ERR_INTERRUPTED is returned by all ranks within a second after should_stop of any rank returned true, or
