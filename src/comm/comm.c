@@ -37,7 +37,8 @@ enum {
     TAG_BROADCAST /* a broadcast has the tag TAG_BROADCAST + root */
 };
 
-/* The world rank of a rank of the group. Sentences name world ranks, because they are the same in every group. */
+/* The world rank of a rank of this group. Error sentences name world ranks, because they are the same in every
+ * group. */
 static int world_rank(const ith_comm *comm, int rank)
 {
     return comm->members ? comm->members[rank] : rank;

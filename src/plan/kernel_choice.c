@@ -158,9 +158,9 @@ static ith_status measure(const ith_attn_setting *s, ith_wisdom *wisdom)
     return ITH_OK;
 }
 
-/* The choice of rank 0, as it is sent to the others. */
+/* Rank 0's choice of a kernel, as it is sent to the other ranks. */
 typedef struct choice {
-    char kernel[ITH_ATTN_NAME_BYTES]; /* empty: no kernel fits */
+    char kernel[ITH_ATTN_NAME_BYTES]; /* name of the kernel; empty if no kernel fits */
     ith_kernel_origin origin;
 } choice;
 

@@ -19,8 +19,9 @@ enum {
     FEWEST_KEYS = 64,     /* the fewest keys of a trial */
     /* turns of a kernel after a first turn, which does not count: it touches memory and code for the first time */
     TURNS = 4,
-    HOPELESS = 4,         /* a kernel that is this many times slower than the fastest so far gets no more turns */
-    HOPELESS_AT_FIRST = 8 /* HOPELESS for the second turn, when only the first turn has been timed */
+    HOPELESS = 4, /* a kernel that is this many times slower than the fastest so far gets no more turns */
+    /* the same factor for the second turn, when only the turn that does not count has been timed */
+    HOPELESS_AT_FIRST = 8
 };
 
 /* ---- A trial --------------------------------------------------------------------------------------------------- */
@@ -61,7 +62,7 @@ static void fill(const ith_trial *t, char *data, const void **rows, int64_t coun
         rows[i] = data + i * t->head_dim * bytes;
 }
 
-/* One allocation, laid out twice: first to count its bytes, then with the memory. */
+/* Makes one allocation and lays it out twice: first without memory to count its bytes, then with the memory. */
 ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *t)
 {
     ith_arena arena = {0};

@@ -26,7 +26,7 @@ const char *ith_tile_name(int index)
     return names[index];
 }
 
-/* The multiple of `step` that is nearest to value, from `step` to `most`. */
+/* The multiple of `step` that is nearest to value and lies between `step` and `most`. */
 static int64_t nearest_multiple(int64_t value, int64_t step, int64_t most)
 {
     int64_t below = ith_min64(value / step * step, most / step * step);

@@ -83,8 +83,8 @@ static void model_name(char *text, size_t text_bytes)
         fclose(file);
 }
 
-/* The header that this library writes on this machine. Rates are valid only for the machine and the library version
- * that were measured. */
+/* The header that this library writes to wisdom files on this machine. Rates are valid only for the machine and the
+ * library version that were measured. */
 static wisdom_header header_of(const ith_context *context)
 {
     wisdom_header header;
@@ -155,7 +155,8 @@ typedef struct reader {
     char text[LINE_BYTES]; /* the current line, without its newline */
 } reader;
 
-/* Fails with the file, the line, and an error sentence that ends with at most 100 letters of `found`. */
+/* Fails with ITH_ERR_FORMAT. The error sentence consists of the file, the line, `what`, and at most 100 letters of
+ * `found`. */
 static ith_status wrong(const reader *r, const char *what, const char *found)
 {
     return ith_fail(r->context, ITH_ERR_FORMAT, "%s, line %d: %s%.100s", r->path, r->line, what, found);

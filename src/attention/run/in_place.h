@@ -16,7 +16,8 @@ typedef struct ith_in_place_record {
     _Atomic int64_t *sent; /* counts the bytes that other ranks take from this rank's memory */
 } ith_in_place_record;
 
-/* The addresses that all ranks have shown, as segments and shards. */
+/* The rows of all ranks, as the ranks have shown their addresses: segments of the ulysses axis, and shards of the
+ * ring. */
 typedef struct ith_in_place {
     const ith_attn_setting *setting;
     ith_q_segment *q_segments;   /* [ulysses]: queries of each rank on this rank's ulysses axis */

@@ -61,7 +61,8 @@ static ith_status settle(const local_state *self)
 
 /* ---- Copying --------------------------------------------------------------------------------------------------- */
 
-/* The region of the next transfer with `peer`, from list[*at] on; NULL: none. */
+/* The region of the next transfer with `peer` in a list, from index *at on; NULL if there is none. Moves *at past
+ * it. */
 static const ith_region *next_region(const ith_transfer *list, int64_t count, int peer, int64_t *at)
 {
     while (*at < count)

@@ -44,7 +44,7 @@ typedef struct ith_shard {
  * number of the first row in the whole sequence. */
 int64_t ith_query_rows(const ith_attn_setting *setting, const ith_queries *queries, int64_t head, int64_t row,
                        int64_t count, const void **q, void **o);
-/* Copies lse [count] of rows [row, row + count) of a head to the segments, unless their lse is NULL. */
+/* Copies lse [count] of rows [row, row + count) of a head to the lse of their segments, where it is not NULL. */
 void ith_query_lse(const ith_queries *queries, int64_t head, int64_t row, int64_t count, const float *lse);
 
 /* The number of rows of a shard before the end of the keys, which kv_lengths sets for the batch entry of a kv head. */

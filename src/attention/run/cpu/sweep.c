@@ -199,7 +199,8 @@ void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job)
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
-/* Writes pointers into the mask of query head n to out, for `rows` queries from query `number` on, at key `key`. */
+/* Writes to out, for each of `rows` queries from query `number` on, the address of its mask entry for key `key`. n: the
+ * query head. */
 static void mask_rows(const ith_attn_setting *s, const ith_attn_tensors *tensors, int64_t n, int64_t number,
                       int64_t key, int64_t rows, const void **out)
 {

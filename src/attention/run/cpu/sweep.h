@@ -28,7 +28,8 @@ typedef struct ith_sweep {
     int64_t block_bytes, shard_bytes;    /* packed size of a whole KV block, and of the longest shard */
     int64_t piece_keys;                  /* the most keys packed by one call of the kernel */
     int64_t scratch_bytes, thread_bytes; /* scratch memory of a kernel call; all memory of a thread */
-    char *packed, *threads;              /* packed keys and values; the threads' memory */
+    /* packed keys and values of `together` kv heads; memory of all threads */
+    char *packed, *threads;
     float *o_sum, *m, *l; /* partial results, if keeps_state: [heads, q_rows, head_dim], [heads, q_rows] */
 } ith_sweep;
 
