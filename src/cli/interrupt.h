@@ -21,8 +21,8 @@ int ith_interrupt_came(void);
  * recorded. */
 int ith_interrupt_check(void);
 
-/* From now on a signal also calls cancel(target); if one was recorded already, the call is made at once. If cancel is
- * NULL, later signals call nothing, and no earlier call is still running when this function returns. */
+/* From now on a signal also calls cancel(target). If a signal was recorded already, the call is made at once. If cancel
+ * is NULL, later signals call nothing, and no earlier call is still running when this function returns. */
 void ith_interrupt_target(void (*cancel)(void *target), void *target);
 
 #endif

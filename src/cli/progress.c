@@ -78,7 +78,7 @@ static void show_line(const ith_progress_stage *stage, int64_t done, int64_t tot
             100.0 * (double)done / (double)total, duration(left, time, sizeof time));
 }
 
-/* Shows that the run goes on after the end of a stage, in work that belongs to no stage. */
+/* Shows the time since a stage ended, while the run works on something that belongs to no stage. */
 static void show_waiting(ith_progress *progress, const ith_progress_stage *stage)
 {
     char time[32];

@@ -225,8 +225,8 @@ static void note_error(ith_verify_plan *plan, double error, double bound)
     plan->bound = bound;
 }
 
-/* Compares the error of each head with the head's bound, and the error over all heads with moderate logits with a limit
- * that depends on the type. */
+/* Compares the error of each head with the bound of the head. Then compares the error over all heads with moderate
+ * logits with a limit that depends on the element type. */
 static void judge_errors(ith_verify *v, ith_verify_plan *plan)
 {
     static const double moderate = 30; /* heads whose lse is below this have moderate logits */

@@ -17,17 +17,17 @@ void ith_json_close(ith_json **json);
 /* The path of the file, for messages. */
 const char *ith_json_path(const ith_json *json);
 bool ith_json_has(const ith_json *json, const char *key); /* whether key exists and is not null */
-/* Reads an integer in [least, most]. If the key is absent or null, *out becomes `otherwise`; but an `otherwise` below
- * least makes the key required. ITH_ERR_FORMAT for a missing key, a wrong type or a number out of range. */
+/* Reads an integer in [least, most]. If the key is absent or null, *out becomes `otherwise`; if `otherwise` is below
+ * least, a missing key is an error. ITH_ERR_FORMAT for a missing key, a wrong type or a number out of range. */
 ith_status ith_json_int(ith_context *context, const ith_json *json, const char *key, int64_t least, int64_t most,
                         int64_t otherwise, int64_t *out);
-/* Reads a number. If the key is absent or null, *out becomes `otherwise`; but NAN as `otherwise` makes the key
- * required. */
+/* Reads a number. If the key is absent or null, *out becomes `otherwise`; if `otherwise` is NAN, a missing key is an
+ * error. */
 ith_status ith_json_double(ith_context *context, const ith_json *json, const char *key, double otherwise, double *out);
 /* Reads true or false. If the key is absent or null, *out becomes `otherwise`. */
 ith_status ith_json_bool(ith_context *context, const ith_json *json, const char *key, bool otherwise, bool *out);
-/* Reads a string, which lives as long as the document. If the key is absent or null, *out becomes NULL, and `required`
- * makes that an error. */
+/* Reads a string, which lives as long as the document. If the key is absent or null, *out becomes NULL; if `required`
+ * is true, this is an error. */
 ith_status ith_json_string(ith_context *context, const ith_json *json, const char *key, bool required,
                            const char **out);
 /* Reads an array of at most `most` numbers into out. *count becomes its length, or 0 if the key is absent or null. */

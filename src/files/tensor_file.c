@@ -27,7 +27,7 @@ struct ith_tensor_file {
     int64_t count;
     metadata_pair *pairs; /* the metadata, ordered by key */
     int64_t pair_count;
-    char *text; /* memory for all names, keys and values, each with its NUL */
+    char *text; /* all names, keys and values as C strings, one after another */
 };
 
 /* ---- The header's length and JSON ------------------------------------------------------------------------------ */

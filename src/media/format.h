@@ -29,7 +29,7 @@ struct ith_video_writer {
     char *title, *comment; /* copies of the caller's texts; options.title and options.comment point to them */
     ith_output output;     /* final and partial name of the output */
     int64_t frames;        /* number of frames that were added */
-    void *state;           /* private to the format */
+    void *state;           /* data of the format, such as its encoder */
 };
 
 /* Records the sentence "'PATH' cannot be written: `what`: REASON" for an error of libav, and returns its status. */

@@ -23,8 +23,8 @@ AVFrame *ith_stream_frame(const ith_video_writer *writer, enum AVPixelFormat for
  * error of libav or 0. */
 int ith_stream_fill(const ith_video_writer *writer, AVFrame *frame, const uint8_t *rgb);
 
-/* Opens the partial file and writes its header. settings: options for the muxer, which removes those that it has used;
- * NULL: none. */
+/* Opens the partial file and writes its header. settings: options for the muxer, which removes the options that it
+ * uses; NULL: none. */
 ith_status ith_stream_begin(ith_video_writer *writer, ith_stream *stream, const char *muxer, AVDictionary **settings);
 /* Encodes a frame and writes the packets that are ready. With NULL as frame, the encoder gives its last packets. */
 ith_status ith_stream_encode(ith_video_writer *writer, ith_stream *stream, const AVFrame *frame);
