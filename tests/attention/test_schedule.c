@@ -50,9 +50,9 @@ static int rank_of(int rank, int axis, int peer)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-static ith_span share_of(int64_t length, int rank)
+static ith_row_range share_of(int64_t length, int rank)
 {
-    ith_span span;
+    ith_row_range span;
     ith_share(length, setting.ulysses * setting.ring, rank, &span.begin, &span.rows);
     return span;
 }
@@ -209,7 +209,7 @@ static void begin_rank(int rank)
     for (ith_attn_tensor t = ITH_TENSOR_Q; t <= ITH_TENSOR_V; t++) {
         bool kv = t != ITH_TENSOR_Q;
         ith_move own = {.tensor = t, .place = ITH_PLACE_CALLER, .heads = p->batch * (kv ? p->kv_heads : p->heads)};
-        own.rows = kv && p->replicated_kv ? (ith_span){0, p->kv_len} : share_of(kv ? p->kv_len : p->q_len, rank);
+        own.rows = kv && p->replicated_kv ? (ith_row_range){0, p->kv_len} : share_of(kv ? p->kv_len : p->q_len, rank);
         hold(r, &own);
     }
     for (int e = 0; e < ITH_EXCHANGES; e++)

@@ -28,7 +28,7 @@ void ith_in_place_meet(ith_in_place *in, int rank, const ith_in_place_record *re
         ith_share(p->kv_len, ranks, rank, &kv->begin, &kv->rows);
     }
     if (u == s->rank % s->ulysses) {
-        ith_span span = ith_schedule_shard(s, p->kv_len, r);
+        ith_row_range span = ith_schedule_shard(s, p->kv_len, r);
         in->ring[r] = (ith_shard){.begin = span.begin, .rows = span.rows, .packed = record->packed, .sent = sent};
         if (r == own_ring)
             in->ring[r].segments = in->kv_segments, in->ring[r].count = s->ulysses;

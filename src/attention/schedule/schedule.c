@@ -24,9 +24,9 @@ const char *ith_strategy_name(ith_strategy strategy)
     return strategy == ITH_STRATEGY_AUTO ? "auto" : "unknown";
 }
 
-ith_span ith_schedule_shard(const ith_attn_setting *s, int64_t length, int index)
+ith_row_range ith_schedule_shard(const ith_attn_setting *s, int64_t length, int index)
 {
-    ith_span span;
+    ith_row_range span;
     ith_stretch(length, s->ulysses * s->ring, index * s->ulysses, s->ulysses, &span.begin, &span.rows);
     return span;
 }
@@ -68,7 +68,7 @@ static int64_t posted(const ith_schedule *schedule, const ith_step *step)
 int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
 {
     ith_schedule schedule = ith_schedule_of(setting, rank);
-    ith_span own = ith_schedule_shard(setting, setting->problem.kv_len, schedule.ring_index);
+    ith_row_range own = ith_schedule_shard(setting, setting->problem.kv_len, schedule.ring_index);
     bool in_place = setting->exchange == ITH_EXCHANGE_IN_PLACE;
     int64_t rows = 0;
     for (ith_step step; ith_schedule_next(&schedule, &step);) {

@@ -20,9 +20,9 @@
 #include "chunk.h"
 
 /* Rows [begin, begin + rows) of the whole sequence. */
-typedef struct ith_span {
+typedef struct ith_row_range {
     int64_t begin, rows;
-} ith_span;
+} ith_row_range;
 
 #define ITH_CHUNK_BUFFERS 3 /* buffers for exchanged chunks; chunk c uses buffer c % ITH_CHUNK_BUFFERS */
 
@@ -58,7 +58,7 @@ typedef struct ith_step {
     int moves;    /* POST: number of moves that are sent, and of moves that are received, some perhaps empty */
     /* The members below belong to OFFSETS and COMPUTE steps. */
     ith_heads heads;
-    ith_span q, kv;
+    ith_row_range q, kv;
     int q_place, kv_place; /* places of the queries and of the keys; o and lse are in q_place too */
     int shard;             /* ring index of the rank that owns these keys; OFFSETS: this rank's index */
     bool first, last;      /* COMPUTE: whether this is the first or the last shard for these queries */
@@ -70,7 +70,7 @@ typedef struct ith_move {
     ith_attn_tensor tensor;
     int peer, place;
     int64_t first, heads; /* heads [first, first + heads), kv heads for k and v; heads = 0: an empty move */
-    ith_span rows;
+    ith_row_range rows;
     int64_t at; /* the first row of the move is row `at` of the place */
 } ith_move;
 
@@ -109,7 +109,7 @@ bool ith_schedule_next(ith_schedule *schedule, ith_step *step);
 /* Move number `index` of a POST step: sent by this rank if `sent` is true, otherwise received by it. */
 ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
 /* The rows that ranks with ring index `index` together hold of a sequence of `length` rows. */
-ith_span ith_schedule_shard(const ith_attn_setting *setting, int64_t length, int index);
+ith_row_range ith_schedule_shard(const ith_attn_setting *setting, int64_t length, int index);
 
 /* Bytes of q, k, v and o that a rank sends in one execution (ith_plan_info.sent_bytes). If the exchange is in place,
  * the ring sends no messages, and one read of this rank's shard by each other rank of the ring is counted. */

@@ -59,11 +59,11 @@ static void turn_cos_sin(uint32_t turn, double *cosine, double *sine)
     }
 }
 
-/* The numbers 4 block .. 4 block + 3 of the noise. */
-static void normal_block(uint64_t seed, uint64_t block, float out[4])
+/* Numbers 4 index to 4 index + 3 of the noise: one output of the generator is two pairs of uniform numbers. */
+static void four_normals(uint64_t seed, uint64_t index, float out[4])
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), 0, 0};
+    const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0};
     uint32_t words[4];
     ith_noise_philox(counter, key, words);
     for (int pair = 0; pair < 4; pair += 2) {
@@ -79,7 +79,7 @@ void ith_noise_normal(uint64_t seed, int64_t begin, int64_t count, float *noise)
     float four[4];
     for (int64_t i = begin; i < begin + count; i++) {
         if (i == begin || i % 4 == 0)
-            normal_block(seed, (uint64_t)i / 4, four);
+            four_normals(seed, (uint64_t)i / 4, four);
         noise[i - begin] = four[i % 4];
     }
 }
