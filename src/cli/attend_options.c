@@ -35,7 +35,7 @@ const char *ith_attend_dtype_word(int value)
 #define INT(member, most) ITH_OPTION_INT, ITH_FROM_CONFIG, AT(member), 1, most, NULL, 0
 #define WORD(member, word) ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(member), 0, 0, word, 0
 static const ith_option rows[] = {
-    {.help = "How it is computed; what is not given is chosen:"},
+    {.help = "How attention is spread and computed; what is not given is chosen:"},
     {"strategy", "NAME",
      "How attention is spread: auto, single, ulysses, ring, ulysses_ring, or a name of maxdiffusion's", TEXT(strategy)},
     {"softmax", "auto|online|fixed_m", "A running maximum, or an offset from norms of q and k",
@@ -54,14 +54,16 @@ static const ith_option rows[] = {
      WORD(asked.exchange, exchange_mode_word)},
     {"kernel", "NAME", "A kernel that 'ithaca info' lists (by wisdom or --effort)", TEXT(asked.kernel)},
     {"effort", "estimate|measure",
-     "A kernel that wisdom does not tell is chosen by a fixed rule, which gives the same bits on every run (the "
-     "default), or is timed",
+     "Where wisdom names no kernel, choose one by a fixed rule, which gives the same bits on every run (the "
+     "default), or time them",
      WORD(asked.effort, effort_word)},
-    {"block-q", "N", "Queries that pass over the keys together", WHOLE(asked.block_q, LARGEST)},
-    {"block-kv", "N", "Keys that they pass over before the next block of queries", WHOLE(asked.block_kv, LARGEST)},
-    {"block-kv-compute", "N", "Keys whose logits are held at a time", WHOLE(asked.block_kv_compute, LARGEST)},
+    {"block-q", "N", "Queries of a block, which pass over the keys together", WHOLE(asked.block_q, LARGEST)},
+    {"block-kv", "N", "Keys that a block of queries passes over before the next block does",
+     WHOLE(asked.block_kv, LARGEST)},
+    {"block-kv-compute", "N", "Keys whose logits a block of queries holds at a time",
+     WHOLE(asked.block_kv_compute, LARGEST)},
     {"block-kv-compute-in", "N", "Keys of a tile in registers", WHOLE(asked.block_kv_compute_in, LARGEST)},
-    {"wisdom", "FILE", "What was measured about kernels: read if it is there, written afterwards", TEXT(wisdom)},
+    {"wisdom", "FILE", "Measured rates of kernels: read if the file exists, written afterwards", TEXT(wisdom)},
     {"trace", "FILE", "Write computing and exchanges of every rank for chrome://tracing or Perfetto (JSON)",
      TEXT(trace)},
 };
