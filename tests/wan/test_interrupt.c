@@ -177,7 +177,7 @@ static bool stop_in_stage(void *user)
 static void a_callback_stops_every_stage(void **state)
 {
     (void)state;
-    static const char *const words[] = {"loading the text encoder", "text encoder", "step 1 of 2", " of 5"};
+    static const char *const words[] = {"loading the text encoder", "text encoder", "denoising step", " of 5"};
     for (int stage = 0; stage < 4; stage++) {
         ith_generate_options options = large_options();
         listener l = {.last = ith_clock_seconds(), .stop_in = (ith_stage)stage};
