@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The type of a field in its struct, and how it is compared. */
+/* The C type of an option or a model size, and how its values on two ranks are compared. */
 typedef enum field_kind {
     TEXT,  /* const char *, compared by its hash */
     GIVEN, /* const char *, compared by whether it is NULL */
     WHOLE, /* int64_t or uint64_t */
-    INT,   /* int, or an enum whose values field.word names */
+    INT,   /* int, or an enum; field.word returns the name of a value */
     REAL   /* double */
 } field_kind;
 
@@ -101,15 +101,15 @@ static const field attention_fields[] = {
 #define COUNT(fields) ((int)(sizeof fields / sizeof *fields))
 #define FIELDS (COUNT(model_fields) + COUNT(option_fields) + COUNT(type_fields) + COUNT(attention_fields))
 
-/* The data of one rank that all ranks see and compare. */
+/* What one rank sends to all other ranks, so that every rank can compare the ranks. */
 typedef struct record {
     uint64_t pipeline, run;
     int64_t dumps;          /* whether this rank writes a dump; only the value of rank 0 counts */
     int64_t threads;        /* must be equal on ranks that share a pipeline */
-    int64_t values[FIELDS]; /* the fields of all tables above, as 64-bit numbers */
+    int64_t values[FIELDS]; /* options and model sizes, in the order of the tables above, as 64-bit numbers */
 } record;
 
-/* Returns a field as a 64-bit number. Equal values give equal numbers. */
+/* Returns an option or a model size as a 64-bit number. Equal values give equal numbers. */
 static int64_t read_value(const field *f, const char *base)
 {
     const char *text;
@@ -183,7 +183,7 @@ static ith_status compare_fields(const ith_rank *rank, const record *all, int *a
 static ith_status compare_records(const ith_rank *rank, const record *all)
 {
     int at = 0;
-    /* With from_latents rank 0 alone works, so no other option needs to be the same. */
+    /* With from_latents only rank 0 works: it decodes latents from a file. No other option needs to be the same. */
     bool decodes = rank->options.from_latents;
     ith_status status = compare_fields(rank, all, &at, model_fields, COUNT(model_fields));
     if (!status)
@@ -237,7 +237,8 @@ ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)
 
 ith_status ith_rank_compare(ith_rank *rank, const char *name, uint64_t value)
 {
-    /* The values are gathered in the memory of the records, which is large enough and no longer needed. */
+    /* rank->records serves as the buffer for gathered values: it is large enough, and its contents are not needed any
+     * more. */
     typedef struct value_of {
         int64_t position;
         uint64_t value;

@@ -12,7 +12,8 @@
 
 typedef ith_status (*check_fn)(ith_context *context, const char *folder);
 
-/* Loading the autoencoder checks all of its tensors, and takes little memory: large weights stay in the mapped file. */
+/* Checks the autoencoder's weights by loading them: this checks all tensors, and takes little memory, because large
+ * weights stay in the mapped file. */
 static ith_status check_vae(ith_context *context, const char *folder)
 {
     ith_vae *vae = NULL;

@@ -25,7 +25,7 @@ static bool is_listed(const char *list, const char *text)
     return false;
 }
 
-/* A list of values as words of an error message: "absent|null|[]" becomes "null or []". */
+/* Writes a list of supported values for an error message: "absent|null|[]" becomes "null or []". */
 static ith_json_text list_text(const char *list)
 {
     ith_json_text out = {""};

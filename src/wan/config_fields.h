@@ -6,7 +6,8 @@
 
 #include "../files/json.h"
 
-/* A field with this text as its `only` may have any value but null, which diffusers and transformers refuse. */
+/* For the member `only` of an ith_config_field: any value but null is supported. diffusers and transformers refuse null
+ * here. */
 #define ITH_CONFIG_NOT_NULL "!null"
 
 /* A field of a configuration file, and the values that the engine supports. */

@@ -9,7 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Maps [-1, 1] to 0 .. 255, and rounds to the nearest integer, ties to even, as torch.round does. */
+/* Maps each number of a frame from [-1, 1] to [0, 255], and rounds it to the nearest integer, ties to even, as
+ * torch.round does. */
 static void quantise(uint8_t *rgb, const float *frame, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)

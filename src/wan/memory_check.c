@@ -15,7 +15,7 @@ typedef struct search {
     const ith_team *team;
     int64_t free_bytes;
     ith_generate_options best;       /* the last options that fit */
-    int64_t best_bytes, least_bytes; /* predicted for `best`, and the least that was predicted for any options */
+    int64_t best_bytes, least_bytes; /* predicted bytes with `best`; the least predicted so far for any options */
 } search;
 
 typedef struct byte_text {
@@ -32,7 +32,7 @@ static byte_text print_bytes(int64_t bytes)
     return out;
 }
 
-/* Whether a run with these options fits into the free memory; if so, they become `best`. */
+/* Whether a run with these options fits into the free memory. If it fits, the options are kept as s->best. */
 static bool fits(search *s, const ith_generate_options *options)
 {
     int64_t bytes = 0;
@@ -74,8 +74,8 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
     return false;
 }
 
-/* Tries changes in this order until the run fits: guidance branches one after the other; bf16; both; both and fewer
- * frames; both and a smaller picture. */
+/* Tries changes in this order until the run fits: guidance branches computed one after the other; precision bf16; both
+ * changes; both and fewer frames; both and a smaller picture. */
 static bool find_what_fits(search *s, const ith_generate_options *asked)
 {
     ith_generate_options in_turn = *asked, bf16 = *asked, both = *asked;
@@ -87,7 +87,7 @@ static bool find_what_fits(search *s, const ith_generate_options *asked)
            smaller_pictures_fit(s, both);
 }
 
-/* Writes the options of `other` that differ from `asked`: ", precision bf16, cfg sequential, frames 21". */
+/* Writes the options of `other` that differ from `asked` to `text`: ", precision bf16, cfg sequential, frames 21". */
 static void describe_changes(const ith_generate_options *asked, const ith_generate_options *other, char *text,
                              size_t bytes)
 {

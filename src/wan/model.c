@@ -17,7 +17,8 @@ static const char official_negative[] =
     "面，"
     "杂乱的背景，三条腿，背景人很多，倒着走";
 
-/* The reference's settings for a published model. dim, layers and experts identify it. */
+/* The settings of the reference implementation for a published model, which is identified by dim, layers and experts.
+ */
 typedef struct official_model {
     const char *kind;
     int64_t dim, layers;
@@ -38,7 +39,7 @@ char *ith_model_path(ith_context *context, const ith_model *model, const char *p
     return ith_format(context, "%s/%s", model->folder, part);
 }
 
-/* The published model with the sizes of this model; NULL if there is none. */
+/* Finds the published model that has the same sizes as this model. Returns NULL if there is none. */
 static const official_model *find_official(const ith_model *model)
 {
     for (size_t i = 0; i < sizeof officials / sizeof officials[0]; i++)

@@ -31,7 +31,8 @@ ith_status ith_model_check_weights(ith_context *context, const ith_model *model)
 ith_status ith_model_hash(ith_context *context, const ith_model *model, uint64_t *hash);
 void ith_model_free(ith_context *context, ith_model **model);
 
-/* Returns the path folder/part, or NULL if memory is short. The caller frees it with ith_free. */
+/* Returns the path of the file or folder `part` in the checkpoint's folder, or NULL if memory is short. The caller
+ * frees it with ith_free. */
 char *ith_model_path(ith_context *context, const ith_model *model, const char *part);
 
 #endif

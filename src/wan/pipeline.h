@@ -13,13 +13,13 @@
  * of them read it (rank.h). */
 typedef struct ith_shared {
     uint64_t run;          /* a random number that identifies the run */
-    int ranks;             /* number of ranks that have joined the run and not left it */
+    int ranks;             /* number of ranks (threads of this process) that have joined the run and not left it */
     float *text[2];        /* rows of the encoded prompt and negative prompt; text[1] is NULL without guidance */
     int64_t text_count[2]; /* number of rows in each of `text` */
-    float *latents;        /* first the noise; after denoising, on rank 0, the result */
+    float *latents;        /* the noise at first; after denoising, the result, on rank 0 only */
     ith_dit *dit;          /* weights of the expert in use */
-    ith_dit_text *keys[2]; /* text keys: of both guidance branches in keys[0] if they run as a batch, otherwise of one
-                              branch in each */
+    ith_dit_text *keys[2]; /* the prompts' keys and values for cross-attention: of both guidance branches in keys[0] if
+                              they run as a batch, otherwise of one branch in each */
 } ith_shared;
 
 /* An open checkpoint. */
@@ -57,8 +57,8 @@ ith_status ith_pipeline_need_tokenizer(ith_pipeline *pipeline, ith_context *cont
 /* As ith_pipeline_check, but the error message is left in `context`. */
 ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
 
-/* Predicts the peak memory of one process, in which the ranks of `team` run. ith_request_read must have filled in the
- * options. */
+/* Predicts the peak memory of the process in which the ranks of `team` run as threads. ith_request_read must have
+ * filled in the options. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes);
 /* Returns ITH_ERR_MEMORY if the predicted bytes exceed the machine's free memory. The error message names options that

@@ -22,7 +22,8 @@
 
 /* ---- Stages ---------------------------------------------------------------------------------------------------- */
 
-/* Encodes the prompt (which = 0) or the negative prompt (which = 1). prompts: number of prompts, for the progress. */
+/* Encodes the prompt (which = 0) or the negative prompt (which = 1). The progress bar gives each of `prompts` prompts
+ * an equal part. */
 static ith_status encode_prompt(ith_rank *rank, const ith_text_encoder *encoder, int which, int prompts)
 {
     ith_pipeline *pipeline = rank->pipeline;
@@ -94,7 +95,8 @@ static ith_status make_noise(ith_rank *rank, void *user)
     return ITH_OK;
 }
 
-/* Copies the final latents into the dump, if there is one, and saves them as latents_file, if that is given. */
+/* Copies the final latents into the contents of the dump file, if one is to be written, and saves them as latents_file,
+ * if that is given. */
 static ith_status save_latents(ith_rank *rank)
 {
     static const char *const keys[] = {"prompt", "negative", "seed", "steps", "shift"};

@@ -1,12 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The number types that the user's precision stands for.
- *
- *              machine                      weights stored   activations rounded   multiplied   attention
- *   f32        any                          f32              not                   f32          f32
- *   bf16       fast bf16 instructions       bf16             to bf16               bf16         bf16
- *   bf16       any other                    bf16             to bf16               f32          bf16
- *
- * Both rows of bf16 multiply the same numbers, and every product is exact; only the rounding of their sums differs. */
+/* The number types of a run, for each precision that the user can ask for. */
 #include "precision.h"
 
 #include "../base/cpu.h"
@@ -45,7 +38,7 @@ const char *ith_precision_name(ith_precision precision)
     return (unsigned)precision < sizeof names / sizeof *names ? names[precision] : "unknown";
 }
 
-/* The reason for the choice of precision, as the end of a line of text; "" if there is nothing to explain. */
+/* The reason for the choice of precision, as the end of a sentence; "" if there is nothing to explain. */
 static const char *reason_of(const ith_context *context, ith_precision asked)
 {
     bool fast = bf16_is_faster(context);

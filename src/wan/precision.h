@@ -12,7 +12,7 @@ typedef struct ith_number_types {
     ith_dtype attention;        /* of q, k, v and o in the DiT; the text encoder and the VAE attend in f32 */
 } ith_number_types;
 
-/* Replaces AUTO by F32 or BF16 by the rule in wan.h; returns other values unchanged. */
+/* Replaces ITH_PRECISION_AUTO by F32 or BF16, by the rule in wan.h. Returns other values unchanged. */
 ith_precision ith_precision_resolve(const ith_context *context, ith_precision precision);
 /* Returns the number types for a precision of F32 or BF16 on the machine of the context. */
 ith_number_types ith_number_types_choose(const ith_context *context, ith_precision precision);

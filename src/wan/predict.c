@@ -15,7 +15,7 @@
 
 #include <omp.h>
 
-/* Counts the ids of the prompt and of the negative prompt. They are the rows of the encoded texts. */
+/* Counts the token ids of the prompt and of the negative prompt. Each id becomes one row of the encoded text. */
 static ith_status count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                             int64_t counts[2])
 {
@@ -29,8 +29,8 @@ static ith_status count_ids(ith_pipeline *pipeline, ith_context *context, const 
     return status;
 }
 
-/* The bytes of the workspaces of all ranks in the team. A workspace depends on the number of threads, so each rank's
- * number of threads is set before its workspace is laid out. */
+/* The sum of the bytes of the DiT workspaces of all ranks in this process (`team`). A workspace depends on the number
+ * of threads, so each rank's number of threads is set before its workspace is laid out. */
 static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
                                   const ith_generate_options *options, const ith_team *team, int sequence_ranks,
                                   int64_t *bytes)
@@ -50,8 +50,8 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
     return status;
 }
 
-/* The peak memory of one expert: its weights and text keys, and then either the buffers in which the keys are made or
- * the workspaces of the ranks, whichever is larger. */
+/* The peak memory of one expert: its weights, the prompts' keys and values, and then either the buffers in which these
+ * keys are made or the workspaces of the ranks, whichever is larger. */
 static ith_status expert_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                const ith_team *team, int expert, const ith_number_types *types,
                                const ith_dit_shape *shape, const int64_t counts[2], int64_t *bytes)

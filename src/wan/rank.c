@@ -27,8 +27,8 @@ ith_status ith_rank_agree(ith_rank *rank, ith_status mine)
 {
     if (!rank->comm)
         return mine;
-    /* The maxima of three numbers give the lowest rank that failed, and the largest and the smallest hash of a failure.
-     * If the two hashes are equal, all ranks failed with the same error message. */
+    /* Three numbers, each maximised over all ranks, give the lowest rank that failed, and the largest and the smallest
+     * hash of a failure. If the two hashes are equal, all ranks failed with the same error message. */
     float hash = mine ? hash_of_failure(rank, mine) : -1.0f;
     float values[3] = {mine ? (float)(rank->ranks - rank->rank) : 0.0f, hash, -hash};
     ith_status status = ith_comm_allreduce(rank->comm, values, 3, ITH_REDUCE_MAX);
@@ -60,8 +60,8 @@ ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part par
         pthread_mutex_unlock(&pipeline->lock);
     }
     status = ith_rank_agree(rank, status);
-    /* The leader has locked this lock after its writes. Locking it here makes the writes visible to this thread; a
-     * transport need not do so. */
+    /* The leader has locked pipeline->lock after its writes to shared memory. Locking it here makes these writes
+     * visible to this thread. The communication in ith_rank_agree does not promise that. */
     pthread_mutex_lock(&pipeline->lock);
     pthread_mutex_unlock(&pipeline->lock);
     return status;
@@ -87,7 +87,7 @@ ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part pa
 
 /* ---- Joining and leaving --------------------------------------------------------------------------------------- */
 
-/* Counts this rank in the run of its pipeline. Fails if the pipeline is in another run. */
+/* Adds this rank to the current run of its pipeline. Fails if the pipeline is busy with another run. */
 static ith_status join(ith_rank *rank, uint64_t run)
 {
     ith_shared *shared = &rank->pipeline->shared;
@@ -111,7 +111,8 @@ void ith_shared_free_expert(ith_context *context, ith_shared *shared)
     ith_dit_free(context, &shared->dit);
 }
 
-/* Removes this rank from the run of its pipeline. The last rank to leave frees the data that the ranks shared. */
+/* Removes this rank from the current run of its pipeline. The last rank to leave frees the data that the ranks shared.
+ */
 static void leave(ith_rank *rank)
 {
     ith_pipeline *pipeline = rank->pipeline;

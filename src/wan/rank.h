@@ -27,26 +27,27 @@ typedef struct ith_rank {
     ith_latent_size size;
     ith_team team;  /* the ranks that share the pipeline, including this one */
     int position;   /* index of this rank in the team; 0: this rank is the leader */
-    bool dumps;     /* whether rank 0 writes a dump and so needs the latents of every step */
-    ith_dump *dump; /* the contents of the dump on rank 0; NULL: this rank writes no dump */
+    bool dumps;     /* whether rank 0 writes options.dump_file, and so needs the latents of every denoising step */
+    ith_dump *dump; /* on rank 0, the contents of options.dump_file; NULL: this rank writes no such file */
     ith_generate_report report;
     ith_observer observer;
     int threads_before; /* the calling thread's number of OpenMP threads before the run, restored at its end */
     bool joined;        /* this rank is counted in pipeline->shared.ranks */
     bool begun;         /* ith_rank_begin has succeeded */
-    void *records;      /* the records of all ranks, which ith_agree_on_run compared */
+    void *records;      /* the options and model sizes of all ranks, which ith_agree_on_run has compared */
 } ith_rank;
 
-/* Collective: begins a run if the arguments of all ranks allow it. `mine` is the status of this rank's arguments. Finds
- * the ranks that share a pipeline, predicts the memory of every process, and checks the weight files. After success and
- * until ith_rank_end, the rank has joined the run of its pipeline, and has an observer and its share of the process's
- * threads. */
+/* Collective: begins a run if the arguments of all ranks allow it. `mine` is the status of the checks of this rank's
+ * arguments. Finds the ranks that share a pipeline, predicts the memory of every process, and checks the weight files.
+ * After success and until ith_rank_end, the rank takes part in its pipeline's run, its observer is open, and it
+ * computes with its share of the process's threads. */
 ith_status ith_rank_begin(ith_rank *rank, ith_status mine);
 /* Ends the run. It must be called after a failure of ith_rank_begin, too. If `status` is a failure, it ends the group,
  * and all ranks return the same status. The last rank that leaves a pipeline frees the data that its ranks share. */
 ith_status ith_rank_end(ith_rank *rank, ith_status status);
 
-/* Frees the weights and the text keys of the expert in use. The leader calls it when no rank uses them any more. */
+/* Frees the expert in use: its weights, and the keys and values that it has made from the prompts. The leader calls it
+ * when no rank uses them any more. */
 void ith_shared_free_expert(ith_context *context, ith_shared *shared);
 
 /* Ends the group of ranks, and returns the status and the error message of the rank that failed first. It may be called
@@ -58,9 +59,9 @@ ith_status ith_rank_fail(ith_rank *rank, ith_status status);
 ith_status ith_rank_agree(ith_rank *rank, ith_status mine);
 /* Work that one rank does for other ranks. `user` comes from the caller of ith_rank_lead or ith_rank_first. */
 typedef ith_status (*ith_rank_part)(ith_rank *rank, void *user);
-/* Collective: the leader of every pipeline calls `part` with all threads of its process, while the other ranks wait.
- * Then all ranks agree on the status and see the leader's writes. The error message of an interruption names
- * `activity`, the work that was interrupted. */
+/* Collective: the leader (the lowest rank) of every pipeline calls `part` with all threads of its process, while the
+ * other ranks wait. Then all ranks agree on the status and see what the leader has written to memory. The error message
+ * of an interruption names `activity`, the work that was interrupted. */
 ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
 /* Collective: as ith_rank_lead, but rank 0 alone calls `part`. */
 ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part part, void *user);

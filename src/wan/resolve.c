@@ -47,8 +47,8 @@ static void put_defaults(const ith_model *model, ith_generate_options *options)
         options->threads = omp_get_num_procs();
 }
 
-/* Checks that `value` is `base` plus a multiple of `multiple`, and at most `most`. The error message names the nearest
- * legal values. */
+/* Checks that `value` is `base` plus some multiple of `multiple`, and at most `most`. The error message names the
+ * nearest legal values. */
 static ith_status check_multiple(ith_context *context, const char *name, int64_t value, int64_t multiple, int64_t base,
                                  int64_t most)
 {

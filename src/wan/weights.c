@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes a model's tensors by name and shape, and reads them into one arena (weights.h). */
+/* Finds a model's tensors in its files by name and shape, and reads them into one allocation (weights.h). */
 #include "weights.h"
 
 #include "../base/dtype.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_STACKED 3            /* the most modules in one linear layer: q, k and v */
+#define MOST_STACKED 3            /* the most weights that are stacked in one linear layer: those of q, k and v */
 #define COPIED_TOGETHER (1 << 18) /* numbers that are copied between two checks for an interruption */
 
 typedef struct tensor_name {
@@ -41,7 +41,7 @@ void ith_weights_prefix(ith_weights *w, const char *format, ...)
     va_end(arguments);
 }
 
-/* Takes a tensor from the store. Returns NULL if tensors are only checked or counted. */
+/* Finds a tensor in the weight files, and checks its shape. Returns NULL if tensors are only checked or counted. */
 static const ith_tensor *take(ith_weights *w, tensor_name name, int dims, const int64_t *shape)
 {
     const ith_tensor *tensor = NULL;
@@ -84,8 +84,8 @@ ith_linear *ith_weights_pack(ith_weights *w, int64_t in, int64_t out, const void
     return linear;
 }
 
-/* Copies a weight, and converts it to f32 if `type` is not its own type. It is copied in pieces, with a check for an
- * interruption before each, since its file may be on a slow disk. */
+/* Copies a weight, and converts it to f32 if `type` is not its own type. The file may be on a slow disk, so an
+ * interruption is checked for before every COPIED_TOGETHER numbers. */
 static ith_status copy_weight(ith_context *context, char *to, ith_dtype type, const ith_tensor *weight)
 {
     const char *from = weight->data;
@@ -102,7 +102,8 @@ static ith_status copy_weight(ith_context *context, char *to, ith_dtype type, co
     return status;
 }
 
-/* Stacks the weights of several modules in one new matrix, in their common type, or in f32 if their types differ. */
+/* Copies the weights of several modules, one below the other, into one new matrix, in their common type, or in f32 if
+ * their types differ. */
 static void *stack_weights(ith_weights *w, const ith_tensor *const *weights, int count, int64_t numbers,
                            ith_dtype *type)
 {
@@ -151,7 +152,7 @@ ith_linear *ith_weights_linear(ith_weights *w, const char *const *modules, int c
 
 /* ---- The whole model ------------------------------------------------------------------------------------------- */
 
-/* Calls name_all, then checks that no tensor of the store is left over. */
+/* Calls name_all, which finds every tensor of the model, then checks that the weight files hold no other tensor. */
 static ith_status check(ith_weights *w, ith_weights_fn name_all, void *model)
 {
     name_all(w, model);

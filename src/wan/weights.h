@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes the weights of a model from its files. Each model has one function, an ith_weights_fn, that names all of its
- * tensors. The same function serves to check the names, types and shapes in the files; to count memory without files,
- * so that a prediction is exact to the byte; and to read the weights. */
+/* Loads the weights of a model from its files. Each model has one function, an ith_weights_fn, that lists all of its
+ * tensors. This function is called to check names, types and shapes in the files; to count memory without files, so
+ * that a prediction is exact to the byte; and to read the weights. */
 #ifndef ITH_WAN_WEIGHTS_H
 #define ITH_WAN_WEIGHTS_H
 
@@ -12,11 +12,12 @@
 /* The memory of a model's weights. All members must be zero before the first call. */
 typedef struct ith_weights_memory {
     ith_linear_set *linears;
-    void *arena;   /* memory of linear layers, vectors and tables; NULL after ith_weights_outline */
-    int64_t bytes; /* bytes of all weights, as the context counts them */
+    void *arena;   /* memory of all linear layers, vectors and tables; NULL after ith_weights_outline */
+    int64_t bytes; /* bytes that the weights take from the context */
 } ith_weights_memory;
 
-/* The state while an ith_weights_fn names the weights of a model. */
+/* The state of one call of an ith_weights_fn, which lists a model's weights to load them, to check them, or only to
+ * count their memory. */
 typedef struct ith_weights {
     ith_context *context;
     ith_store *store;        /* the weight files; NULL: only memory is counted */
@@ -28,11 +29,11 @@ typedef struct ith_weights {
     char prefix[96];         /* prefix of the name of every tensor, such as "blocks.3." */
 } ith_weights;
 
-/* Names all tensors of `model`: calls ith_weights_floats, ith_weights_tensor, ith_weights_linear or ith_weights_pack
- * for each. */
+/* A function that lists all weights of `model`. It calls ith_weights_floats, ith_weights_tensor, ith_weights_linear or
+ * ith_weights_pack for each of them. */
 typedef void (*ith_weights_fn)(ith_weights *weights, void *model);
 
-/* Checks that the store has every tensor that name_all names, and no other. */
+/* Checks that the weight files hold every tensor that name_all lists, and no other. */
 ith_status ith_weights_check(ith_context *context, ith_store *store, ith_weights_fn name_all, void *model);
 /* Counts memory without files. Sets memory->bytes to the bytes that ith_weights_take would allocate, and
  * memory->linears to the model's linear layers without weights, for which workspaces can be laid out. */
@@ -43,19 +44,20 @@ ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, 
 /* Frees the memory of a model's weights. It may be called after a failure of ith_weights_take. */
 void ith_weights_free(ith_context *context, ith_weights_memory *memory);
 
-/* Sets the prefix of the names that follow. The functions below look for the tensor prefix + name, prefix + module +
- * ".weight", or prefix + module + ".bias". */
+/* Sets the first part of the tensor names for the calls that follow. The functions below look in the weight files for
+ * the tensor prefix + name, prefix + module + ".weight", or prefix + module + ".bias". */
 void ith_weights_prefix(ith_weights *weights, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Takes a vector or table from the store, converted to f32. */
+/* Finds a vector or a table in the weight files, and returns a copy of it in f32. */
 float *ith_weights_floats(ith_weights *weights, const char *name, int dims, const int64_t *shape);
-/* Takes a module's weight from the store. It stays in its mapped file, and ith_store_release gives its memory pages
- * back. */
+/* Finds the weight of a module in the weight files, and returns it without a copy. It stays in its mapped file until
+ * ith_store_release drops its pages from memory. */
 const ith_tensor *ith_weights_tensor(ith_weights *weights, const char *module, int dims, const int64_t *shape);
-/* Takes one linear layer that consists of `count` modules with weights of this shape. The weights are stacked: the
- * first outputs of the layer belong to the first module. */
+/* Makes one linear layer from `count` modules in the weight files, each with a weight of this shape. The weights are
+ * stacked: the first outputs of the layer belong to the first module. */
 ith_linear *ith_weights_linear(ith_weights *weights, const char *const *modules, int count, bool has_bias, int dims,
                                const int64_t *shape, ith_operand_types types);
-/* Takes a linear layer whose weight [out, in] and bias [out] are in memory already. bias NULL: there is none. */
+/* Makes a linear layer from a weight [out, in] and a bias [out] that are in memory already. bias NULL: the layer has
+ * none. */
 ith_linear *ith_weights_pack(ith_weights *weights, int64_t in, int64_t out, const void *weight, ith_dtype type,
                              const float *bias, ith_operand_types types);
 

@@ -30,7 +30,8 @@ typedef struct ith_dit_config {
 /* Reads and checks folder/config.json. If a field asks for another architecture, the error message names it. */
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
 
-/* The packed weights of an expert. They are read-only once loaded, and all ranks of a process share them. */
+/* The weights of an expert, packed for matrix products. They are read-only once loaded, and all ranks of a process
+ * share them. */
 typedef struct ith_dit ith_dit;
 ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_types types, ith_dit **out);
 /* Checks that the weight files hold every tensor of the expert, by name, type and shape, and no other tensor. Reads
@@ -42,7 +43,7 @@ const ith_dit_config *ith_dit_config_of(const ith_dit *dit);
 /* The keys and values of one or more prompts in every layer of one expert, for cross-attention. They are made once per
  * prompt and expert. rows[b] is [counts[b], text_dim]: the text encoder's rows of prompt b without padding, at most
  * 512. The reference pads each prompt with 512 - counts[b] rows of zeros, whose keys are all alike. Here one key stands
- * for all of them, with log(512 - counts[b]) added to its logit. A text is read-only, and ranks share it. */
+ * for all of them, with log(512 - counts[b]) added to its logit. An ith_dit_text is read-only, and ranks share it. */
 typedef struct ith_dit_text ith_dit_text;
 ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t batch, const float *const *rows,
                                const int64_t *counts, ith_dit_text **out);
@@ -53,7 +54,7 @@ void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 typedef struct ith_dit_workspace ith_dit_workspace;
 typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* size of the latents; height and width are even */
-    int64_t longest_text; /* the most rows of a prompt in any later pass; 0: not more than in the first text */
+    int64_t longest_text; /* the most rows of a prompt in any later pass; 0: no prompt is longer than the first ones */
 } ith_dit_shape;
 /* Collective over comm (NULL: one rank): all ranks succeed or all fail. dit, text and comm must outlive the
  * workspace. */
@@ -61,11 +62,11 @@ ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, co
                                     const ith_dit_shape *shape, const ith_attn_options *options, ith_comm *comm,
                                     ith_dit_workspace **out);
 void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace);
-/* Sets the text for the following passes. It belongs to the same expert, and has shape.batch prompts of at most
- * shape.longest_text rows. */
+/* Sets the prompts' keys and values (`text`) for the following passes. They must belong to the same expert, for
+ * shape.batch prompts of at most shape.longest_text rows. */
 void ith_dit_workspace_set_text(ith_dit_workspace *workspace, const ith_dit_text *text);
-/* Sets the part of the progress that the next pass accounts for. The context's observer is shown every finished stage
- * of every layer. Without a span, or with a span of zeros, nothing is shown. */
+/* Sets the part of the run's progress (`span`) that the next pass accounts for. After every stage of every layer, the
+ * context's observer is told how far the pass has come. If span is NULL or all zeros, it is told nothing. */
 void ith_dit_workspace_show(ith_dit_workspace *workspace, const ith_span *span);
 /* The plan of the self-attention. */
 const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *workspace);
@@ -91,12 +92,12 @@ void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape
 void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
                         float *latent);
 
-/* Makes an expert without weights, for predictions of memory. It counts the same bytes as a loaded expert. */
+/* Makes an expert without weights, to predict memory. It counts the same bytes as a loaded expert. */
 ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out);
 /* Returns the exact number of bytes of a loaded expert. An expert of ith_dit_outline gives the same number. */
 int64_t ith_dit_bytes(const ith_dit *dit);
-/* Sets *held to the bytes of a text of `batch` prompts of at most `longest` rows, and *making to the further bytes that
- * ith_dit_text_create takes while it makes the text. */
+/* Sets *held to the bytes of an ith_dit_text for `batch` prompts of at most `longest` rows, and *making to the further
+ * bytes that ith_dit_text_create needs while it computes. */
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making);
 /* Sets *bytes to the size of the workspace of rank `rank` of `ranks`, for the number of threads that the calling thread
  * has now. shape->longest_text is the length of the longest prompt. shared_memory: whether the ranks can read one

@@ -55,7 +55,8 @@ static ith_status apply(const pass *p, const ith_linear *linear, int64_t rows, c
 
 typedef ith_status (*strip_fn)(const pass *p, int64_t first, int64_t count);
 
-/* Runs a stage on all rows, one strip after the other. `name` is its name in the trace. */
+/* Runs a stage on all rows of this rank, at most ITH_DIT_STRIP rows at a time. `name` is the stage's name in the trace
+ * file. */
 static ith_status in_strips(const pass *p, const char *name, strip_fn stage)
 {
     double traced = ith_trace_begin(p->context);
@@ -98,8 +99,8 @@ static ith_status embed_time(const pass *p, const float *t)
 
 /* ---- Modulation ------------------------------------------------------------------------------------------------ */
 
-/* modulation [batch, kinds, dim] = table [kinds, dim] + e, plus 1 for scales. With one_e, e is [batch, dim], otherwise
- * [batch, kinds, dim]. */
+/* Computes the shifts, scales and gates of a layer: modulation [batch, kinds, dim] = table [kinds, dim] + e, plus 1 for
+ * scales. With one_e, e is [batch, dim], otherwise [batch, kinds, dim]. */
 static void modulate(const pass *p, const float *table, int kinds, const float *e, bool one_e)
 {
     for (int64_t b = 0; b < p->w->shape.batch; b++)
@@ -112,8 +113,8 @@ static void modulate(const pass *p, const float *table, int kinds, const float *
         }
 }
 
-/* The shift, scale or gate vector for a row: vector `kind` of `kinds`. It depends on the batch entry of the row
- * only. */
+/* The shift, scale or gate vector for a row: vector `kind` of the layer's `kinds` vectors. All rows of a batch entry
+ * have the same vector. */
 static const float *modulation(const pass *p, int64_t row, int kinds, int kind)
 {
     return p->w->modulation + (row / p->w->share * kinds + kind) * p->dim;
@@ -173,7 +174,7 @@ static ith_status attend(const pass *p, const char *name, ith_plan *plan, const 
     return status;
 }
 
-/* o = softmax(q k^T / sqrt(head_dim)) v over the tokens of all ranks */
+/* Self-attention: o = softmax(q k^T / sqrt(head_dim)) v over the tokens of all ranks */
 static ith_status attend_self(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
@@ -186,7 +187,7 @@ static ith_status attend_self(const pass *p)
 
 /* ---- Cross attention ------------------------------------------------------------------------------------------- */
 
-/* narrow = w o + b: attention's output through its last linear layer */
+/* The last linear layer of an attention: narrow = w o + b, for rows first .. first + count - 1 of o */
 static ith_status project_o(const pass *p, const ith_linear *linear, int64_t first, int64_t count)
 {
     const ith_dit_workspace *w = p->w;
@@ -252,7 +253,7 @@ static ith_status add_self(const pass *p, int64_t first, int64_t count)
     return status;
 }
 
-/* The keys and values of the text in this layer, padded to the number of keys for which the plan was made. */
+/* The prompts' keys and values in the current layer, padded to the number of keys for which the plan was made. */
 static const char *text_layer(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
@@ -266,7 +267,7 @@ static const char *text_layer(const pass *p)
     return w->padded;
 }
 
-/* o = softmax(q k^T / sqrt(head_dim) + bias) v over the keys of the text */
+/* Cross-attention: o = softmax(q k^T / sqrt(head_dim) + bias) v over the prompt's keys */
 static ith_status attend_text(const pass *p)
 {
     const ith_dit_workspace *w = p->w;
@@ -329,7 +330,8 @@ static void show_stage(const pass *p, int stage, ith_status status)
                       p->w->dit->config.layers * LAYER_STAGES + 1);
 }
 
-/* Computes one layer. All rows of a batch entry have the same modulation, so it is computed once. */
+/* Computes one layer. All rows of a batch entry have the same shift, scale and gate vectors, so these are computed
+ * once. */
 static ith_status compute_layer(const pass *p)
 {
     modulate(p, p->layer->modulation, ITH_DIT_MODULATIONS, p->w->e0, false);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names of the transformer's weights in their files: every tensor of diffusers' WanTransformer3DModel. Linear
+/* Loads the transformer's weights by their names in the files: every tensor of diffusers' WanTransformer3DModel. Linear
  * layers that read the same rows are stacked into one: q, k, v of self-attention; k, v of cross-attention. */
 #include "../../base/context.h"
 #include "../../base/dtype.h"
@@ -8,7 +8,7 @@
 
 #define STEM "diffusion_pytorch_model"
 
-/* Takes one linear layer of `count` modules that read the same rows, each from `in` to `out` numbers. */
+/* Makes one linear layer from `count` modules that read the same rows, each from `in` to `out` numbers. */
 static ith_linear *stacked(ith_weights *w, const char *const *modules, int count, int64_t in, int64_t out,
                            ith_operand_types types)
 {
@@ -20,13 +20,13 @@ static ith_linear *linear(ith_weights *w, const char *module, int64_t in, int64_
     return stacked(w, &module, 1, in, out, types);
 }
 
-/* Takes the modulation table: scale_shift_table [1, rows, dim]. */
+/* Loads scale_shift_table [1, rows, dim], a layer's learnt shifts, scales and gates. */
 static float *modulation(ith_weights *w, int64_t rows, int64_t dim)
 {
     return ith_weights_floats(w, "scale_shift_table", 3, (int64_t[]){1, rows, dim});
 }
 
-/* Names the weights of one layer. Their names begin with the prefix "blocks.N.". */
+/* Loads the weights of one layer. In the files, their names begin with "blocks.N.". */
 static void name_layer(ith_weights *w, const ith_dit *dit, ith_dit_layer *layer)
 {
     static const char *const qkv[] = {"attn1.to_q", "attn1.to_k", "attn1.to_v"};
@@ -58,7 +58,7 @@ static ith_linear *patch_embedding(ith_weights *w, const ith_dit_config *c)
     return ith_weights_linear(w, &module, 1, true, 5, shape, ith_operands_f32());
 }
 
-/* Takes the last layer. The file has the rows of proj_out in the order (patch row, patch column, channel). They are
+/* Loads the last layer. The file has the rows of proj_out in the order (patch row, patch column, channel). They are
  * packed in the order (channel, patch row, patch column). */
 static ith_linear *head(ith_weights *w, const ith_dit_config *c)
 {
@@ -83,7 +83,7 @@ static ith_linear *head(ith_weights *w, const ith_dit_config *c)
     return layer;
 }
 
-/* Names all weights of an expert, for ith_weights_take, ith_weights_check and ith_weights_outline. */
+/* Lists all weights of an expert, for ith_weights_take, ith_weights_check and ith_weights_outline. */
 static void name_weights(ith_weights *w, void *model)
 {
     ith_dit *dit = model;

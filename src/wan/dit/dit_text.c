@@ -13,7 +13,7 @@
 #include <omp.h>
 #include <string.h>
 
-/* The state of ith_dit_text_create. */
+/* The local state of ith_dit_text_create, which makes keys and values from encoded prompts. */
 typedef struct maker {
     ith_context *context;
     const ith_dit *dit;
@@ -26,7 +26,8 @@ typedef struct maker {
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Places a text and its arrays in an arena. Returns NULL while the arena only counts bytes. */
+/* Lays out an ith_dit_text and its arrays in one allocation (`arena`). Returns NULL while the arena only counts bytes.
+ */
 static ith_dit_text *lay_out_text(const ith_dit *dit, int64_t batch, int64_t keys, ith_arena *arena)
 {
     const ith_dit_config *c = &dit->config;
@@ -39,7 +40,7 @@ static ith_dit_text *lay_out_text(const ith_dit *dit, int64_t batch, int64_t key
     return place;
 }
 
-/* Lays out the buffers that are freed as soon as the text is made. */
+/* Lays out the buffers that are needed only while keys and values are computed. */
 static void lay_out_maker(const ith_dit *dit, int64_t rows, ith_arena *arena, maker *m)
 {
     const ith_dit_config *c = &dit->config;
@@ -62,8 +63,8 @@ void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int6
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
-/* Copies the rows of each prompt into m->in, padded with zeros to `keys` rows, and sets the biases of the prompt's
- * keys. */
+/* Copies the encoded rows of each prompt into m->in, padded with zeros to `keys` rows, and sets the bias of each key.
+ */
 static void fill_rows(const maker *m, const float *const *rows, const int64_t *counts)
 {
     const int64_t text_dim = m->dit->config.text_dim, keys = m->text->keys;
@@ -89,7 +90,7 @@ ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, const it
     return ith_linear_apply(context, dit->text_2, workspace, count, hidden, out);
 }
 
-/* Computes k and v of one layer for all rows, and rounds them to the number type of attention. */
+/* Computes the keys and values of one layer for all rows, and rounds them to the number type of attention. */
 static ith_status make_layer(const maker *m, int64_t index)
 {
     const int64_t dim = m->dit->config.dim, numbers = m->rows * 2 * dim;

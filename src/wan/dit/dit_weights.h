@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members of an expert (ith_dit) and of the keys of a text (ith_dit_text), for the files of this folder. */
+/* The members of an expert (ith_dit) and of a prompt's keys and values (ith_dit_text), for the files of this folder. */
 #ifndef ITH_WAN_DIT_WEIGHTS_H
 #define ITH_WAN_DIT_WEIGHTS_H
 
@@ -11,7 +11,7 @@
 enum { ITH_DIT_SHIFT_SA, ITH_DIT_SCALE_SA, ITH_DIT_GATE_SA, ITH_DIT_SHIFT_FF, ITH_DIT_SCALE_FF, ITH_DIT_GATE_FF };
 #define ITH_DIT_MODULATIONS 6
 
-/* The weights of one layer. Linear layers are given by their input and output widths. */
+/* The weights of one layer. The comment of a linear layer gives its input and output width. */
 typedef struct ith_dit_layer {
     ith_linear *qkv;                    /* dim to 3 dim: q, k, v of self-attention */
     ith_linear *self_out;               /* dim to dim, after self-attention */
@@ -19,7 +19,7 @@ typedef struct ith_dit_layer {
     ith_linear *cross_kv;               /* dim to 2 dim: k, v of cross-attention */
     ith_linear *cross_out;              /* dim to dim, after cross-attention */
     ith_linear *ffn_up, *ffn_down;      /* dim to ffn_dim, and ffn_dim to dim: the feed-forward network */
-    float *modulation;                  /* [6, dim], a row for each kind of modulation */
+    float *modulation;                  /* [6, dim]: learnt shift, scale, gate of self-attention; then of the FFN */
     float *self_norm_q, *self_norm_k;   /* [dim], scales of the RMSNorm of q and of k */
     float *cross_norm_q, *cross_norm_k; /* [dim], scales of the RMSNorm of q and of k */
     float *cross_weight, *cross_bias;   /* [dim], weight and bias of the norm before cross-attention */
@@ -30,7 +30,7 @@ struct ith_dit {
     ith_number_types types;
     ith_linear *patch;           /* 4 in_channels to dim: the patch embedding */
     ith_linear *time_1, *time_2; /* freq_dim to dim, and dim to dim: the time embedding */
-    ith_linear *time_proj;       /* dim to 6 dim: the modulation by time */
+    ith_linear *time_proj;       /* dim to 6 dim: makes shifts, scales and gates from the time embedding */
     ith_linear *text_1, *text_2; /* text_dim to dim, and dim to dim: the text embedding */
     ith_linear *head;            /* dim to 4 out_channels, in the order (channel, patch row, patch column) */
     float *head_modulation;      /* [2, dim]: shift and scale before the last layer */
@@ -38,7 +38,8 @@ struct ith_dit {
     ith_dit_layer layers[];      /* [config.layers], in the order of the computation */
 };
 
-/* The number of keys of a prompt of `rows` rows: one for each row and, if it is padded, one for all rows of padding. */
+/* The number of keys of a prompt with `rows` rows: one key for each row and, if the prompt is padded, one key for all
+ * rows of padding. */
 static inline int64_t ith_dit_text_keys(int64_t rows)
 {
     return rows < ITH_DIT_TEXT_LEN ? rows + 1 : ITH_DIT_TEXT_LEN;

@@ -40,7 +40,7 @@ static int64_t token_count(const ith_dit_shape *shape)
     return shape->frames * (shape->height / 2) * (shape->width / 2);
 }
 
-/* The sizes of a rank's workspace. keys: number of keys in its first text. */
+/* Computes the sizes of a rank's workspace. keys: number of cross-attention keys of its first prompts. */
 static ith_dit_workspace sizes_of(const ith_dit *dit, const ith_dit_shape *shape, int64_t keys, int ranks, int rank)
 {
     ith_dit_workspace w = {.dit = dit, .shape = *shape, .type = dit->types.attention, .threads = omp_get_max_threads()};
@@ -51,7 +51,7 @@ static ith_dit_workspace sizes_of(const ith_dit *dit, const ith_dit_shape *shape
     return w;
 }
 
-/* Places a workspace and its arrays in an arena. Returns NULL while the arena only counts bytes. */
+/* Lays out a workspace and its arrays in one allocation (`arena`). Returns NULL while the arena only counts bytes. */
 static ith_dit_workspace *lay_out(const ith_dit_workspace *sizes, ith_arena *arena)
 {
     ith_dit_workspace w = *sizes, *place = ith_arena_take(arena, 1, sizeof *place);
@@ -122,7 +122,7 @@ static ith_attn_problem self_problem(const ith_dit_workspace *w)
     return problem;
 }
 
-/* Describes cross-attention. Every rank has all keys and values of the text, so ranks exchange nothing. */
+/* Describes cross-attention. Every rank has all keys and values of the prompts, so ranks exchange nothing. */
 static ith_attn_problem cross_problem(const ith_dit_workspace *w)
 {
     const ith_dit_config *c = &w->dit->config;
@@ -189,7 +189,7 @@ static ith_status build(ith_context *context, const ith_dit_workspace *sizes, it
     *out = lay_out(sizes, &arena);
     (*out)->ops = ith_rowops_choose(ith_context_cpu(context));
     fill_rope(*out);
-    /* Keys beyond the end of a shorter text have probability 0. Their values must be finite, so that the products are
+    /* Keys beyond the end of a shorter prompt have probability 0. Their values must be finite, so that the products are
      * 0. */
     memset((*out)->padded, 0,
            (size_t)(sizes->shape.batch * sizes->keys * 2 * sizes->dit->config.dim * ith_dtype_bytes(sizes->type)));

@@ -20,7 +20,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A rank's share of the tokens, and its buffers for the whole run. */
+/* A rank's share of the tokens, and its buffers for the whole denoising loop. */
 typedef struct buffers {
     int64_t begin, count, width; /* first token and number of tokens of this rank; numbers per token */
     float *x;                    /* the latents of this rank's tokens, [count, width] */
@@ -29,25 +29,25 @@ typedef struct buffers {
     ith_transfer *receives;      /* on rank 0: one transfer from every rank */
 } buffers;
 
-/* The state of one rank during the loop. */
+/* The state of one rank during the denoising loop. */
 typedef struct worker {
     ith_rank *rank;
     ith_context *context;
     ith_comm *comm;     /* all ranks of the run */
-    ith_comm *sequence; /* the ranks that split the tokens: comm, or this rank's half of it */
+    ith_comm *sequence; /* the ranks that split the tokens: comm, or this rank's half of comm */
     ith_comm *half;     /* this rank's half of comm, which it owns; NULL unless the branches run in parallel */
     buffers b;
     ith_arena arena;      /* memory of the buffers */
-    ith_sampler *sampler; /* the solver for this rank's tokens, with their history */
-    /* The members below belong to the expert in use. */
+    ith_sampler *sampler; /* the solver for this rank's tokens, with the history of its earlier predictions */
+    /* The members below are for the expert that is loaded at present. */
     int expert;
     int64_t first_step, end_step; /* the expert takes the steps first_step .. end_step - 1 */
-    double guidance;              /* the factor g of guidance; at most 1: the negative branch is left out */
+    double guidance;              /* the factor g of guidance; if it is at most 1, the negative prompt is left out */
     ith_dit_shape shape;
     ith_dit_workspace *workspace;
 } worker;
 
-/* Whether the high-noise expert takes the step. A single expert takes all steps. */
+/* Whether the high-noise expert computes the denoising step at this time step. A single expert computes all steps. */
 static bool step_is_high(const ith_model *model, const ith_generate_options *options, double timestep)
 {
     return model->info.experts == 1 || timestep >= options->boundary * (double)model->scheduler.train_steps;
@@ -125,8 +125,8 @@ static int64_t share_numbers(const worker *w)
     return w->b.count * w->b.width;
 }
 
-/* Sets the part of the progress that the next forward pass accounts for. It is pass `pass` of `count` in this denoising
- * step. */
+/* Sets the part of the run's progress that the next forward pass accounts for. It is pass `pass` of `count` in this
+ * denoising step. */
 static void show_pass(worker *w, int64_t step, int pass, int count)
 {
     int64_t begin = step * ITH_PROGRESS_UNIT, steps = w->rank->options.steps;
@@ -159,14 +159,14 @@ static ith_status forward_in_turn(worker *w, int64_t step, float t, int branches
     return status;
 }
 
-/* A region of contiguous numbers. */
+/* Describes contiguous numbers as the memory of a transfer. */
 static ith_region whole_region(float *numbers, int64_t count)
 {
     return (ith_region){.data = numbers, .count = {1, 1}, .bytes = count * (int64_t)sizeof(float)};
 }
 
-/* Computes the guidance branches on the two halves of the ranks. Rank i of each half holds the same tokens, so the two
- * ranks exchange their velocities. */
+/* Computes the two guidance branches at the same time, each on one half of the ranks. Rank i of each half holds the
+ * same tokens, so the two ranks exchange their velocities. */
 static ith_status forward_side_by_side(worker *w, float t)
 {
     int half_size = w->comm->size / 2, branch = w->comm->rank / half_size;
@@ -267,7 +267,7 @@ static ith_status take_step(worker *w, int64_t step)
 
 /* ---- The steps of one expert ----------------------------------------------------------------------------------- */
 
-/* Loads the weights of an expert, and makes the text keys of the prompts. */
+/* Loads the weights of an expert, and makes the prompts' keys and values for its cross-attention. */
 static ith_status load_expert(ith_rank *rank, void *user)
 {
     const worker *w = user;
@@ -293,7 +293,7 @@ static ith_status load_expert(ith_rank *rank, void *user)
     return status;
 }
 
-/* Makes this rank's workspace for the expert, with its plans. */
+/* Makes this rank's buffers and attention plans for the expert in use. */
 static ith_status make_workspace(worker *w)
 {
     ith_rank *rank = w->rank;
@@ -349,8 +349,8 @@ static bool is_high(const worker *w, int64_t step)
     return step_is_high(w->rank->pipeline->model, &w->rank->options, ith_sampler_timestep(w->sampler, step));
 }
 
-/* Chooses the expert for first_step, and sets end_step to the end of the steps that this expert takes. They are
- * consecutive, because time steps decrease. */
+/* Chooses the expert that computes denoising step first_step, and sets end_step to the end of this expert's steps. They
+ * are consecutive, because time steps decrease. */
 static void choose_expert(worker *w)
 {
     const ith_generate_options *options = &w->rank->options;

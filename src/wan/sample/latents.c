@@ -63,7 +63,7 @@ static ith_status copy_tensor(ith_context *context, const ith_tensor *tensor, in
 
 const char *const ith_saved_latents[] = {"final", "latents", NULL};
 
-/* Finds the first of the tensors `names` that an open file has, checks its type, and reads its size. */
+/* Finds the first tensor of the list `names` that an open file has, checks its type, and reads its size. */
 static ith_status look(ith_context *context, const char *path, const ith_tensor_file *file, const char *const *names,
                        int64_t channels, const ith_tensor **out, ith_latent_size *size)
 {

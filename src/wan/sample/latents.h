@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and writes files of latents: the first noise, latents to be decoded, and the dump of a run. */
+/* Reads and writes files of latents: the first noise, latents to be decoded, and the dump file with the latents of
+ * every step. */
 #ifndef ITH_WAN_LATENTS_H
 #define ITH_WAN_LATENTS_H
 
@@ -15,15 +16,16 @@ int64_t ith_latent_count(const ith_latent_size *size);
 /* The size of the latents of the video that the options ask for. */
 ith_latent_size ith_latent_size_of(const ith_model_info *info, const ith_generate_options *options);
 
-/* Reads latents of exactly this size as f32, from the first of the tensors `names` that the file has. NULL ends the
- * list of names. The caller frees *out with ith_free. */
+/* Reads latents of exactly this size as f32, from the first tensor of the list `names` that the file has. The list ends
+ * with NULL. The caller frees *out with ith_free. */
 ith_status ith_latents_read(ith_context *context, const char *path, const char *const *names,
                             const ith_latent_size *size, float **out);
-/* Reads the size of the first of the tensors `names` that the file has, from the header of the file. The tensor must
- * have `channels` channels. */
+/* Reads the size of latents from the header of a file, for the first tensor of the list `names` that the file has. The
+ * tensor must have `channels` channels. */
 ith_status ith_latents_look(ith_context *context, const char *path, const char *const *names, int64_t channels,
                             ith_latent_size *size);
-/* The names of finished latents in files of ith_latents_write and ith_dump_write. NULL ends the list. */
+/* The names that the tensor of finished latents may have in files written by ith_latents_write and ith_dump_write. The
+ * list ends with NULL. */
 extern const char *const ith_saved_latents[];
 /* Writes a file with one tensor, called latents, and `pair_count` pairs of metadata, from `keys` and `values`. */
 ith_status ith_latents_write(ith_context *context, const char *path, const ith_latent_size *size, const float *latents,
@@ -36,12 +38,12 @@ typedef struct ith_dump {
     float *noise, *latents, *final; /* noise, final: of `size`; latents: [steps], each of `size` */
     uint8_t *frames;                /* [frames, height, width, 3] */
 } ith_dump;
-/* Allocates the arrays of a dump, which ith_dump_free frees. */
+/* Allocates the contents of a dump file, which ith_dump_free frees. */
 ith_status ith_dump_create(ith_context *context, const ith_latent_size *size, int64_t steps, int64_t frames,
                            int64_t height, int64_t width, ith_dump **out);
 void ith_dump_free(ith_context *context, ith_dump **dump);
-/* Writes the tensors noise, latents [steps_done, ...], final and frames, as far as the run has filled them. It can be
- * interrupted. */
+/* Writes a dump file: the tensors noise, latents [steps_done, ...], final and frames, as far as the run has filled
+ * them. Writing can be interrupted. */
 ith_status ith_dump_write(ith_context *context, const char *path, const ith_dump *dump);
 
 #endif

@@ -38,8 +38,8 @@ static double log_fraction(uint64_t numerator)
     return 2 * s * series + (exponent - 32) * 0.69314718055994531;
 }
 
-/* Cosine and sine of 2 pi turn / 2^32. The nearest quarter turn is subtracted as an integer. The rest is an angle of at
- * most pi/4, for which Taylor series up to the 16th power are accurate to 2^-53. */
+/* Computes cosine and sine of the angle 2 pi turn / 2^32. The nearest quarter turn is subtracted as an integer. The
+ * rest is an angle of at most pi/4, for which Taylor series up to the 16th power are accurate to 2^-53. */
 static void turn_cos_sin(uint32_t turn, double *cosine, double *sine)
 {
     uint32_t quarter = (turn + 0x20000000u) >> 30;
@@ -59,7 +59,8 @@ static void turn_cos_sin(uint32_t turn, double *cosine, double *sine)
     }
 }
 
-/* Numbers 4 index to 4 index + 3 of the noise: one output of the generator is two pairs of uniform numbers. */
+/* Makes the numbers 4 index to 4 index + 3 of the noise: one output of the generator is two pairs of uniform numbers.
+ */
 static void four_normals(uint64_t seed, uint64_t index, float out[4])
 {
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

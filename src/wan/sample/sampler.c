@@ -47,8 +47,8 @@ struct ith_sampler {
     double *timesteps;                  /* [steps] */
     int64_t order;                      /* order of the latest predictor step */
     float *last;                        /* UniPC: x before the latest predictor step */
-    float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC: m[0] is the newest prediction x0, m[1] the one before; NULL beyond the
-                                           order */
+    float *m[ITH_SCHEDULER_MOST_ORDER]; /* UniPC's history: m[0] is the newest prediction x0, m[1] the one before; NULL
+                                           if not needed */
 };
 
 /* The coefficients of a step of UniPC:
@@ -80,7 +80,7 @@ static void solve(int64_t count, const double *r, const double *b, double *rho)
     }
 }
 
-/* Computes UniPC's coefficients rho for one step. For a corrector the last one weighs the newest prediction. */
+/* Computes UniPC's coefficients rho for one step. In a corrector, the last coefficient weighs the newest prediction. */
 static void fill_rho(int64_t order, bool corrector, double h, const double *r, double *rho)
 {
     double e = expm1(-h), phi = e / -h - 1, factorial = 1, b[ITH_SCHEDULER_MOST_ORDER] = {0};
@@ -99,7 +99,7 @@ static void fill_rho(int64_t order, bool corrector, double h, const double *r, d
 static update unipc_update(const double *sigmas, int64_t at, int64_t order, bool corrector)
 {
     double sigma = sigmas[at], next = sigmas[at + 1];
-    if (next == 0) /* h is infinite, and the step ends in x0 */
+    if (next == 0) /* the step ends at sigma 0: h is infinite, and the result is the predicted x0 */
         return (update){.towards = 1};
     if (next == sigma)
         return (update){.along = 1};
@@ -125,7 +125,7 @@ static bool is_corrected(const ith_sampler *sampler, int64_t step)
     return step >= 0;
 }
 
-/* Moves each x0 one place back in the history. The newest x0 takes the memory of the oldest. */
+/* Moves each prediction x0 in the history one place back. The newest prediction gets the memory of the oldest. */
 static void rotate_history(ith_sampler *sampler)
 {
     int64_t order = sampler->scheduler.order;
@@ -135,7 +135,8 @@ static void rotate_history(ith_sampler *sampler)
     sampler->m[0] = newest;
 }
 
-/* Corrects x at the beginning of the step, now that the velocity there is known, then predicts x at its end. */
+/* Corrects x at the beginning of the step, since the velocity there is known now, then predicts x at the end of the
+ * step. */
 static void unipc_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x)
 {
     const float sigma = (float)sampler->sigmas[step];
@@ -188,7 +189,8 @@ static double shifted(double s, double shift)
     return shift * s / (1 + (shift - 1) * s);
 }
 
-/* The shift with every operation rounded to f32, as FlowMatchEulerDiscreteScheduler computes the ends of its list. */
+/* Shifts a sigma, with every operation rounded to f32, as FlowMatchEulerDiscreteScheduler computes the ends of its list
+ * of sigmas. */
 static double shifted_f32(double s, double shift)
 {
     const float x = (float)s, numerator = (float)shift * x, excess = (float)(shift - 1) * x;
@@ -233,7 +235,7 @@ static void fill_sigmas(ith_sampler *sampler, const ith_sampling *sampling)
     sigmas[steps] = unipc && scheduler->stops_at_last ? sigmas[steps - 1] : 0;
 }
 
-/* Checks that the sigmas decrease, as numbers in f32. */
+/* Checks that each sigma, as an f32, is less than the one before it. */
 static ith_status check_sigmas(ith_context *context, const ith_sampler *sampler, const ith_sampling *sampling)
 {
     const int64_t last = sampler->steps - (sampler->sigmas[sampler->steps] > 0 ? 1 : 0);

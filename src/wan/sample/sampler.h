@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Solvers of the flow ODE dx/dsigma = v: UniPC (arXiv:2302.04867, order 1 to 3, bh2, predicting x0) and Euler. They
- * work element by element, so each rank steps its own share of the latents. */
+ * work element by element, so each rank steps its own share of the latents without communication. */
 #ifndef ITH_WAN_SAMPLER_H
 #define ITH_WAN_SAMPLER_H
 
@@ -27,7 +27,7 @@ void ith_sampler_destroy(ith_context *context, ith_sampler **sampler);
 const double *ith_sampler_sigmas(const ith_sampler *sampler);
 /* The time step that the DiT gets at a denoising step: sigma * train_steps, truncated to an integer for UniPC. */
 double ith_sampler_timestep(const ith_sampler *sampler, int64_t step);
-/* Steps x from sigma[step] to sigma[step + 1] in place. velocity: the DiT's output at sigma[step]. Steps are taken in
+/* Moves x from sigma[step] to sigma[step + 1] in place. velocity: the DiT's output at sigma[step]. Steps are taken in
  * order; step 0 clears the history. */
 void ith_sampler_step(ith_sampler *sampler, int64_t step, const float *velocity, float *x);
 

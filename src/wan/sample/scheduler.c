@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads scheduler_config.json: all fields of UniPCMultistepScheduler and FlowMatchEulerDiscreteScheduler in diffusers
- * 0.42. tools/check_scheduler_fields.py has determined the effect of each field there. */
+/* Reads scheduler_config.json, with all fields that UniPCMultistepScheduler and FlowMatchEulerDiscreteScheduler have in
+ * diffusers 0.42. tools/check_scheduler_fields.py has determined the effect of each field there. */
 #include "scheduler.h"
 
 #include "../../files/json.h"

@@ -38,7 +38,7 @@ static int hex_value(uint32_t c)
     return c >= 'A' && c <= 'F' ? (int)(c - 'A') + 10 : -1;
 }
 
-/* Binary search: the value of a name in an ordered table; NULL if the table lacks it. */
+/* Finds the value of a name in an ordered table by binary search; NULL if the table lacks it. */
 static const char *find(const ith_html_entity *table, int count, const char *name)
 {
     int low = 0, high = count;
@@ -111,7 +111,7 @@ static bool is_dropped(uint32_t number)
            (number >= 0xfdd0 && number <= 0xfdef) || (number & 0xfffe) == 0xfffe;
 }
 
-/* Reads "#123;" or "#x7B;" from the next `left` characters. Returns the number of characters read, 0 if there is no
+/* Reads "#123;" or "#x7B;" from the next `left` characters. Returns the number of characters read, or 0 if there is no
  * number. */
 static int64_t read_number(const uint32_t *text, int64_t left, uint32_t *number)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decodes HTML character references, by the two sets of rules that prompt cleaning uses. Both functions append to
- * `out`. */
+/* Decodes HTML character references, by the two sets of rules that prompt cleaning uses: Python's and ftfy's. Both
+ * functions append to `out`. */
 #ifndef ITH_WAN_HTML_UNESCAPE_H
 #define ITH_WAN_HTML_UNESCAPE_H
 

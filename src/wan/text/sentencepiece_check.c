@@ -31,7 +31,7 @@
 
 /* ---- Protocol buffers ------------------------------------------------------------------------------------------ */
 
-/* A part of the bytes of a model. */
+/* A part of a model file's bytes: its first byte and its length. */
 typedef struct slice {
     const unsigned char *at;
     int64_t bytes;
@@ -90,7 +90,7 @@ static bool read_field(slice *from, field *out)
 typedef struct trie {
     const unsigned char *units;
     int64_t unit_count, string_bytes;
-    int8_t *nested; /* for each unit: the largest number of keys on a path down from it; UNSEEN before its visit, OPEN
+    int8_t *nested; /* for each node: the largest number of keys on a path down from it; UNSEEN before its visit, OPEN
                        during it */
 } trie;
 
@@ -106,8 +106,8 @@ static uint32_t unit_at(const trie *t, int64_t index)
     return read_u32(t->units + 4 * index);
 }
 
-/* Returns the largest number of keys on a path down from unit `index`, or BROKEN if an offset is out of bounds or
- * cyclic. */
+/* Returns the largest number of keys on a path down from node `index` of the trie, or BROKEN if an offset leads out of
+ * the trie or back to a node above. */
 static int count_nested(const trie *t, int64_t index, int depth)
 {
     if (t->nested[index] == OPEN || depth > LONGEST_KEY)
@@ -139,7 +139,7 @@ static int count_nested(const trie *t, int64_t index, int depth)
     return most;
 }
 
-/* Checks the size of the normaliser's table, and every offset in its trie. */
+/* Checks the size of the normaliser's table (precompiled_charsmap), and every offset in its trie. */
 static ith_status check_charsmap(ith_context *context, const char *path, slice map)
 {
     if (map.bytes == 0)

@@ -39,7 +39,7 @@ ith_status refused(ith_context *context, const char *path, const char *reason)
     return ith_fail(context, ITH_ERR_FORMAT, "%s: SentencePiece refused it: %s", path, ith_quote(reason).text);
 }
 
-/* Calls body and returns its status, or a status for the exception that it throws. */
+/* Calls `body` and returns its status. If it throws a C++ exception, returns a status for the exception. */
 template <typename Body> ith_status guard(ith_context *context, const char *what, Body body)
 {
     try {

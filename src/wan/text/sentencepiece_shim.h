@@ -13,13 +13,13 @@ ith_status ith_sentencepiece_create(ith_context *context, const char *path, cons
                                     ith_sentencepiece **out);
 void ith_sentencepiece_free(ith_sentencepiece **pieces);
 
-/* The number of pieces in the vocabulary. */
+/* The number of pieces (words and parts of words) in the vocabulary. */
 int64_t ith_sentencepiece_count(const ith_sentencepiece *pieces);
 /* The id of </s>; -1 if the model has none. */
 int32_t ith_sentencepiece_end_id(const ith_sentencepiece *pieces);
 
-/* Encodes a text into at most `most` ids. A character that the vocabulary lacks becomes byte pieces. With fold_bytes,
- * consecutive byte pieces become one <unk>. */
+/* Encodes a text into at most `most` ids. A character that the vocabulary lacks becomes one id for each of its UTF-8
+ * bytes. With fold_bytes, consecutive ids of this kind become one <unk>. */
 ith_status ith_sentencepiece_encode(ith_context *context, const ith_sentencepiece *pieces, const char *text,
                                     bool fold_bytes, int64_t most, int32_t *ids, int64_t *count);
 

@@ -34,8 +34,8 @@ static const char *const linear_names[LINEARS] = {
 /* The weights of one layer. */
 typedef struct text_layer {
     ith_linear *linears[LINEARS];
-    float *attention_norm, *ffn_norm; /* [dim], weights of rms_norm */
-    float *bias_table;                /* [buckets, heads], of the attention */
+    float *attention_norm, *ffn_norm; /* [dim], weights of the norms before attention and before the FFN */
+    float *bias_table;                /* [buckets, heads]: the learnt biases of the attention */
 } text_layer;
 
 struct ith_text_encoder {
@@ -50,7 +50,7 @@ struct ith_text_encoder {
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
-/* Takes the weights of one layer. Shapes are [out, in]; inner = heads * head_dim may differ from dim. */
+/* Loads the weights of one layer. Weights are [out, in]; inner = heads * head_dim may differ from dim. */
 static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_layer *layer)
 {
     const ith_text_config *c = &encoder->config;
@@ -64,8 +64,8 @@ static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_lay
         layer->linears[i] = ith_weights_linear(w, &linear_names[i], 1, false, 2, shapes[i], encoder->types);
 }
 
-/* Takes all weights of the encoder. If the file has both shared.weight and encoder.embed_tokens.weight, the latter is
- * used, as in transformers 5. */
+/* Lists all weights of the encoder, to load, check or count them. If the file has both shared.weight and
+ * encoder.embed_tokens.weight, the latter is used, as in transformers 5. */
 static void name_weights(ith_weights *w, void *model)
 {
     ith_text_encoder *encoder = model;
@@ -158,7 +158,8 @@ typedef struct text_workspace {
     float *wide;   /* q, k, v, o of [count, heads * head_dim], or two of [count, ffn_dim] */
 } text_workspace;
 
-/* Lays out all memory of a call in an arena. If the arena has no memory yet, it only counts the bytes. */
+/* Lays out the buffers of one call of ith_text_encode in an arena. If the arena has no memory yet, it only counts the
+ * bytes. */
 static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *arena, text_workspace *w)
 {
     const ith_text_config *c = &encoder->config;
@@ -321,7 +322,7 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 /* Predicts the peak memory of the encoder: its weights, and the larger of the scratch memory for packing them and the
- * workspace of a call. */
+ * buffers of one call of ith_text_encode. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes)
 {

@@ -26,7 +26,7 @@ ith_status ith_text_encoder_check(ith_context *context, const char *folder);
 void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder);
 const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
 /* Encodes ids [count] into rows [count, dim], f32. Nothing is allocated between the first layer and the last. span: the
- * part of the progress that the call accounts for. */
+ * part of the run's progress that this call accounts for. */
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                            float *rows, const ith_span *span);
 /* Sets *bytes to the peak memory of loading the encoder and encoding `count` ids, besides the mapped files. */

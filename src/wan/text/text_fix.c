@@ -10,7 +10,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define LONGEST_SEGMENT 1000000 /* in characters; a longer line is repaired in pieces */
+#define LONGEST_SEGMENT 1000000 /* in characters; a longer line is repaired in parts of this length */
 #define ESCAPE 0x1b
 
 /* ---- Steps: each appends to `out` what it makes of `text` ------------------------------------------------------ */
@@ -120,7 +120,7 @@ static ith_status unify_line_breaks(ith_context *context, const ith_codepoints *
     return status;
 }
 
-/* The length of a terminal escape, ESC '[' (digits or ';')* letter, at the beginning of text; 0 if there is none. */
+/* The length of the terminal escape, ESC '[' (digits or ';')* letter, that begins at text[0]; 0 if there is none. */
 static int64_t match_terminal_escape(const uint32_t *text, int64_t left)
 {
     if (left < 3 || text[0] != ESCAPE || text[1] != '[')
@@ -161,8 +161,8 @@ static ith_status drop_control_characters(ith_context *context, const ith_codepo
     return status;
 }
 
-/* Brings the text into the normal form NFC. utf8proc decomposes it first, which may make it longer, so the length of
- * the decomposed text is computed before. */
+/* Brings the text into Unicode's normal form NFC. utf8proc decomposes it first, which may make it longer, so the length
+ * of the decomposed text is computed before. */
 static ith_status compose(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     utf8proc_int32_t *parts = NULL;
@@ -223,8 +223,8 @@ static ith_status run_steps(ith_context *context, bool entities, ith_codepoints 
     return ITH_OK;
 }
 
-/* Repeats the steps on a segment until nothing changes, and appends it to `out`. This ends, because no step undoes
- * another. */
+/* Repeats the steps on a segment (a line, or a part of a long line) until nothing changes, and appends it to `out`.
+ * This ends, because no step undoes another. */
 static ith_status fix_segment(ith_context *context, const uint32_t *segment, int64_t count, bool entities,
                               ith_codepoints *out)
 {
@@ -258,7 +258,7 @@ static int64_t find_codepoint(const uint32_t *text, int64_t count, uint32_t want
 ith_status ith_text_fix(ith_context *context, const ith_codepoints *text, ith_codepoints *out)
 {
     ith_status status = ITH_OK;
-    bool entities = true; /* HTML entities are replaced until a line has a '<'; from there on the text counts as HTML */
+    bool entities = true; /* HTML entities are replaced up to a line with a '<'; from there the text counts as HTML */
     for (int64_t i = 0; i < text->count && !status;) {
         const uint32_t *line = text->at + i;
         int64_t count = ith_min64(find_codepoint(line, text->count - i, '\n') + 1, text->count - i);

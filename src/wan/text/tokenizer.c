@@ -13,11 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LONGEST_TEXT_BYTES (64 << 20) /* SentencePiece's counts are int, and may be several times this number */
+#define LONGEST_TEXT_BYTES (64 << 20) /* SentencePiece's int counts may be several times the bytes of the text */
 
 struct ith_tokenizer {
     ith_sentencepiece *pieces;
-    bool fold_bytes; /* characters that the vocabulary lacks become <unk> instead of byte pieces */
+    bool fold_bytes; /* characters that the vocabulary lacks become <unk> instead of one id for each UTF-8 byte */
 };
 
 static ith_status load_pieces(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
@@ -60,7 +60,7 @@ static ith_status read_byte_fallback(ith_context *context, const char *path, boo
 }
 
 /* Decides the ids of characters that the vocabulary lacks. The reference reads tokenizer.json. If byte_fallback is not
- * true there, these characters become <unk>, even if spiece.model has byte pieces. */
+ * true there, these characters become <unk>, even if spiece.model has an id for every byte. */
 static ith_status load_unknown_rule(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
 {
     char *path = ith_format(context, "%s/tokenizer.json", folder);

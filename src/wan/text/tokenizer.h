@@ -9,9 +9,9 @@
 
 typedef struct ith_tokenizer ith_tokenizer;
 
-/* Loads folder/spiece.model, a Unigram model. A character that its vocabulary lacks becomes byte pieces or <unk>, as
- * the model says. If folder/tokenizer.json exists, the character becomes <unk> unless model.byte_fallback is true
- * there. */
+/* Loads folder/spiece.model, a Unigram model. A character that its vocabulary lacks becomes one id for each UTF-8 byte
+ * or <unk>, as the model says. If folder/tokenizer.json exists, the character becomes <unk> unless model.byte_fallback
+ * is true there. */
 ith_status ith_tokenizer_load(ith_context *context, const char *folder, ith_tokenizer **out);
 void ith_tokenizer_free(ith_context *context, ith_tokenizer **tokenizer);
 /* Cleans the text (ith_prompt_clean), encodes it, truncates it to ITH_TEXT_LEN - 1 ids, and appends </s>. `ids` has

@@ -22,8 +22,8 @@ ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_ty
 void ith_vae_free(ith_context *context, ith_vae **vae);
 const ith_vae_config *ith_vae_config_of(const ith_vae *vae);
 
-/* Gets a decoded frame, [height, width, 3] in [-1, 1], which is valid during the call. A result other than ITH_OK ends
- * the decoding. */
+/* A function that gets a decoded frame, [height, width, 3] in [-1, 1], which is valid during the call. A result other
+ * than ITH_OK ends the decoding. */
 typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *frame, int64_t height, int64_t width);
 /* Decodes latents [z_dim, frames, height, width], normalised as the DiT leaves them, into stride_time (frames - 1) + 1
  * frames. Nothing is allocated between the first frame and the last. */

@@ -60,8 +60,8 @@ static bool is_absent(const ith_json *json, const char *key)
     return !strcmp(ith_json_print(json, key).text, "absent");
 }
 
-/* Reads dim_mult and temperal_downsample (the field's own spelling). Both list the levels in the order of the encoder,
- * which decoding reverses. */
+/* Reads dim_mult and temperal_downsample (the field's own spelling). Both list the levels (picture sizes) in the order
+ * of the encoder, which decoding reverses. */
 static ith_status read_levels(ith_context *context, const ith_json *json, ith_vae_config *out)
 {
     const char *path = ith_json_path(json);
@@ -96,8 +96,8 @@ static ith_status read_levels(ith_context *context, const ith_json *json, ith_va
     return ITH_OK;
 }
 
-/* Checks a field that gives a stride. The strides follow from the levels, and a field that contradicts them is an
- * error. */
+/* Checks a field that gives the stride in time or space. The strides follow from dim_mult and temperal_downsample, and
+ * a field that contradicts them is an error. */
 static ith_status check_scale(ith_context *context, const ith_json *json, const char *key, int64_t expected)
 {
     int64_t given = expected;

@@ -56,7 +56,8 @@ static ith_status finish_frame(decoding *call)
 
 static ith_status decode_level(decoding *call, int64_t index);
 
-/* Doubles the height and width of x, whose pixels are `stride` numbers apart, and takes x through the later levels. */
+/* Doubles the height and width of x, and computes the later levels of it. The pixels of x are `stride` numbers apart.
+ */
 static ith_status enlarge(decoding *call, int64_t index, const float *x, int64_t stride)
 {
     ith_vae_work *work = &call->decoder->work;
@@ -67,7 +68,8 @@ static ith_status enlarge(decoding *call, int64_t index, const float *x, int64_t
     return status ? status : decode_level(call, index + 1);
 }
 
-/* Takes the current frame through this level and all later ones, by recursion. */
+/* Computes level `index` (the layers at one picture size) for the current frame, and then all later levels by
+ * recursion. */
 static ith_status decode_level(decoding *call, int64_t index)
 {
     ith_vae_level_layers *level = &call->decoder->levels[index];
@@ -111,7 +113,7 @@ static ith_status decode_latent(decoding *call, const float *latents, int64_t fr
     return status ? status : decode_level(call, 0);
 }
 
-/* Prepares the progress of one latent frame, which is measured in operations of its convolutions. */
+/* Prepares the display of progress for one latent frame. Progress is measured in operations of convolutions. */
 static void begin_latent(ith_vae_decoder *d, int64_t frame, int64_t frames)
 {
     int64_t stride = d->vae->config.stride_time, begin = frame ? (frame - 1) * stride + 1 : 0;
@@ -156,8 +158,8 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
     return status;
 }
 
-/* Predicts the peak memory: makes an autoencoder and a decoder as decoding does, but loads no weights and allocates no
- * arena. */
+/* Predicts the peak memory: makes an autoencoder and a decoder as decoding does, but loads no weights and does not
+ * allocate the decoder's buffers. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, int64_t *bytes)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder for latents of one size: its layers, and its memory in one arena. */
+/* The VAE decoder for latents of one size: its layers, and its memory in one allocation. */
 #ifndef ITH_WAN_VAE_DECODER_H
 #define ITH_WAN_VAE_DECODER_H
 
 #include "vae_layers.h"
 
-/* The layers of a level, in this order: residual blocks; time, which doubles the frames; resample, which doubles height
- * and width. */
+/* The layers of a level (those at one picture size), in this order: residual blocks; time, which doubles the frames;
+ * resample, which doubles height and width. */
 typedef struct ith_vae_level_layers {
     int64_t height, width, in, out; /* height and width of a frame before doubling; number of channels */
-    ith_vae_conv *residuals;        /* two convolutions for each residual block */
+    ith_vae_conv *residuals;        /* two consecutive convolutions for each residual block */
     ith_vae_conv *time, *resample;  /* NULL: the level does not double the frames, or not the height and width */
     float *doubled;                 /* [height, width, 2 out]: the two frames that `time` makes of one frame */
 } ith_vae_level_layers;
@@ -23,9 +23,9 @@ typedef struct ith_vae_decoder {
     ith_vae_attention attention;
     ith_vae_level_layers levels[ITH_VAE_MOST_LEVELS];
     float *frame; /* a decoded frame, [height, width, 3] */
-    char *memory; /* the arena that holds all buffers and packed weights */
-    char *rings;  /* where the rings begin; until decoding begins, weights are packed in the memory from here on */
-    int64_t ring_bytes;   /* bytes of all rings */
+    char *memory; /* one allocation for all buffers and packed weights */
+    char *rings;  /* start of all convolutions' rings; until decoding begins, this memory serves to pack weights */
+    int64_t ring_bytes;   /* bytes of the rings (the latest input frames) of all convolutions */
     ith_vae_conv convs[]; /* all convolutions, in the order of the computation */
 } ith_vae_decoder;
 

@@ -54,15 +54,16 @@ ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *w
 
 /* ---- Frames into rings ----------------------------------------------------------------------------------------- */
 
-/* Returns the memory of the oldest frame in the ring, for the next frame, which becomes the newest. */
+/* Returns the memory of the oldest frame in the convolution's ring buffer. The caller writes the next frame there. */
 static char *next_frame(ith_vae_conv *conv)
 {
     conv->newest = (conv->newest + 1) % conv->filter->frames;
     return conv->ring + conv->newest * ith_conv_frame_bytes(&conv->conv.shape);
 }
 
-/* Writes silu(norm(x)) to `operand`. A few pixels at a time are normalised in f32: in place if the operand is f32,
- * otherwise in the thread's part of work->lines, from which they are rounded. */
+/* Writes silu(norm(x)) to `operand`, the input of a convolution. A few pixels at a time are normalised in f32: in place
+ * if the operand is f32, otherwise in the thread's part of work->lines, from which they are rounded to the operand's
+ * type. */
 static void norm_silu(const ith_vae_work *work, char *operand, const float *x, const float *gamma, int64_t pixels,
                       int64_t channels)
 {
@@ -120,8 +121,8 @@ ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, float *dst
     ith_status status = ith_conv_apply(work->context, &conv->conv, conv->ring, conv->newest, dst, work->conv_scratch);
     if (status)
         return status;
-    /* Progress is measured in operations. It stays below shown_most, so that a frame is not shown as complete before
-     * the caller has it. */
+    /* Progress is measured in operations. It is at most shown_most, so that a frame is not shown as complete before the
+     * caller has it. */
     work->operations_done += ith_conv_operations(&conv->conv.shape);
     double share = fmin(work->operations_done / work->operations, 1);
     int64_t done = work->shown.begin + (int64_t)(share * (double)(work->shown.end - work->shown.begin));
@@ -134,8 +135,8 @@ ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *
     return ith_linear_apply(work->context, layer->linear, &work->linear_workspace, layer->pixels, x, y);
 }
 
-/* The second convolution adds its result to work->x in place. If the block has a shortcut, shortcut(x) first becomes
- * the new work->x, in the other of the two frame buffers. */
+/* x = s + conv2(conv1(x)). The second convolution adds its result to work->x in place. If the block has a shortcut,
+ * shortcut(x) first becomes the new work->x, in the other of the two frame buffers. */
 ith_status ith_vae_residual_apply(ith_vae_work *work, ith_vae_conv *convs)
 {
     float *h = (float *)(void *)work->temp;

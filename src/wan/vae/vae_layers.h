@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layers of the decoder for one size of picture. They process one frame at a time, [height, width, channels] in
- * f32. Each convolution over time keeps the latest frames of its input in a ring. work->x points to the current
+ * f32. Each convolution over time keeps the latest frames of its input in a ring buffer. work->x points to the current
  * frame. */
 #ifndef ITH_WAN_VAE_LAYERS_H
 #define ITH_WAN_VAE_LAYERS_H
@@ -19,14 +19,14 @@ typedef struct ith_vae_linear {
     ith_linear *linear;
 } ith_vae_linear;
 
-/* A convolution, and the latest frames of its input. */
+/* A convolution, and a ring buffer with the latest frames of its input. */
 typedef struct ith_vae_conv {
     const ith_vae_filter *filter;
     const float *norm; /* gamma of the norm that comes before it, with silu; NULL: neither comes before it */
     ith_conv conv;
     char *ring;                 /* [filter->frames][height, width, in]: the latest frames of the input */
     int64_t newest;             /* index of the newest frame in the ring */
-    int64_t first_times, times; /* number of uses for the first latent frame, and for each later one */
+    int64_t first_times, times; /* how often it is computed for the first latent frame, and for each later one */
     ith_vae_linear *shortcut;   /* the shortcut of the residual block that begins here; NULL: x itself is added */
 } ith_vae_conv;
 
@@ -57,24 +57,24 @@ typedef struct ith_vae_work {
     double operations, operations_done; /* operations of all convolutions: for the latent frame, and done so far */
 } ith_vae_work;
 
-/* Adds the next convolution, over pictures of this size. adds: its result is added to the destination. times: number of
- * uses for each latent frame after the first. */
+/* Appends a convolution over pictures of this size to the decoder's list of layers. adds: its result is added to the
+ * destination. times: how often it is computed for each latent frame after the first. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
                                bool adds, int64_t times);
-/* Adds a linear layer for pictures of `pixels` pixels. */
+/* Appends a linear layer for pictures of `pixels` pixels to the decoder's list of layers. */
 ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t pixels);
-/* Adds the two convolutions of a residual block, and its shortcut if it has one. Returns the first convolution; the
- * second follows it in the array. */
+/* Appends the two convolutions of a residual block, and its shortcut if it has one, to the decoder's lists of layers.
+ * Returns the first convolution; the second follows it in the array. */
 ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *weights, int64_t height, int64_t width,
                                    int64_t times);
 
-/* Writes silu(norm(x)), or x if the convolution has no norm, into the convolution's ring as the newest frame. */
+/* Writes silu(norm(x)), or x if the convolution has no norm, into the convolution's ring buffer as the newest frame. */
 void ith_vae_conv_take(const ith_vae_work *work, ith_vae_conv *conv, const float *x);
-/* Writes x, enlarged to twice its height and width, into the ring as the newest frame. The pixels of x are `stride`
- * numbers apart. */
+/* Writes x, enlarged to twice its height and width, into the convolution's ring buffer as the newest frame. The pixels
+ * of x are `stride` numbers apart. */
 void ith_vae_conv_take_doubled(const ith_vae_work *work, ith_vae_conv *conv, const float *x, int64_t stride);
-/* Computes the convolution of the frames in the ring. The result is added to dst if the convolution was made with
- * `adds`; otherwise it overwrites dst. */
+/* Computes the convolution of the frames in its ring buffer. The result is added to dst if the convolution was made
+ * with `adds`; otherwise it overwrites dst. */
 ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, float *dst);
 /* Applies a linear layer to every pixel of x: y = x w^T + b. */
 ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y);
@@ -89,7 +89,7 @@ typedef struct ith_vae_attention {
     ith_plan *plan;
 } ith_vae_attention;
 
-/* Adds the linear layers of the attention, for latent frames of `pixels` pixels. */
+/* Appends the linear layers of the attention, for latent frames of `pixels` pixels, to the decoder's list of layers. */
 void ith_vae_attention_add(ith_vae_work *work, const ith_vae *vae, int64_t pixels, ith_vae_attention *attention);
 /* Makes the plan of the attention, which the decoder destroys. */
 ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *attention);

@@ -14,13 +14,13 @@
 #include <omp.h>
 #include <string.h>
 
-#define LINE_FLOATS 4096       /* least length of a thread's buffer for normalised pixels */
+#define LINE_FLOATS 4096       /* the least numbers in a thread's buffer for normalised pixels */
 #define CLEARED_TOGETHER 65536 /* bytes that a thread clears at a time */
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
-/* Adds the layers of a level. pictures: the number of frames that one latent frame has become before this level.
- * Returns this number after the level. */
+/* Adds the layers of a level (those at one picture size). pictures: the number of frames that one latent frame has
+ * become before this level. Returns this number after the level. */
 static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t height, int64_t width, int64_t pictures)
 {
     const ith_vae_level *weights = &d->vae->levels[index];
@@ -113,10 +113,10 @@ static void lay_out_linears(ith_vae_decoder *d, ith_arena *arena)
     ith_linear_workspace_lay_out(work->linear_set, omp_get_max_threads(), d->pixels, arena, &work->linear_workspace);
 }
 
-/* Lays out buffers with room for one frame of any level, and the scratch memory of one layer. Only `doubled` belongs to
- * one level: its second frame must survive while the first passes through the later levels. work->temp holds, in turn,
- * the latents of a frame before and after post_quant_conv, the arrays of the attention, the hidden frame of a residual
- * block, and an enlarged frame. */
+/* Lays out buffers with room for one frame of any level, and the scratch memory of one layer. Only the buffer `doubled`
+ * belongs to one level: its second frame must survive while the first passes through the later levels. work->temp
+ * holds, in turn, the latents of a frame before and after post_quant_conv, the arrays of the attention, the hidden
+ * frame of a residual block, and an enlarged frame. */
 static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
 {
     const ith_vae_config *config = &d->vae->config;
@@ -145,7 +145,7 @@ static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
 }
 
 /* Lays out all memory of a decoder. Weights are packed before any frame is decoded, so scratch memory for packing
- * shares its place with rings and buffers. */
+ * shares its place with the buffers for frames. */
 static void lay_out(ith_vae_decoder *d, ith_arena *arena)
 {
     ith_vae_work *work = &d->work;
@@ -164,7 +164,7 @@ static void lay_out(ith_vae_decoder *d, ith_arena *arena)
     }
     d->ring_bytes = arena->used_bytes - begin;
     lay_out_buffers(d, arena);
-    /* A convolution that reads one frame needs no ring: its operand lies in work->temp. */
+    /* A convolution that reads one frame needs no ring buffer: its input lies in work->temp. */
     for (int64_t i = 0; i < work->conv_count; i++)
         if (work->convs[i].filter->frames == 1)
             work->convs[i].ring = work->temp;
@@ -186,8 +186,8 @@ ith_status ith_vae_decoder_bytes(ith_vae_decoder *d, int64_t *bytes)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
-/* Shows the progress after a filter has been packed. If packing failed, the name of the filter is added to the error
- * message. */
+/* Shows the progress after a convolution's weights have been packed. If packing failed, adds the name of the weights to
+ * the error message. */
 static ith_status packed(const ith_vae_decoder *d, const ith_vae_filter *filter, ith_status status, int64_t *bytes)
 {
     if (status)
@@ -218,8 +218,9 @@ static ith_status pack(ith_vae_decoder *d)
     return status;
 }
 
-/* Fills the rings with zeros: the frames before the first one. All threads take part, so that each page of memory is
- * first touched by a thread that will use it. After an interruption nothing reads the rings. */
+/* Fills the ring buffers of all convolutions with zeros, which stand for the frames before the first. All threads take
+ * part, so that each page of memory is first touched by a thread that will use it. After an interruption nothing reads
+ * these buffers. */
 static void clear_rings(ith_vae_decoder *d)
 {
 #pragma omp parallel for schedule(static)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The names of the decoder's weights in their file, as diffusers' AutoencoderKLWan writes them, in the order of the
- * computation. One function names them all: to check the file, to count memory, and to read (weights.h). */
+/* Loads the decoder's weights by their names in the file, as diffusers' AutoencoderKLWan writes them, in the order of
+ * the computation. One function lists them all: to check the file, to count memory, and to read (weights.h). */
 #include "../weights.h"
 #include "vae_weights.h"
 
@@ -17,8 +17,8 @@ static module_name name_of(const char *module, const char *part)
     return name;
 }
 
-/* Takes the weight and the bias of a filter. dims: dimensions of the weight, 5 for convolutions over frames, 4 for
- * convolutions over one picture. */
+/* Loads the weight and the bias of a convolution or a linear layer. dims: dimensions of the weight, 5 for convolutions
+ * over frames, 4 for convolutions over one picture. */
 static ith_vae_filter filter_of(ith_weights *w, ith_vae *vae, const char *module, int dims, int64_t in, int64_t out,
                                 int64_t frames, int64_t kernel)
 {
@@ -33,14 +33,14 @@ static ith_vae_filter filter_of(ith_weights *w, ith_vae *vae, const char *module
                             .kernel = kernel};
 }
 
-/* Takes the scale (gamma) of a norm over the channels of each pixel. The file gives it 3 or 4 dimensions. */
+/* Loads the scale (gamma) of a norm over the channels of each pixel. The file gives it 3 or 4 dimensions. */
 static float *gamma_of(ith_weights *w, const char *module, const char *part, int dims, int64_t channels)
 {
     const int64_t shape[] = {channels, 1, 1, 1};
     return ith_weights_floats(w, name_of(module, part).text, dims, shape);
 }
 
-/* Takes the weights of a residual block. Only a block that changes the number of channels has a shortcut. */
+/* Loads the weights of a residual block. Only a block that changes the number of channels has a shortcut. */
 static void name_residual(ith_weights *w, ith_vae *vae, const char *module, int64_t in, int64_t out,
                           ith_vae_residual *residual)
 {
@@ -52,7 +52,7 @@ static void name_residual(ith_weights *w, ith_vae *vae, const char *module, int6
         residual->shortcut = filter_of(w, vae, name_of(module, ".conv_shortcut").text, 5, in, out, 1, 1);
 }
 
-/* Takes the weights of the layers at the size of the latent: a residual block, the attention, a residual block. */
+/* Loads the weights of the layers at the size of the latents: a residual block, the attention, a residual block. */
 static void name_middle(ith_weights *w, ith_vae *vae)
 {
     const int64_t channels = ith_vae_level_in(&vae->config, 0);
@@ -63,8 +63,8 @@ static void name_middle(ith_weights *w, ith_vae *vae)
     name_residual(w, vae, "decoder.mid_block.resnets.1", channels, channels, &vae->after);
 }
 
-/* Takes the weights of a level. Its first residual block changes the number of channels from `in` to `out`; the
- * upsampler halves it. */
+/* Loads the weights of a level (the layers at one picture size). Its first residual block changes the number of
+ * channels from `in` to `out`. The upsampling convolution halves it. */
 static void name_level(ith_weights *w, ith_vae *vae, int64_t index)
 {
     const ith_vae_config *config = &vae->config;
@@ -103,7 +103,7 @@ static void name_weights(ith_weights *w, void *model)
     }
 }
 
-/* The bytes of an ith_vae, which ends in the residual blocks of all levels. */
+/* The bytes of an ith_vae, whose last member is the array of all residual blocks. */
 static int64_t struct_bytes(const ith_vae_config *config)
 {
     int64_t residuals = config->levels * (config->res_blocks + 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoder's weights in the order of the computation. Filters stay in the mapped file; biases and norms are read as
- * f32. A filter is packed when decoding begins, because its packed form depends on the size of the picture. */
+/* The decoder's weights in the order of the computation. Weights of convolutions and linear layers (`ith_vae_filter`)
+ * stay in the mapped file; biases and norms are read as f32. A filter is packed when decoding begins, because its
+ * packed form depends on the size of the picture. */
 #ifndef ITH_WAN_VAE_WEIGHTS_H
 #define ITH_WAN_VAE_WEIGHTS_H
 
@@ -24,8 +25,8 @@ typedef struct ith_vae_residual {
     float *norm1, *norm2;
 } ith_vae_residual;
 
-/* The weights of a level: residual blocks; then `resample`, which doubles height and width, and `time`, which doubles
- * the frames. Some levels have no `time`, and the last level has neither. */
+/* The weights of a level (the layers at one picture size): residual blocks; then `resample`, which doubles height and
+ * width, and `time`, which doubles the frames. Some levels have no `time`, and the last level has neither. */
 typedef struct ith_vae_level {
     int64_t in, out;
     ith_vae_residual *residuals; /* [config.res_blocks + 1] residual blocks */
@@ -37,7 +38,7 @@ struct ith_vae {
     ith_operand_types types;
     ith_store *store;
     ith_weights_memory memory; /* memory of biases and norms */
-    int64_t weight_bytes;      /* bytes of all filters in the file */
+    int64_t weight_bytes;      /* bytes that the weights of convolutions and linear layers take in the file */
     ith_vae_filter post_quant, in, out;
     ith_vae_residual before, after; /* the residual blocks before and after the attention */
     ith_vae_filter qkv, proj;       /* linear layers of the attention */
@@ -46,19 +47,19 @@ struct ith_vae {
     ith_vae_residual residuals[]; /* the residual blocks of all levels */
 };
 
-/* Makes an autoencoder without weights. Its filters have sizes, but no data. */
+/* Makes an autoencoder without weights, to predict memory: the sizes of its weights are set, but not their data. */
 ith_status ith_vae_create(ith_context *context, const ith_vae_config *config, ith_operand_types types, ith_vae **out);
 /* The bytes of memory that an autoencoder holds once loaded, besides its mapped files. */
 int64_t ith_vae_bytes(const ith_vae *vae);
 
-/* The number of channels after the residual blocks of a level. */
+/* The number of channels after the residual blocks of a level. A level is the layers at one picture size. */
 static inline int64_t ith_vae_level_out(const ith_vae_config *config, int64_t level)
 {
     return config->decoder_base_dim * config->dim_mult[config->levels - 1 - level];
 }
 
-/* The number of channels at the beginning of a level. The upsampling before it has halved the channels of the previous
- * level. */
+/* The number of channels at the beginning of a level (the layers at one picture size). The upsampling before it has
+ * halved the channels of the previous level. */
 static inline int64_t ith_vae_level_in(const ith_vae_config *config, int64_t level)
 {
     return level ? ith_vae_level_out(config, level - 1) / 2 : ith_vae_level_out(config, 0);
