@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_STACKED 3            /* the most weights that are stacked in one linear layer: those of q, k and v */
+#define MOST_STACKED 3            /* the most weights stacked in one linear layer: for q, k and v */
 #define COPIED_TOGETHER (1 << 18) /* numbers that are copied between two checks for an interruption */
 
 typedef struct tensor_name {

@@ -25,7 +25,7 @@ typedef struct ith_weights {
     ith_arena arena;         /* memory for the weights that are read */
     ith_linear_set *linears; /* the model's linear layers; NULL if tensors are only checked */
     void *scratch;           /* scratch memory for packing linear layers */
-    ith_status status;       /* the first failure; later calls do nothing */
+    ith_status status;       /* the first failure; after it, the functions below do nothing */
     char prefix[96];         /* prefix of the name of every tensor, such as "blocks.3." */
 } ith_weights;
 

@@ -66,7 +66,7 @@ void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace)
  * shape.batch prompts of at most shape.longest_text rows. */
 void ith_dit_workspace_set_text(ith_dit_workspace *workspace, const ith_dit_text *text);
 /* Sets the part of the run's progress (`span`) that the next pass accounts for. After every stage of every layer, the
- * context's observer is told how far the pass has come. If span is NULL or all zeros, it is told nothing. */
+ * context's observer gets the progress of the pass. It gets nothing if span is NULL or all zeros. */
 void ith_dit_workspace_show(ith_dit_workspace *workspace, const ith_span *span);
 /* The plan of the self-attention. */
 const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *workspace);

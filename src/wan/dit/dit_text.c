@@ -26,8 +26,7 @@ typedef struct maker {
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Lays out an ith_dit_text and its arrays in one allocation (`arena`). Returns NULL while the arena only counts bytes.
- */
+/* Lays out an ith_dit_text and its arrays in one allocation (`arena`). Returns NULL if the arena only counts bytes. */
 static ith_dit_text *lay_out_text(const ith_dit *dit, int64_t batch, int64_t keys, ith_arena *arena)
 {
     const ith_dit_config *c = &dit->config;

@@ -24,9 +24,9 @@
 typedef struct buffers {
     int64_t begin, count, width; /* first token and number of tokens of this rank; numbers per token */
     float *x;                    /* the latents of this rank's tokens, [count, width] */
-    float *tokens, *velocity;    /* tokens: [batch, count, width]; velocity: [2, count, width], of both branches */
-    float *whole;                /* on rank 0: the latents of all S tokens, [S, width] */
-    ith_transfer *receives;      /* on rank 0: one transfer from every rank */
+    float *tokens, *velocity; /* tokens: [batch, count, width]; velocity: [2, count, width], a guidance branch each */
+    float *whole;             /* on rank 0: the latents of all S tokens, [S, width] */
+    ith_transfer *receives;   /* on rank 0: one transfer from every rank */
 } buffers;
 
 /* The state of one rank during the denoising loop. */

@@ -64,7 +64,7 @@ static void name_middle(ith_weights *w, ith_vae *vae)
 }
 
 /* Loads the weights of a level (the layers at one picture size). Its first residual block changes the number of
- * channels from `in` to `out`. The upsampling convolution halves it. */
+ * channels from `in` to `out`. The upsampling convolution halves `out`. */
 static void name_level(ith_weights *w, ith_vae *vae, int64_t index)
 {
     const ith_vae_config *config = &vae->config;
