@@ -104,7 +104,7 @@ static const field attention_fields[] = {
 /* What one rank sends to all other ranks, so that every rank can compare the ranks. */
 typedef struct record {
     uint64_t pipeline, run;
-    int64_t dumps;          /* whether this rank writes a dump; only the value of rank 0 counts */
+    int64_t dumps;          /* whether this rank writes a dump file; only the value of rank 0 counts */
     int64_t threads;        /* must be equal on ranks that share a pipeline */
     int64_t values[FIELDS]; /* options and model sizes, in the order of the tables above, as 64-bit numbers */
 } record;
@@ -202,7 +202,7 @@ static ith_status compare_records(const ith_rank *rank, const record *all)
     return status;
 }
 
-/* Finds the ranks that share this rank's pipeline, and this rank's position among them. */
+/* Finds the ranks that share this rank's pipeline, and the index of this rank among them. */
 static void find_team(ith_rank *rank, const record *all, int *members)
 {
     int count = 0;

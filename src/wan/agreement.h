@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks that all ranks of a run have the same options and model sizes. Every rank sends a record of its values to all
- * ranks. Every rank compares all records, so that all ranks come to the same result. */
+/* Checks that all ranks of a run have the same options and model sizes. Every rank sends its values to all ranks, and
+ * compares the values of all ranks, so that all ranks come to the same result. */
 #ifndef ITH_WAN_AGREEMENT_H
 #define ITH_WAN_AGREEMENT_H
 

@@ -61,7 +61,7 @@ static bool fewer_frames_fit(search *s, ith_generate_options options)
     return fit >= 0;
 }
 
-/* Tries 3/4, 1/2 and 1/4 of the height and width, and stops at the first that fits. */
+/* Tries 3/4, 1/2 and 1/4 of the height and width, and stops at the first size with which the run fits into memory. */
 static bool smaller_pictures_fit(search *s, ith_generate_options options)
 {
     int64_t multiple = s->pipeline->model->info.size_multiple, height = options.height, width = options.width;

@@ -2,7 +2,7 @@
 /* Predicts the peak memory of a run: the memory that lasts for the whole run, and the largest of its stages. Each stage
  * frees its memory at its end.
  *
- *   whole run the latents, the encoded prompts, and the dump
+ *   whole run the latents, the encoded prompts, and the contents of the dump file
  *   text      the text encoder's weights and workspace
  *   denoise   one expert's weights, the prompts' keys and values, and every rank's workspace and share of the latents
  *   decode    the autoencoder's weights, caches and layers */
@@ -74,7 +74,7 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
     return status;
 }
 
-/* The peak memory of denoising: the larger expert, and the buffers of every rank. */
+/* The peak memory of denoising: the needs of the larger expert, and the buffers of every rank. */
 static ith_status denoise_bytes(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                                 const ith_team *team, const ith_number_types *types, const ith_latent_size *size,
                                 const int64_t counts[2], int64_t *bytes)

@@ -26,7 +26,7 @@ typedef struct ith_rank {
     ith_number_types types;
     ith_latent_size size;
     ith_team team;  /* the ranks that share the pipeline, including this one */
-    int position;   /* index of this rank among the team's ranks; 0: this rank is the leader */
+    int position;   /* index of this rank among the ranks that share the pipeline; 0: this is the leader */
     bool dumps;     /* whether rank 0 writes options.dump_file, and so needs the latents of every denoising step */
     ith_dump *dump; /* on rank 0, the contents of options.dump_file; NULL: this rank writes no such file */
     ith_generate_report report;

@@ -8,8 +8,8 @@
  *     x += gate_ff FFN(LN(x) (1 + scale_ff) + shift_ff)
  *   out = head(LN(x) (1 + scale) + shift), with the head's table + e
  *
- * Every stage but attention works on one row at a time. Rows go through such a stage in strips, so that the buffers
- * between its steps (narrow, wide) stay small. */
+ * Every stage but attention works on one row at a time. It processes at most ITH_DIT_STRIP rows at
+ * a time, so that the buffers between its steps (narrow, wide) stay small. */
 #include "../../base/context.h"
 #include "../../base/dtype.h"
 #include "../../base/size.h"

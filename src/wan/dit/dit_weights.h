@@ -34,7 +34,7 @@ struct ith_dit {
     ith_linear *text_1, *text_2; /* text_dim to dim, and dim to dim: the text embedding */
     ith_linear *head;            /* dim to 4 out_channels, in the order (channel, patch row, patch column) */
     float *head_modulation;      /* [2, dim]: shift and scale before the last layer */
-    ith_weights_memory memory;   /* memory.arena is NULL in an expert of ith_dit_outline */
+    ith_weights_memory memory;   /* memory.arena is NULL if ith_dit_outline has made the expert */
     ith_dit_layer layers[];      /* [config.layers], in the order of the computation */
 };
 

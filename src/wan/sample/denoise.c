@@ -35,13 +35,13 @@ typedef struct worker {
     ith_context *context;
     ith_comm *comm;     /* all ranks of the run */
     ith_comm *sequence; /* the ranks that split the tokens: comm, or this rank's half of comm */
-    ith_comm *half;     /* this rank's half of comm, which it owns; NULL unless the branches run in parallel */
+    ith_comm *half; /* this rank's half of comm, which it closes; NULL unless the guidance branches run in parallel */
     buffers b;
     ith_arena arena;      /* memory of the buffers */
     ith_sampler *sampler; /* the solver for this rank's tokens, with the history of its earlier predictions */
     /* The members below are for the expert that is loaded at present. */
     int expert;
-    int64_t first_step, end_step; /* the expert takes the steps first_step .. end_step - 1 */
+    int64_t first_step, end_step; /* the expert computes denoising steps first_step .. end_step - 1 */
     double guidance;              /* the factor g of guidance; if it is at most 1, the negative prompt is left out */
     ith_dit_shape shape;
     ith_dit_workspace *workspace;
@@ -219,7 +219,8 @@ static ith_status check_finite(worker *w, int64_t step)
 /* Sends the latents of all ranks' tokens to rank 0, which writes them into the shared latents. */
 static ith_status gather(worker *w)
 {
-    if (w->rank->rank >= ith_comm_size(w->sequence)) /* the first half of the ranks has the same tokens */
+    if (w->rank->rank >=
+        ith_comm_size(w->sequence)) /* the first half of the ranks holds the same latents and sends them */
         return ITH_OK;
     int64_t tokens = token_count(&w->shape), begin, count;
     int receive_count = w->rank->rank == 0 ? ith_comm_size(w->sequence) : 0;

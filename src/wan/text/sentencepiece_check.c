@@ -58,8 +58,8 @@ static bool read_varint(slice *from, uint64_t *value)
     return false;
 }
 
-/* Reads the next field of a message. Returns false at the end and for a malformed field; groups, which no model uses,
- * count as malformed. */
+/* Reads the next field of a message. Returns false at the end and for a malformed field. Groups, a kind of field that
+ * no model uses, count as malformed. */
 static bool read_field(slice *from, field *out)
 {
     uint64_t tag, length;

@@ -18,11 +18,12 @@ typedef struct ith_text_attention {
     float *bias;      /* [heads, count, count]: the additive mask of the attention */
 } ith_text_attention;
 
-/* Lays out the arrays for texts of `count` tokens in an arena. If the arena has no memory yet, it only counts the
- * bytes. */
+/* Lays out the arrays for texts of `count` tokens in one allocation (`arena`). If the arena has no memory yet, it only
+ * counts the bytes. */
 void ith_text_attention_lay_out(const ith_text_config *config, int64_t count, ith_arena *arena,
                                 ith_text_attention *attention);
-/* Fills in the buckets and makes the plan. ith_text_attention_lay_out must have set the arrays. */
+/* Fills in the buckets of all distances, and makes the attention plan. ith_text_attention_lay_out must have set the
+ * arrays. */
 ith_status ith_text_attention_open(ith_context *context, const ith_text_config *config, ith_text_attention *attention);
 void ith_text_attention_close(ith_text_attention *attention);
 /* Sets *bytes to the memory that the plan will hold for texts of `count` tokens. */

@@ -171,7 +171,7 @@ static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *a
     ith_text_attention_lay_out(c, count, arena, &w->attention);
 }
 
-/* y = rms_norm(w->x), with the weights of the norm */
+/* Computes y = rms_norm(w->x), where `weight` [dim] is the weight of the norm. */
 static void normalise(const text_workspace *w, const float *weight, float *y)
 {
     int64_t dim = w->encoder->config.dim;
@@ -195,7 +195,7 @@ static ith_status apply(ith_context *context, const text_workspace *w, const tex
     return ith_linear_apply(context, layer->linears[which], &w->linears, w->count, x, y);
 }
 
-/* x += o(attention(q(n), k(n), v(n))), n = rms_norm(x) */
+/* The self-attention: x += o(attention(q(n), k(n), v(n))), with n = rms_norm(x) */
 static ith_status add_attention(ith_context *context, const text_workspace *w, const text_layer *layer)
 {
     const ith_text_config *config = &w->encoder->config;
@@ -217,7 +217,7 @@ static ith_status add_attention(ith_context *context, const text_workspace *w, c
     return status;
 }
 
-/* x += wo(gelu_tanh(wi_0(n)) * wi_1(n)), n = rms_norm(x) */
+/* The feed-forward network: x += wo(gelu_tanh(wi_0(n)) * wi_1(n)), with n = rms_norm(x) */
 static ith_status add_feed_forward(ith_context *context, const text_workspace *w, const text_layer *layer)
 {
     int64_t width = w->encoder->config.ffn_dim;

@@ -90,7 +90,7 @@ static ith_status decode_level(decoding *call, int64_t index)
     return status;
 }
 
-/* Decodes one latent frame: the layers at its own size, then all levels. */
+/* Decodes one latent frame: first the layers at the size of the latents, then the levels that enlarge the picture. */
 static ith_status decode_latent(decoding *call, const float *latents, int64_t frames, int64_t frame)
 {
     ith_vae_decoder *d = call->decoder;

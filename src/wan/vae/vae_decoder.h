@@ -8,9 +8,9 @@
 /* The layers of a level (those at one picture size), in this order: residual blocks; time, which doubles the frames;
  * resample, which doubles height and width. */
 typedef struct ith_vae_level_layers {
-    int64_t height, width, in, out; /* height and width of a frame before doubling; number of channels */
+    int64_t height, width, in, out; /* height and width of a frame before doubling; input and output channels */
     ith_vae_conv *residuals;        /* two consecutive convolutions for each residual block */
-    ith_vae_conv *time, *resample;  /* NULL: the level does not double the frames, or not the height and width */
+    ith_vae_conv *time, *resample;  /* NULL if the level does not double the frames, or the height and width */
     float *doubled;                 /* [height, width, 2 out]: the two frames that `time` makes of one frame */
 } ith_vae_level_layers;
 
@@ -24,8 +24,8 @@ typedef struct ith_vae_decoder {
     ith_vae_level_layers levels[ITH_VAE_MOST_LEVELS];
     float *frame; /* a decoded frame, [height, width, 3] */
     char *memory; /* one allocation for all buffers and packed weights */
-    char *rings;  /* start of all convolutions' rings; until decoding begins, this memory serves to pack weights */
-    int64_t ring_bytes;   /* bytes of the rings (the latest input frames) of all convolutions */
+    char *rings;  /* start of all convolutions' ring buffers; before decoding, this memory serves to pack weights */
+    int64_t ring_bytes;   /* bytes of the ring buffers (the latest input frames) of all convolutions */
     ith_vae_conv convs[]; /* all convolutions, in the order of the computation */
 } ith_vae_decoder;
 

@@ -2,7 +2,7 @@
 /* Convolutions, residual blocks, and the operations on pixels between them.
  *
  * A convolution reads an operand: x after the norm and silu that come before the convolution, if any, and in the number
- * type that is multiplied. The operand is written straight into the ring of the convolution, so no frame is copied. */
+ * type that is multiplied. The operand is written into the convolution's ring buffer, so no frame is copied. */
 #include "vae_layers.h"
 
 #include "../../base/size.h"

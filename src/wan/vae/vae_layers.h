@@ -24,8 +24,8 @@ typedef struct ith_vae_conv {
     const ith_vae_filter *filter;
     const float *norm; /* gamma of the norm that comes before it, with silu; NULL: neither comes before it */
     ith_conv conv;
-    char *ring;                 /* [filter->frames][height, width, in]: the latest frames of the input */
-    int64_t newest;             /* index of the newest frame in the ring */
+    char *ring;                 /* [filter->frames][height, width, in]: ring buffer of the latest frames of the input */
+    int64_t newest;             /* index of the newest frame in the ring buffer */
     int64_t first_times, times; /* how often it is computed for the first latent frame, and for each later one */
     ith_vae_linear *shortcut;   /* the shortcut of the residual block that begins here; NULL: x itself is added */
 } ith_vae_conv;

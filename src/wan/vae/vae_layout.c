@@ -5,7 +5,7 @@
  * all memory in one arena. It is called twice: first to count the bytes, which also serves the prediction, then to set
  * the pointers. The arena holds, in this order:
  *
- *   linear layers and their workspace | packed convolutions | rings | frame buffers, scratch memory */
+ *   linear layers and their workspace | packed convolutions | ring buffers | frame buffers, scratch memory */
 #include "../../base/size.h"
 #include "vae_decoder.h"
 

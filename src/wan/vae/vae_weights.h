@@ -15,7 +15,7 @@
 typedef struct ith_vae_filter {
     const ith_tensor *weight;        /* [out, in, frames, kernel, kernel] */
     float *bias;                     /* [out] */
-    int64_t in, out, frames, kernel; /* channels, depth in time, height and width; all 0: the model lacks this filter */
+    int64_t in, out, frames, kernel; /* channels, depth in time, height and width; all 0: the model lacks this layer */
 } ith_vae_filter;
 
 /* The weights of a residual block, x + conv2(silu(norm2(conv1(silu(norm1(x)))))). If the number of channels changes,
