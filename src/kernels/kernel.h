@@ -67,7 +67,8 @@ typedef struct ith_attn_call {
     ith_mask mask_kind;
     /* [q_rows] pointers to rows of `keys` numbers: uint8_t (BOOL, 0 hides the key) or float (ADDITIVE). */
     const void *const *mask;
-    /* first: the state (o_sum, l and, if online, m) starts empty and is not read. last: o and lse are written. */
+    /* first: this is the first call for these queries; the state (o_sum, l and, with the online softmax, m) is not
+     * read. last: this is the last call; o and lse are written. */
     bool first, last;
     float *o_sum; /* [q_rows, head_dim], unnormalised outputs; may be NULL if both first and last are true */
     /* [q_rows] each: offsets m in base 2, and sums l of probabilities. l may be NULL if both first and last are true;
@@ -95,11 +96,10 @@ typedef struct ith_attn_tile_limits {
 /* The instructions that compute one of a kernel's two matrix products, logits or outputs. The peak rate of a kernel
  * follows from both (peak.h). */
 typedef struct ith_attn_product {
-    /* The beginning of the name of an ITH_PEAK row of kernels.inc, such as "bf16_amx". Of the rows that match, the
-     * first that the machine can run counts. */
+    /* The beginning of the name of an ITH_PEAK row of kernels.inc, such as "bf16_amx". If several names begin like
+     * this, the first row that the machine can run is meant. */
     const char *peak;
-    /* The number of instruction products that make one product of two numbers; above 1 if numbers are split into
-     * parts. */
+    /* How many hardware multiplications one product of two numbers takes; above 1 if numbers are split into parts. */
     int times;
 } ith_attn_product;
 
@@ -125,8 +125,8 @@ typedef struct ith_attn_kernel {
     .supports = supports, .tiles = tiles, .packed_bytes = packed_bytes, .scratch_bytes = scratch_bytes, .pack = pack,  \
     .attend = attend
 
-/* Kernel number `index` of this build and its modules; NULL beyond the last. Kernels that are usually faster come
- * first. */
+/* Returns kernel number `index` of the library and its loaded modules; NULL beyond the last. Kernels of the library
+ * come first, the usually fastest before the others. */
 const ith_attn_kernel *ith_attn_kernel_at(int index);
 /* The kernel called `name`; NULL if there is none. */
 const ith_attn_kernel *ith_attn_kernel_named(const char *name);

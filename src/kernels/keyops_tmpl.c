@@ -114,7 +114,7 @@ static inline const void *number_at(const void *x, ith_dtype dtype, int64_t i)
     return (const char *)x + i * bytes_of(dtype);
 }
 
-/* Prefetches a row into the cache before it is needed. */
+/* Prefetches a row of `bytes` bytes into the cache. */
 static inline void fetch(const void *row, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += 64)
@@ -151,8 +151,8 @@ static inline void add_together(float *columns, const void *const *x, ith_dtype 
     }
 }
 
-/* Adds the rows x, at most SUM_ROWS of them, to sum[0..n), n <= COLUMNS: within the block in f32, then once in f64. The
- * last group of TOGETHER rows is filled up with rows of zeros. */
+/* Adds the rows x, at most SUM_ROWS of them, to sum[0..n), n <= COLUMNS. The rows are summed in f32, and their sum is
+ * added to `sum` in f64. The last group of TOGETHER rows is filled up with rows of zeros. */
 static inline void add_block(double *sum, const void **x, int rows, ith_dtype dtype, int64_t n)
 {
     static const float zeros[COLUMNS];

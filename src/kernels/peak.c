@@ -27,13 +27,13 @@ const ith_peak_row *ith_peak_at(int index)
     return index >= 0 && index < PEAKS ? peaks[index] : NULL;
 }
 
-/* Whether the instruction sets `cpu` include all that the loop of this row needs. */
+/* Whether the instruction sets `cpu` include every set that the loop of multiply-adds needs. */
 static bool usable(const ith_peak_row *peak, uint32_t cpu)
 {
     return (peak->cpu & ~cpu) == 0;
 }
 
-/* Runs the loop of a row on all threads for about `seconds`. Returns the rate of all threads together, in 10^9
+/* Runs a loop of multiply-adds on all threads for about `seconds`. Returns the rate of all threads together, in 10^9
  * operations a second. */
 static double rate_of(const ith_peak_row *peak, int threads, double seconds)
 {
@@ -71,8 +71,8 @@ double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threa
     return ith_peak_combine(kernel, first, second);
 }
 
-/* Writes the name of a row, followed by `times` if it is above 1: "bf16_amx/6" means that six products of bf16_amx make
- * one product of the tensors' type. */
+/* Writes the name of a row of the peak table, followed by `times` if it is above 1: "bf16_amx/6" means that six
+ * products of bf16_amx make one product of the tensors' type. */
 static void describe_row(const ith_peak_row *row, double times, char *text, size_t text_bytes)
 {
     if (times > 1)
@@ -111,7 +111,8 @@ static ith_status check_measurement(ith_context *context, int threads, double se
     return status ? status : ith_team_check(context, threads);
 }
 
-/* index counts only the rows that this machine can run. Beyond the last of them, peak->name stays empty. */
+/* Measures row number `index` of the peak table, counting only rows that this machine can run. Beyond the last of these
+ * rows, peak->name stays empty. */
 ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak)
 {
     ith_status status = ith_need(NULL, context, "context");

@@ -6,14 +6,15 @@
 
 #include "kernel.h"
 
-/* A row of the peak table: a loop of multiply-adds of one instruction set. */
+/* A row of the table of peak rates: a loop of multiply-adds that uses one instruction set. */
 typedef struct ith_peak_row {
     const char *name;
-    uint32_t cpu;                   /* the instruction sets that the loop needs, as ith_cpu_feature bits */
+    uint32_t cpu;                   /* instruction sets that the loop needs, as ith_cpu_feature bits */
     double (*work)(int64_t rounds); /* runs the loop; returns the number of floating-point operations done */
 } ith_peak_row;
 
-/* Row number `index` of the peak table (the ITH_PEAK rows of kernels.inc); NULL beyond the last. */
+/* Returns row number `index` of the table of peak rates (the ITH_PEAK rows of kernels.inc); NULL beyond the last
+ * row. */
 const ith_peak_row *ith_peak_at(int index);
 
 /* The peak of a kernel, in 10^9 operations a second: its rate if it did nothing but multiply and add. Half of the

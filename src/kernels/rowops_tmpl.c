@@ -19,8 +19,9 @@
  * keeps gcc from vectorising. */
 static inline float exp_f32(float x)
 {
-    const float round_to_integer = 12582912.0f; /* 1.5 * 2^23: a sum with it has the nearest integer in its low bits */
-    const uint32_t most = 0x42d00000u;          /* the bits of 104.0f: as f32, e^104 is infinite and e^-104 is 0 */
+    /* 1.5 * 2^23: the low bits of the sum x + round_to_integer are the integer nearest to x. */
+    const float round_to_integer = 12582912.0f;
+    const uint32_t most = 0x42d00000u; /* the bits of 104.0f: as f32, e^104 is infinite and e^-104 is 0 */
     uint32_t bits = ith_f32_bits(x), magnitude = bits & 0x7fffffffu;
     float near = ith_f32_from_bits((magnitude > most ? most : magnitude) | (bits & 0x80000000u));
     float shifted = near * 0x1.715476p+0f + round_to_integer;
@@ -91,8 +92,8 @@ static double sum_of_squares(const float *x, double centre, int64_t n)
     return lanes_sum(lanes);
 }
 
-/* Both steps stay accurate for rows far from zero: the variance is the mean of the squared distances from the mean, and
- * the mean is subtracted in two parts. */
+/* The result is accurate even if the mean is much larger than the deviations from it: the variance is the mean of the
+ * squared distances from the mean, and the mean is subtracted in two parts. */
 static void layer_norm(float *y, const float *x, const float *a, const float *b, int64_t n, float eps)
 {
     if (n <= 0)
@@ -158,7 +159,7 @@ static void gelu_tanh_mul(float *y, const float *x, const float *z, int64_t n)
         y[i] = gelu_tanh_f32(x[i]) * z[i];
 }
 
-/* The norm by which a pixel is divided is at least 1e-12, so that a pixel of zeros stays zero. */
+/* Divides each pixel by its norm, but at least by 1e-12, so that a pixel of zeros stays zero. */
 static void channel_norm(float *y, const float *x, const float *gamma, int64_t pixels, int64_t channels, bool with_silu)
 {
     double root = sqrt((double)channels);
@@ -190,7 +191,7 @@ static float maximum(const float *x, int64_t n)
     return lanes[0];
 }
 
-/* If all elements are -inf, the results are zeros instead of NaN. */
+/* Replaces x by its softmax. If all elements are -inf, the results are zeros instead of NaN. */
 static void softmax(float *x, int64_t n)
 {
     float most = maximum(x, n);

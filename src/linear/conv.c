@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions on a ring of frames by oneDNN, whose primitives cannot be stopped. A large frame is therefore cut into
- * bands of rows. Each band is one call of the same primitive. Its input is a copy of the band's rows and of the rows
- * above and below that the kernel reaches; outside the frame these are zeros. */
+/* Convolutions by oneDNN over a ring of frames (conv.h). A call of oneDNN cannot be interrupted. A large frame is
+ * therefore cut into bands of rows. Each band is one call of the same primitive. Its input is a copy of the band's rows
+ * and of the rows above and below that the kernel reaches; outside the frame these are zeros. */
 #include "conv.h"
 
 #include "../base/size.h"
@@ -22,7 +22,7 @@ int64_t ith_conv_weight_bytes(const ith_conv_shape *shape)
     return shape->out * shape->in * taps * ith_dtype_bytes(shape->types.multiplied);
 }
 
-/* The operations of one frame. oneDNN pads the output channels to a multiple of 16. */
+/* Counts the operations of one frame. oneDNN pads the output channels to a multiple of 16. */
 double ith_conv_operations(const ith_conv_shape *s)
 {
     double taps = (double)(s->frames * s->kernel * s->kernel);
@@ -57,8 +57,8 @@ static double band_operations(const ith_context *context, const ith_conv_shape *
     return cpu & ITH_CPU_AVX2 ? 1e10 : 2e9;
 }
 
-/* The height of a band: the largest divisor of the frame's height for which one call takes at most about a quarter of a
- * second on the team of the calling thread. */
+/* The number of rows of a frame that one call of oneDNN computes: the largest divisor of the frame's height for which a
+ * call takes at most about a quarter of a second on the calling thread's OpenMP team. */
 static int64_t band_rows(const ith_context *context, const ith_conv_shape *s)
 {
     double bands = ith_conv_operations(s) / (band_operations(context, s) * omp_get_max_threads());
@@ -68,7 +68,7 @@ static int64_t band_rows(const ith_context *context, const ith_conv_shape *s)
     return rows;
 }
 
-/* All bands have the same height, so one primitive serves them. */
+/* Makes one oneDNN primitive, which serves all bands of rows of a frame, because they have the same height. */
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, ith_conv *conv)
 {
     *conv = (ith_conv){.shape = *shape};
@@ -99,7 +99,8 @@ void ith_conv_destroy(ith_context *context, ith_conv *conv)
     ith_onednn_op_destroy(context, &conv->op);
 }
 
-/* Bytes of the copy of a band with the rows above and below it; 0 if the frame is not cut. */
+/* Bytes of the copy of a band of rows, with the rows above and below it that the kernel reaches; 0 if one band is the
+ * whole frame. */
 static int64_t band_bytes(const ith_conv *conv)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -107,7 +108,7 @@ static int64_t band_bytes(const ith_conv *conv)
     return conv->band < s->height ? s->frames * (conv->band + s->kernel / 2 * 2) * row_bytes : 0;
 }
 
-/* The offset in the scratch memory of the copy of a band, which follows oneDNN's own scratch memory. */
+/* The offset of the copy of a band of rows in the scratch memory. The copy follows oneDNN's own scratch memory. */
 static int64_t band_offset(const ith_conv *conv)
 {
     return ith_round_up(ith_onednn_scratch_bytes(conv->op), CACHE_LINE);
@@ -120,14 +121,14 @@ int64_t ith_conv_scratch_bytes(const ith_conv *conv)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
-/* The weights are packed once for each slot that may hold the newest frame. */
+/* Takes memory for one packed copy of the weights for each slot of the ring that may hold the newest frame. */
 void ith_conv_lay_out(ith_conv *conv, ith_arena *arena)
 {
     conv->packed = ith_arena_take(arena, conv->shape.frames, ith_onednn_weight_bytes(conv->op));
 }
 
-/* Copies the weights with their taps in time in the order of the ring's slots: the slot after `newest` holds the oldest
- * frame. */
+/* Copies the weights, and puts their taps in time in the order in which the ring holds the frames: slot `newest` has
+ * the newest frame, and the slot after it the oldest. */
 static void turn_taps(const ith_conv *conv, const void *weight, ith_dtype type, int64_t newest, void *turned)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -164,8 +165,9 @@ ith_status ith_conv_pack(ith_context *context, ith_conv *conv, const void *weigh
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
 
-/* Returns the band of rows that begins at row `first`, with the rows above and below it that the kernel reaches. It
- * lies in the ring if these rows are contiguous there; otherwise they are copied to `copy`. */
+/* Returns the band of rows that begins at row `first`, with the rows above and below it that the kernel reaches. If
+ * these rows are contiguous in the ring of frames, the result points into the ring; otherwise they are copied to
+ * `copy`. */
 static const void *take_band(const ith_conv *conv, const char *ring, int64_t first, char *copy)
 {
     const ith_conv_shape *s = &conv->shape;

@@ -22,27 +22,27 @@
 /* The sizes and types of a convolution. */
 typedef struct ith_conv_shape {
     int64_t in, out;       /* channels of a pixel before and after the convolution */
-    int64_t frames;        /* depth of the kernel in time, which is the number of frames of the ring */
+    int64_t frames;        /* depth of the kernel in time, and number of frames of the ring */
     int64_t kernel;        /* height and width of the kernel, which are equal and odd */
     int64_t height, width; /* height and width of a frame */
     bool adds;             /* the result is added to dst; otherwise it overwrites dst */
     ith_operand_types types;
 } ith_conv_shape;
 
-/* A convolution: its objects of oneDNN and its packed weights. */
+/* A convolution: its oneDNN objects and its packed weights. */
 typedef struct ith_conv {
     ith_conv_shape shape;
     int64_t band;      /* rows of a frame that one call of oneDNN computes; equal to height if a frame is not cut */
     ith_onednn_op *op; /* the primitive that computes one band */
     ith_onednn_lane lane;
     const float *bias;
-    char *packed; /* the packed weights, once for each slot that may hold the newest frame */
-    /* Handles of the packed weights, indexed by the slot of the newest frame. */
+    char *packed; /* packed weights: a copy for each slot of the ring that may hold the newest frame */
+    /* oneDNN handles of the copies of the packed weights, indexed by the slot of the newest frame. */
     struct dnnl_memory *weights[ITH_CONV_MOST_FRAMES];
 } ith_conv;
 
-/* Makes the objects of oneDNN for the OpenMP team of the calling thread. One thread at a time may use them, with a team
- * of that size. conv is zeroed first; the caller destroys it, even if this fails. */
+/* Makes the oneDNN objects of a convolution for the OpenMP team of the calling thread. One thread at a time may use
+ * them, with a team of that size. conv is zeroed first; the caller destroys it, even if this fails. */
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, ith_conv *conv);
 void ith_conv_destroy(ith_context *context, ith_conv *conv);
 
@@ -52,10 +52,10 @@ void ith_conv_lay_out(ith_conv *conv, ith_arena *arena);
  * bias [out] must outlive conv. scratch: ith_conv_weight_bytes bytes. */
 ith_status ith_conv_pack(ith_context *context, ith_conv *conv, const void *weight, ith_dtype weight_type,
                          const float *bias, void *scratch);
-/* Bytes of the weights as types.multiplied before they are packed. */
+/* Bytes of the weights of a convolution, as types.multiplied, before they are packed. */
 int64_t ith_conv_weight_bytes(const ith_conv_shape *shape);
 
-/* Bytes of an input frame as types.multiplied. */
+/* Bytes of an input frame of a convolution, as types.multiplied. */
 int64_t ith_conv_frame_bytes(const ith_conv_shape *shape);
 /* Bytes of scratch memory that ith_conv_apply needs; the memory must be aligned to 64. */
 int64_t ith_conv_scratch_bytes(const ith_conv *conv);

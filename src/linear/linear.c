@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Applies a linear layer, y[rows, out] = x[rows, in] w^T + b, in units of a band of rows by a panel of columns
- * (linear_set.h).
+/* Applies a linear layer, y[rows, out] = x[rows, in] w^T + b. The work is divided into units: a unit multiplies a band
+ * of rows of x by a panel of columns of w^T (linear_set.h).
  *
  * Every unit has the same shape: rows that do not fill a band are padded with zeros. So neither the place of a row, nor
  * the number of rows, nor the number of threads changes the order in which its sums are added up.
@@ -20,14 +20,14 @@
 #include <omp.h>
 #include <string.h>
 
-#define SLAB_BYTES (8 << 20) /* the rounded rows of a slab take about this many bytes at most */
-#define LEAST_SLAB_BANDS 8   /* a slab has at least this many bands if there are enough rows */
+#define SLAB_BYTES (8 << 20) /* most bytes of a slab, the rows of x that are rounded together */
+#define LEAST_SLAB_BANDS 8   /* a slab has at least this many bands of 64 rows, if x has enough rows */
 
-/* The oneDNN objects of one thread for one size of layer. Index 0 is for whole panels of weights, index 1 for a last
- * panel with fewer columns. */
+/* The oneDNN objects of one thread for one size of layer. Weights are multiplied in panels of columns: index 0 is for
+ * whole panels, index 1 for a last panel with fewer columns. */
 typedef struct ith_linear_lane {
     ith_onednn_lane calls[2];
-    struct dnnl_memory *widened[2]; /* handles of the panel of weights that the thread has widened to f32 */
+    struct dnnl_memory *widened[2]; /* handles of a panel of weights that the thread has widened to f32 */
 } ith_linear_lane;
 
 /* ---- The workspace --------------------------------------------------------------------------------------------- */
@@ -37,20 +37,21 @@ static int64_t band_bytes(const ith_product *p)
     return ITH_BAND_ROWS * p->in * ith_dtype_bytes(p->types.multiplied);
 }
 
-/* Whether every band of rows is rounded and copied into the slab. Otherwise only a last band with too few rows is
- * copied. */
+/* Whether all rows of x are rounded to bf16 and copied into the slab. Otherwise only a last band of fewer than
+ * ITH_BAND_ROWS rows is copied. */
 static bool packs(const ith_product *p)
 {
     return p->types.rounded == ITH_BF16;
 }
 
-/* The number of bands in a slab. */
+/* The number of bands of ITH_BAND_ROWS rows in a slab, the rows that are rounded together. */
 static int64_t slab_bands(const ith_product *p, int64_t rows)
 {
     return ith_min64(ith_div_up(rows, ITH_BAND_ROWS), ith_max64(LEAST_SLAB_BANDS, SLAB_BYTES / band_bytes(p)));
 }
 
-/* A thread's memory holds oneDNN's scratch memory, then a widened panel of weights, then a unit of y. */
+/* The offset of the widened panel in a thread's memory. This memory holds oneDNN's scratch memory, then a panel of
+ * weights widened to f32, then a band of rows of y for one panel of columns. */
 static int64_t widened_offset(const ith_product *p)
 {
     return p->scratch_bytes;
@@ -136,7 +137,7 @@ typedef struct product_call {
     float *y;
 } product_call;
 
-/* The objects and the memory of one thread in a call of ith_linear_apply. */
+/* The oneDNN objects and the memory of one thread in a call of ith_linear_apply. */
 typedef struct worker {
     const product_call *call;
     ith_linear_lane *lane;
@@ -144,7 +145,7 @@ typedef struct worker {
     int64_t widened_panel; /* the panel of weights that is widened in the thread's memory; -1: none */
 } worker;
 
-/* The outcome of one thread's share. The outcome of a call is the bitwise or of the outcomes of its threads. */
+/* How one thread's share of a call ended. The outcome of the call is the bitwise or of the outcomes of its threads. */
 enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 };
 
 static int64_t band_rows(const product_call *c, int64_t band)
@@ -186,8 +187,9 @@ static struct dnnl_memory *weights_of(worker *w, int64_t panel)
     return w->lane->widened[ith_product_op(p, panel)];
 }
 
-/* Computes one unit of y. oneDNN writes a whole band of contiguous rows. A unit with fewer rows, or with fewer columns
- * than y, is therefore computed in the thread's memory, and its rows are copied to y. */
+/* Computes one unit of y: a band of rows for a panel of columns. oneDNN writes a whole band of contiguous rows. A unit
+ * with fewer rows, or with fewer columns than y, is therefore computed in the thread's memory, and its rows are copied
+ * to y. */
 static bool compute_unit(worker *w, int64_t panel, int64_t band)
 {
     const product_call *c = w->call;
@@ -205,8 +207,8 @@ static bool compute_unit(worker *w, int64_t panel, int64_t band)
     return true;
 }
 
-/* Computes one thread's share of the units of a call. OpenMP requires that every thread reaches every loop, even after
- * a failure. */
+/* Computes one thread's share of a call. The loops distribute bands of rows to be packed, and units (a band of rows by
+ * a panel of columns) to be computed. OpenMP requires that every thread reaches every loop, even after a failure. */
 static int compute_share(const product_call *c)
 {
     const ith_product *p = c->product;

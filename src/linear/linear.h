@@ -2,12 +2,12 @@
 /* y = x w^T + b: the linear layers of a model. A row of y has the same bits whatever the other rows are, however many
  * there are, and however many threads compute them.
  *
- *   ith_linear_set         the layers of one model; it owns the objects of oneDNN that they use
+ *   ith_linear_set         the layers of one model; it owns the oneDNN objects that they use
  *   ith_linear             one layer: its packed weights and its bias, in an arena
  *   ith_linear_workspace   scratch memory in which one rank applies any layer of a set, in an arena
  *
  * A model is laid out twice by the same calls, first in an arena that only counts bytes. Applying a layer allocates
- * nothing and makes no object of oneDNN. */
+ * nothing and makes no oneDNN object. */
 #ifndef ITH_LINEAR_LINEAR_H
 #define ITH_LINEAR_LINEAR_H
 
@@ -20,17 +20,18 @@ typedef struct ith_linear ith_linear;
 
 /* Creates a set without layers. The context must outlive the set. */
 ith_status ith_linear_set_create(ith_context *context, ith_linear_set **set);
-/* Destroys a set and its objects of oneDNN, before the memory of its layers is freed. NULL is accepted. */
+/* Destroys a set of layers and its oneDNN objects. Must be called before the memory of the layers is freed. NULL is
+ * accepted. */
 void ith_linear_set_destroy(ith_linear_set **set);
 
-/* Takes the memory of a layer from `in` to `out` features from the arena, and returns its place; NULL while the arena
- * only counts. Only one thread at a time may use the set. */
+/* Adds a layer from `in` to `out` features to the set, and takes its memory from the arena. Returns NULL while the
+ * arena only counts bytes. Only one thread at a time may use the set. */
 ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena);
 /* The first failure of ith_linear_lay_out: illegal sizes or types, too little memory, or no product for this processor.
  * If it is ITH_OK after all layers were laid out in an arena that only counts, the same calls do not fail in an arena
  * with memory. */
 ith_status ith_linear_set_status(const ith_linear_set *set);
-/* Bytes that the set allocates from the context, besides the memory in the arena. */
+/* Bytes that a set of layers allocates from the context, besides the memory that its layers take from an arena. */
 int64_t ith_linear_set_bytes(const ith_linear_set *set);
 
 /* Packs weight [out, in] of F32, BF16 or F16 and copies bias [out] (NULL: zeros) with the calling thread's OpenMP team.
@@ -55,10 +56,11 @@ typedef struct ith_linear_workspace {
  * `threads` threads. A layer may be applied to any number of rows; beyond `rows` it becomes somewhat slower. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *workspace);
-/* Makes the workspace's objects of oneDNN, once its memory is there. After a failure, ith_linear_workspace_close frees
- * those that were made. */
+/* Makes the workspace's oneDNN objects, after its memory has been laid out. After a failure, ith_linear_workspace_close
+ * frees the objects that were made. */
 ith_status ith_linear_workspace_open(ith_context *context, ith_linear_workspace *workspace);
-/* Frees the workspace's objects of oneDNN, before its memory is freed. A zeroed workspace is accepted. */
+/* Frees the workspace's oneDNN objects. Must be called before the workspace's memory is freed. A zeroed workspace is
+ * accepted. */
 void ith_linear_workspace_close(ith_linear_workspace *workspace);
 
 /* Computes y [rows, out] = x [rows, in] w^T + b with the calling thread's OpenMP team. x and y must not overlap. Ranks

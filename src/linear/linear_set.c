@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The linear layers of a model: their sizes, their places in an arena, their packed weights.
  *
- * w^T is cut into panels of columns. A panel is packed in the order in which oneDNN's primitive reads it, and lies in
- * one piece, so that it is read once into the second-level cache and used for many rows. */
+ * w^T is cut into panels of columns. A panel is packed in the order in which oneDNN's primitive reads it, and is
+ * contiguous, so that it is read once into the second-level cache and used for many rows. */
 #include "linear_set.h"
 
 #include "../base/dtype.h"
@@ -12,15 +12,16 @@
 #include <string.h>
 
 #define COLUMN_UNIT 64 /* the number of columns that oneDNN packs together */
-/* A panel has at most PANEL_COLUMNS columns and about PANEL_BYTES bytes of packed weights, which stay in a second-level
- * cache. */
+/* A panel of w^T has at most PANEL_COLUMNS columns and about PANEL_BYTES bytes of packed weights, which stay in a
+ * second-level cache. */
 #define PANEL_COLUMNS 1024
 #define PANEL_BYTES (768 * 1024)
 #define CACHE_LINE 64
 
 /* ---- Sizes of layers ------------------------------------------------------------------------------------------- */
 
-/* The number of columns of a panel: as many as the cache allows, divided about evenly among the panels. */
+/* The number of columns of w^T in a panel: the `out` columns are divided about evenly among the fewest panels that fit
+ * into the cache. */
 static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *types)
 {
     int64_t widest = ith_min64(PANEL_BYTES / (in * ith_dtype_bytes(types->multiplied)), PANEL_COLUMNS);
@@ -28,7 +29,7 @@ static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *t
     return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), COLUMN_UNIT);
 }
 
-/* Creates the primitive p->ops[which] for panels of `columns` columns. Every panel of a product takes the same number
+/* Creates the oneDNN primitive p->ops[which] for panels of `columns` columns of w^T. Every panel takes the same number
  * of bytes, which is enough for both primitives. */
 static ith_status create_op(ith_context *context, ith_product *p, int which, int64_t columns)
 {
@@ -42,7 +43,7 @@ static ith_status create_op(ith_context *context, ith_product *p, int which, int
     return ITH_OK;
 }
 
-/* Adds a size of layer to the set, with its primitives. */
+/* Adds a size of layer to the set, with its oneDNN primitives. */
 static ith_status add_product(ith_linear_set *set, int64_t in, int64_t out, const ith_operand_types *types)
 {
     ith_context *context = set->context;
@@ -139,8 +140,8 @@ ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-/* Returns columns [begin, begin + count) of w^T, which are rows of the weight. They stay in their place if they need no
- * conversion; otherwise they are converted into `plain`. */
+/* Returns columns [begin, begin + count) of w^T, which are rows of the weight. If they need no conversion, the result
+ * points into `weight`; otherwise they are converted into `plain`. */
 static const void *plain_panel(const ith_product *p, const void *weight, ith_dtype type, int64_t begin, int64_t count,
                                void *plain)
 {
@@ -169,14 +170,14 @@ static ith_status pack_panel(const ith_linear *linear, int64_t panel, const void
     return status;
 }
 
-/* Bytes of a panel before packing, which is the first part of a thread's scratch memory. */
+/* Bytes of a panel of weights before packing. A thread's scratch memory begins with this panel. */
 static int64_t plain_bytes(const ith_product *p)
 {
     return ith_round_up(p->columns * p->in * ith_dtype_bytes(p->types.multiplied), CACHE_LINE);
 }
 
-/* Bytes of a thread's scratch memory: a panel before packing and, if panels are stored in bf16 and multiplied in f32, a
- * packed panel in f32. */
+/* Bytes of a thread's scratch memory: a panel of weights before packing and, if weights are stored in bf16 and
+ * multiplied in f32, a packed panel in f32. */
 static int64_t packing_bytes(const ith_product *p)
 {
     return plain_bytes(p) + (ith_product_widens(p) ? p->panel_bytes : 0);

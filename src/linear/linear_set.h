@@ -14,15 +14,15 @@
 /* One size of layer. All layers of this size and these types share its oneDNN primitives. */
 typedef struct ith_product {
     struct ith_product *next;
-    int index; /* the number of this size in the set, from 0 */
+    int index; /* number of this size among the sizes of the set, from 0 */
     int64_t in, out;
     ith_operand_types types;
     int64_t columns;       /* columns of w^T in a panel */
-    int64_t panels;        /* number of panels; the last may have fewer columns */
+    int64_t panels;        /* number of panels of columns; the last may have fewer columns */
     int64_t panel_bytes;   /* bytes of a packed panel in the type that is multiplied */
     int64_t stored_bytes;  /* bytes of a packed panel in the type that is stored: as many, or half */
     int64_t scratch_bytes; /* bytes of scratch memory of one call of oneDNN */
-    ith_onednn_op *ops[2]; /* primitives for a whole panel, and for a last panel with fewer columns */
+    ith_onednn_op *ops[2]; /* oneDNN primitives for a whole panel, and for a last panel with fewer columns */
 } ith_product;
 
 /* The linear layers of one model, and the sizes that they have. */
@@ -39,7 +39,7 @@ struct ith_linear {
     struct ith_linear *next;
     const ith_product *product;
     char *packed; /* [panels][stored_bytes]: packed weights */
-    /* [panels]: handles of the packed weights; NULL if panels are widened before they are multiplied. */
+    /* [panels]: oneDNN handles of the packed weights; NULL if weights are stored in bf16 and multiplied in f32. */
     struct dnnl_memory **weights;
     float *bias; /* [out]; zeros if the layer has no bias */
 };
@@ -50,7 +50,7 @@ static inline bool ith_product_widens(const ith_product *product)
     return product->types.stored != product->types.multiplied;
 }
 
-/* The index in product->ops of the primitive that computes a panel. */
+/* The index in product->ops of the primitive that multiplies panel number `panel` of the weights. */
 static inline int ith_product_op(const ith_product *product, int64_t panel)
 {
     return product->ops[1] && panel == product->panels - 1;

@@ -16,7 +16,7 @@
 
 #define SCRATCH_ALIGNMENT 64
 
-/* The engine of oneDNN. One serves the whole process, and is never destroyed. */
+/* oneDNN's engine, which stands for the processor. One engine serves the whole process, and is never destroyed. */
 static dnnl_engine_t engine;
 
 /* The shapes, types and strides of the arguments of a primitive. */
@@ -67,7 +67,7 @@ static int64_t layout_bytes(layout_view view)
     return view ? ith_round_up((int64_t)dnnl_memory_desc_get_size(view), SCRATCH_ALIGNMENT) : 0;
 }
 
-static bool limit_is_kept; /* true if oneDNN uses no more instruction sets than ITHACA_CPU allows */
+static bool limit_is_kept; /* true if oneDNN uses only instruction sets that ITHACA_CPU allows */
 
 /* Limits the instruction sets of oneDNN and creates its engine, once for the process. */
 static void start(void)
@@ -123,7 +123,7 @@ static dnnl_status_t make_stream(dnnl_stream_t *out)
     return dnnl_stream_create(out, engine, dnnl_stream_default_flags);
 }
 
-/* Makes a primitive. Counts two objects, because its descriptor was made for it alone. */
+/* Makes a primitive, and counts two objects: the primitive and its descriptor. */
 static dnnl_status_t make_primitive(dnnl_primitive_t *out, dnnl_primitive_desc_t descriptor)
 {
     atomic_fetch_add(&objects_made, 2);
@@ -249,7 +249,7 @@ static ith_status refuse(ith_context *context, dnnl_status_t status, ith_dtype t
                     (long long)out, (int)status);
 }
 
-/* Makes the primitive of an op from its descriptor. status says whether oneDNN made the descriptor. */
+/* Makes the primitive of an op from the op's descriptor. `status` says whether oneDNN could make the descriptor. */
 static ith_status op_finish(ith_context *context, dnnl_status_t status, ith_dtype type, const char *what, int64_t in,
                             int64_t out, ith_onednn_op **op)
 {
@@ -307,7 +307,7 @@ bool ith_onednn_multiplies_bf16(const ith_context *context)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
-/* Copies weights from their plain layout to the layout of the op. */
+/* Copies weights from their plain layout to the packed layout in which the op's primitive reads them. */
 static dnnl_status_t reorder(const ith_onednn_op *op, struct dnnl_memory *from, struct dnnl_memory *to)
 {
     dnnl_primitive_desc_t descriptor = NULL;

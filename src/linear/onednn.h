@@ -41,29 +41,29 @@ typedef struct ith_onednn_conv {
     ith_dtype type;
 } ith_onednn_conv;
 ith_status ith_onednn_conv_create(ith_context *context, const ith_onednn_conv *shape, ith_onednn_op **out);
-/* Frees an op and its objects of oneDNN; NULL is accepted. */
+/* Frees a primitive and its other oneDNN objects; NULL is accepted. */
 void ith_onednn_op_destroy(ith_context *context, ith_onednn_op **op);
-/* Bytes that an op allocates from the context. */
+/* Bytes that an ith_onednn_op allocates from the context. */
 int64_t ith_onednn_op_bytes(void);
-/* The number of objects of oneDNN that this process has made so far: primitives, their descriptors, streams and memory
+/* The number of oneDNN objects that this process has made so far: primitives, their descriptors, streams and memory
  * handles. */
 int64_t ith_onednn_objects_made(void);
 
-/* Bytes of the packed weights of an op, and of the scratch memory of one execution. Both are multiples of 64. */
+/* Bytes of a primitive's packed weights, and of the scratch memory of one execution. Both are multiples of 64. */
 int64_t ith_onednn_weight_bytes(const ith_onednn_op *op);
 int64_t ith_onednn_scratch_bytes(const ith_onednn_op *op);
 
-/* Makes a handle of weights that lie at `packed` in the layout of the op; the caller keeps that memory. A failure is
- * ITH_ERR_INTERNAL without a message, so that several threads of one context may call this at once. */
+/* Makes a oneDNN handle of weights that lie at `packed` in the layout of the primitive; the caller keeps that memory. A
+ * failure is ITH_ERR_INTERNAL without a message, so that several threads of one context may call this at once. */
 ith_status ith_onednn_weights_at(const ith_onednn_op *op, void *packed, struct dnnl_memory **weights);
-/* Packs plain weights (contiguous, of the op's type) into `packed` and makes a handle of them. A failure is
- * ITH_ERR_INTERNAL without a message. */
+/* Packs plain weights (contiguous, of the primitive's type) into `packed`, and makes a oneDNN handle of them. A failure
+ * is ITH_ERR_INTERNAL without a message. */
 ith_status ith_onednn_pack(const ith_onednn_op *op, const void *plain, void *packed, struct dnnl_memory **weights);
 void ith_onednn_weights_free(struct dnnl_memory **weights);
 
-/* The oneDNN objects with which one thread at a time executes an op. They are zero before ith_onednn_lane_open.
- * ith_onednn_lane_close accepts a zero lane and a lane that failed to open. A failure is ITH_ERR_INTERNAL without a
- * message. */
+/* The oneDNN objects with which one thread at a time executes a primitive. They are zero before ith_onednn_lane_open.
+ * ith_onednn_lane_close accepts zeros, and objects of a failed ith_onednn_lane_open. A failure is ITH_ERR_INTERNAL
+ * without a message. */
 typedef struct ith_onednn_lane {
     const ith_onednn_op *op;
     struct dnnl_stream *stream;
@@ -71,8 +71,8 @@ typedef struct ith_onednn_lane {
 } ith_onednn_lane;
 ith_status ith_onednn_lane_open(const ith_onednn_op *op, ith_onednn_lane *lane);
 void ith_onednn_lane_close(ith_onednn_lane *lane);
-/* Executes an op. scratch has ith_onednn_scratch_bytes bytes, aligned to 64. Within a call, oneDNN 2.6 allocates and
- * frees 296 bytes for a table of its arguments. */
+/* Executes a primitive. scratch has ith_onednn_scratch_bytes bytes, aligned to 64. Within a call, oneDNN 2.6 allocates
+ * and frees 296 bytes for a table of its arguments. */
 ith_status ith_onednn_execute(ith_onednn_lane *lane, const void *src, struct dnnl_memory *weights, const float *bias,
                               float *dst, void *scratch);
 

@@ -181,10 +181,10 @@ static void plain_row(head *x, ith_oracle_rows *rows, int64_t row)
     rows->lse[row] = l > 0 ? (double)(m + logf(l)) : -INFINITY;
 }
 
-/* A function that computes one row of a head: exact_row or plain_row. */
+/* A function that computes the attention of one query of a head: exact_row or plain_row. */
 typedef void row_fn(head *x, ith_oracle_rows *rows, int64_t row);
 
-/* Computes the chosen rows of all heads with `fn`. Returns false if there is no memory. */
+/* Computes the queries rows->index of all heads with `fn`. Returns false if there is no memory. */
 static bool compute(const ith_attn_problem *p, const ith_attn_tensors *t, ith_oracle_rows *rows, row_fn *fn)
 {
     bool good = true;
@@ -252,7 +252,8 @@ typedef struct squares {
     double difference, size;
 } squares;
 
-/* Adds the squares of head n to sums. A row without a key must have o = 0; otherwise the difference is infinite. */
+/* Adds to sums the squares of the exact outputs of head n, and of the differences from them. A row without a key must
+ * have o = 0; otherwise the difference is infinite. */
 static void add_squares(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact,
                         int64_t n, squares *sums)
 {

@@ -16,8 +16,8 @@
  * heads, count]. */
 typedef struct ith_oracle_rows {
     int64_t count;
-    int64_t *index; /* [count]: the numbers of the queries */
-    /* The outputs, and the natural logarithms of the sums of exp(s_ij). */
+    int64_t *index; /* [count]: the numbers of the chosen queries */
+    /* o: the outputs. lse: the natural logarithm of the sum of exp(s_ij) of each row. */
     double *o, *lse;
     double *peak; /* [batch, heads, count]: the largest logit s_ij of each row; set by ith_oracle_exact */
     /* The largest |scale q_i . k_j| of each row, over keys with a bias above -1e30; set by ith_oracle_exact. */
@@ -45,7 +45,8 @@ double ith_oracle_head_error(const ith_attn_problem *problem, const ith_oracle_r
 /* The relative L2 error |o - exact| / |exact| over all heads whose exact lse is at most most_lse in every row. */
 double ith_oracle_error(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact,
                         double most_lse);
-/* The largest |lse - exact| / max(1, |exact|) of all rows. It is infinite unless the same rows have no key in both. */
+/* The largest |lse - exact| / max(1, |exact|) of all rows. It is infinite if a row has lse = -inf (no key) in only one
+ * of `rows` and `exact`. */
 double ith_oracle_lse_error(const ith_attn_problem *problem, const ith_oracle_rows *rows, const ith_oracle_rows *exact);
 
 #endif

@@ -14,9 +14,10 @@
  * The left side streams past in the order in which it is packed, and its numbers are broadcast. The right side has
  * QUERIES columns and stays in the first-level cache. Maxima and sums need no step across lanes.
  *
- * Packed: panels of PANEL keys, each flag | b [PANEL] | k | v. Within a panel, the rows of k and the columns of v stand
- * in micro-panels of height ROWS or LESS (see `split`): [D][height] for k, [PANEL][height] for v. The last panel is
- * padded with absent keys (b = -inf, k = v = 0), D with columns of zeros.
+ * Packed: panels of PANEL keys, each flag | b [PANEL] | k | v, where the flag says whether b has numbers other than 0.
+ * Within a panel, the rows of k and the columns of v stand in micro-panels of ROWS or LESS rows or columns, their
+ * height (see `split`): [D][height] for k, [PANEL][height] for v. The last panel is padded with absent keys (b = -inf,
+ * k = v = 0), D with columns of zeros.
  *
  * Loops: for each block of block_kv_compute keys, for each panel of QUERIES queries,
  *     scores          for each micro-panel of k: a tile of s, summed over D in registers
@@ -35,8 +36,11 @@
 #include "attn_lanes.h"
 
 enum {
-    LESS = 4, /* height of the shorter micro-panels */
+    /* A micro-panel holds ROWS rows of k (or columns of v), or this many where ROWS would leave more padding. */
+    LESS = 4,
+    /* Number of keys in a packed panel. */
     PANEL = 128,
+    /* Packing prefetches a key while it reads the key that comes this many rows earlier. */
     ROWS_AHEAD = 2 * ROWS,
     WRITE_AHEAD = 1024 /* packing prefetches the memory that it writes this many floats ahead */
 };
@@ -57,10 +61,10 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
-/* A division of `count` rows or columns into micro-panels, first of height ROWS, then of height LESS. The last
- * micro-panel may be padded. */
+/* The division of the rows of k, or the columns of v, into micro-panels: first micro-panels of ROWS, then of LESS rows
+ * or columns. The last micro-panel may be padded. */
 typedef struct micro_panels {
-    int64_t tall, all; /* number of micro-panels of height ROWS; number of all micro-panels */
+    int64_t tall, all; /* number of micro-panels of ROWS rows or columns; number of all micro-panels */
 } micro_panels;
 
 static micro_panels split(int64_t count)
@@ -173,16 +177,16 @@ static void pack(const ith_attn_pack *p)
 
 /* ---- The tile -------------------------------------------------------------------------------------------------- */
 
-/* The arguments of one tile of a matrix product, sum [h][width] = from [width] + transpose(a [steps][h]) b
- * [steps][width]. For logits (scale is NULL), out = sum + bias, and top is raised to the maxima of out. For outputs,
- * out = out scale + sum. */
+/* The arguments of one tile of a matrix product, with h rows and `width` columns: sum [h][width] = from [width] +
+ * transpose(a [steps][h]) b [steps][width]. For logits (scale is NULL), out = sum + bias, and top is raised to the
+ * maxima of out. For outputs, out = out scale + sum. */
 typedef struct tile {
     const float *a, *b, *from;
     int64_t steps;
-    float *out;         /* [h][width] */
-    const float *bias;  /* [h], added to each row of logits; NULL: none */
-    float *top;         /* [width], the largest logit of each column; NULL: not wanted */
-    const float *scale; /* [width], factors of the old outputs; NULL for logits */
+    float *out;         /* [h rows][width columns]: the tile of logits or outputs */
+    const float *bias;  /* [h rows]: numbers that are added to the rows of logits; NULL: none */
+    float *top;         /* [width columns]: the largest logit of each; NULL: not wanted */
+    const float *scale; /* [width columns]: factors of the old outputs; NULL for logits */
 } tile;
 
 static inline __attribute__((always_inline)) void tile_of(const tile *t, const int rows, const int vecs)
@@ -244,8 +248,8 @@ static inline __attribute__((always_inline)) void tile_of(const tile *t, const i
             vec_store(out + (r * vecs + n) * LANES, sum[r][n]);
 }
 
-/* Defines the function for one size of tile. It is not inlined, so that the compiler keeps every sum of the tile in a
- * register. */
+/* Defines tile_<rows>x<vecs>, which computes a tile of `rows` rows of `vecs` vectors. It is not inlined, so that the
+ * compiler keeps every sum of the tile in a register. */
 #define TILE_FUNCTION(rows, vecs)                                                                                      \
     static __attribute__((noinline)) void tile_##rows##x##vecs(const tile *t)                                          \
     {                                                                                                                  \
@@ -278,7 +282,7 @@ static tile_function *const tile_functions[TILE_VECS][2] = {
 typedef struct work {
     query_lanes t;
     int64_t block; /* number of keys computed at a time (block_kv_compute) */
-    float *q;      /* queries times c = scale log2(e), in panels of [D][width] */
+    float *q;      /* queries times c = scale log2(e), in panels [D][width] of `width` queries each */
     float *s;      /* [block][width]: logits, then probabilities, of one panel of queries */
     fetch ahead;   /* prefetch of the next block of keys */
 } work;
@@ -325,8 +329,8 @@ static fetch fetch_of_next(const work *w, const float *next)
     return fetch_of(next, end, bytes, tiles);
 }
 
-/* Computes the logits s of the queries from i on and the first `keys` keys of a panel. If online, raises w->t.top to
- * the maxima. */
+/* Computes the logits s of the panel of queries from query i on and the first `keys` keys of a packed panel. With the
+ * online softmax, raises w->t.top to the maxima. */
 static void panel_scores(work *w, const float *panel, int64_t keys, int64_t i, float *s)
 {
     int64_t width = lanes_width(&w->t, i), D = w->t.D;
@@ -378,7 +382,7 @@ static __attribute__((noinline)) void probabilities(work *w, int64_t keys, int64
     }
 }
 
-/* Adds the product p v over one panel of keys to the outputs o of the queries from i on. */
+/* Adds the product p v over one packed panel of keys to the outputs o of the panel of queries from query i on. */
 static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, const float *p)
 {
     static const float zeros[QUERIES];
@@ -411,7 +415,7 @@ static void attend_panel(work *w, const float *panel, int64_t first, int64_t key
     probabilities(w, keys, i);
     for (int64_t j = 0; j < keys; j += PANEL) {
         panel_sums(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
-        lanes_fill(w->t.scale, 1.0f); /* o was scaled with the first panel, and is not to be scaled again */
+        lanes_fill(w->t.scale, 1.0f); /* o is scaled only once, with the first panel */
     }
 }
 

@@ -24,7 +24,7 @@ static inline void fetch_row(const ith_attn_pack *p, const void *const *rows, in
 /* A prefetch that is spread over several tiles. */
 typedef struct fetch {
     const char *next, *end; /* the memory that is still to be fetched */
-    int64_t lines;          /* cache lines that are fetched with each tile */
+    int64_t lines;          /* number of cache lines that are fetched with each tile */
 } fetch;
 
 /* Plans a prefetch of `bytes` bytes from `next` on, but not beyond `end`, spread over `tiles` tiles. */
@@ -34,7 +34,7 @@ static inline fetch fetch_of(const void *next, const void *end, int64_t bytes, i
     return (fetch){from, to - from < bytes ? to : from + bytes, ith_div_up(bytes / FETCH_LINE, ith_max64(tiles, 1))};
 }
 
-/* Prefetches the cache lines that are due with one tile. */
+/* Prefetches the f->lines cache lines that are due each time a tile is computed. */
 static inline void fetch_some(fetch *f)
 {
     for (int64_t n = 0; n < f->lines && f->next < f->end; n++, f->next += FETCH_LINE)

@@ -151,7 +151,7 @@ static inline void lanes_store(const query_lanes *t)
 
 /* ---- A block of keys and the panel of queries that begins at query i: s is [keys][stride] ----------------------- */
 
-/* Sets one number for each query of a panel. */
+/* Sets the number of each of the QUERIES queries of a panel to `value`. */
 static inline void lanes_fill(float *x, float value)
 {
     for (int64_t n = 0; n < QUERIES; n++)
@@ -174,7 +174,7 @@ static inline void lanes_find_top(query_lanes *t, const float *s, int64_t stride
 static inline void mask_lanes(const ith_attn_call *call, float *s, int64_t stride, int64_t first, int64_t keys,
                               int64_t i)
 {
-    enum { WIDE = 64 }; /* number of keys masked at a time; with long rows the loops over the mask are efficient */
+    enum { WIDE = 64 }; /* number of keys that are masked at a time; loops over long rows are efficient */
     float rows[LANES * WIDE];
     for (; keys > 0; s += WIDE * stride, first += WIDE, keys -= WIDE) {
         int64_t end = ith_min64(WIDE, keys);

@@ -37,7 +37,8 @@ enum { ALIGN_FLOATS = 16 };
 
 /* ---- Reading rows ---------------------------------------------------------------------------------------------- */
 
-/* Whether the type, the head size and the softmax are among those that all kernels of this folder support. */
+/* Whether the number type, the head size and the softmax are supported in this folder. Some kernels take only one of
+ * the types. */
 static inline bool attn_takes(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
     return head_dim >= 1 && head_dim <= ITH_ATTN_HEAD_DIM_MAX &&
@@ -77,13 +78,14 @@ static inline vec load_part(const char *row, ith_dtype dtype, int64_t d, int64_t
     return load_some(row + d * ith_dtype_bytes(dtype), dtype, ith_min64(LANES, D - d));
 }
 
-/* Whether key j of a packing call is present. A key with a bias of -inf is absent, and so are keys beyond the end. */
+/* Whether key j of a request to pack keys is present. A key with a bias of -inf is absent, and so are keys beyond the
+ * end. */
 static inline bool key_present(const ith_attn_pack *p, int64_t j)
 {
     return j < p->keys && p->k[j] != NULL && !(p->key_bias != NULL && p->key_bias[j] == -INFINITY);
 }
 
-/* Row j of k or v in a packing call; NULL if the key is absent. */
+/* Returns row j of k or v in a request to pack keys; NULL if key j is absent. */
 static inline const char *key_row(const ith_attn_pack *p, const void *const *rows, int64_t j)
 {
     return key_present(p, j) ? rows[j] : NULL;
@@ -126,7 +128,7 @@ static inline float shift_of(float m)
     return isfinite(m) ? m : 0.0f;
 }
 
-/* Whether earlier calls have left m, l and o for query i. Padding queries have none. */
+/* Whether earlier calls have left a state (m, l and o) for query i. Padding queries have none. */
 static inline bool has_state(const ith_attn_call *call, int64_t i)
 {
     return i < call->q_rows && !call->first;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The f32 multiply-add rate of plain C, for machines of which nothing better is known. */
+/* Measures the rate of f32 multiply-adds in plain C, for machines without another row in the peak table
+ * (kernels.inc). */
 #include "../peak.h"
 
-/* Independent sums, more than the processor needs to keep its multiply-add units busy. */
+/* Number of independent sums: more than a processor needs to keep its multiply-add units busy. */
 enum { CHAINS = 16 };
 
 static double work(int64_t rounds)

@@ -20,8 +20,8 @@
  * their jobs run. A job computes s^T strip by strip: 32 keys, 2 x 2 tiles. Then it adds to o^T step by step: 32
  * elements of D, 2 x 2 tiles, summed in registers over the keys of the job. A slot is the time in which the logits of
  * one strip are computed. During a slot, the probabilities of the previous strip are computed, and some steps of o^T of
- * the previous job are added. So the tile unit and the vector units work side by side. The sums of one square are
- * stored between the first products of the next. */
+ * the previous job are added. So the tile unit and the vector units work side by side. The sums of a strip or step are
+ * stored between the first products of the next one. */
 #include "../avx512/exp2_short_avx512.h"
 
 #define QUERIES 32
@@ -62,7 +62,7 @@ static inline __m512i load_step(const char *row, int64_t d, int64_t D)
     return _mm512_maskz_loadu_epi16(there, row + 2 * d);
 }
 
-/* Packs the keys of one strip as tiles of 16 keys by 32 elements. */
+/* Packs one strip of 32 keys as tiles of 16 keys by 32 elements. */
 static void pack_keys(char *k, const ith_attn_pack *p, int64_t first)
 {
     for (int64_t i = 0; i < STRIP; i++) {
@@ -74,7 +74,7 @@ static void pack_keys(char *k, const ith_attn_pack *p, int64_t first)
     }
 }
 
-/* Packs the values of strip n of a panel as tiles of 16 elements by 32 keys. */
+/* Packs the values of strip n of a panel (32 keys) as tiles of 16 elements by 32 keys. */
 static void pack_values(char *panel, const ith_attn_pack *p, int64_t first, int64_t n)
 {
     const char *row[STRIP];
@@ -105,40 +105,44 @@ static void pack(const ith_attn_pack *p)
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
-/* A job: a panel of 32 queries against one block of keys. */
+/* A job: a panel of 32 queries attends to one block of block_kv_compute keys, in `strips` strips of 32 keys. */
 typedef struct job {
     const char *panels;
     int64_t strips;
     int64_t key, i; /* the first key and the first query of the job, counted within the call */
-    char *p;        /* [strips][2]: probabilities in bf16, as tiles of pairs [16][16 queries][2] */
-    float *scale;   /* [QUERIES]: factors by which o is multiplied before p v of this job is added */
+    char *p;      /* [strips][2 tiles]: probabilities in bf16; a tile is [16 pairs][16 queries][2 neighbouring keys] */
+    float *scale; /* [QUERIES]: factors by which o is multiplied before p v of this job is added */
 } job;
 
 /* The scratch memory and the progress of one call. */
 typedef struct work {
     query_lanes t;
-    /* Steps of STEP elements in a head, bytes of a packed panel, number of panels of queries, and number of keys that
-     * are computed at a time (block_kv_compute). */
+    /* steps: number of steps of 32 elements (STEP) in a head. panel_bytes: bytes of a packed panel of keys. q_panels:
+     * number of panels of 32 queries. block: number of keys that are computed at a time (block_kv_compute). */
     int64_t steps, panel_bytes, q_panels, block;
     float c;        /* the factor of dot products, |scale| log2(e) */
-    float *rounded; /* [rows]: sums l' of rounded probabilities */
-    char *q;        /* [rows / QUERIES][steps][2]: queries, as tiles of pairs [16][16 queries][2] */
-    char *p[2];     /* probabilities of even jobs and of odd jobs (job.p) */
-    /* scale: factors of older outputs, for even jobs and for odd jobs (job.scale). s: [2][STRIP][16 queries] each, in
-     * which a tile is in one piece: logits of the current strip and of the previous one, in turn. */
+    float *rounded; /* [rows]: sums l' of probabilities that are rounded to bf16 */
+    /* [rows / QUERIES][steps][2 tiles]: the queries. A step is 32 elements of D; a tile is [16 pairs][16 queries][2
+     * neighbouring elements of D]. */
+    char *q;
+    char *p[2]; /* buffers of probabilities for jobs of even and of odd number (job.p) */
+    /* scale: factors of older outputs, for jobs of even and of odd number (job.scale). s: two buffers, which hold in
+     * turn the logits of the current strip of 32 keys and of the previous strip. Each is [2][STRIP][16 queries], so
+     * that each tile is contiguous. */
     float *scale[2], *s[2];
     float *unstored; /* the memory to which the sums in the tile registers are to be written */
-    /* Distances in `unstored`: floats from one tile to the tile below it, floats to the tile beside it, bytes between
-     * rows of a tile. */
+    /* Distances in `unstored`, which receives 2 x 2 tiles of sums: floats from a tile to the tile below it, floats to
+     * the tile beside it, bytes between rows of a tile. */
     int64_t below, beside, row_bytes;
-    float *nowhere; /* memory for sums that are not needed */
-    job *pending;   /* the job of the pending strip, whose probabilities are computed between products */
-    /* n: number of the pending strip in its job. The work on its probabilities is divided into `units` units, of which
-     * `unit` are done. They are spread evenly over `products` products of tiles: credit grows by `units` with each
-     * product; when it reaches `products`, the next unit is due. */
+    float *nowhere; /* a buffer for the contents of tile registers that are not needed */
+    /* The job of the pending strip: of the 32 keys whose probabilities are computed between the products of tiles. */
+    job *pending;
+    /* n: number of the pending strip of 32 keys in its job. next_unit computes the probabilities of this strip in
+     * `units` small units of work, of which `unit` are done. The units are spread evenly over `products` products of
+     * tiles: credit grows by `units` with each product, and whenever it reaches `products`, the next unit is due. */
     int64_t n, unit, units, credit, products;
-    float *logits;         /* logits of the pending strip */
-    float factor[QUERIES]; /* the factor of the logits in memory: c, or 1 if they already contain it */
+    float *logits;         /* logits of the pending strip of 32 keys */
+    float factor[QUERIES]; /* factors of `logits`: c, or 1 if `logits` already contains c */
     fetch ahead;           /* prefetch of the next block of keys while the jobs of the current block run */
 } work;
 
@@ -166,7 +170,8 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return arena.used_bytes;
 }
 
-/* Packs the queries, transposed, as tiles of pairs. If scale is negative, their signs are changed. */
+/* Packs the queries, transposed, as tiles [16 pairs of elements][16 queries]. If scale is negative, the signs of all
+ * elements are changed. */
 static void load_queries(work *w)
 {
     const ith_attn_call *call = w->t.call;
@@ -216,7 +221,8 @@ static void store_state(work *w)
 
 /* ---- Probabilities of a strip: 32 keys, for 16 queries at a time (`half` of a panel) ---------------------------- */
 
-/* Turns the dot products of a strip into logits: s = c s + b. Then applies the mask. */
+/* Turns the dot products of the pending strip of 32 keys into logits, s = c s + b, for 16 queries. Then applies the
+ * mask. */
 static __attribute__((noinline)) void finish_logits(const work *w, const char *panel, float *s, int64_t half)
 {
     const ith_attn_call *call = w->t.call;
@@ -237,8 +243,8 @@ static inline __m512i scale_pairs(__m512i pairs, vec scale)
     return _mm512_or_si512(_mm512_srli_epi32(low, 16), _mm512_and_si512(high, upper));
 }
 
-/* Raises m to the next integer above `top` in the lanes of `higher`. Older sums, and those probabilities of the job
- * that are not yet summed up, are multiplied by 2^(m - m'). */
+/* Raises the offset m of each query (lane) in `higher` to the next integer above `top`. The sums l and l', the factor
+ * of older outputs and the probabilities that the job has already stored are multiplied by 2^(old m - new m). */
 static __attribute__((noinline)) void raise_maxima(work *w, int64_t half, __mmask16 higher, vec top)
 {
     job *j = w->pending;
@@ -271,7 +277,8 @@ static __attribute__((noinline)) void round_logits(float *s, float *factor, __mm
     vec_store(factor, _mm512_mask_mov_ps(f, large, vec_set(1.0f)));
 }
 
-/* The largest logits of a strip for LANES queries. Two chains of comparisons hide their latency. */
+/* Returns the largest logit of each of LANES queries in a strip of 32 keys. Two chains of comparisons hide their
+ * latency. */
 static inline vec top_of(const float *s)
 {
     vec a = vec_set(-INFINITY), b = a;
@@ -282,8 +289,8 @@ static inline vec top_of(const float *s)
     return vec_max(a, b);
 }
 
-/* Prepares the probabilities of a strip for half of a panel of queries: applies biases and mask, and raises the
- * maxima. */
+/* Prepares the logits of the pending strip of 32 keys, for one half (16) of the queries of its job: applies biases and
+ * mask, and raises the maxima. */
 static inline void prepare(work *w, int64_t half)
 {
     const char *panel = w->pending->panels + w->n / STRIPS * w->panel_bytes;
@@ -314,7 +321,8 @@ static inline __m512i pairs_of(vec low, vec high)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
 }
 
-/* Computes the probabilities of a slice of keys, stores them in bf16, and adds them to l and, after rounding, to l'. */
+/* Computes the probabilities of SLICE of the 32 keys of the pending strip, stores them in bf16, and adds them to l and,
+ * after rounding, to l'. */
 static inline void slice_probabilities(const work *w, int64_t half, int64_t slice)
 {
     const job *j = w->pending;
@@ -339,9 +347,12 @@ static inline void slice_probabilities(const work *w, int64_t half, int64_t slic
     vec_store(rounded, vec_add(sum[0], sum[1]));
 }
 
+/* Units of work on the probabilities of a strip of 32 keys: for each half of the queries, one for preparation and one
+ * for each slice of SLICE keys. */
 enum { UNITS = 2 + 2 * SLICES };
 
-/* Does the next unit of the work on the probabilities of the pending strip. */
+/* Does the next unit of work on the pending strip of 32 keys: prepares the logits of half of the queries, or computes
+ * the probabilities of SLICE keys. */
 static __attribute__((noinline)) void next_unit(work *w)
 {
     int64_t unit = w->unit++;
@@ -351,8 +362,8 @@ static __attribute__((noinline)) void next_unit(work *w)
         slice_probabilities(w, (unit - 2) / SLICES, (unit - 2) % SLICES);
 }
 
-/* Does the units of work on probabilities that are due after a product. They are spread evenly over the products of a
- * slot. */
+/* Does the units of work on probabilities that are due after a product of tiles. The units are spread evenly over
+ * w->products products. */
 static inline __attribute__((always_inline)) void compute_pending(work *w)
 {
     for (w->credit += w->units; w->credit >= w->products && w->unit < w->units; w->credit -= w->products)
@@ -371,23 +382,23 @@ static inline __attribute__((always_inline)) void compute_pending(work *w)
     else                                                                                                               \
         _tile_zero(n)
 
-/* Notes that the sums in the tile registers are logits of a strip, which are to be written to s. */
+/* Records that the tile registers hold logits of one strip of 32 keys, which still have to be written to s. */
 static inline void will_store_logits(work *w, float *s)
 {
     w->unstored = s;
     w->below = TILE_ROWS * LANES, w->beside = STRIP * LANES, w->row_bytes = TILE_ROW_BYTES;
 }
 
-/* Notes that the sums in the tile registers are outputs of STEP elements, which are to be written to o. */
+/* Records that the tile registers hold outputs for 32 elements of D (STEP), which still have to be written to o. */
 static inline void will_store_o(work *w, float *o)
 {
     w->unstored = o;
     w->below = TILE_ROWS * QUERIES, w->beside = LANES, w->row_bytes = QUERIES * sizeof(float);
 }
 
-/* Begins new sums in tile registers 0 to 3 with a first product. It is added to the outputs `from` or, if that is NULL,
- * to zeros. The previous sums in the registers are stored one by one, each when its register is needed: four stores in
- * a row would leave the tile unit without work. */
+/* Begins new sums in tile registers 0 to 3 with a first product, which is added to the outputs `from` or, if `from` is
+ * NULL, to zeros. The previous sums in the registers are stored one by one, each when its register is needed: four
+ * stores in a row would leave the tile unit without work. */
 static inline __attribute__((always_inline)) void begin_sums(work *w, const char *a, const char *b, const float *from)
 {
     _tile_loadd(4, a, TILE_ROW_BYTES);
@@ -426,7 +437,7 @@ static inline __attribute__((always_inline)) void add_to_sums(work *w, const cha
     }
 }
 
-/* Stores the sums that are still in the tile registers. */
+/* Writes the sums in the tile registers to w->unstored. */
 static void store_sums(work *w)
 {
     STORE_SUM(0);
@@ -437,7 +448,8 @@ static void store_sums(work *w)
     will_store_logits(w, w->nowhere);
 }
 
-/* Computes the dot products k q^T of strip n. Their sums stay in the tile registers, to be stored at s later. */
+/* Computes the dot products k q^T of strip n (32 keys) of job j. The results stay in the tile registers, and are
+ * written to s later. */
 static void score_strip(work *w, const job *j, int64_t n, float *s)
 {
     const char *k = panel_keys(j->panels + n / STRIPS * w->panel_bytes, w->t.D, n % STRIPS);
@@ -447,7 +459,7 @@ static void score_strip(work *w, const job *j, int64_t n, float *s)
     add_to_sums(w, k + PAIR_BYTES, q + PAIR_BYTES, w->steps - 1);
 }
 
-/* Adds v^T p^T, summed over the keys of a job, to STEP elements of the outputs o^T. */
+/* Adds v^T p^T, summed over the keys of job j, to 32 elements of D of the outputs o^T: to step number `step`. */
 static void add_step(work *w, const job *j, int64_t step)
 {
     float *o = lanes_o(&w->t, j->i) + step * STEP * QUERIES;
@@ -479,7 +491,8 @@ static void rescale(work *w, const job *j)
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
-/* Returns job number t. With each block of keys, there is one job for each panel of queries. */
+/* Returns job number t of the call. There is one job for each block of keys and each panel of 32 queries; the jobs of a
+ * block of keys follow each other. */
 static job job_at(const work *w, int64_t t)
 {
     int64_t key = t / w->q_panels * w->block;
@@ -498,8 +511,8 @@ static fetch next_block(const work *w, const job *j)
 }
 
 /* Computes the dot products of strip n (32 keys) of job `now` and, meanwhile, the probabilities of the strip before it.
- * Once all probabilities of job `before` are computed, each slot also adds p v of that job to some elements of o^T.
- * Either job may be NULL. */
+ * Once all probabilities of job `before` are computed, also adds p v of that job to some elements of o^T. Either job
+ * may be NULL. */
 static void run_slot(work *w, const job *now, const job *before, int64_t n)
 {
     int64_t slots = now != NULL ? now->strips : 1, begin = 0, end = w->steps;
@@ -527,8 +540,8 @@ static void run_slot(work *w, const job *now, const job *before, int64_t n)
         next_unit(w);
 }
 
-/* Runs all jobs. The logits of job t are computed while the outputs of job t - 1 are added up. Even and odd jobs have
- * separate buffers. */
+/* Runs all jobs of the call. The logits of job t are computed while p v of job t - 1 is added to the outputs. Jobs of
+ * even and of odd number have separate buffers. */
 static void run_jobs(work *w)
 {
     int64_t jobs = ith_div_up(w->t.call->keys, w->block) * w->q_panels;
@@ -568,7 +581,7 @@ static void attend(const ith_attn_call *call)
     _tile_release();
 }
 
-/* Heads of fewer elements fill too little of a tile to be faster than with other kernels. */
+/* With a smaller head_dim, too much of each tile is padding, and other kernels are faster. */
 static bool pays(int64_t head_dim)
 {
     return head_dim >= 8;

@@ -8,7 +8,7 @@
 
 #include "attn_split_tmpl.c"
 
-/* Heads of fewer elements fill too little of a tile to be faster than with other kernels. */
+/* With a smaller head_dim, too much of each tile is padding, and other kernels are faster. */
 static bool pays(int64_t head_dim)
 {
     return head_dim >= 24;

@@ -5,7 +5,7 @@
 
 #include "attn_split_tmpl.c"
 
-/* Heads that fill less than three quarters of their tiles are faster with other kernels. */
+/* If more than a quarter of the elements in the tiles is padding of head_dim, other kernels are faster. */
 static bool pays(int64_t head_dim)
 {
     return head_dim >= STEP && 4 * head_dim >= 3 * ith_round_up(head_dim, STEP);

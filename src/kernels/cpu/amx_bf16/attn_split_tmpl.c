@@ -9,10 +9,10 @@
  * as in f32. Probabilities are split like tensors.
  *
  * Parts and products must not fall below 2^-126, where the instruction reads zero, nor be rounded to infinity. So a row
- * of q or a panel of k whose largest element is below 2^LEAST_FACTOR, or a panel of v below 1 (a fixed m may make all
- * probabilities small), is scaled up by a power of two, to [1, 2) or by 2^90. A row or panel that reaches 2^127 is
- * halved. The sums are scaled back. Bits are lost only from an element below 2^-110 in a row or panel that needs no
- * scaling.
+ * of q or a panel of k (128 packed keys) whose largest element is below 2^LEAST_FACTOR is scaled up by a power of two,
+ * and so is a panel of v whose largest element is below 1 (a fixed m may make all probabilities small). The largest
+ * element is then in [1, 2), or the power is 2^90. A row or panel that reaches 2^127 is halved. The sums are scaled
+ * back. Bits are lost only from an element below 2^-110 in a row or panel that needs no scaling.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_state.h
@@ -21,8 +21,8 @@
  * panels_amx.h).
  *
  * Loops. A job is QUERIES queries against a panel of keys, which stays in the second-level cache while all its jobs
- * run. The probabilities of a job are computed between the products for the logits of the next job, and a square of
- * products is added to o while the next square is computed: the tile unit and the vector units work side by side.
+ * run. The probabilities of a job are computed between the products for the logits of the next job, and a square of 2 x
+ * 2 tiles of p v is added to o while the next square is computed: the tile unit and the vector units work side by side.
  *
  * The including file defines TYPE (ITH_F32 or ITH_F16), PARTS (3 or 2) and EXP2_SHORT (attn_lanes.h). */
 #include "../avx512/vec_avx512.h"
@@ -34,10 +34,11 @@
 
 enum {
     SLICE = 16,                    /* number of keys whose probabilities are computed at a time */
-    PRODUCTS = PARTS == 3 ? 6 : 4, /* number of products of parts that make one product of k and q */
-    LEAST_FACTOR = -32,            /* rows of q and panels of k below 2^LEAST_FACTOR are scaled up */
-    LEAST_EXPONENT = -90,          /* numbers are scaled up by at most 2^-LEAST_EXPONENT */
-    SQUARE = QUERIES * STEP        /* number of floats in a square of 2 x 2 tiles */
+    PRODUCTS = PARTS == 3 ? 6 : 4, /* number of products of bf16 parts that make one product of elements of k and q */
+    /* A row of q or a packed panel of k is scaled up if its largest element is below 2^LEAST_FACTOR. */
+    LEAST_FACTOR = -32,
+    LEAST_EXPONENT = -90,   /* numbers are scaled up by at most 2^-LEAST_EXPONENT */
+    SQUARE = QUERIES * STEP /* number of floats in 2 x 2 tiles of sums */
 };
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
@@ -67,7 +68,8 @@ static inline vec lower_half(__m512i pairs)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(pairs)), 16));
 }
 
-/* Splits 32 numbers, 16 of a followed by 16 of b, into PARTS numbers of bf16 each. */
+/* Splits each of 32 numbers, the 16 of a and the 16 of b, into PARTS bf16 numbers. part[n] holds part n of all 32
+ * numbers. */
 static inline void split(vec a, vec b, __m512i part[PARTS])
 {
 #pragma GCC unroll 3
@@ -78,8 +80,8 @@ static inline void split(vec a, vec b, __m512i part[PARTS])
     }
 }
 
-/* Multiplies elements [d, d + 32) of a row of D numbers by factor and splits them into parts. Elements beyond D, and
- * all elements of an absent row (NULL), are zeros. */
+/* Multiplies elements [d, d + 32) of a row of D numbers by factor, and splits each into PARTS bf16 numbers. Elements
+ * beyond D, and all elements of an absent row (NULL), are zeros. */
 static inline void split_row(const char *row, int64_t d, int64_t D, float factor, __m512i part[PARTS])
 {
     vec x[2];
@@ -100,9 +102,9 @@ static inline vec row_top(vec top, const char *row, int64_t D)
     return top;
 }
 
-/* The exponent of the power of 2 by which rows are divided before they are split. `top` holds their largest elements,
- * lane by lane. The exponent is 0 if the largest is at least 2^least, but 1 if it is 2^127 or more. It is limited, so
- * that the power can be multiplied with another factor. */
+/* Returns the exponent e of the power 2^e by which rows are divided before they are split into bf16 parts. The largest
+ * lane of `top` is the largest magnitude in the rows. If it is 2^127 or more, e is 1; if it is at least 2^least, e is
+ * 0; otherwise e is its exponent, but at least LEAST_EXPONENT, so that 2^-e times another factor does not overflow. */
 static inline float exponent_of(vec top, float least)
 {
     float most = _mm512_reduce_max_ps(top);
@@ -114,7 +116,8 @@ static inline float exponent_of(vec top, float least)
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
-/* Packs the keys of a panel, split into parts, as tiles of 16 keys by 32 elements. */
+/* Packs the keys of a panel as tiles of 16 keys by 32 elements. Each element is split into PARTS bf16 numbers, which go
+ * to different tiles. */
 static void pack_keys(char *panel, const ith_attn_pack *p, int64_t first, const char *const *row)
 {
     int64_t D = p->head_dim;
@@ -136,8 +139,8 @@ static void pack_keys(char *panel, const ith_attn_pack *p, int64_t first, const 
     }
 }
 
-/* Packs elements [d, d + STEP) of the values of a strip of 32 keys as tiles of 16 elements by 32 keys, for every
- * part. */
+/* Packs elements [d, d + STEP) of the values of a strip of 32 keys as tiles of 16 elements by 32 keys: two tiles for
+ * each of the PARTS bf16 numbers into which an element is split. */
 static void pack_square(char *v, const char *const *row, int64_t d, int64_t D, float factor)
 {
     __m512i even[PARTS][LANES], odd[PARTS][LANES];
@@ -185,36 +188,40 @@ static void pack(const ith_attn_pack *p)
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
-/* A job: QUERIES queries from i on against the keys of one panel. key is the first of these keys within the call. */
+/* A job: QUERIES queries, from query i of the call on, attend to the keys of one packed panel. These are `keys` keys
+ * from key number `key` of the call on, in `strips` strips of 32 keys. */
 typedef struct job {
     const char *panel;
     int64_t key, keys, strips, i;
-    float *s; /* [PANEL][QUERIES]: logits of the job */
+    float *s; /* [PANEL][QUERIES]: logits of the job's keys and queries */
 } job;
 
 /* The scratch memory and the progress of one call. */
 typedef struct work {
     query_lanes t;
-    int64_t steps; /* steps of STEP elements in a head */
-    char *q;       /* [rows / QUERIES][steps][PARTS][2]: queries in parts, as tiles of pairs [16][16 queries][2] */
-    /* [rows up to a whole panel]: query i, times c if PARTS is 3, was divided by 2^q_exponent[i] before it was
-     * split. */
+    int64_t steps; /* number of steps of 32 elements (STEP) in a head */
+    /* [rows / QUERIES][steps][PARTS][2 tiles]: the queries, split into PARTS bf16 numbers. A step is 32 elements of D;
+     * a tile is [16 pairs][16 queries][2 neighbouring elements of D]. */
+    char *q;
+    /* [rows]: query i (times c, if PARTS is 3) was divided by 2^q_exponent[i] before it was split into bf16 numbers. */
     float *q_exponent;
-    float c;     /* the factor of sums of products; 1 if the queries already contain scale log2(e) */
-    float *s[2]; /* logits of even jobs and of odd jobs (job.s) */
-    char *p;     /* [STRIPS][PARTS][2]: probabilities in parts, as tiles of pairs [16][16 queries][2] */
-    float *sum;  /* [STEP][QUERIES]: a square of products p v that add_square adds to o */
-    /* The place in o to which add_square adds `sum`, [STEP][width]; NULL if it has been added. */
+    float c;     /* the factor of the sums q . k; 1 if the queries already contain scale log2(e) */
+    float *s[2]; /* buffers of logits for jobs of even and of odd number (job.s) */
+    /* [STRIPS][PARTS][2 tiles]: the probabilities, split into PARTS bf16 numbers. A strip is 32 keys; a tile is [16
+     * pairs][16 queries][2 neighbouring keys]. */
+    char *p;
+    float *sum; /* [STEP][QUERIES]: sums of p v for 32 elements of D, which add_square adds to o */
+    /* The part [STEP][width] of the outputs o to which add_square adds `sum`; NULL once `sum` has been added. */
     float *sum_target;
-    int64_t width;      /* number of queries in the panel to which `sum` belongs */
-    float v_unit;       /* the factor of `sum` that undoes the scaling of its values (panel_head) */
+    int64_t width;      /* number of queries of the job to which `sum` belongs */
+    float v_unit;       /* the factor of `sum` that undoes the scaling of v (panel_head.v_unit) */
     const job *pending; /* the job whose probabilities are computed between the products of the next job */
-    /* The work on the probabilities of the pending job is divided into `units` units, of which `unit` are done. They
-     * are spread evenly over `products` products of tiles: credit grows by `units` with each product; when it reaches
-     * `products`, the next unit is due. */
+    /* next_unit computes the probabilities of the pending job in `units` small units of work, of which `unit` are done.
+     * The units are spread evenly over `products` calls of multiply: credit grows by `units` with each call, and
+     * whenever it reaches `products`, the next unit is due. */
     int64_t unit, units, credit, products;
-    bool unfinished; /* the sums of products of the pending job are not yet its logits */
-    int64_t k, n;    /* the first key and the first query of the next unit, within the pending job */
+    bool unfinished; /* finish_slice must still turn the pending job's sums q . k into logits */
+    int64_t k, n;    /* the first key and query, within the pending job, on which next_unit works next */
     float *l;        /* [QUERIES]: sums of the probabilities of the pending job */
     fetch ahead;     /* prefetch of the next panel of keys */
 } work;
@@ -241,8 +248,9 @@ static int64_t scratch_bytes(int64_t head_dim, const ith_attn_tiles *tiles)
     return arena.used_bytes;
 }
 
-/* Multiplies queries [i, i + LANES) by factor and by powers of 2, splits them, and writes them, transposed, as tiles of
- * pairs from q on. The caller has left 2^exponent out of factor; it is added to w->q_exponent instead. */
+/* Multiplies queries [i, i + LANES) by factor and each by a power of 2 of its own, splits them into bf16 parts, and
+ * writes them to q, transposed, as tiles [16 pairs of elements][16 queries]. Logits need a further factor 2^exponent:
+ * w->q_exponent keeps its exponent for finish_slice. */
 static void load_query_tiles(work *w, int64_t i, char *q, float factor, float exponent)
 {
     const ith_attn_call *call = w->t.call;
@@ -270,8 +278,8 @@ static void load_query_tiles(work *w, int64_t i, char *q, float factor, float ex
     }
 }
 
-/* Packs the queries. Queries of three parts are multiplied by c = factor 2^exponent; with two parts, the product would
- * be rounded, so that the sums are multiplied by c instead. */
+/* Packs the queries of the call. With three bf16 parts, queries are multiplied by c = scale log2(e) = factor
+ * 2^exponent. Two parts cannot hold that product exactly, so the sums q . k are multiplied by c instead. */
 static void load_queries(work *w)
 {
     int exponent = 0;
@@ -290,8 +298,8 @@ static void load_queries(work *w)
     }
 }
 
-/* Adds the square of products in w->sum to the outputs: o^T = o^T 2^(m - m') + v_unit sum. Does nothing if the square
- * has already been added. */
+/* Adds the sums of p v in w->sum to the outputs: o^T = o^T 2^(m - m') + v_unit sum. Does nothing if they have already
+ * been added. */
 static __attribute__((noinline)) void add_square(work *w)
 {
     float *o = w->sum_target;
@@ -317,7 +325,7 @@ static bool unfinished(const work *w, const job *j)
     return scaled || head->biased || w->c != 1.0f || w->t.kind == SHORT_FIXED;
 }
 
-/* Turns sums of products into logits, for SLICE keys from k on and LANES queries from n on. */
+/* Turns sums q . k of the pending job into logits, for SLICE keys from k on and LANES queries from n on. */
 static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
 {
     const job *j = w->pending;
@@ -331,8 +339,8 @@ static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
     }
 }
 
-/* Completes the logits of a slice of keys and, if online and without a mask, raises w->t.top to their maxima. With a
- * mask, raise_maxima finds the maxima. */
+/* Completes the logits of SLICE keys of the pending job and, with the online softmax and no mask, raises w->t.top to
+ * their maxima. With a mask, raise_maxima finds the maxima. */
 static void prepare_slice(work *w, int64_t k, int64_t n)
 {
     float *s = w->pending->s + k * QUERIES + n;
@@ -350,7 +358,7 @@ static void prepare_slice(work *w, int64_t k, int64_t n)
 static void raise_maxima(work *w)
 {
     const job *j = w->pending;
-    add_square(w); /* adds the previous square before w->t.scale changes */
+    add_square(w); /* adds w->sum to o before w->t.scale changes */
     if (w->t.call->mask_kind != ITH_MASK_NONE) {
         lanes_mask(&w->t, j->s, QUERIES, j->key, j->keys, j->i);
         lanes_find_top(&w->t, j->s, QUERIES, j->strips * STRIP, j->i);
@@ -360,8 +368,8 @@ static void raise_maxima(work *w)
     lanes_raise_maxima(&w->t, j->i);
 }
 
-/* Splits the probabilities of two keys into parts, and stores the parts side by side. Probabilities are not negative,
- * so a part is just the upper 16 bits of the remainder. Of two parts, the last is rounded. */
+/* Splits the probabilities a and b of two keys into bf16 parts, and stores part n of a and part n of b side by side. A
+ * part is the upper 16 bits of the probability minus its earlier parts; the second of two parts is rounded. */
 static inline void store_probabilities(char *p, vec a, vec b)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000u), half_unit = _mm512_set1_epi32(0x8000);
@@ -398,7 +406,8 @@ static inline __attribute__((always_inline)) void slice_probabilities_as(work *w
     vec_store(w->l + n, vec_add(vec_load(w->l + n), vec_add(even, odd)));
 }
 
-/* Passes the kind of exponential as a constant, so that the compiler makes one version of the loop for each kind. */
+/* Passes the exp_kind to slice_probabilities_as as a constant, so that the compiler makes one version of that function
+ * for each kind. */
 static void slice_probabilities(work *w, int64_t k, int64_t n)
 {
     switch (w->t.kind) {
@@ -409,8 +418,8 @@ static void slice_probabilities(work *w, int64_t k, int64_t n)
     }
 }
 
-/* Does the next unit of work on the pending job: first each slice of logits is prepared, then the maxima are raised,
- * then the probabilities of each slice are computed. */
+/* Does the next unit of work on the pending job. The first units prepare the logits of SLICE keys each, the next unit
+ * raises the maxima, and the last units compute the probabilities of SLICE keys each. */
 static __attribute__((noinline)) void next_unit(work *w)
 {
     int64_t prepared = w->units / 2, unit = w->unit++;
@@ -430,7 +439,8 @@ static __attribute__((noinline)) void next_unit(work *w)
     }
 }
 
-/* Makes j the pending job, whose probabilities are computed during the next `products` products. j may be NULL. */
+/* Makes j the pending job, whose probabilities are computed during the next `products` calls of multiply. NULL: no job
+ * is pending. */
 static void begin_pending(work *w, const job *j, int64_t products)
 {
     w->pending = j;
@@ -443,7 +453,7 @@ static void begin_pending(work *w, const job *j, int64_t products)
     w->unfinished = unfinished(w, j);
 }
 
-/* Does the units of work that are due after a product. */
+/* Does the units of work on the pending job that are due after a call of multiply. */
 static inline void compute_pending(work *w)
 {
     for (w->credit += w->units; w->credit >= w->products && w->unit < w->units; w->credit -= w->products)
@@ -464,6 +474,8 @@ static inline void load_right(const char *b)
     _tile_loadd(7, b + TILE_BYTES, TILE_ROW_BYTES);
 }
 
+/* Adds the products of tile registers 4 and 5 by 6 and 7 to the sums in registers 0 to 3. Then does the work on the
+ * pending job that is due. */
 static inline void multiply(work *w)
 {
     _tile_dpbf16ps(0, 4, 6);
@@ -474,9 +486,9 @@ static inline void multiply(work *w)
     tiles_see_memory();
 }
 
-/* Multiplies the parts of a and b, smallest products first. With three parts, and with two unless `all` is true, the
- * products that are too small to count are left out. Each product shares a factor with the previous product; this
- * factor stays in its registers. */
+/* Multiplies the bf16 parts of a by the parts of b, and adds the products to tile registers 0 to 3, smallest products
+ * first. With three parts, and with two unless `all` is true, the products that are too small to count are left out.
+ * Each product shares a factor with the previous product; this factor stays in its registers. */
 static inline void multiply_parts(work *w, const char *a, const char *b, const bool all)
 {
     load_left(a + (PARTS - 1) * PAIR_BYTES);
@@ -507,7 +519,7 @@ static inline void clear_square(void)
     _tile_zero(3);
 }
 
-/* Stores the sums in tile registers 0 to 3 as a square, out [32][QUERIES]. */
+/* Writes the sums in tile registers 0 to 3, which are 2 x 2 tiles, to out [32][QUERIES]. */
 static inline void store_square(float *out)
 {
     enum { STRIDE = QUERIES * sizeof(float) };
@@ -518,7 +530,7 @@ static inline void store_square(float *out)
     tiles_see_memory();
 }
 
-/* Computes the sums of products k q^T of a job; between the products, the probabilities of the pending job. */
+/* Computes the sums k q^T of job j and, between the products, the probabilities of the pending job. */
 static void scores(work *w, const job *j)
 {
     for (int64_t strip = 0; strip < j->strips; strip++) {
@@ -533,7 +545,8 @@ static void scores(work *w, const job *j)
     }
 }
 
-/* Adds a job to the state: l = l 2^(m - m') + sum of p, o^T = o^T 2^(m - m') + v^T p^T. */
+/* Adds the probabilities p of job j and their products with v to the state of its queries: l = l 2^(m - m') + sum of p,
+ * o^T = o^T 2^(m - m') + v^T p^T. */
 static void values(work *w, const job *j)
 {
     for (int64_t n = 0; n < lanes_width(&w->t, j->i); n++)
@@ -556,7 +569,8 @@ static void values(work *w, const job *j)
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
-/* Returns job number n. With each panel of keys, there is one job for each panel of queries. */
+/* Returns job number n of the call. There is one job for each panel of keys and each panel of QUERIES queries; the jobs
+ * of a panel of keys follow each other. */
 static job job_at(const work *w, int64_t n)
 {
     const ith_attn_call *call = w->t.call;
@@ -569,15 +583,15 @@ static job job_at(const work *w, int64_t n)
     return j;
 }
 
-/* Plans the prefetch of the panel of keys that follows the panel of job j. */
+/* Plans the prefetch of the packed panel of keys that follows the panel of job j. */
 static fetch next_panel(const work *w, const job *j)
 {
     int64_t bytes = panel_bytes(w->t.D), tiles = 2 * ith_div_up(w->t.call->q_rows, QUERIES) * j->strips * w->steps;
     return fetch_panels(w->t.call, j->panel, bytes, tiles);
 }
 
-/* Runs all jobs. The logits of job n are computed together with the probabilities of job n - 1; then job n - 1 is added
- * to o. */
+/* Runs all jobs of the call. The logits of job n are computed together with the probabilities of job n - 1; then p v of
+ * job n - 1 is added to o. */
 static void run_jobs(work *w)
 {
     int64_t jobs = ith_div_up(w->t.call->keys, PANEL) * ith_div_up(w->t.call->q_rows, QUERIES);

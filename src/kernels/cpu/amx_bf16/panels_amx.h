@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packed panels for AMX, whose factors are tiles of bf16. A number is the sum of PARTS bf16, which the including file
- * defines: 1 where the tensors are bf16. A panel of PANEL keys is
+/* Packed panels of keys and values for AMX, which multiplies tiles of bf16. Each number is the sum of PARTS bf16
+ * numbers; the including file defines PARTS (1 for bf16 tensors). A panel of PANEL keys is
  *
  *     k              tiles [PANEL / STRIP][D / STEP][PARTS][2][16 keys][32 of D]
  *     v, transposed  tiles [D / STEP][PANEL / STRIP][PARTS][2][16 of D][32 keys]
@@ -16,17 +16,17 @@
 
 enum {
     STRIP = 2 * TILE_ROWS, /* number of keys whose logits are computed together */
-    /* The number of terms that one product of tiles sums: elements of a head for logits, keys for outputs. Also the
-     * number of elements of a head in a square of outputs. */
+    /* One product of tiles sums this many terms: elements of a head for logits, keys for outputs. The outputs of this
+     * many elements of a head are computed together. */
     STEP = 32,
     PANEL = 128, /* number of keys in a packed panel */
     STRIPS = PANEL / STRIP,
-    PAIR_BYTES = 2 * TILE_BYTES, /* bytes of two tiles, which hold one part of each number */
-    /* Bytes of the two tiles of every part: one factor of a product of 2 x 2 tiles. */
+    PAIR_BYTES = 2 * TILE_BYTES, /* bytes of two tiles, which hold one bf16 part of 32 x 32 numbers */
+    /* Bytes of 32 x 32 numbers with all their bf16 parts. */
     FACTOR_BYTES = PARTS * PAIR_BYTES
 };
 
-/* The scaling of a packed panel's keys and values, and whether it has biases. */
+/* How the keys and values of a packed panel are scaled, and whether its keys have biases. */
 typedef struct panel_head {
     bool biased;      /* a key of the panel is absent or has a bias */
     float k_exponent; /* k was divided by 2^k_exponent before it was split into parts (if PARTS > 1) */
@@ -34,7 +34,7 @@ typedef struct panel_head {
 } panel_head;
 _Static_assert(sizeof(panel_head) <= ALIGN_FLOATS * sizeof(float), "biases begin aligned");
 
-/* The number of steps of STEP elements in a head of D elements. */
+/* The number of steps of 32 elements (STEP) into which a head of D elements is divided. */
 static inline int64_t steps_of(int64_t D)
 {
     return ith_div_up(D, STEP);
@@ -56,13 +56,13 @@ static inline int64_t packed_bytes(int64_t keys, int64_t head_dim)
     return packed_panels(keys, PANEL, panel_bytes(head_dim));
 }
 
-/* The address of the keys of strip n in a panel. */
+/* The address of strip n (32 keys) in a packed panel of keys. */
 static inline char *panel_keys(const char *panel, int64_t D, int64_t n)
 {
     return (char *)panel + n * steps_of(D) * FACTOR_BYTES;
 }
 
-/* The address of a panel's values for elements [n STEP, (n + 1) STEP) of the head. */
+/* The address of a packed panel's values for elements [n STEP, (n + 1) STEP) of the head. */
 static inline char *panel_values(const char *panel, int64_t D, int64_t n)
 {
     return (char *)panel + panel_factor_bytes(D) + n * STRIPS * FACTOR_BYTES;
@@ -95,8 +95,8 @@ static inline void store_pairs(char *tiles, const __m512i even[LANES], const __m
     }
 }
 
-/* Plans the prefetch of the panels that the next job reads, while `tiles` tiles are computed. The current job reads
- * `bytes` bytes from `panels` on, and the next job as many bytes after them. */
+/* Plans the prefetch of the packed keys that follow the current keys, while `tiles` tiles are computed. The current
+ * keys take `bytes` bytes from `panels` on; the next keys follow them and take as many bytes. */
 static inline fetch fetch_panels(const ith_attn_call *call, const char *panels, int64_t bytes, int64_t tiles)
 {
     const char *end = (const char *)call->packed + packed_bytes(call->keys, call->head_dim);

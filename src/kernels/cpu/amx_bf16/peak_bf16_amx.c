@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rate of bf16 products in AMX. Four independent sums are enough to hide the latency of a product. The factors are
- * random numbers, because the unit is slower on them than on zeros. */
+/* Measures the rate of bf16 products in AMX. Four independent sums are enough to hide the latency of a product. The
+ * factors are random numbers, because AMX multiplies zeros faster. */
 #include "../../peak.h"
 
 #include "tiles_amx.h"

@@ -29,7 +29,8 @@ static inline void tiles_claim(void)
     _tile_loadconfig(&config);
 }
 
-/* GCC 12 does not know that loading a tile reads memory. This makes it finish earlier stores first. */
+/* GCC 12 does not know that loading a tile reads memory. Called before such a load, this makes the compiler complete
+ * all earlier stores. */
 static inline void tiles_see_memory(void)
 {
     __asm__ volatile("" ::: "memory");

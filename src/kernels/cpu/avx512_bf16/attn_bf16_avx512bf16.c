@@ -131,7 +131,7 @@ static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
     for (int64_t i = 0; i < PANEL; i += 2) {
         const void *even = key_row(p, p->v, first + i), *odd = key_row(p, p->v, first + i + 1);
         for (int64_t d = 0; d < D; d += LANES) {
-            /* The first column and the width of the micro-panel. */
+            /* The first column and the width of the micro-panel that holds element d. */
             int64_t begin = d / PANEL * PANEL, width = ith_min64(PANEL, padded - begin);
             __m512i upper = _mm512_slli_epi32(load_lower(odd, d, D), 16);
             _mm512_storeu_si512(v + begin * (PANEL / 2) + i / 2 * width + (d - begin),
@@ -212,8 +212,8 @@ static inline vec vec_set_pair(const void *pair)
     return _mm512_castsi512_ps(_mm512_set1_epi32((int)word));
 }
 
-/* The arguments of a tile of ROWS queries and PANEL keys. The results are rows of logits or of probabilities, and their
- * maxima or sums. */
+/* The arguments of tile_scores and tile_probabilities, for a tile of ROWS queries and PANEL keys. The results are rows
+ * of logits or of probabilities, and their maxima or sums. */
 typedef struct score_tile {
     float *s; /* rows of logits, or of probabilities as pairs of bf16 */
     int64_t s_stride;
@@ -269,13 +269,13 @@ static __attribute__((noinline)) void tile_scores(const score_tile *t)
     }
 }
 
-/* Stores 32 probabilities as bf16, in the order of their keys. Returns the lane-wise sums `rounded` plus the stored
- * numbers. */
+/* Stores the 32 probabilities in a and b as bf16, in the order of their keys. Returns the lane-wise sums `rounded` plus
+ * the stored numbers. */
 static inline vec store_probabilities(float *p, vec a, vec b, vec rounded)
 {
     vec pairs = (vec)_mm512_cvtne2ps_pbh(b, a);
     vec_store(p, pairs);
-    /* Products with pairs of 1.0 sum the stored numbers. */
+    /* The dot product with pairs of 1.0 adds up the stored numbers. */
     return vec_dot(rounded, pairs, _mm512_castsi512_ps(_mm512_set1_epi32(0x3f803f80)));
 }
 
@@ -300,8 +300,8 @@ static __attribute__((noinline)) void tile_probabilities(const score_tile *t)
     }
 }
 
-/* Computes the logits of all queries and a block of keys. at_once: computes probabilities instead, if m is fixed and
- * there is no mask; the logits then stay in registers. */
+/* Computes the logits of all queries and a block of keys. If at_once is true (m is fixed and there is no mask), writes
+ * probabilities instead; the logits then stay in registers. */
 static void block_scores(work *w, const float *panel, int64_t panels, bool at_once)
 {
     query_rows *t = &w->t;
@@ -339,13 +339,14 @@ static __attribute__((noinline)) void row_probabilities(const work *w, int64_t i
     vec_store(rounded, sum_rounded);
 }
 
-/* The arguments of a tile of outputs o, ROWS queries by some vectors of a micro-panel of v. */
+/* The arguments of tile_values_1 to tile_values_4, which compute a tile of outputs o: ROWS queries by the columns of a
+ * micro-panel of v. */
 typedef struct value_tile {
     float *o;
     int64_t padded;               /* floats between rows of o */
     const float *scale, *p;       /* [ROWS]: factors of the old o; [ROWS] rows of probabilities as pairs of bf16 */
     int64_t p_stride;             /* 32-bit words between rows of p */
-    const float *v;               /* the micro-panel in the first panel of the block of keys */
+    const float *v;               /* the micro-panel of v, in the first panel of the block of keys */
     int64_t panel_stride, panels; /* 32-bit words between panels; number of panels in the block */
 } value_tile;
 
@@ -388,8 +389,8 @@ static inline __attribute__((always_inline)) void tile_values_of(const value_til
     }
 }
 
-/* Defines the function for one width of tile. It is not inlined, so that the compiler keeps every sum of the tile in a
- * register. */
+/* Defines tile_values_<vecs>, which computes a tile of ROWS queries by `vecs` vectors of outputs. It is not inlined, so
+ * that the compiler keeps every sum of the tile in a register. */
 #define TILE_FUNCTION(vecs)                                                                                            \
     static __attribute__((noinline)) void tile_values_##vecs(const value_tile *t)                                      \
     {                                                                                                                  \

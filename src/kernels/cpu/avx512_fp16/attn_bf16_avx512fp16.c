@@ -38,17 +38,20 @@
 #define ROWS 6
 /* Vectors in a row of a tile of logits: 24 registers hold sums, 4 hold k, 1 holds q. */
 #define TILE_VECS 4
-/* The most vectors of WIDE numbers of fp16 in a row of a tile of outputs. The tile has ROWS x 4, ROWS x 3, 2 ROWS x 2
- * or 2 ROWS x 1 vectors. */
+/* A row of a tile of outputs has at most this many vectors of 32 fp16 numbers. The tile has ROWS x 4, ROWS x 3, 2 ROWS
+ * x 2 or 2 ROWS x 1 vectors. */
 #define VALUE_VECS 4
 enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 384, BLOCK_KEYS = 256 };
 enum {
     WIDE = 2 * LANES,
     COLUMNS = WIDE * VALUE_VECS, /* columns of a whole micro-panel of v */
+    /* The packing of a query prefetches the query that comes QUERY_AHEAD rows later. */
     QUERY_AHEAD = 8,
     SHORT_SUM = 16, /* products that are summed in fp16 */
     P_BITS = 8,     /* probabilities are multiplied by 2^P_BITS before they are rounded to fp16 */
     VALUE_BITS = 3, /* the values of a panel are scaled to less than 2^VALUE_BITS before they are rounded to fp16 */
+    /* A panel keeps its values in bf16 if the largest values of two of its keys differ by a factor above about
+     * 2^RATIO_BITS. */
     RATIO_BITS = 10
 };
 
@@ -67,12 +70,12 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
-/* The head of a packed panel: whether its keys have biases, and how its values are scaled. */
+/* The first words of a packed panel: whether its keys have biases, and how its values are scaled. */
 typedef struct panel_head {
     int32_t biased;  /* a key of the panel has a bias other than 0 */
     int32_t in_bf16; /* the values are kept in bf16, unscaled */
-    /* most: the exponent of the panel's largest value. least: the smallest exponent that the largest value of a key
-     * has, keys of zeros left out. */
+    /* Every key of the panel has a largest value. most and least are the largest and the smallest exponent of these
+     * values; keys whose values are all 0 do not count. */
     int32_t most, least;
     float back; /* the factor that undoes the scaling of the values */
 } panel_head;
@@ -162,7 +165,7 @@ static float choose_values(panel_head *head, const char *const row[PANEL], int64
     return ldexpf(1.0f, -down);
 }
 
-/* Packs the values of a panel, as scaled fp16 or as bf16, and notes the factor in the panel_head. */
+/* Packs the values of a panel, as scaled fp16 or as bf16, and records in the panel_head how they are scaled. */
 static void pack_values(float *panel, panel_head *head, const ith_attn_pack *p, int64_t first)
 {
     int64_t D = p->head_dim, padded = padded_dim(D);
@@ -173,7 +176,7 @@ static void pack_values(float *panel, panel_head *head, const ith_attn_pack *p, 
     vec factor = vec_set(choose_values(head, row, D));
     for (int64_t i = 0; i < PANEL; i++)
         for (int64_t d = 0; d < padded; d += LANES) {
-            /* The first column and the width of the micro-panel. */
+            /* The first column and the width of the micro-panel that holds element d. */
             int64_t begin = d / COLUMNS * COLUMNS, width = ith_min64(COLUMNS, padded - begin);
             vec x = load_part(d < D ? row[i] : NULL, ITH_BF16, d, D);
             __m256i same = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16));
@@ -259,7 +262,7 @@ static void load_queries(work *w)
 /* ---- Logits and probabilities ---------------------------------------------------------------------------------- */
 
 /* Computes the logits s = q k + b of a tile of ROWS queries and PANEL keys, and raises top [ROWS][LANES] to their
- * maxima. Rows of s are s_stride floats apart. b is NULL if there are no biases. */
+ * lane-wise maxima. Rows of s are s_stride floats apart. b is NULL if there are no biases. */
 static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, float *top, const float *q,
                                                   const float *k, const float *b, int64_t D)
 {
@@ -316,8 +319,8 @@ static void block_scores(work *w, float *panel, int64_t panels)
     }
 }
 
-/* Finds the largest logit t of each query in the block and, if online, over all keys so far. Sets the factors of the
- * block's sums (w->share) and of older sums (t->scale). */
+/* Finds the largest logit of each query in the current block of keys and, with the online softmax, over all keys so
+ * far. Sets the factors of the sums over the block (w->share) and of older sums (t->scale). */
 static void block_maxima(work *w)
 {
     query_rows *t = &w->t;
@@ -334,7 +337,7 @@ static void block_maxima(work *w)
     }
 }
 
-/* Converts LANES numbers to fp16, and writes each twice, side by side. */
+/* Converts LANES numbers to fp16, and returns each twice, side by side. */
 static inline vec in_pairs(vec x)
 {
     const __m512i twice = _mm512_set_epi16(15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8, 7, 7, 6, 6, 5, 5,
@@ -367,8 +370,8 @@ static __attribute__((noinline)) void row_probabilities_fp16(const work *w, int6
     row_probabilities(w, i, keys, false);
 }
 
-/* Computes the probabilities of the block for all queries, and multiplies o by 2^(m - m') where the maximum has risen
- * from m to m'. */
+/* Computes the probabilities of all queries and the current block of keys, and multiplies o by 2^(m - m') where the
+ * maximum has risen from m to m'. */
 static void block_probabilities(work *w, int64_t keys, bool in_f32)
 {
     const query_rows *t = &w->t;
@@ -387,7 +390,8 @@ static void block_probabilities(work *w, int64_t keys, bool in_f32)
 
 /* ---- Values ---------------------------------------------------------------------------------------------------- */
 
-/* The arguments of a tile of outputs o, of some queries by some vectors of a micro-panel of v. */
+/* The arguments of tile_values_1 to tile_values_4, which compute a tile of outputs o: some queries by the columns of a
+ * micro-panel of v. */
 typedef struct value_tile {
     float *o;
     int64_t o_stride;
@@ -410,8 +414,8 @@ static inline void add_sum(float *o, __m512h sum, vec factor)
     vec_store(o + LANES, vec_fma(high, factor, vec_load(o + LANES)));
 }
 
-/* Sums the products p v of SHORT_SUM keys in fp16, and adds the sums, times `share` and `back`, to the tile of o in
- * f32. */
+/* Sums the products p v of SHORT_SUM keys in fp16. Then adds the sums, times t->share and times `back`, which undoes
+ * the scaling of v, to the tile of o in f32. */
 static inline __attribute__((always_inline)) void add_short_sum(const value_tile *t, const float *p, const char *v,
                                                                 float back, const int rows, const int vecs)
 {
@@ -457,8 +461,8 @@ static inline __attribute__((always_inline)) void tile_values_of(const value_til
     }
 }
 
-/* Defines the function for one width of tile. It is not inlined, so that the compiler keeps every sum of the tile in a
- * register. */
+/* Defines tile_values_<vecs>, which computes a tile of `rows` queries by `vecs` vectors of outputs. It is not inlined,
+ * so that the compiler keeps every sum of the tile in a register. */
 #define TILE_FUNCTION(rows, vecs)                                                                                      \
     static __attribute__((noinline)) void tile_values_##vecs(const value_tile *t)                                      \
     {                                                                                                                  \
@@ -492,7 +496,7 @@ static void block_values(work *w, float *panel, int64_t panels)
 
 /* ---- Values in f32 --------------------------------------------------------------------------------------------- */
 
-/* Whether the block has a panel with values in bf16, or panels whose values differ too much in size for fp16. */
+/* Whether a block of keys has a panel with values in bf16, or panels whose values differ too much in size for fp16. */
 static bool needs_f32(const work *w, const float *panel, int64_t panels)
 {
     int32_t most = 0, least = INT32_MAX;
@@ -583,7 +587,7 @@ static void attend(const ith_attn_call *call)
     rows_store(&w.t);
 }
 
-/* Heads of fewer elements spend more time on probabilities than they save on outputs. */
+/* With a smaller head_dim, the additional work on probabilities takes more time than fp16 saves in the products p v. */
 static bool pays(int64_t head_dim)
 {
     return head_dim >= 64;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors of eight floats in two NEON registers each (AArch64), because attn_f32_tmpl.c writes micro-panels of six
+/* Vectors of eight floats in two NEON registers each (AArch64), because attn_f32_tmpl.c writes rows of up to six
  * numbers with one store. ../attn_state.h lists the functions. */
 #ifndef ITH_KERNELS_VEC_NEON_H
 #define ITH_KERNELS_VEC_NEON_H
@@ -78,9 +78,9 @@ static inline vec vec_load_f16(const uint16_t *x)
 }
 
 /* 2^(s - m) for an integer m, as 2^(n - m) 2^f with n = round(s) and f = s - n in [-1/2, 1/2]. 2^f is a polynomial of
- * degree 5 with P(0) = 1, minimax in relative error (9e-8). Adding shifter = 1.5 2^23 + 127 - m to s leaves n - m + 127
- * in the low bits. As the exponent of a float they give 2^(n - m), or 0 below 2^-127. An m too large for the bits of
- * shifter is subtracted from s first; s is then as large as m, and the subtraction is exact. */
+ * degree 5 with P(0) = 1, minimax in relative error (9e-8). The low bits of the sum s + shifter, shifter = 1.5 2^23 +
+ * 127 - m, are n - m + 127. As the exponent of a float they give 2^(n - m), or 0 below 2^-127. An m too large for the
+ * bits of shifter is subtracted from s first; s is then as large as m, and the subtraction is exact. */
 static inline float32x4_t exp2_whole(float32x4_t s, float32x4_t m)
 {
     uint32x4_t beyond = vcgtq_f32(vmulq_f32(m, m), vdupq_n_f32(0x1p40f));
