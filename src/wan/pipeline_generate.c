@@ -71,8 +71,8 @@ static ith_status encode_prompts(ith_rank *rank, void *user)
     return status;
 }
 
-/* Reads the noise from noise_file, or makes it from the seed. *user gets its hash: the leaders of all pipelines compare
- * their hashes. */
+/* Reads the noise from noise_file, or makes it from the seed. Sets *user to a hash of the noise, which the leaders of
+ * all pipelines compare. */
 static ith_status make_noise(ith_rank *rank, void *user)
 {
     static const char *const names[] = {"noise", NULL};

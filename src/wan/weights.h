@@ -36,7 +36,7 @@ typedef void (*ith_weights_fn)(ith_weights *weights, void *model);
 /* Checks that the weight files hold every tensor that name_all lists, and no other. */
 ith_status ith_weights_check(ith_context *context, ith_store *store, ith_weights_fn name_all, void *model);
 /* Counts memory without files. Sets memory->bytes to the bytes that ith_weights_take would allocate, and
- * memory->linears to the model's linear layers without weights, for which workspaces can be laid out. */
+ * memory->linears to the model's linear layers without weights, from which the size of a workspace follows. */
 ith_status ith_weights_outline(ith_context *context, ith_weights_fn name_all, void *model, ith_weights_memory *memory);
 /* Checks and reads all weights of a model into *memory. With `shows`, progress is shown as ITH_STAGE_LOAD. */
 ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, ith_weights_fn name_all, void *model,

@@ -35,7 +35,7 @@ typedef struct worker {
     ith_context *context;
     ith_comm *comm;     /* all ranks of the run */
     ith_comm *sequence; /* the ranks that split the tokens: comm, or this rank's half of comm */
-    ith_comm *half; /* this rank's half of comm, which it closes; NULL unless the guidance branches run in parallel */
+    ith_comm *half;     /* this rank's half of comm; NULL unless the guidance branches run in parallel */
     buffers b;
     ith_arena arena;      /* memory of the buffers */
     ith_sampler *sampler; /* the solver for this rank's tokens, with the history of its earlier predictions */
@@ -219,8 +219,7 @@ static ith_status check_finite(worker *w, int64_t step)
 /* Sends the latents of all ranks' tokens to rank 0, which writes them into the shared latents. */
 static ith_status gather(worker *w)
 {
-    if (w->rank->rank >=
-        ith_comm_size(w->sequence)) /* the first half of the ranks holds the same latents and sends them */
+    if (w->rank->rank >= ith_comm_size(w->sequence)) /* the first half of the ranks sends the same tokens */
         return ITH_OK;
     int64_t tokens = token_count(&w->shape), begin, count;
     int receive_count = w->rank->rank == 0 ? ith_comm_size(w->sequence) : 0;

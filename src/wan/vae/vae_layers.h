@@ -22,12 +22,12 @@ typedef struct ith_vae_linear {
 /* A convolution, and a ring buffer with the latest frames of its input. */
 typedef struct ith_vae_conv {
     const ith_vae_filter *filter;
-    const float *norm; /* gamma of the norm that comes before it, with silu; NULL: neither comes before it */
+    const float *norm; /* gamma of the norm that, with silu, comes before the convolution; NULL: no norm, no silu */
     ith_conv conv;
     char *ring;                 /* [filter->frames][height, width, in]: ring buffer of the latest frames of the input */
     int64_t newest;             /* index of the newest frame in the ring buffer */
     int64_t first_times, times; /* how often it is computed for the first latent frame, and for each later one */
-    ith_vae_linear *shortcut;   /* the shortcut of the residual block that begins here; NULL: x itself is added */
+    ith_vae_linear *shortcut;   /* the shortcut of the residual block that begins with this convolution; NULL: none */
 } ith_vae_conv;
 
 /* The state that the layers of one decoder share. */
