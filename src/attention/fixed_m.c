@@ -19,16 +19,16 @@
 #include <string.h>
 
 #define PIECE 512          /* rows that are summed together; the bits of the sums depend on this number */
-#define TASKS_PER_THREAD 8 /* pieces for each thread in one parallel loop, roughly */
-/* kv heads measured together, at least: rows of neighbouring heads share pages of memory */
+#define TASKS_PER_THREAD 8 /* a parallel loop handles about this many pieces (of PIECE rows) for each thread */
+/* the fewest kv heads that are measured together, unless there are fewer: rows of neighbouring heads share pages of
+ * memory */
 #define TOGETHER 16
-#define OFFSET_ROWS 64        /* rows whose offsets are computed at a time */
+#define OFFSET_ROWS 64        /* the most queries whose offsets m_i are computed at a time */
 #define LARGEST_LOGIT 88      /* a base-2 logit exceeds the offset of its row by at most this */
 #define SMALLEST_EXPONENT 126 /* the smallest normal f32 is 2^-126 */
 #define OFFSET_ERROR 0x1p-15  /* bound of the error of an offset m_i in f32, in heads that pass the gate */
 
-/* Statistics of the keys and values in one piece (PIECE rows) of a shard. The sums of the keys lie in
- * ith_fixed_m.sums. */
+/* Statistics of the keys and values in one piece (PIECE rows) of a shard. Sums of keys are kept in ith_fixed_m.sums. */
 typedef struct ith_key_piece {
     int64_t count;   /* number of keys that are not masked */
     float magnitude; /* the largest |v_jd|, an element of V */
@@ -36,8 +36,8 @@ typedef struct ith_key_piece {
     bool plain_bias; /* every key_bias is 0 or -inf */
 } key_piece;
 
-/* A rank's message to the others: for each kv head its mean key [head_dim] followed by these statistics; then, for each
- * query head, the largest |q_i|. */
+/* Statistics of a kv head, in the message of numbers that each rank sends to the others. The message holds for each kv
+ * head its mean key [head_dim] followed by these statistics; then, for each query head, the largest |q_i|. */
 enum { STAT_COUNT, STAT_DISTANCE, STAT_MAGNITUDE, STATS };
 
 /* The larger of a and b; NaN if either is NaN. */
@@ -120,8 +120,8 @@ typedef struct measured {
     int64_t before;
 } measured;
 
-/* Fills k and v with pointers to the keys and values in a piece of a kv head, sets *bias to their key_bias or NULL, and
- * returns their number. */
+/* Fills k and v with pointers to the keys and values in piece number `piece` (PIECE rows) of a kv head, sets *bias to
+ * their key_bias or NULL, and returns their number. */
 static int64_t key_piece_rows(const measured *t, int64_t kv_head, int64_t piece, const void **k, const void **v,
                               const float **bias)
 {
@@ -149,8 +149,8 @@ static int64_t count_rows(const void *const *rows, int64_t count)
     return present;
 }
 
-/* Sums the keys of a piece and finds the statistics that do not need the mean key: count, largest |v_jd|, kind of
- * key_bias. */
+/* Sums the keys in a piece (PIECE rows) of a kv head and finds the statistics that do not need the mean key: the number
+ * of keys, the largest |v_jd|, and the kind of key_bias. */
 static void sum_piece(const measured *t, int64_t kv_head, int64_t slot, int64_t piece)
 {
     const ith_fixed_m *f = t->f;
@@ -166,7 +166,8 @@ static void sum_piece(const measured *t, int64_t kv_head, int64_t slot, int64_t 
     out->count = f->setting->smoothed ? f->ops->add_rows(sum, k, rows, p->dtype, p->head_dim) : count_rows(k, rows);
 }
 
-/* Writes the mean key of this rank's shard, and the number of its keys, into this rank's message. */
+/* Writes the mean key of this rank's shard, and the number of keys in it, into the message that this rank sends to the
+ * others (f->own). */
 static void find_mean(const measured *t, int64_t kv_head, int64_t slot, int64_t pieces)
 {
     const ith_fixed_m *f = t->f;
@@ -182,7 +183,8 @@ static void find_mean(const measured *t, int64_t kv_head, int64_t slot, int64_t 
     stats_in(f, f->own, kv_head)[STAT_COUNT] = (float)count;
 }
 
-/* Finds the largest |k_j - k'_r|^2 of a piece. The mean key k'_r must be in this rank's message. */
+/* Finds the largest |k_j - k'_r|^2 of the keys in a piece (PIECE rows) of a kv head. k'_r is the mean key of this
+ * rank's shard, which find_mean must have written to f->own before. */
 static void measure_piece(const measured *t, int64_t kv_head, int64_t piece)
 {
     const ith_fixed_m *f = t->f;
@@ -194,7 +196,7 @@ static void measure_piece(const measured *t, int64_t kv_head, int64_t piece)
     f->keys[kv_head * f->pieces + piece].distance = f->ops->most_distance(centre, k, rows, p->dtype, p->head_dim);
 }
 
-/* Finds the largest |q_i|^2 of a piece of a query head. */
+/* Finds the largest |q_i|^2 of the queries in a piece (PIECE rows) of a query head. */
 static void measure_queries(const measured *t, int64_t head, int64_t piece)
 {
     const ith_fixed_m *f = t->f;
@@ -212,8 +214,8 @@ static bool halted(const ith_fixed_m *f)
 }
 
 /* One thread's share of an iteration of `measure`: distances from the mean key for the heads of the previous iteration,
- * sums of keys for the heads of this one, and in the first iteration norms of queries. Each thread takes one piece of
- * all heads before the next piece, because rows of neighbouring heads lie on the same pages of memory. */
+ * sums of keys for the heads of this one, and in the first iteration norms of queries. A thread handles the same PIECE
+ * rows of all heads before the next PIECE rows, because rows of neighbouring heads lie on the same pages of memory. */
 static void sum_in_thread(void *user, int thread)
 {
     const measured *t = user;
@@ -255,8 +257,8 @@ static void measure(measured *t)
     }
 }
 
-/* Writes the largest distances, values and query norms into this rank's message, which already holds means and
- * counts. */
+/* Writes the largest distances, values and query norms into the message that this rank sends to the others (f->own).
+ * Means and numbers of keys are in it already. */
 static void fill_message(const measured *t)
 {
     const ith_fixed_m *f = t->f;
@@ -368,14 +370,14 @@ static bool passes(const ith_attn_setting *s, double gate, double magnitude)
            (double)s->problem.kv_len * (magnitude > 1 ? magnitude : 1) < ldexp(1.0, 127 - LARGEST_LOGIT);
 }
 
-/* At least |c| q_norm bound, the largest B_i of fixed_m.h, with room for products that underflow. */
+/* Returns |c| q_norm bound, an upper bound of each B_i of fixed_m.h, with a margin for products that underflow. */
 static double bound_of(const ith_fixed_m *f, double q_norm, double bound)
 {
     return fabs(f->c) * (q_norm * bound + (double)f->setting->problem.head_dim * 0x1p-125);
 }
 
-/* Merges the statistics of all ranks and decides for each query head whether it may use fixed_m. Every rank that shares
- * these keys decides alike. */
+/* Merges the statistics of all ranks and decides for each query head whether it may use fixed_m. All ranks that share
+ * these keys come to the same decision. */
 static void conclude(const ith_fixed_m *f)
 {
     const ith_attn_setting *s = f->setting;
@@ -446,8 +448,8 @@ void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t head, const void *con
             double bound = bound_of(fixed, norm_of((double)square[i], p->head_dim), fixed->bounds[kv_head]);
             int whole = (int)(bound + OFFSET_ERROR); /* fits in an int, because the gate limits the bound */
             whole += (double)whole < bound + OFFSET_ERROR;
-            /* m is rounded to nearest. If all keys are equal, each 2^(s - m) is then a power of two, and its sums are
-             * exact. */
+            /* m is rounded to the nearest f32. If all keys are equal, each 2^(s - m) is then a power of two, and its
+             * sums are exact. */
             m[first + i] = (float)(fixed->c * (double)dot[i] + (double)(whole - LARGEST_LOGIT));
         }
     }

@@ -23,14 +23,15 @@
 #include "../base/arena.h"
 #include "run/cpu/source.h"
 
-/* The fixed-m softmax of some heads: statistics of their keys and queries, gates, and the data for offsets. */
+/* The fixed-m softmax for some heads: statistics of their queries and keys, whether each head passes the gate, and the
+ * numbers from which offsets m_i are computed. */
 typedef struct ith_fixed_m {
     const ith_attn_setting *setting;
     ith_heads heads; /* the heads that the last ith_fixed_m_prepare measured */
     const struct ith_keyops *ops;
     int ranks;                  /* number of ranks whose statistics are gathered */
     double c;                   /* scale log2(e): logits are in base 2 */
-    int64_t pieces, q_pieces;   /* numbers of pieces of 512 rows: of this rank's keys, of its queries */
+    int64_t pieces, q_pieces;   /* numbers of pieces of 512 rows in this rank's keys, and in its queries */
     int64_t together;           /* number of kv heads measured at a time */
     double *sums;               /* [together, pieces, head_dim]: sums of keys */
     struct ith_key_piece *keys; /* [kv_heads, pieces]: statistics of keys and values */
@@ -52,16 +53,17 @@ typedef struct ith_fixed_m_shape {
 void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shape *shape, ith_arena *arena,
                          ith_fixed_m *out);
 
-/* Measures the queries and keys of `heads` on all of the setting's threads, and computes their gates and the data for
- * their offsets. `own` is this rank's shard of keys and values. Collective over ring_comm, or over all ranks if
- * replicated_kv: after one all-gather every rank has the same offsets and chooses the same softmax. */
+/* Measures the queries and keys of `heads` on all of the setting's threads, decides which heads pass the gate, and
+ * computes the numbers that ith_fixed_m_offsets needs. `own` is this rank's shard of keys and values. Collective over
+ * ring_comm, or over all ranks if replicated_kv: after one all-gather every rank has the same offsets and chooses the
+ * same softmax. */
 ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const ith_queries *queries,
                                const ith_shard *own, const ith_attn_tensors *tensors);
 
 /* Whether a query head passes the gate. */
 bool ith_fixed_m_applies(const ith_fixed_m *fixed, int64_t head);
-/* Computes the offsets m_i of `rows` queries q of a head that passes the gate. The offset of a row does not depend on
- * the other rows. Any thread may call this. */
+/* Computes the offsets m_i of `rows` queries q of a head that passes the gate. The offset of a query does not depend on
+ * the other queries. Any thread may call this. */
 void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t head, const void *const *q, int64_t rows, float *m);
 
 #endif

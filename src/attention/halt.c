@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stopping an execution (halt.h). A rank that stops notifies the other ranks by a number (ith_comm_notify). The number
- * holds the execution that is to stop and, in its low RANK_BITS bits, the rank that was cancelled. */
+/* Stopping an execution (halt.h). A rank that stops sends a number to the other ranks (ith_comm_notify). It consists of
+ * the number of the execution and, in the low RANK_BITS bits, of the rank that was cancelled. */
 #include "halt.h"
 
 #define RANK_BITS 20 /* a group has at most 2^20 ranks */

@@ -3,15 +3,14 @@
  * exchanges, so that the group stays usable. At the end of the execution all ranks agree that the result is void
  * (plan/opening.h).
  *
- * Threads call ith_halted between pieces of work of a few milliseconds at most. An execution stops if the plan of a
- * rank is cancelled, if the contexts of a rank are interrupted, if another rank stops (on transports that notify), or
- * if the group has failed. */
+ * Threads call ith_halted every few milliseconds. An execution stops if the plan of a rank is cancelled, if the
+ * contexts of a rank are interrupted, if another rank stops (on transports that notify), or if the group has failed. */
 #ifndef ITH_ATTENTION_HALT_H
 #define ITH_ATTENTION_HALT_H
 
 #include "../comm/comm.h"
 
-/* The request to stop a plan's executions. The threads of an execution read it. */
+/* The request to stop the executions of one plan, which the threads of an execution read. */
 typedef struct ith_halt {
     ith_context *context;
     ith_comm *comm; /* NULL for a single rank */
@@ -32,8 +31,8 @@ void ith_halt_cancel(ith_halt *halt);
 /* Returns whether the execution is to stop, and shows other ranks that this rank is alive. Any thread may call this.
  * halt may be NULL, which never stops. */
 bool ith_halted(ith_halt *halt);
-/* Like ith_halted, but it neither checks whether the contexts are interrupted nor gives a sign of life. It costs a few
- * loads, so kernels call it in their loops. halt: an ith_halt. */
+/* Like ith_halted, but it neither checks whether the contexts are interrupted nor shows other ranks that this rank is
+ * alive. It costs a few loads, so kernels call it in their loops. halt: an ith_halt. */
 bool ith_halt_heard(void *halt);
 
 #endif

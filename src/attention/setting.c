@@ -182,7 +182,8 @@ ith_status ith_attn_setting_init(ith_context *context, const ith_attn_problem *p
 typedef struct extent {
     const char *name;
     uintptr_t begin, bytes;
-    /* Rows of `width` bytes begin at multiples of row_stride bytes from `begin`; row_stride 0: at varying distances. */
+    /* Rows of `width` bytes begin at multiples of row_stride bytes from `begin`. row_stride 0: rows have no common
+     * distance. */
     uintptr_t row_stride, width;
 } extent;
 

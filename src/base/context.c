@@ -21,20 +21,20 @@
 
 #define ALIGNMENT 64
 
-/* Bytes that a family of contexts holds now, and the most that it held at any time. */
+/* Bytes that a context and all its clones hold now, and the most that they held at any time. */
 typedef struct memory_count {
     atomic_int_fast64_t current_bytes, peak_bytes;
 } memory_count;
 
-/* The state that a family of contexts shares. It lies in the root, the first context of the family. Memory of contexts
- * and of this state is not counted. */
+/* The state that a context and all its clones share. It lies in the first context, the root. Memory of contexts and of
+ * this state is not counted. */
 typedef struct family {
     memory_count count;
     _Atomic(struct ith_trace *) trace;
     atomic_bool interrupted;
     pid_t process; /* the process that created the root */
     pthread_mutex_t wisdom_lock;
-    void *wisdom; /* an ith_wisdom, protected by wisdom_lock; NULL: none yet */
+    void *wisdom; /* measured rates of kernels (ith_wisdom), protected by wisdom_lock; NULL: none yet */
 } family;
 
 struct ith_context {
@@ -49,9 +49,11 @@ struct ith_context {
     ith_observer *observer;
     atomic_int holders;  /* number of references; the last release frees the context */
     atomic_flag writing; /* set while a thread writes to `error` */
-    ith_context *root;   /* the first context of the family, which every clone holds; a root points to itself */
+    /* the first context, from which this one is cloned directly or indirectly; a context that is no clone points to
+     * itself */
+    ith_context *root;
     family *family;
-    family own; /* the family's state, used in a root only */
+    family own; /* the state that this context shares with its clones; used only if it is no clone */
     char error[ITH_ERROR_BYTES];
 };
 

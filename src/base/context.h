@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions of contexts that are private to the libraries: errors, memory, interruption, and the state that a family of
- * contexts shares. The public functions are in ithaca/ithaca.h. */
+/* Functions of contexts that are private to the libraries: errors, memory, interruption, and the state that a context
+ * shares with its clones. The public functions are in ithaca/ithaca.h. */
 #ifndef ITH_BASE_CONTEXT_H
 #define ITH_BASE_CONTEXT_H
 
@@ -31,7 +31,7 @@ const char *ith_context_sentence(const ith_context *context);
  * them. */
 ith_parallel_fn ith_context_parallel(const ith_context *context, void **user);
 
-/* Bytes that the context's family holds now, and the most that it held at any time. */
+/* Bytes that the context and all its clones hold now, and the most that they held at any time. */
 int64_t ith_context_bytes(const ith_context *context);
 int64_t ith_context_peak_bytes(const ith_context *context);
 
@@ -49,7 +49,7 @@ char *ith_strdup(ith_context *context, const char *text);
 /* Formats a new string like printf, to be freed with ith_free. On failure returns NULL, as ith_alloc does. */
 char *ith_format(ith_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Whether two contexts belong to one family: a context and all clones that descend from it. */
+/* Whether one of the contexts is a clone of the other, or both are clones of a third one, directly or indirectly. */
 bool ith_context_is_family(const ith_context *context, const ith_context *other);
 
 /* ith_context_hold adds a reference and returns context; ith_context_release removes one, and the last release frees
@@ -58,28 +58,29 @@ bool ith_context_is_family(const ith_context *context, const ith_context *other)
 ith_context *ith_context_hold(ith_context *context);
 void ith_context_release(ith_context *context);
 
-/* Fails with ITH_ERR_UNSUPPORTED in every process except the one that created the family's root: the root's threads do
- * not exist after a fork. */
+/* Fails with ITH_ERR_UNSUPPORTED in every process except the one that created the context, or the context that it was
+ * cloned from: the threads of that process do not exist in a forked child. */
 ith_status ith_context_check_process(ith_context *context);
 
-/* The rank that a context works for, which gives its row in a trace. A root begins with 0, a clone with its parent's
- * rank. */
+/* The rank that a context works for, which gives its row in a trace. A clone begins with the rank of its parent, any
+ * other context with 0. */
 int ith_context_rank(const ith_context *context);
 void ith_context_set_rank(ith_context *context, int rank);
 
 /* ---- The family: a context, its parent and all their clones ---- */
 
 /* ith_context_keep allocates zeroed memory, aligned to 64, that does not count as held; NULL with an error sentence on
- * failure. Any context of the family may release it with ith_context_drop, which accepts NULL. */
+ * failure. The context, or any context that shares its state by cloning, may free it with ith_context_drop, which
+ * accepts NULL. */
 void *ith_context_keep(ith_context *context, int64_t bytes, const char *what);
 void ith_context_drop(ith_context *context, void *block);
-/* The trace that the family records (trace.h); NULL: none. The second function sets it and returns the previous trace.
- * The trace is freed with the family. */
+/* The trace (trace.h) that a context and its clones record; NULL: none. The second function sets it and returns the
+ * previous trace. The trace is freed with the last of these contexts. */
 struct ith_trace *ith_context_trace(const ith_context *context);
 struct ith_trace *ith_context_set_trace(ith_context *context, struct ith_trace *trace);
-/* The request to stop every computation of the family: the first function sets or clears it, the second reads it and
- * also asks the context's observer (observer.h). Any thread may call both, and a signal handler the first. Long loops
- * read it every few milliseconds and return ITH_ERR_INTERRUPTED. */
+/* The request to stop every computation of a context and its clones: the first function sets or clears it, the second
+ * reads it and also asks the context's observer (observer.h). Any thread may call both, and a signal handler the first.
+ * Long loops read it every few milliseconds and return ITH_ERR_INTERRUPTED. */
 void ith_context_interrupt(ith_context *context, bool interrupted);
 bool ith_context_interrupted(const ith_context *context);
 /* Records the error sentence "stopped on request" and returns ITH_ERR_INTERRUPTED. */
@@ -89,9 +90,9 @@ ith_status ith_context_check(ith_context *context);
 /* The observer of the context (observer.h), or NULL. Clones made later inherit it. */
 struct ith_observer *ith_context_observer(const ith_context *context);
 void ith_context_set_observer(ith_context *context, struct ith_observer *observer);
-/* Locks the family's memory for wisdom and returns it. It is zeroed at first, and every call passes the same `bytes`.
- * Other threads wait until ith_context_unlock_wisdom. Without memory it returns NULL, records an error sentence, and
- * holds no lock. */
+/* Locks the memory for wisdom (measured rates of kernels) that a context shares with its clones, and returns it. It is
+ * zeroed at first, and every call passes the same `bytes`. Other threads wait until ith_context_unlock_wisdom. Without
+ * memory it returns NULL, records an error sentence, and holds no lock. */
 void *ith_context_lock_wisdom(ith_context *context, int64_t bytes);
 void ith_context_unlock_wisdom(ith_context *context);
 

@@ -127,7 +127,7 @@ bool ith_cpu_is_amd(void)
 }
 #endif
 
-/* The bits that the instruction set `name` brings; 0 if no set has this name. */
+/* The bit of the instruction set `name`, with the bits of all sets that it is built on; 0 if no set has this name. */
 static uint32_t find_set(const char *name, size_t length)
 {
     for (int i = 0; i < SETS; i++)

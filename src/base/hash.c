@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hash with four independent lanes. Each lane computes h = rotate(h ^ x) * (odd constant) for every eight bytes x
- * that it takes, so that the processor overlaps four multiplications. */
+/* A hash with four independent states, called lanes. Each lane computes h = rotate(h ^ x) * (odd constant) for every
+ * fourth group x of eight bytes, so that the processor overlaps four multiplications. */
 #include "hash.h"
 
 #include <string.h>

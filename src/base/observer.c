@@ -27,7 +27,7 @@ void ith_observer_close(ith_observer *observer)
 
 /* plan_look, ask and show are called with the observer's lock held. */
 
-/* Sets the time from which ith_observer_stops calls a callback again. */
+/* Sets the time before which ith_observer_stops calls no callback again. */
 static void plan_look(ith_observer *o)
 {
     atomic_store_explicit(&o->next_look, fmin(o->next_ask, o->next_show), memory_order_relaxed);

@@ -17,7 +17,7 @@
 
 typedef struct ith_observer {
     void (*show)(void *user, int stage, int64_t done, int64_t total); /* NULL: progress is not shown */
-    /* NULL: there is nobody to ask, so the computation is not stopped */
+    /* asks whether to stop; NULL: the computation is never stopped */
     bool (*should_stop)(void *user);
     void *user;
     /* The members below are private to observer.c. */
@@ -25,7 +25,7 @@ typedef struct ith_observer {
     atomic_bool stopped;
     _Atomic double next_look;   /* time when the next callback is due (ith_clock_seconds) */
     double next_ask, next_show; /* times when should_stop and show are due */
-    int stage;                  /* stage of the last call of `show`; -1: none yet */
+    int stage;                  /* stage (such as loading weights) of the last call of `show`; -1: none yet */
     int64_t done, total;
     char activity[96]; /* the name of the computation, for the error sentence of an interruption; "": none */
 } ith_observer;
@@ -41,13 +41,14 @@ bool ith_observer_stops(ith_observer *observer);
 /* Shows progress to the context's observer, if it has one. */
 void ith_observer_show(const ith_context *context, int stage, int64_t done, int64_t total);
 
-/* The part of a stage's progress that one piece of work accounts for: from `begin` to `end`, of `total`. If it is NULL
- * or all zeros, the piece shows no progress. */
+/* A range of a stage's progress: some work that shows progress by it moves the stage from `begin` to `end`, of `total`.
+ * If it is NULL or all zeros, the work shows no progress. */
 typedef struct ith_span {
     int stage;
     int64_t begin, end, total;
 } ith_span;
-/* Shows that `done` of the `count` parts of a piece of work are done. */
+/* Shows that `done` of the `count` parts of some work are done. span: the range of the progress that this work
+ * covers. */
 void ith_span_show(const ith_context *context, const ith_span *span, int64_t done, int64_t count);
 
 /* Sets the activity of the context's observer, if it has one: the name of the computation for the error sentence of an

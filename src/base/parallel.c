@@ -37,8 +37,8 @@ static void run_once(void *user, int thread)
     atomic_fetch_add(&r->ended, 1);
 }
 
-/* Runs the tasks in the pool, then the tasks that the pool has left out, and waits for all. So a faulty pool costs time
- * but not correctness. */
+/* Runs the tasks in the caller's pool, then runs the tasks that the pool did not run, and waits for all. So a faulty
+ * pool costs time but not correctness. */
 static void run_in_pool(ith_parallel_fn pool, void *pool_user, int threads, ith_task_fn task, void *user)
 {
     pool_call r = {.task = task, .user = user, .threads = threads};

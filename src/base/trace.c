@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records spans and counters, and writes the trace file (Trace Event Format, as Chrome and Perfetto read it:
+/* Records time intervals and counters, and writes the trace file (Trace Event Format, as Chrome and Perfetto read it:
  * https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
  *
  * Each rank is a process of the file. Its rows, which the format calls threads, show the computations of the rank and
- * the exchanges that are in flight. Spans on one row may nest but not overlap, so overlapping spans go to further rows
- * (lanes). */
+ * the exchanges that are in flight. Intervals on one row may nest but not overlap, so overlapping intervals go to
+ * further rows (lanes). */
 #include "trace.h"
 
 #include "clock.h"
@@ -16,15 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_LANES 8 /* the most rows for overlapping spans; the last row takes all further spans */
+#define MOST_LANES 8 /* the most rows for overlapping time intervals; the last row takes all further ones */
 
 typedef enum event_kind { EVENT_NONE = 0, EVENT_SPAN, EVENT_COUNTER } event_kind;
 
-/* A recorded span of time, or a value of a counter. */
+/* A recorded event: an interval of time (EVENT_SPAN), or a value of a counter. */
 typedef struct event {
     const char *name, *category;
     double begin;  /* seconds, by ith_clock_seconds */
-    double amount; /* the end of a span, or the value of a counter */
+    double amount; /* the end of the interval in seconds, or the value of the counter */
     int rank;
     atomic_int kind; /* an event_kind, stored after all other members, with release order */
 } event;
@@ -101,24 +101,26 @@ ith_status ith_trace_start(ith_context *context, int64_t events)
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
-/* The rows of a rank in the trace file: its computations, its exchanges, its counters. */
+/* The kinds of rows of a rank in the trace file: its computations, its exchanges, its counters. */
 typedef enum row_kind { ROW_DOES, ROW_EXCHANGES, ROW_COUNTERS } row_kind;
 
 static const char *const row_names[] = {"computing", "exchange"};
 
-/* An event and its position in the trace file. */
+/* A recorded event and its position in the trace file. Overlapping intervals of one kind of row are drawn in several
+ * rows, and `lane` is the number of the row among them. */
 typedef struct mark {
     const event *event;
     row_kind row;
     int lane;
     int64_t begin, end; /* in nanoseconds since the trace began */
-    int64_t around;     /* span: index of the mark on the same lane that encloses this one; negative: none */
+    /* index of the mark whose interval encloses this interval on the same row; negative: none */
+    int64_t around;
     bool first_on_lane;
     bool first_of_rank;
 } mark;
 
-/* Orders marks by rank, row and begin. If two marks begin together, the longer one comes first, because it encloses the
- * other. */
+/* Orders events by rank, kind of row and begin. If two begin together, the longer one comes first, because it encloses
+ * the other. */
 static int compare_marks(const void *left, const void *right)
 {
     const mark *a = left, *b = right;
@@ -131,7 +133,7 @@ static int compare_marks(const void *left, const void *right)
     return a->end == b->end ? 0 : a->end > b->end ? -1 : 1;
 }
 
-/* Fills marks with all recorded events, in the order of compare_marks, and returns their number. */
+/* Fills marks with all recorded events and their positions, in the order of compare_marks, and returns their number. */
 static int64_t collect_marks(const ith_trace *trace, mark *marks)
 {
     int64_t count = 0, claimed = ith_min64(atomic_load(&trace->claimed), trace->capacity);
@@ -152,8 +154,9 @@ static int64_t collect_marks(const ith_trace *trace, mark *marks)
     return count;
 }
 
-/* Returns the first lane whose open marks all enclose mark i, or the last lane if there is none. innermost[lane]: index
- * of the innermost open mark of the lane; negative: none. */
+/* Returns the first row (lane) on which interval i overlaps no other interval unless one encloses the other; if there
+ * is none, the last row. innermost[lane]: index of the latest interval on the row that has not ended; negative:
+ * none. */
 static int find_lane(mark *marks, int64_t i, int64_t *innermost)
 {
     for (int lane = 0; lane < MOST_LANES; lane++) {
@@ -165,8 +168,8 @@ static int find_lane(mark *marks, int64_t i, int64_t *innermost)
     return MOST_LANES - 1;
 }
 
-/* Puts each span on a lane, and finds the first mark of each rank and of each lane. The marks are in the order of
- * compare_marks. */
+/* Chooses a row (lane) for each time interval, and finds the first event of each rank and of each row. The marks are in
+ * the order of compare_marks. */
 static void place_marks(mark *marks, int64_t count)
 {
     int64_t innermost[MOST_LANES];
@@ -189,7 +192,7 @@ static void place_marks(mark *marks, int64_t count)
 
 /* ---- The file -------------------------------------------------------------------------------------------------- */
 
-/* The contents of a trace file: its marks, and the number of lost events. */
+/* The contents of a trace file: the events with their positions, and the number of events that were lost. */
 typedef struct picture {
     const mark *marks;
     int64_t count, lost;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace of a family of contexts: spans of time, and counters, of each rank (ith_context_rank).
+/* A trace of a context and its clones: time intervals, and counters, of each rank (ith_context_rank).
  *
  *     double begin = ith_trace_begin(context);
  *     ... compute ...
@@ -13,14 +13,14 @@
 
 #include "context.h"
 
-/* The category of transfers that are in flight while the rank does something else. Their spans have rows of their own.
- * Spans of other categories (compute, wait, ...) show the activity of the rank itself: they nest or follow one
- * another. */
+/* The category of transfers that are in flight while the rank does something else. The trace shows them in rows of
+ * their own. Intervals of other categories (compute, wait, ...) show the activity of the rank itself: they nest or
+ * follow one another. */
 #define ITH_TRACE_EXCHANGE "exchange"
 
 /* The present time in seconds; negative if no trace is recorded. */
 double ith_trace_begin(const ith_context *context);
-/* Records a span from `begin` until now. If `begin` is negative, it records nothing. */
+/* Records the time interval from `begin` until now. If `begin` is negative, it records nothing. */
 void ith_trace_end(const ith_context *context, double begin, const char *name, const char *category);
 /* Records that a counter has this value from now on. Infinite values and NaN are not recorded. */
 void ith_trace_counter(const ith_context *context, const char *name, double value);

@@ -8,7 +8,7 @@
 
 #include <unistd.h>
 
-#define TRACE_EVENTS (1 << 18) /* maximal number of spans in a trace */
+#define TRACE_EVENTS (1 << 18) /* the most time intervals and counter values that a trace records */
 #define LARGEST 1e9            /* upper limit of options without a natural maximum */
 
 ITH_OPTION_WORD_OF(direction)
@@ -26,8 +26,8 @@ const char *ith_attend_dtype_word(int value)
     return value == ITH_DTYPE_NONE ? "auto" : value <= ITH_F16 ? ith_dtype_name((ith_dtype)value) : "unknown";
 }
 
-/* Each of these macros fills the columns of an option's row after its help text, from the type to the letter
- * (ith_option). */
+/* Each of these macros fills the columns of an option's row (ith_option) that follow its help text, from the type to
+ * the letter of the short option. */
 #define AT(member) offsetof(ith_attend_choices, member)
 #define TEXT(member) ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
 #define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
@@ -74,7 +74,8 @@ static const ith_option rows[] = {
 #undef INT
 #undef WORD
 
-#define SINGLE 2 /* rows 1 to SINGLE are --strategy and --softmax, which ithaca bench declares itself */
+/* rows 1 to SINGLE of the table are --strategy and --softmax; ithaca bench leaves them out and declares its own */
+#define SINGLE 2
 
 int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lists)
 {

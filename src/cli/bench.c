@@ -191,7 +191,7 @@ static void bench_free(ith_bench *bench)
 
 /* ---- Report ------------------------------------------------------------------------------------------------------ */
 
-/* The printed figures of one row of the table. `doc` explains them. */
+/* The printed numbers of one row of the table. The text `doc` explains each of them. */
 typedef struct figures {
     double seconds, spread, gflops, peak_gflops, share_of_peak, hidden;
     bool has_hidden; /* whether the ranks exchanged data, so that `hidden` has a value */

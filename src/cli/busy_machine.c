@@ -26,9 +26,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_EVERY_SECONDS 0.05 /* time between two looks at the waiting times */
+#define LOOK_EVERY_SECONDS 0.05 /* seconds between two measurements of the waiting times */
 /* Limits of the time that all threads together wait for a processor, in seconds per second. Above BUSY the machine
- * counts as busy. After QUIET_LOOKS looks in a row below QUIET it counts as quiet again. */
+ * counts as busy. After QUIET_LOOKS measurements in a row below QUIET it counts as quiet again. */
 #define BUSY 0.5
 #define QUIET 0.05
 #define QUIET_LOOKS 20
@@ -77,7 +77,7 @@ typedef struct sleepers {
     pthread_t thread;
 } sleepers;
 
-/* The thread that starts the team and then sleeps until `leave` is set. */
+/* The first thread of the sleeping team: starts the other threads of the team, and sleeps until `leave` is set. */
 static void *keep_team(void *user)
 {
     sleepers *s = user;
@@ -123,7 +123,8 @@ static void *look(void *user)
         nanosleep(&pause, NULL);
         double waited_before = waited, before = now;
         waited = threads_waited(), now = ith_cli_seconds();
-        /* Seconds that all threads have waited per second since the look before; negative if threads have ended. */
+        /* Seconds that all threads have waited for a processor, per second since the last measurement; negative if
+         * threads have ended. */
         double share = (waited - waited_before) / (now - before);
         quiet = share < QUIET ? quiet + 1 : 0;
         if (!s->there && share > BUSY && !send_to_sleep(s))

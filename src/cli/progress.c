@@ -88,7 +88,8 @@ static void show_waiting(ith_progress *progress, const ith_progress_stage *stage
     fflush(stderr);
 }
 
-/* Whether `done` has reached a new tenth or unit, which gets a line at once. */
+/* Whether `done` has reached a new tenth or unit of the stage (ith_progress_lines), for which a line is printed at
+ * once. */
 static bool is_worth_a_line(ith_progress *progress, const ith_progress_stage *stage, int64_t done, int64_t total)
 {
     int64_t line = progress->last_line;

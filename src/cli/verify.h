@@ -9,8 +9,9 @@
 /* One plan and its verdict. */
 typedef struct ith_verify_plan {
     ith_attn_options options;
-    ith_plan_info info;         /* the plan as ith_plan_predict describes it */
-    double error, bound;        /* relative L2 error of o with the largest ratio to its bound; this bound */
+    ith_plan_info info; /* the plan as ith_plan_predict describes it */
+    /* the relative L2 error of o that comes closest to its bound or exceeds it most; its bound */
+    double error, bound;
     double lse_error;           /* largest error of lse, divided by max(1, |lse|) */
     bool repeats;               /* a second execution gave the same bits */
     bool has_single, is_single; /* whether the plan must give the bits of a single rank; whether it does */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plans of a problem, and their verdicts: each plan is executed twice and compared with float64, with its own bits
- * and with the bits of a single rank. */
+/* The plans of a problem and their verdicts. Each plan is executed twice. Its results are compared with float64, with
+ * those of its second execution, and with those of a single rank. */
 #include "verify.h"
 
 #include "cli.h"
@@ -216,7 +216,7 @@ static bool same_bits(const ith_attend_whole *a, const ith_attend_whole *b)
 
 /* ---- Verdict --------------------------------------------------------------------------------------------------- */
 
-/* Keeps the error of o that has the largest ratio to its bound. */
+/* Keeps the error of o whose ratio to its bound is the largest so far, and the bound. */
 static void note_error(ith_verify_plan *plan, double error, double bound)
 {
     if (plan->bound > 0 && error / bound <= plan->error / plan->bound)

@@ -22,7 +22,7 @@
 /* seconds between two checks of the time limit and of cancellation while a rank waits */
 #define WAIT_SECONDS 0.02
 
-/* an all-reduce reduces this many values in one round */
+/* the most values that one round of an all-reduce reduces: one rank's part of comm->gathered has room for them */
 enum { PIECE = ITH_COMM_RECORD_BYTES / sizeof(float) };
 
 /* Tags of operations. Operations of two ranks match if their tags are equal and the sizes of their transfers agree. */
@@ -45,7 +45,8 @@ static int world_rank(const ith_comm *comm, int rank)
 }
 
 /* Records the group's failure in this rank's context and returns its status. The error sentence comes from the
- * transport. If the transport gives none, the error sentence names `status`, the result of its function. */
+ * transport. If the transport gives none, the error sentence names `status`, which a function of the transport has
+ * returned. */
 static ith_status fail(ith_comm *comm, ith_status status)
 {
     const char *sentence = NULL;
@@ -77,7 +78,7 @@ bool ith_comm_failed(const ith_comm *comm)
 
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */
 
-/* The reason why a list of transfers is refused; NULL if it is accepted. */
+/* The reason why a list of transfers is refused, such as a wrong rank; NULL if it is accepted. */
 static const char *wrong_list(const ith_transfer *list, int64_t count, int ranks)
 {
     if (count < 0 || (count > 0 && !list))
@@ -92,7 +93,8 @@ static const char *wrong_list(const ith_transfer *list, int64_t count, int ranks
     return NULL;
 }
 
-/* The next transfer with `peer` in the list, from index *at on; NULL: none. Moves *at past it. */
+/* Returns the next transfer to or from `peer` in the list, beginning at index *at, and sets *at to the index after it;
+ * NULL if there is none. */
 static const ith_transfer *next_with(int peer, const ith_transfer *list, int64_t count, int64_t *at)
 {
     while (*at < count)
@@ -158,7 +160,8 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
     return ITH_OK;
 }
 
-/* Frees the number of a request that is done or has failed. */
+/* Ends the use of a request that is done or has failed, so that a later operation can use it again. *request becomes
+ * NULL. */
 static void retire(ith_comm *comm, ith_request **request)
 {
     (*request)->in_flight = false;
@@ -179,8 +182,9 @@ static void heed_interruption(ith_comm *comm)
     comm->transport.abort(comm->transport_state, ITH_ERR_INTERRUPTED, ith_context_sentence(context));
 }
 
-/* Ends the group if this wait, which began at `since`, has lasted for the time limit, and a rank that it depends on has
- * given no sign of life for as long. A rank that computes gives signs of life, so it may take longer. */
+/* Ends the group if two times exceed the time limit: the length of this wait, which began at `since`, and the time
+ * since a rank that it depends on last gave a sign of life. A rank that computes gives signs of life, so it may take
+ * longer than the limit. */
 static void check_time(ith_comm *comm, const ith_request *request, double since)
 {
     const ith_transport *t = &comm->transport;
@@ -249,8 +253,8 @@ ith_status ith_comm_exchange(ith_comm *comm, const ith_transfer *sends, int64_t 
 
 /* ---- Collectives ----------------------------------------------------------------------------------------------- */
 
-/* Posts the transfers in comm->transfers, whose first half are sends and whose second half are receives, and waits for
- * them. */
+/* Posts `sends` sends, which are at the beginning of comm->transfers, and `receives` receives, which are at the
+ * beginning of its second half. Waits for all of them. */
 static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t sends, int64_t receives)
 {
     ith_request *request = NULL;
@@ -258,7 +262,7 @@ static ith_status finish(ith_comm *comm, int64_t tag, const char *what, int64_t 
     return status ? status : ith_comm_wait(comm, &request);
 }
 
-/* A transfer of contiguous bytes with a peer. */
+/* A transfer of `bytes` contiguous bytes to or from the rank `peer`. */
 static ith_transfer whole_of(int peer, const void *data, int64_t bytes)
 {
     return (ith_transfer){peer, {.data = (void *)data, .count = {1, 1}, .bytes = bytes}};
@@ -384,7 +388,7 @@ ith_status ith_comm_begin_call(ith_comm *comm, const void *record, int64_t bytes
     if (!status && (status = t->share(comm->transport_state)))
         status = fail(comm, status);
     comm->sharing = !status;
-    /* The call may have opened on other ranks, so this waits until they no longer use this rank's memory. */
+    /* Other ranks may have opened the call and use this rank's memory, so this waits until they no longer do. */
     if (status)
         t->drain(comm->transport_state);
     return status;
@@ -397,7 +401,8 @@ ith_status ith_comm_end_call(ith_comm *comm, float *claim)
         t->unshare(comm->transport_state);
     comm->sharing = false;
     ith_status status = ith_comm_allreduce(comm, claim, 1, ITH_REDUCE_MAX);
-    if (status && t->drain) /* after a successful reduction every rank has unshared already */
+    /* after a successful reduction no rank uses another rank's memory any more, so there is nothing to wait for */
+    if (status && t->drain)
         t->drain(comm->transport_state);
     return status;
 }

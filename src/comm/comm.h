@@ -31,7 +31,7 @@ struct ith_comm {
     void *transport_state;
     /* This rank's context, which receives error sentences. Held until the communicator is freed. */
     ith_context *context;
-    /* The communicator of the whole group, which each sub-group holds. NULL: this is the whole group. */
+    /* The communicator of all ranks, which each sub-group keeps in memory. NULL: this is that communicator. */
     ith_comm *whole;
     int rank, size;
     int *members;            /* [size]: the world rank of each rank; NULL: the same as its rank in this group */
@@ -45,7 +45,8 @@ struct ith_comm {
     void *records;           /* [size][ITH_COMM_RECORD_BYTES]: the records shown in ith_comm_begin_call */
     /* whether ranks may use one another's memory: from ith_comm_begin_call to ith_comm_end_call */
     bool sharing;
-    /* number of holds (ith_comm_hold); whether a call is in progress (ith_comm_enter) */
+    /* number of references (ith_comm_hold); bits: a call is in progress (ith_comm_enter), the rank has left
+     * (ITH_COMM_LEFT) */
     atomic_int holders, use;
     /* how many plans were made and how many executions began, the same on every rank */
     int64_t plans, executions;
@@ -54,9 +55,9 @@ struct ith_comm {
     void *unwanted_user;
 };
 
-/* Holds keep a communicator in memory. Its creator has one hold, and each plan and each sub-group has one.
- * ith_comm_destroy releases the creator's hold after the rank has left the group. The last release closes the
- * transport's state and frees the communicator. */
+/* References keep a communicator in memory. Its creator has one, and each plan and each sub-group has one.
+ * ith_comm_hold adds a reference. ith_comm_destroy removes the creator's, after the rank has left the group. When the
+ * last one is removed, the transport's state is closed and the communicator is freed. */
 ith_comm *ith_comm_hold(ith_comm *comm);
 void ith_comm_release(ith_comm *comm);
 

@@ -50,7 +50,7 @@ static void comm_free(ith_comm *comm)
     ith_context_release(context);
 }
 
-/* Makes a communicator without a transport state, with one hold. Allocates all memory that its operations need. */
+/* Makes a communicator without a transport state, with one reference. Allocates all memory that its operations need. */
 static ith_comm *comm_new(ith_context *context, const ith_transport *transport, int rank, int size)
 {
     ith_comm *comm = ith_alloc_zero(context, 1, sizeof *comm, "a communicator");
@@ -130,7 +130,7 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
 
 /* ---- Splitting ------------------------------------------------------------------------------------------------- */
 
-/* What each rank shows the others when a group is split. */
+/* The data that each rank shows the others when a group is split. */
 typedef struct wish {
     int colour, key; /* ranks of one colour form a sub-group, sorted by key */
     int rank;        /* this rank's world rank */
@@ -156,8 +156,8 @@ static int list_members(const wish *wishes, int ranks, int rank, int *members, i
     return size;
 }
 
-/* Makes this rank's communicator of a sub-group, without communication. If the communicator takes over *members,
- * *members becomes NULL. */
+/* Makes this rank's communicator of a sub-group, without communication. If the communicator takes ownership of
+ * *members, *members becomes NULL. */
 static ith_status make_part(ith_comm *comm, int64_t number, int **members, int size, int rank, ith_comm **out)
 {
     ith_comm *whole = comm->whole ? comm->whole : comm;
@@ -238,8 +238,8 @@ static void end(ith_comm *comm, const char *reason)
     comm->transport.abort(comm->transport_state, ITH_ERR_ABORTED, sentence);
 }
 
-/* Leaves the group and releases the creator's hold. If requests are in flight, or this rank uses other ranks' memory,
- * the group is ended first, so that the transport no longer uses this rank's memory. */
+/* Leaves the group and removes the creator's reference. If requests are in flight, or this rank uses other ranks'
+ * memory, the group is ended first, so that the transport no longer uses this rank's memory. */
 static void leave_group(ith_comm *comm)
 {
     const ith_transport *t = &comm->transport;
@@ -261,7 +261,7 @@ void ith_comm_destroy(ith_comm **comm)
         return;
     ith_comm *self = *comm;
     *comm = NULL;
-    /* keeps the communicator: a call on another thread may end now and release the creator's hold */
+    /* keeps the communicator in memory: a call on another thread may end now and remove the creator's reference */
     ith_comm_hold(self);
     int before = atomic_fetch_or(&self->use, ITH_COMM_LEFT);
     if (!(before & IN_USE))

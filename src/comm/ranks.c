@@ -54,8 +54,8 @@ static void move_gate(rank_run *run, gate to)
     pthread_mutex_unlock(&run->lock);
 }
 
-/* Keeps the failure of the rank that failed first. A rank records its failure before it ends the group, so the failures
- * that this causes on other ranks come later. */
+/* Keeps the failure of the rank that failed first. A rank records its failure before it ends the group, so failures of
+ * other ranks that result from it come later. */
 static void record_failure(rank_run *run, ith_status status, ith_context *context, int rank)
 {
     if (!ith_context_error(context)[0])

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strided regions: their sizes, their contiguous stretches, and copies between different layouts.
+/* Strided regions of memory: their sizes, and copies between two regions with different strides.
  *
- * A copy walks both regions at once. Each step copies as many bytes as are left in the current stretches of both
- * regions, so stretches may differ in length. */
+ * A region consists of contiguous stretches of bytes. A copy walks both regions at once. Each step copies as many bytes
+ * as are left in the current stretches of both regions, so stretches may differ in length. */
 #include "comm.h"
 
 #include "../base/size.h"
@@ -18,7 +18,8 @@ int64_t ith_region_bytes(const ith_region *region)
     return bytes;
 }
 
-/* Merges stretches that follow one another in memory: the region has the same bytes in fewer stretches. */
+/* Merges contiguous stretches of bytes that follow one another in memory: the region has the same bytes in fewer
+ * stretches. */
 static ith_region flatten(ith_region region)
 {
     if (region.count[1] == 1 || region.stride[1] == region.bytes) {
@@ -45,7 +46,7 @@ static char *cursor_at(const cursor *c)
     return (char *)c->region.data + c->run[0] * c->region.stride[0] + c->run[1] * c->region.stride[1] + c->done;
 }
 
-/* Moves a cursor forward by `bytes`, at most to the end of the current stretch. */
+/* Moves a cursor forward by `bytes`, at most to the end of the current contiguous stretch of bytes. */
 static void cursor_advance(cursor *c, int64_t bytes)
 {
     c->done += bytes;

@@ -96,7 +96,7 @@ bool ith_json_has(const ith_json *json, const char *key)
     return value_at(json, key) != NULL;
 }
 
-/* The description of a value in an error message, returned by value. */
+/* The text that describes a value in an error message, returned by value. */
 typedef struct description {
     char text[sizeof(ith_quoted) + 32];
 } description;

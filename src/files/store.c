@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of a model component (store.h): a list of tensors ordered by name, from one file or several shards, with a
- * mark for each tensor that the loader has taken. The index of shards has the format of transformers: {"weight_map":
- * {TENSOR: FILE, ...}}. */
+/* The store of a model component (store.h): a list of tensors ordered by name, from one file or from several files
+ * (shards). It records for each tensor whether the loader has taken it. The index of the shards has the format of
+ * transformers: {"weight_map": {TENSOR: FILE, ...}}. */
 #include "store.h"
 
 #include "../base/hash.h"
@@ -19,13 +19,13 @@
 /* One tensor of the store. */
 typedef struct store_entry {
     ith_tensor tensor; /* as in its file, but data points to `copy` if there is one */
-    int64_t shard;     /* index of its file in ith_store.shards */
-    bool found;        /* whether the shard contains the tensor */
+    int64_t shard;     /* index of the tensor's file in ith_store.shards */
+    bool found;        /* whether the file contains the tensor */
     bool taken;        /* whether the loader has taken or skipped the tensor */
     void *copy;        /* aligned copy of the data if they are misaligned in the file; NULL: none */
 } store_entry;
 
-/* One file of the component. */
+/* One file of the component. A component consists of one or more files, called shards. */
 typedef struct store_shard {
     char *path;
     ith_tensor_file *file;
@@ -38,7 +38,8 @@ struct ith_store {
     int64_t shard_count;
     store_entry *entries; /* all tensors of the store, ordered by name */
     int64_t entry_count;
-    ith_span shown;     /* the progress display, whose total is the bytes of all tensors */
+    /* the part of the progress display that this store fills; its total is the bytes of all tensors */
+    ith_span shown;
     int64_t used_bytes; /* bytes of the tensors released or skipped so far */
 };
 
@@ -100,8 +101,8 @@ static bool is_plain_name(const char *name)
     return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
 }
 
-/* Reads the weight map of the index into rows, ordered by shard. The caller frees *rows with ith_free; its strings
- * belong to the document. */
+/* Reads the weight map of the index into rows, ordered by the name of the file (shard). The caller frees *rows with
+ * ith_free; the strings in it belong to the document. */
 static ith_status index_rows(ith_store *store, const ith_json *index, index_row **rows, int64_t *count)
 {
     ith_context *context = store->context;
@@ -128,7 +129,7 @@ static ith_status index_rows(ith_store *store, const ith_json *index, index_row 
     return status;
 }
 
-/* Makes the lists of entries and of shards from the rows of the index. No file is opened yet. */
+/* Makes ith_store.entries and ith_store.shards from the rows of the index. No file is opened yet. */
 static ith_status index_spread(ith_store *store, const char *folder, const index_row *rows, int64_t count)
 {
     ith_context *context = store->context;
@@ -153,7 +154,7 @@ static ith_status index_spread(ith_store *store, const char *folder, const index
     return ITH_OK;
 }
 
-/* Opens the files of all shards. Stops if the context is interrupted. */
+/* Opens the file of each shard. Stops if the context is interrupted. */
 static ith_status shards_map(ith_store *store)
 {
     ith_status status = ITH_OK;
@@ -165,8 +166,8 @@ static ith_status shards_map(ith_store *store)
     return status ? ith_fail_in(store->context, status, "a shard that %s names", store->path) : ITH_OK;
 }
 
-/* Fills in the entries of the tensors that a shard contains. A tensor that the index places in another shard, or does
- * not name, is an error. */
+/* Fills in the entries of the tensors that a file (shard) contains. A tensor that the index places in another file, or
+ * does not name, is an error. */
 static ith_status shard_match(ith_store *store, int64_t index)
 {
     const store_shard *shard = &store->shards[index];
@@ -185,7 +186,7 @@ static ith_status shard_match(ith_store *store, int64_t index)
     return ITH_OK;
 }
 
-/* Reads the index and opens every shard that it names. */
+/* Reads the index and opens every file (shard) that it names. */
 static ith_status open_shards(ith_store *store, const char *folder)
 {
     ith_json *index = NULL;

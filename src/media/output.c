@@ -100,8 +100,8 @@ static ith_status check_target(ith_context *context, ith_output *output)
     return ITH_OK;
 }
 
-/* Makes a partial name. Attempts from 1 on append a number, because an earlier process with the same id may have left a
- * file. */
+/* Makes the name under which the unfinished output is written. Attempts from 1 on append a number, because an earlier
+ * process with the same id may have left a file. */
 static char *partial_name(ith_context *context, const ith_output *output, int attempt)
 {
     char number[16] = "";
@@ -117,7 +117,8 @@ static char *partial_name(ith_context *context, const ith_output *output, int at
                       process, number);
 }
 
-/* Creates the partial file or folder. Returns a number other than 0, with the reason in errno, on failure. */
+/* Creates the unfinished file or folder under its partial name. Returns 0, or on failure another number, with the
+ * reason in errno. */
 static int create(const ith_output *output)
 {
     if (output->folder)
@@ -126,7 +127,7 @@ static int create(const ith_output *output)
     return file < 0 ? -1 : close(file);
 }
 
-/* Creates the partial file or folder under the first name that is free. */
+/* Creates the unfinished file or folder under the first partial name that is free. */
 static ith_status create_partial(ith_context *context, ith_output *output)
 {
     for (int attempt = 0; attempt < 100; attempt++) {

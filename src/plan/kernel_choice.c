@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A kernel is preferred to an earlier one in the table only if it is faster by this margin. So kernels of nearly equal
- * rate keep their order from one measurement to the next. */
+/* A kernel is preferred to an earlier one in the kernel table only if it is faster by this margin. So kernels of nearly
+ * equal rate keep their order from one measurement to the next. */
 #define MARGIN_PERCENT 3
 
 /* Whether this context may use the instructions of a kernel. */
@@ -107,14 +107,14 @@ static const ith_attn_kernel *estimate(const ith_attn_setting *s, const ith_cand
     return all->count ? all->kernels[0] : NULL;
 }
 
-/* Writes the subject under which wisdom keeps the rates of kernels for this setting. */
+/* Writes the subject of this setting's wisdom: the text under which the measured rates of kernels are stored. */
 static void subject_of(const ith_attn_setting *s, char subject[ITH_WISDOM_SUBJECT_BYTES])
 {
     snprintf(subject, ITH_WISDOM_SUBJECT_BYTES, "attention %s head_dim=%lld softmax=%s",
              ith_dtype_name(s->problem.dtype), (long long)s->problem.head_dim, ith_softmax_name(s->softmax));
 }
 
-/* The candidate that wisdom ranks highest; NULL if wisdom knows none of the candidates. */
+/* The candidate that is preferred by earlier measurements (wisdom); NULL if none of the candidates was measured. */
 static const ith_attn_kernel *recall(const ith_attn_setting *s, const ith_wisdom *wisdom, const ith_candidates *all)
 {
     char subject[ITH_WISDOM_SUBJECT_BYTES];
@@ -164,8 +164,8 @@ typedef struct choice {
     ith_kernel_origin origin;
 } choice;
 
-/* Chooses one of the candidates by wisdom, by a measurement, or by the estimate. Wisdom is locked meanwhile, so other
- * contexts of the family wait and then use the same measurement. */
+/* Chooses one of the candidates by wisdom (earlier measurements), by a new measurement, or by the estimate. Wisdom is
+ * locked meanwhile, so clones of this context wait and then use the same measurement. */
 static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, ith_candidates all, choice *out)
 {
     drop_plain(&all);
@@ -190,7 +190,7 @@ static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, ith_ca
     return status;
 }
 
-/* Collective. Removes the kernels that some rank lacks from rank 0's candidates: modules and machines may differ. */
+/* Collective. Removes from rank 0's candidates each kernel that some rank lacks: modules and machines may differ. */
 static ith_status keep_common(ith_comm *comm, const ith_attn_setting *s, ith_candidates *all)
 {
     char names[ITH_WISDOM_KERNELS][ITH_ATTN_NAME_BYTES] = {{0}};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel of a plan: the one that is named, or else the fastest that every rank's machine runs, according to wisdom,
- * a measurement or a fixed rule. */
+/* The kernel of a plan: the one that is named, or else the fastest that every rank's machine runs, according to earlier
+ * measurements (wisdom), a new measurement or a fixed rule. */
 #ifndef ITH_PLAN_KERNEL_CHOICE_H
 #define ITH_PLAN_KERNEL_CHOICE_H
 
@@ -10,8 +10,9 @@
  * softmax of the setting. If it does not, the error sentence lists the kernels that do. */
 ith_status ith_kernel_take_named(const char *name, ith_attn_setting *setting);
 
-/* Chooses the kernel of the setting. Collective over comm, which may be NULL. Rank 0 decides for all: by wisdom;
- * otherwise, with ITH_EFFORT_MEASURE, by a measurement; otherwise by the fixed rule of ITH_EFFORT_ESTIMATE. */
+/* Chooses the kernel of the setting. Collective over comm, which may be NULL. Rank 0 decides for all: by earlier
+ * measurements (wisdom) if there are any; otherwise, with ITH_EFFORT_MEASURE, by a new measurement; otherwise by the
+ * fixed rule of ITH_EFFORT_ESTIMATE. */
 ith_status ith_kernel_choose(ith_comm *comm, ith_effort effort, ith_attn_setting *setting);
 
 #endif

@@ -12,21 +12,22 @@
 #include <string.h>
 
 enum {
-    ROWS = 384,           /* queries of a trial */
-    KEYS = 512,           /* keys of a trial */
-    WHOLE_HEAD_DIM = 256, /* if head_dim is larger than this, a trial has fewer queries and keys */
-    FEWEST_ROWS = 16,     /* the fewest queries of a trial */
-    FEWEST_KEYS = 64,     /* the fewest keys of a trial */
-    /* turns of a kernel after a first turn, which does not count: it touches memory and code for the first time */
+    ROWS = 384,           /* number of queries on which a kernel is timed */
+    KEYS = 512,           /* number of keys on which a kernel is timed */
+    WHOLE_HEAD_DIM = 256, /* if head_dim is larger than this, there are fewer queries and keys than ROWS and KEYS */
+    FEWEST_ROWS = 16,     /* the fewest queries on which a kernel is timed */
+    FEWEST_KEYS = 64,     /* the fewest keys on which a kernel is timed */
+    /* how often each kernel is timed, after a first turn that only touches its memory and code and does not count */
     TURNS = 4,
     HOPELESS = 4, /* a kernel that is this many times slower than the fastest so far gets no more turns */
-    /* the same factor for the second turn, when only the turn that does not count has been timed */
+    /* takes the place of HOPELESS in the first counted turn, when only the time of the warm-up turn is known */
     HOPELESS_AT_FIRST = 8
 };
 
 /* ---- A trial --------------------------------------------------------------------------------------------------- */
 
-/* Lays out the arrays of a trial. Each query has its own row of o_sum, m and l, so that any block_q fits. */
+/* Lays out the arrays of a trial, on which kernels are timed. Each query has its own row of o_sum, m and l, so that any
+ * block_q fits. */
 static void lay_out(ith_arena *arena, ith_trial *t)
 {
     int64_t row_bytes = t->head_dim * ith_dtype_bytes(t->dtype);
@@ -135,8 +136,8 @@ void ith_trial_attend(const ith_trial *t)
 
 /* ---- Measuring ------------------------------------------------------------------------------------------------- */
 
-/* Prepares the trial for a kernel, with the kernel's best tiles. block_q is at most the number of queries in the trial:
- * a longer block would only take memory. */
+/* Prepares the trial for timing a kernel, with the kernel's best tiles. block_q is at most the number of queries in the
+ * trial: a longer block would only take memory. */
 static void take_turn(ith_trial *t, const ith_attn_kernel *kernel)
 {
     ith_attn_tile_limits limits = kernel->tiles(t->head_dim);
@@ -161,7 +162,7 @@ static ith_status find_sizes(ith_context *context, ith_trial *t, const ith_candi
     return ITH_OK;
 }
 
-/* Times one repetition and returns its rate, in 10^6 operations a second. */
+/* Runs the kernel once on all queries and keys of the trial, and returns its rate in 10^6 operations a second. */
 static int32_t measure_once(const ith_trial *t)
 {
     double operations = 4.0 * (double)t->q_len * (double)t->kv_len * (double)t->head_dim;
@@ -173,7 +174,7 @@ static int32_t measure_once(const ith_trial *t)
 }
 
 /* Times all candidates in turns. The first turn warms up, the second sets the rates, and later turns keep the best
- * rate, because the fastest repetition was disturbed least. */
+ * rate, because other work of the machine disturbs the fastest turn least. */
 static void take_turns(ith_trial *t, const ith_candidates *candidates, ith_wisdom_entry *entry)
 {
     int32_t most = 0;

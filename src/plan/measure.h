@@ -5,8 +5,8 @@
 
 #include "wisdom.h"
 
-/* A trial: one head, and the memory that kernels need for it. The caller sets the sizes before ith_trial_create, and
- * kernel, tiles and softmax before every use. */
+/* A trial, on which kernels are timed: one head of random numbers, and the memory that kernels need for it. The caller
+ * sets the sizes before ith_trial_create, and kernel, tiles and softmax before every use. */
 typedef struct ith_trial {
     ith_dtype dtype;
     int64_t head_dim, q_len, kv_len;

@@ -57,10 +57,10 @@ const char *ith_module_list(int index, const char **refusal)
 typedef struct strategy_base {
     const char *name;
     ith_strategy strategy;
-    bool has_ring, has_kernels; /* the name may end in _bidir; the name may have tokamax_ and _custom */
+    bool has_ring, has_kernels; /* whether the name may end in _bidir; whether it may have tokamax_ and _custom */
 } strategy_base;
 
-/* The first base that a name begins with is taken, so "ulysses_ring" stands before "ulysses". */
+/* Of two names that both fit, the earlier one in this table is taken, so "ulysses_ring" stands before "ulysses". */
 static const strategy_base bases[] = {
     {"auto", ITH_STRATEGY_AUTO, true, false},
     {"single", ITH_STRATEGY_SINGLE, false, false},
@@ -83,7 +83,8 @@ static bool take(const char **text, const char *part)
     return true;
 }
 
-/* Finds the base that *text begins with, and moves *text past it; NULL if there is none. */
+/* Finds the base of a strategy's name, such as "ring" in "ring_bidir", at the beginning of *text, and moves *text past
+ * it. Returns NULL if there is none. */
 static const strategy_base *take_base(const char **text)
 {
     for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
@@ -92,7 +93,8 @@ static const strategy_base *take_base(const char **text)
     return NULL;
 }
 
-/* Reads the endings of a name as bits. Returns -1 if `text` holds anything else, or an ending twice. */
+/* Reads the endings of a strategy's name, such as "_bidir_fixed_m", as bits. Returns -1 if `text` holds anything else,
+ * or an ending twice. */
 static int take_endings(const char *text)
 {
     static const char *const endings[] = {"_custom", "_bidir", "_fixed_m"};
@@ -108,7 +110,7 @@ static int take_endings(const char *text)
     return taken;
 }
 
-/* Sets the options that the name mentions. The others stay as they are. */
+/* Sets the options that a strategy's name determines. Other options stay unchanged. */
 ith_status ith_strategy_parse(ith_context *context, const char *name, ith_attn_options *options)
 {
     if (!context)

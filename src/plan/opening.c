@@ -177,7 +177,7 @@ typedef struct mask_record {
     bool stopped; /* the execution was stopped before all of the mask was read, so the hash is of no use */
 } mask_record;
 
-/* Hashes a mask in pieces, and stops soon after a cancellation. */
+/* Hashes a mask, HASHED_AT_A_TIME bytes at a time, and stops soon after a cancellation. */
 static mask_record hash_mask(ith_plan *plan, const char *mask)
 {
     const ith_attn_problem *p = &plan->setting.problem;

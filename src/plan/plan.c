@@ -14,7 +14,7 @@
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Lays out a plan and the memory of its executor in the arena. Returns NULL while the arena only counts. */
+/* Takes the memory of a plan and of its executor from the arena. Returns NULL while the arena only counts bytes. */
 static ith_plan *lay_out(const ith_attn_setting *setting, ith_arena *arena)
 {
     ith_plan *plan = ith_arena_take(arena, 1, sizeof *plan);
@@ -81,7 +81,7 @@ static ith_status make_axes(ith_comm *comm, ith_plan *plan)
     return ith_pass_on(s->context, comm, status);
 }
 
-/* Holds the communicator and the context, so that they live as long as the plan. */
+/* Adds a reference of the plan to the communicator and to the context, so that they live as long as the plan. */
 static void hold(ith_plan *plan, ith_comm *comm)
 {
     ith_context *context = ith_context_hold(plan->setting.context);
@@ -143,7 +143,7 @@ ith_status ith_plan_create(ith_context *context, const ith_attn_problem *problem
     return status;
 }
 
-/* Releases one hold on the plan; the last release frees it. So a plan may be destroyed while it is executed. */
+/* Removes one reference to the plan; the last one frees it. So a plan may be destroyed while it is executed. */
 static void release(ith_plan *plan)
 {
     if (atomic_fetch_sub(&plan->holders, 1) > 1)
@@ -169,7 +169,7 @@ void ith_plan_destroy(ith_plan **plan)
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
 
-/* Claims the plan for one execution. A second thread is refused, because both would use the same memory. */
+/* Marks the plan as busy for one execution. A second thread is refused, because both would use the same memory. */
 static ith_status enter(ith_plan *plan)
 {
     ith_context *context = plan->setting.context;
@@ -191,7 +191,7 @@ static ith_status enter(ith_plan *plan)
     return ITH_OK;
 }
 
-/* Ends the claim on the plan. If the plan was destroyed meanwhile, this frees it. */
+/* Marks the plan as no longer busy. If the plan was destroyed during the execution, this frees it. */
 static void leave(ith_plan *plan)
 {
     ith_comm_exit(plan->setting.comm);

@@ -12,8 +12,8 @@ struct ith_plan {
     int64_t memory_bytes; /* size of the plan's allocation */
     /* number of the plan on its communicator; number of executions that all ranks began */
     int64_t number, begun;
-    ith_halt halt;      /* requests to stop an execution */
-    atomic_int holders; /* number of holds: one of the caller, one of a thread that executes the plan */
+    ith_halt halt;      /* the request to stop an execution */
+    atomic_int holders; /* number of references to the plan: one of the caller, one of a thread that executes it */
     atomic_bool busy;   /* whether a thread is executing the plan */
 };
 

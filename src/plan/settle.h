@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns a request into a setting, in which every choice is made. Every choice except the kernel is a function of the
- * problem, the options and the group, so every rank makes the same choices. */
+/* Turns the caller's problem and options into a setting, in which every choice is made. Every choice except the kernel
+ * is a function of the problem, the options and the group, so every rank makes the same choices. */
 #ifndef ITH_PLAN_SETTLE_H
 #define ITH_PLAN_SETTLE_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles: checks the sizes that the caller asks for against the limits of the kernel, and chooses the others.
  *
- * A size that is left open is the kernel's best, lowered to the next multiple of its step that holds the whole problem.
- * An inner tile is never longer than the tile around it. The bits of a result depend on the tiles of keys, so these
- * depend neither on the strategy nor on the share of a rank. The bits do not depend on the blocks of queries, so these
- * are also lowered where threads would be idle. */
+ * A size that the caller does not ask for is the kernel's best size. If the problem is smaller, the size is lowered to
+ * the smallest legal one that holds the whole problem. An inner tile is never longer than the tile around it. The bits
+ * of a result depend on the tiles of keys, so these depend neither on the strategy nor on the share of a rank. The bits
+ * do not depend on the blocks of queries, so these are also lowered where threads would be idle. */
 #ifndef ITH_PLAN_TILES_H
 #define ITH_PLAN_TILES_H
 
@@ -14,7 +14,7 @@
 #define ITH_TILES 4
 int64_t *ith_tile_at(ith_attn_tiles *tiles, int index);
 const char *ith_tile_name(int index);
-/* The sizes that the options ask for; 0 leaves a size open. */
+/* The sizes that the options ask for; 0 where they leave the choice to the library. */
 ith_attn_tiles ith_tiles_asked(const ith_attn_options *options);
 
 /* Sets the tiles of the setting, which must have its kernel and problem. If a size is illegal, the error sentence names

@@ -35,7 +35,8 @@ void ith_wisdom_close(ith_context *context)
     ith_context_unlock_wisdom(context);
 }
 
-/* Entry i of a ring buffer, where entry 0 is the oldest. */
+/* Entry i of the list, where entry 0 is the oldest. The list is a ring buffer, in which new entries replace the
+ * oldest. */
 const ith_wisdom_entry *ith_wisdom_at(const ith_wisdom *w, int64_t i)
 {
     int64_t oldest = ith_max64(w->count - ITH_WISDOM_ENTRIES, 0);
@@ -123,7 +124,8 @@ static ith_status check_arguments(ith_context *context, const char *path)
     return status ? status : ith_need(context, path, "path");
 }
 
-/* Copies the wisdom under the lock and writes the copy without it, so that a slow disk delays no other context. */
+/* Copies the wisdom while it is locked, and writes the copy after unlocking, so that a slow disk delays no other
+ * context. */
 ith_status ith_wisdom_save(ith_context *context, const char *path)
 {
     ith_wisdom *wisdom = NULL;
@@ -155,7 +157,7 @@ typedef struct reader {
     char text[LINE_BYTES]; /* the current line, without its newline */
 } reader;
 
-/* Fails with ITH_ERR_FORMAT. The error sentence consists of the file, the line, `what`, and at most 100 letters of
+/* Fails with ITH_ERR_FORMAT. The error sentence consists of the file, the line, `what`, and at most 100 characters of
  * `found`. */
 static ith_status wrong(const reader *r, const char *what, const char *found)
 {

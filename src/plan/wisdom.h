@@ -10,7 +10,7 @@
 #include "../kernels/kernel.h"
 
 enum {
-    ITH_WISDOM_SUBJECT_BYTES = 64,    /* size of a subject, with its final 0 */
+    ITH_WISDOM_SUBJECT_BYTES = 64,    /* size of a subject (the text that names an entry), with its final 0 */
     ITH_WISDOM_KERNELS = 32,          /* the most kernels of an entry; further kernels are not measured */
     ITH_WISDOM_ENTRIES = 64,          /* the most entries; after that a new entry replaces the oldest */
     ITH_WISDOM_MOST_RATE = 1000000000 /* the highest rate that an entry can hold */
@@ -29,22 +29,23 @@ typedef struct ith_wisdom_entry {
     ith_wisdom_rate kernels[ITH_WISDOM_KERNELS];
 } ith_wisdom_entry;
 
-/* The wisdom of a family of contexts. */
+/* Measured rates of kernels, shared by a context and all its clones. */
 typedef struct ith_wisdom {
-    int64_t count; /* number of entries ever added; entry n is in slot n % ITH_WISDOM_ENTRIES */
+    int64_t count; /* number of entries ever added; entry n is entries[n % ITH_WISDOM_ENTRIES] */
     ith_wisdom_entry entries[ITH_WISDOM_ENTRIES];
 } ith_wisdom;
 
-/* Locks the wisdom of the context's family and returns it. Other threads wait until ith_wisdom_close. */
+/* Locks the measured rates that the context shares with its clones, and returns them. Other threads wait until
+ * ith_wisdom_close. */
 ith_status ith_wisdom_open(ith_context *context, ith_wisdom **out);
 void ith_wisdom_close(ith_context *context);
 
-/* The entry of a subject; NULL if there is none. */
+/* The entry with the measured rates for a subject; NULL if there is none. */
 const ith_wisdom_entry *ith_wisdom_find(const ith_wisdom *wisdom, const char *subject);
 /* Adds an entry, or replaces the entry that has the same subject. */
 void ith_wisdom_put(ith_wisdom *wisdom, const ith_wisdom_entry *entry);
 
-/* Entry number i, the oldest first; NULL after the last. */
+/* Entry number i, counted from the oldest; NULL after the last. */
 const ith_wisdom_entry *ith_wisdom_at(const ith_wisdom *wisdom, int64_t i);
 
 #endif

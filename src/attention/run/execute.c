@@ -9,7 +9,8 @@ static bool in_place(const ith_attn_setting *s)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Enlarges the upper bounds of a sweep to the sizes of a COMPUTE step. */
+/* Enlarges the upper bounds from which the sizes of a sweep's buffers follow, so that a COMPUTE step of the schedule
+ * fits. */
 static void widen_sweep(ith_sweep_shape *shape, const ith_step *step)
 {
     shape->heads = ith_max64(shape->heads, step->heads.count);
@@ -61,7 +62,7 @@ void ith_executor_meet(ith_executor *x, int rank, const ith_in_place_record *rec
     ith_in_place_meet(&x->in_place, rank, record);
 }
 
-/* Executes an OFFSETS or a COMPUTE step. */
+/* Executes an OFFSETS step (offsets of fixed_m) or a COMPUTE step (attention to one shard) of the schedule. */
 static ith_status compute(ith_executor *x, const ith_step *step, const ith_attn_tensors *tensors)
 {
     ith_status status = ITH_OK;

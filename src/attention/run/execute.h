@@ -14,10 +14,12 @@ typedef struct ith_executor {
     ith_messages messages; /* used unless the exchange is in place */
     ith_in_place in_place; /* used if the exchange is in place */
     ith_plan_counters counters;
-    _Atomic int64_t sent; /* bytes sent in the execution under way; in place, other ranks add to it */
+    /* bytes that this rank has sent in the execution under way; in place, other ranks add to it */
+    _Atomic int64_t sent;
 } ith_executor;
 
-/* Takes all memory of an executor from the arena. Called twice: with an arena that only counts, then with memory. */
+/* Takes all memory of an executor from the arena. It is called twice: first the arena only counts bytes, then it has
+ * memory. */
 void ith_executor_lay_out(const ith_attn_setting *setting, ith_arena *arena, ith_executor *executor);
 
 /* If the exchange is in place, ranks show one another records with addresses at the opening of an execution. The first

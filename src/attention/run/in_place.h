@@ -16,23 +16,25 @@ typedef struct ith_in_place_record {
     _Atomic int64_t *sent; /* counts the bytes that other ranks take from this rank's memory */
 } ith_in_place_record;
 
-/* The rows of all ranks, as the ranks have shown their addresses: segments of the ulysses axis, and shards of the
- * ring. */
+/* The rows of all ranks, at the addresses that the ranks have shown: arrays of the ranks on this rank's ulysses axis,
+ * and a shard for each index on the ring axis. */
 typedef struct ith_in_place {
     const ith_attn_setting *setting;
     ith_q_segment *q_segments;   /* [ulysses]: queries of each rank on this rank's ulysses axis */
     ith_kv_segment *kv_segments; /* [ulysses]: keys and values of each rank on this rank's ulysses axis */
-    ith_shard *ring;             /* [ring]: the shard of each ring index */
-    ith_shard *shards;           /* [ring]: shards in the order of the COMPUTE steps */
-    int shard_count;             /* number of elements in `shards` so far */
+    ith_shard *ring;             /* [ring]: the keys and values that the ranks of each ring index hold together */
+    /* [ring]: the shards that COMPUTE steps have named so far, in the order of the steps */
+    ith_shard *shards;
+    int shard_count; /* number of elements in `shards` so far */
 } ith_in_place;
 
 void ith_in_place_lay_out(const ith_attn_setting *setting, ith_arena *arena, ith_in_place *out);
 
-/* Takes the addresses that rank `rank` shows at the opening of an execution. To be called for every rank. */
+/* Stores the addresses that rank `rank` shows at the opening of an execution. To be called for every rank. */
 void ith_in_place_meet(ith_in_place *in_place, int rank, const ith_in_place_record *record);
 
-/* Sets *queries and *shard to the operands of an OFFSETS or COMPUTE step. */
+/* Sets *queries and *shard to the queries and the shard of keys that an OFFSETS or COMPUTE step of the schedule works
+ * on. */
 void ith_in_place_find(const ith_in_place *in_place, const ith_step *step, ith_queries *queries, ith_shard *shard);
 /* Executes a COMPUTE step, whose job is `job`. Since all shards can be read at any time, the steps only collect shards,
  * and the last step attends to all of them at once. So no partial results are kept. Collective over comm. */

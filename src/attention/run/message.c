@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns the moves of a schedule into transfers of regions, and posts, times and counts them (message.h). */
+/* Turns the moves of a schedule (rows that travel between two ranks) into transfers of strided memory, posts the
+ * transfers, and times and counts them (message.h). */
 #include "message.h"
 
 #include "../../base/clock.h"
@@ -7,7 +8,7 @@
 
 /* ---- Moves as regions ------------------------------------------------------------------------------------------ */
 
-/* The rows of a tensor in a place. If the place is a buffer, it holds heads [first, first + heads). */
+/* The rows of a tensor in a place: in the caller's tensors, or in a buffer that holds heads [first, first + heads). */
 static ith_rows rows_in(const ith_messages *m, int place, ith_attn_tensor tensor, int64_t first, int64_t heads)
 {
     if (place == ITH_PLACE_CALLER)
@@ -15,7 +16,8 @@ static ith_rows rows_in(const ith_messages *m, int place, ith_attn_tensor tensor
     return ith_rows_in_buffer(m->setting, m->buffers[place][tensor], first, heads);
 }
 
-/* The region of a move of lse. The caller's lse is [B, H, rows], a buffer's [heads, rows of the ulysses axis]. */
+/* The memory that a move of lse reads or writes. The caller's lse has the shape [B, H, rows of this rank]; a buffer's
+ * has the shape [heads, rows of all ranks on this ulysses axis]. */
 static ith_region lse_region(const ith_messages *m, const ith_move *move)
 {
     const ith_attn_setting *s = m->setting;
@@ -32,7 +34,7 @@ static ith_region lse_region(const ith_messages *m, const ith_move *move)
                         .bytes = move->rows.rows * size};
 }
 
-/* The region of heads [n, n + heads) of a move. */
+/* The memory of heads [n, n + heads) that a move of q, k, v or o reads or writes. */
 static ith_region rows_region(const ith_messages *m, const ith_move *move, int64_t n, int64_t heads)
 {
     const ith_attn_setting *s = m->setting;
@@ -43,7 +45,8 @@ static ith_region rows_region(const ith_messages *m, const ith_move *move, int64
                         .bytes = heads * s->problem.head_dim * s->element_bytes};
 }
 
-/* The number of regions of a move: one for lse, otherwise one for each batch entry. Sender and receiver count alike. */
+/* The number of regions (strided pieces of memory) that a move consists of: one for lse, otherwise one for each batch
+ * entry. It is the same on the sender and on the receiver. */
 static int64_t region_count(const ith_attn_setting *s, const ith_move *move)
 {
     int64_t of_entry = ith_tensor_is_kv(move->tensor) ? s->problem.kv_heads : s->problem.heads;
@@ -52,7 +55,7 @@ static int64_t region_count(const ith_attn_setting *s, const ith_move *move)
     return move->tensor == ITH_TENSOR_LSE ? 1 : (move->first + move->heads - 1) / of_entry - move->first / of_entry + 1;
 }
 
-/* Writes the regions of a move to list and returns their number. */
+/* Writes the regions (strided pieces of memory) of a move to list and returns their number. */
 static int list_regions(const ith_messages *m, const ith_move *move, ith_transfer *list)
 {
     const ith_attn_problem *p = &m->setting->problem;
@@ -124,7 +127,7 @@ void ith_messages_end(const ith_messages *m)
                           1 - m->counters->waiting_seconds / m->counters->exchange_seconds);
 }
 
-/* Counts one more exchange as under way. The first one starts the clock. */
+/* Counts one more exchange as under way. The first one starts the clock that measures the time of exchanges. */
 static void one_more(ith_messages *m)
 {
     if (m->under_way++ > 0)
@@ -133,7 +136,7 @@ static void one_more(ith_messages *m)
     m->traced = ith_trace_begin(m->setting->context);
 }
 
-/* Counts one exchange less as under way. The last one stops the clock. */
+/* Counts one exchange less as under way. The last one stops the clock that measures the time of exchanges. */
 static void one_less(ith_messages *m)
 {
     if (--m->under_way > 0)

@@ -9,10 +9,10 @@
 #include "../schedule/schedule.h"
 #include "cpu/source.h"
 
-/* An exchange of the schedule, with room for its transfers. */
+/* The transfers of one exchange of the schedule, with room for those of the largest step. */
 typedef struct ith_posted {
     ith_transfer *sends, *receives;
-    int64_t send_count, receive_count; /* the largest number of transfers in any step */
+    int64_t send_count, receive_count; /* the largest number of transfers that any step posts */
     ith_request *request;              /* NULL: the exchange is not under way */
 } ith_posted;
 
@@ -20,12 +20,13 @@ typedef struct ith_posted {
 typedef struct ith_messages {
     const ith_attn_setting *setting;
     ith_posted exchanges[ITH_EXCHANGES];
-    int64_t sizes[ITH_PLACES][ITH_TENSORS]; /* sizes of the buffers: the most rows times heads in any step */
+    /* number of elements of each buffer, as rows times heads: the most that any step needs */
+    int64_t sizes[ITH_PLACES][ITH_TENSORS];
     void *buffers[ITH_PLACES][ITH_TENSORS];
     /* The members below belong to the execution under way. */
     const ith_attn_tensors *tensors;
     ith_plan_counters *counters;
-    ith_q_segment q; /* segments of the step under way */
+    ith_q_segment q; /* the queries of the step that is being executed */
     ith_kv_segment kv;
     int under_way; /* number of exchanges under way */
     /* start of the time in which exchanges are under way: by the clock, and in the trace */
@@ -33,8 +34,8 @@ typedef struct ith_messages {
     ith_status status; /* failure of the first exchange that failed, perhaps during a computation */
 } ith_messages;
 
-/* Enlarges buffers and lists of transfers to hold the moves of a POST step. To be called for every POST step before
- * ith_messages_lay_out. */
+/* Enlarges the buffers and the lists of transfers until the moves of a POST step fit. To be called for every POST step
+ * before ith_messages_lay_out. */
 void ith_messages_widen(ith_messages *messages, const ith_schedule *schedule, const ith_step *step);
 void ith_messages_lay_out(ith_messages *messages, ith_arena *arena);
 
@@ -51,7 +52,8 @@ ith_status ith_messages_wait(ith_messages *messages, int exchange);
 /* Moves data of the exchanges under way, without waiting. user: an ith_messages. */
 void ith_messages_progress(void *user);
 
-/* Sets *queries and *shard to the operands of an OFFSETS or COMPUTE step. They are valid until the next call. */
+/* Sets *queries and *shard to the queries and the shard of keys that an OFFSETS or COMPUTE step of the schedule works
+ * on. They are valid until the next call. */
 void ith_messages_find(ith_messages *messages, const ith_step *step, ith_queries *queries, ith_shard *shard);
 
 #endif

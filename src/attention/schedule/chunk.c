@@ -4,8 +4,8 @@
 
 #include "../../base/size.h"
 
-/* The number of heads that sizes of chunks are multiples of. heads: the length of the list that is divided into chunks,
- * which holds all heads or the heads of one batch entry. */
+/* The unit of chunk sizes, in heads: every chunk but the last has a multiple of it. heads: the length of the list
+ * that is divided into chunks, which holds all heads or the heads of one batch entry. */
 static int64_t unit_of(const ith_attn_setting *s, int64_t heads)
 {
     int64_t per_key = s->problem.heads / s->problem.kv_heads;

@@ -53,7 +53,8 @@ ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, b
     return schedule->ops->move(schedule, step, sent, index);
 }
 
-/* Rows times heads that this rank sends to other ranks in a POST step. lse is not counted. */
+/* Returns the sum of rows times heads over everything that this rank sends to other ranks in a POST step, without
+ * lse. */
 static int64_t posted(const ith_schedule *schedule, const ith_step *step)
 {
     int64_t rows = 0;

@@ -64,14 +64,14 @@ typedef struct ith_step {
     bool first, last;      /* COMPUTE: whether this is the first or the last shard for these queries */
 } ith_step;
 
-/* Rows of some heads that are sent to a peer, or received from it. The i-th move that rank a sends to rank b is the
- * i-th move that b receives from a. */
+/* A move: rows of some heads that are sent to another rank (`peer`), or received from it. The i-th move that rank a
+ * sends to rank b is the i-th move that b receives from a. */
 typedef struct ith_move {
     ith_attn_tensor tensor;
     int peer, place;
     int64_t first, heads; /* heads [first, first + heads), kv heads for k and v; heads = 0: an empty move */
     ith_row_range rows;
-    int64_t at; /* the first row of the move is row `at` of the place */
+    int64_t at; /* the first row of the move is row `at` of the memory that `place` names */
 } ith_move;
 
 /* The state of a walk over a rank's schedule. */
@@ -90,7 +90,7 @@ typedef struct ith_strategy_ops {
     /* Returns ITH_OK if the strategy works on the setting's mesh. Otherwise the error sentence names the nearest mesh
      * that works. */
     ith_status (*applicable)(const ith_attn_setting *setting);
-    /* The strategy's part of ith_schedule_next and ith_schedule_move. */
+    /* Implement ith_schedule_next and ith_schedule_move for this strategy. */
     bool (*next)(ith_schedule *schedule, ith_step *step);
     ith_move (*move)(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
 } ith_strategy_ops;

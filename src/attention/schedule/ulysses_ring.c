@@ -44,9 +44,9 @@ static int shard_at(const ith_schedule *s, int side, int hop)
     return index >= 0 && index < ring ? index : -1;
 }
 
-/* The place of the shard that this rank has at a hop. The next shard arrives while this one is used and sent on, so
- * each side has two places. If heads are exchanged, the second place on the left is the chunk's own buffer, whose shard
- * is no longer needed by then. */
+/* The place (name of a buffer) of the shard that this rank has at a hop. The next shard arrives while this one is used
+ * and sent on, so each side has two places. If heads are exchanged, the second place on the left is the chunk's own
+ * buffer, whose shard is no longer needed by then. */
 static int place_at(const ith_schedule *s, int chunk, int side, int hop)
 {
     if (exchanges_heads(s) && (hop == 0 || (side == FROM_LEFT && hop % 2 == 0)))
@@ -105,7 +105,8 @@ static ith_move move(const ith_schedule *s, const ith_step *step, bool sent, int
 
 /* ---- Steps ----------------------------------------------------------------------------------------------------- */
 
-/* The functions of this section fill in a step and return true, or return false if there is no such step. */
+/* The functions that follow, up to `describe`, fill in one step of the schedule. They return true, or false if there is
+ * no such step. */
 
 static bool wait_for(ith_step *step, int exchange)
 {
@@ -128,7 +129,7 @@ static bool post_hop(const ith_schedule *s, ith_step *step)
 {
     step->kind = ITH_STEP_POST;
     step->exchange = ITH_EXCHANGE_HOP;
-    /* k and v, from one neighbour or from both */
+    /* k and v travel from one neighbour (uni) or from both (bidir) */
     step->moves = s->setting->direction == ITH_DIRECTION_UNI ? 2 : 4;
     return true;
 }
@@ -153,8 +154,8 @@ static bool with_shard(const ith_schedule *s, ith_step *step, ith_step_kind kind
     return true;
 }
 
-/* Fills in the step of the current chunk, hop and stage; false if there is none. The walk begins at chunk -1, which
- * only posts the inputs of chunk 0, and goes beyond the last chunk, to wait for outputs. */
+/* Fills in the step of the current chunk, hop and stage; returns false if there is none. The walk begins at chunk -1,
+ * which only posts the inputs of chunk 0. It ends beyond the last chunk, where it waits for outputs. */
 static bool describe(const ith_schedule *s, ith_step *step)
 {
     int chunk = s->chunk, next = chunk + 1;
@@ -176,7 +177,7 @@ static bool describe(const ith_schedule *s, ith_step *step)
     }
 }
 
-/* Moves the walk to the next stage, hop or chunk. */
+/* Moves the walk over the schedule to the next stage of a hop, to the next hop, or to the next chunk. */
 static void advance(ith_schedule *s)
 {
     bool present = s->chunk >= 0 && s->chunk < s->chunks;
@@ -203,7 +204,7 @@ static bool next(ith_schedule *s, ith_step *step)
 
 /* ---- Strategies ------------------------------------------------------------------------------------------------ */
 
-/* Checks that the mesh has only one axis. other: the length of the other axis, which must be 1. */
+/* Fails unless the other axis of the mesh has length 1. name, other_name: the axes, for the error sentence. */
 static ith_status one_axis(const ith_attn_setting *s, const char *name, const char *other_name, int other)
 {
     int ranks = s->ulysses * s->ring;

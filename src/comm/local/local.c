@@ -25,7 +25,7 @@
  * longer. */
 #define SMALL_BYTES 4096
 
-/* The request in which a rank posted an exchange. Exchange n always has request n % LOCAL_REQUESTS. */
+/* The request in which a rank has posted an exchange. Exchange number n always uses request n % LOCAL_REQUESTS. */
 static local_request *request_of(const local_group *group, int rank, int64_t exchange)
 {
     return &group->requests[(int64_t)rank * LOCAL_REQUESTS + exchange % LOCAL_REQUESTS];
@@ -49,8 +49,8 @@ void ith_local_end(local_world *world, ith_status status, const char *format, ..
         pthread_cond_broadcast(&world->wake[rank]);
 }
 
-/* Waits until no thread copies from or to this rank's memory, and returns the failure. To be called after the world has
- * ended, with the lock held. */
+/* Waits until no thread copies from or to this rank's memory, and returns the failure that ended the group. To be
+ * called after a failure, with the lock held. */
 static ith_status settle(const local_state *self)
 {
     local_world *world = self->group->world;
@@ -61,8 +61,8 @@ static ith_status settle(const local_state *self)
 
 /* ---- Copying --------------------------------------------------------------------------------------------------- */
 
-/* The region of the next transfer with `peer` in a list, from index *at on; NULL if there is none. Moves *at past
- * it. */
+/* The region (strided memory) of the next transfer to or from `peer` in a list, beginning at index *at; NULL if there
+ * is none. Sets *at to the index after it. */
 static const ith_region *next_region(const ith_transfer *list, int64_t count, int peer, int64_t *at)
 {
     while (*at < count)
@@ -71,8 +71,8 @@ static const ith_region *next_region(const ith_transfer *list, int64_t count, in
     return NULL;
 }
 
-/* Pairs the regions that `source` sends to `target` with the regions in which `target` receives them, and copies them
- * if `copy` is true. Returns their bytes; -1, with the reason in `why`, if the two lists disagree. */
+/* Pairs the memory that `source` sends to `target` with the memory in which `target` receives it, and copies the data
+ * if `copy` is true. Returns their bytes; -1, with the reason in `why`, if the two lists of transfers disagree. */
 static int64_t walk(const local_request *from, int source, const local_request *to, int target, bool copy, char *why,
                     size_t why_bytes)
 {
@@ -100,8 +100,8 @@ static bool unwanted(const local_request *request)
     return request->posted.unwanted && request->posted.unwanted(request->posted.unwanted_user);
 }
 
-/* Copies everything that `source` sends to `target` in an exchange that both have posted. mine: the request of the rank
- * that calls this. The lock is held, but released during a large copy. */
+/* Copies all data that `source` sends to `target` in an exchange that both have posted. mine: the request of the rank
+ * that calls this. The caller holds the lock, which is released during a large copy. */
 static void move(local_group *group, local_request *from, int source, local_request *to, int target,
                  const local_request *mine)
 {
@@ -132,8 +132,8 @@ static void move(local_group *group, local_request *from, int source, local_requ
             pthread_cond_broadcast(&world->wake[ranks[i]]);
 }
 
-/* Copies the data that this rank sends to peer (if `sending`) or receives from it, if both have posted the exchange.
- * Ends the world if the two ranks are in different operations. Returns whether it copied. */
+/* Copies the data that this rank sends to peer (if `sending`) or receives from it, if both have posted the exchange. If
+ * the two ranks are in different operations, ends the work of all ranks with a failure. Returns whether it copied. */
 static bool move_with(const local_state *self, local_request *mine, int peer, bool sending)
 {
     local_group *group = self->group;
@@ -165,8 +165,9 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
     return true;
 }
 
-/* Copies everything that is ready in this rank's requests in the group. Returns whether there was anything. The lock is
- * held, but released during large copies, so other ranks may change what was read before. */
+/* Copies the data of each transfer of this rank that sender and receiver have both posted. Returns whether there was
+ * any. The caller holds the lock, which is released during large copies, so other ranks may change what was read
+ * before. */
 static bool advance(const local_state *self)
 {
     local_group *group = self->group;
@@ -196,7 +197,8 @@ static void local_alive(void *state)
     atomic_store_explicit(&self->group->world->life[self->world_rank], now, memory_order_relaxed);
 }
 
-/* Sets the transfer states of a new request. The library itself has copied what the rank sends to itself. */
+/* Sets the transfer states of a new request: posted for each rank that data are sent to or received from. Data that the
+ * rank sends to itself are not counted, because the library has copied them. */
 static void mark(local_request *request, int rank, int ranks)
 {
     const ith_operation *e = &request->posted;
@@ -258,8 +260,9 @@ static ith_status local_wait(void *state, int64_t request, double seconds, bool 
     return status;
 }
 
-/* The seconds since the last sign of life of a peer that has not posted its part of the exchange: of the peer that was
- * silent longest. Peers that have posted are not counted, because copying needs no action of theirs. */
+/* Returns for how many seconds a peer has given no sign of life, for the peer with the longest such time among those
+ * that have not posted their part of the exchange. Peers that have posted do not count, because copying needs no action
+ * of theirs. */
 static double local_silence(void *state, int64_t request, int *rank)
 {
     const local_state *self = state;
@@ -312,8 +315,9 @@ static int64_t local_noticed(void *state)
 
 /* ---- Sharing memory -------------------------------------------------------------------------------------------- */
 
-/* group->sharing marks the ranks that may use the memory of others. The lock orders each local_share before or after
- * the end of the world. So a rank that drains after the end sees all ranks that still use its memory. */
+/* group->sharing marks the ranks that may use other ranks' memory. local_share takes the lock, so it runs either before
+ * or after the failure that ends the work of all ranks. A rank that waits in local_drain after this failure therefore
+ * sees every rank that still uses its memory. */
 
 static ith_status local_share(void *state)
 {
@@ -337,8 +341,8 @@ static void local_unshare(void *state)
     pthread_mutex_unlock(&group->world->lock);
 }
 
-/* Waits until no other rank uses this rank's memory. Every rank unshares before it drains, so no two ranks wait for
- * each other. */
+/* Waits until no other rank uses this rank's memory. Every rank calls local_unshare before local_drain, so no two ranks
+ * wait for each other. */
 static void local_drain(void *state)
 {
     const local_state *self = state;

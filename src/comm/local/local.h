@@ -24,7 +24,7 @@ typedef enum local_transfer {
     LOCAL_MOVED     /* the data is copied */
 } local_transfer;
 
-/* One rank's part of one exchange. The world's lock protects it; the regions it names are copied without the lock. */
+/* One rank's part of one exchange. local_world.lock protects it, but not the data that it sends and receives. */
 typedef struct local_request {
     ith_operation posted;
     /* number of exchanges that the rank posted before this one; -1: the request was never used */
@@ -35,25 +35,25 @@ typedef struct local_request {
     uint8_t *to, *from;
 } local_request;
 
-/* All ranks of one ith_comm_create_local. */
+/* All ranks of one ith_comm_create_local: the world. */
 typedef struct local_world {
     pthread_mutex_t lock;
     ith_context *owner;
-    int size, states;           /* number of ranks; number of states that are not closed, in all groups */
+    int size, states;           /* number of ranks; number of open states (local_state), in all groups */
     int locks_made, wakes_made; /* how many locks and conditions have been initialised */
     pthread_cond_t *wake;       /* [size]: wakes the thread of each rank; waits use the monotonic clock */
     int *busy;                  /* [size]: number of copies in progress that use each rank's memory */
     bool *left;                 /* [size]: whether each rank has left the group */
     _Atomic int64_t *life;      /* [size]: when each rank last gave a sign of life, in nanoseconds */
-    /* the failure that ended the world, an ith_status; set when the error sentence is complete */
+    /* the failure that ended the work of all ranks, an ith_status; set when the error sentence is complete */
     atomic_int status;
     char sentence[ITH_ERROR_BYTES];
     struct local_group *groups; /* list of all groups that are not freed yet */
 } local_world;
 
-/* The whole world, or some of its ranks. */
+/* A group: all ranks of a local_world, or some of them. */
 typedef struct local_group {
-    struct local_group *next; /* next group in the world's list */
+    struct local_group *next; /* next element of the list local_world.groups */
     local_world *world;
     ith_context *owner;
     int64_t number;
@@ -66,7 +66,7 @@ typedef struct local_group {
     uint8_t *transfers;      /* memory of the arrays `to` and `from` of all requests */
 } local_group;
 
-/* One rank's end of a group. */
+/* One rank's view of a group, which its communicator passes to each function of this transport. */
 typedef struct local_state {
     ith_context *context; /* the rank's context, which allocates the state */
     local_group *group;
@@ -75,12 +75,13 @@ typedef struct local_state {
 
 /* The functions of this transport (local.c). */
 extern const ith_transport ith_local_transport;
-/* Ends the world with a failure and its error sentence, unless it has ended already. The lock must be held. */
+/* Ends the work of all ranks with a failure and its error sentence, unless it has ended already. The lock must be
+ * held. */
 void ith_local_end(local_world *world, ith_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Makes a new world and the states of all its ranks; each state holds its rank's context. On failure the error sentence
- * is in contexts[0]. This function and the next three are in local_group.c. */
+/* Makes a new world (local_world) and a state for each of its ranks, which holds the rank's context. On failure the
+ * error sentence is in contexts[0]. This function and the next three are in local_group.c. */
 ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **states);
 ith_status ith_local_split(void *state, const ith_subgroup *subgroup, void **out);
 void ith_local_leave(void *state);

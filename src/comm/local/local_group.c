@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes, leaves and closes worlds, groups and states of ranks that are threads of one process.
+/* Makes, leaves and closes worlds (all ranks of one ith_comm_create_local), groups of their ranks, and states (one
+ * rank's view of a group).
  *
  * A world counts the states of all its groups, and a group counts its own states. Closing the last state of a group
  * frees the group; closing the last state of all frees the world. The memory of a world or a group belongs to the
- * context of the rank that made it. The world or group holds this context, because that rank may close its state
- * first. */
+ * context of the rank that made it. The world or group holds a reference to this context, because that rank may close
+ * its state first. */
 #include "local.h"
 
 #include "../../base/team_limit.h"
@@ -12,7 +13,7 @@
 #include <stdio.h>
 #include <time.h>
 
-/* Frees a group that is not in the world's list. */
+/* Frees a group, which must not be in the list local_world.groups. */
 static void group_free(local_group *group)
 {
     if (!group)
@@ -42,8 +43,8 @@ static void world_free(local_world *world)
     ith_context_release(owner);
 }
 
-/* Makes the lock and the conditions. Returns false if the system has none left; world_free then destroys the ones
- * made. */
+/* Makes the lock and the condition variables of a world. Returns false if the system has none left; world_free then
+ * destroys the ones made. */
 static bool world_init_locks(local_world *world)
 {
     if (pthread_mutex_init(&world->lock, NULL))
@@ -86,8 +87,8 @@ fail:
     return status;
 }
 
-/* Makes a group without states and adds it to the world's list. If subgroup->members is NULL, all ranks of the world
- * are in it. */
+/* Makes a group that no rank has joined yet, and adds it to the list local_world.groups. If subgroup->members is NULL,
+ * all ranks of the world are in it. */
 static local_group *group_create(ith_context *context, local_world *world, const ith_subgroup *subgroup)
 {
     int ranks = subgroup->size;
@@ -120,8 +121,8 @@ static local_group *group_create(ith_context *context, local_world *world, const
     return group;
 }
 
-/* Finds the group of a split if another of its members has made it, and makes it otherwise. Groups of one split have
- * the same number and different first members. The lock must be held. */
+/* Returns the group that a split makes for this rank: if another rank of the group has made it, finds it; otherwise
+ * makes it. Groups of one split have the same number and different first members. The lock must be held. */
 static local_group *find_group(ith_context *context, local_world *world, const ith_subgroup *subgroup)
 {
     for (local_group *group = world->groups; group; group = group->next)
@@ -138,7 +139,7 @@ static void unlink_group(local_group *group)
     *link = group->next;
 }
 
-/* Makes a state that belongs to no group yet. */
+/* Makes the state of one rank (local_state), which belongs to no group yet. */
 static local_state *state_new(ith_context *context)
 {
     local_state *state = ith_alloc_zero(context, 1, sizeof *state, "a communicator");
@@ -156,7 +157,7 @@ static void state_free(local_state *state)
     ith_context_release(context);
 }
 
-/* Makes a state the end of `rank` in a group. The lock must be held if other ranks already have states in this
+/* Makes `state` the state of rank `rank` of a group. The lock must be held if other ranks already have states in this
  * world. */
 static void state_join(local_state *state, local_group *group, int rank)
 {
@@ -195,7 +196,8 @@ static ith_status check_arguments(ith_context *const *contexts, int ranks, ith_c
     return ith_context_check_process(contexts[0]);
 }
 
-/* Uncounts one state of a group. The last state of the group frees it, and the last state of all frees the world. */
+/* Reduces a group's count of open states by one. At zero the group is freed; the world (all ranks) is freed with its
+ * last state. */
 static void drop(local_group *group)
 {
     local_world *world = group->world;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pointers to rows of queries, keys and values that lie in several segments of memory (source.h). */
+/* Pointers to rows of queries, keys and values that lie in several separate arrays, called segments (source.h). */
 #include "source.h"
 
 #include "../../../base/size.h"
@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns the segment that holds row *row, and changes *row to the number of that row within the segment. The row must
- * exist. */
+/* Returns the segment (ith_q_segment) of the queries that holds row *row, and changes *row to the number of that row
+ * within the segment. The row must exist. */
 static const ith_q_segment *q_segment_of(const ith_queries *queries, int64_t *row)
 {
     const ith_q_segment *segment = queries->segments;

@@ -7,36 +7,39 @@
 
 #include "../../setting.h"
 
-/* A segment of queries and of their outputs. */
+/* A segment of queries: queries that follow one another in the sequence and lie in one array, and the memory for their
+ * outputs. */
 typedef struct ith_q_segment {
     ith_rows q, o;
     float *lse; /* [heads, rows], beginning with head lse_first; NULL: lse is not wanted */
     int64_t lse_first;
-    int64_t begin, rows;   /* rows [begin, begin + rows) of the whole sequence */
-    _Atomic int64_t *sent; /* counts bytes sent, for the rank that owns this memory; NULL: this rank owns it */
+    int64_t begin, rows; /* rows [begin, begin + rows) of the whole sequence */
+    /* counts bytes that the rank which owns this memory sends; NULL: this rank owns the memory */
+    _Atomic int64_t *sent;
 } ith_q_segment;
 
-/* A segment of keys and values. */
+/* A segment of keys and values: rows that follow one another in the sequence and lie in one array each. */
 typedef struct ith_kv_segment {
     ith_rows k, v;
-    int64_t begin, rows;   /* rows [begin, begin + rows) of the whole sequence */
-    _Atomic int64_t *sent; /* counts bytes sent, for the rank that owns this memory; NULL: this rank owns it */
+    int64_t begin, rows; /* rows [begin, begin + rows) of the whole sequence */
+    /* counts bytes that the rank which owns this memory sends; NULL: this rank owns the memory */
+    _Atomic int64_t *sent;
 } ith_kv_segment;
 
-/* Queries, in segments that follow one another in the sequence without a gap. */
+/* A range of queries of the sequence, as a list of arrays (segments) that hold its parts in order. */
 typedef struct ith_queries {
     const ith_q_segment *segments;
     int count;
     int64_t rows;
 } ith_queries;
 
-/* A shard of keys and values, in segments that follow one another in the sequence without a gap. */
+/* A shard of the keys and values of the sequence, as a list of arrays (segments) that hold its parts in order. */
 typedef struct ith_shard {
     const ith_kv_segment *segments;
     int count;
     int64_t begin, rows;
     const char *packed; /* the packed shard, if ith_sweep_pack has packed it; otherwise NULL */
-    /* counts bytes sent, for the rank that packed the shard; NULL: this rank packed it */
+    /* counts bytes that the rank which packed the shard sends; NULL: this rank packed it */
     _Atomic int64_t *sent;
 } ith_shard;
 
@@ -44,7 +47,8 @@ typedef struct ith_shard {
  * number of the first row in the whole sequence. */
 int64_t ith_query_rows(const ith_attn_setting *setting, const ith_queries *queries, int64_t head, int64_t row,
                        int64_t count, const void **q, void **o);
-/* Copies lse [count] of rows [row, row + count) of a head to the lse of their segments, where it is not NULL. */
+/* Copies lse [count] of queries [row, row + count) of a head to ith_q_segment.lse of the segments that hold these
+ * queries, where it is not NULL. */
 void ith_query_lse(const ith_queries *queries, int64_t head, int64_t row, int64_t count, const float *lse);
 
 /* The number of rows of a shard before the end of the keys, which kv_lengths sets for the batch entry of a kv head. */
@@ -55,8 +59,8 @@ int64_t ith_shard_keys(const ith_attn_setting *setting, const ith_shard *shard, 
 const float *ith_key_rows(const ith_attn_setting *setting, const ith_shard *shard, const ith_attn_tensors *tensors,
                           int64_t kv_head, int64_t row, int64_t count, const void **k, const void **v);
 
-/* Count the bytes of rows [row, row + count) that lie in the memory of other ranks. Queries, keys and values are added
- * to the count of the rank that owns them, outputs to this rank's count (`written`). */
+/* Count the bytes of rows [row, row + count) that lie in the memory of other ranks. Bytes of queries, keys and values
+ * are added to the count of the rank that owns them, bytes of outputs to this rank's count (`written`). */
 void ith_query_count(const ith_attn_setting *setting, const ith_queries *queries, int64_t row, int64_t count,
                      _Atomic int64_t *written);
 void ith_key_count(const ith_attn_setting *setting, const ith_shard *shard, int64_t row, int64_t count);

@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-/* blocks of queries for each thread between two packings, so that threads end at nearly the same time */
+/* each thread has about this many blocks of queries after each packing of keys, so that threads end nearly together */
 #define TASKS_PER_THREAD 8
 #define PIECE_KEYS 256 /* the most keys packed by one call, before rounding up to panels */
 /* the most elements of K packed by one call: short calls notice a cancellation soon */
@@ -17,7 +17,8 @@
 /* The memory that one thread needs for a block of queries. */
 typedef struct block_memory {
     void *scratch;
-    float *o_sum, *m, *l;   /* partial results, unless the sweep keeps them (keeps_state) */
+    /* partial results; unused if the sweep keeps them itself (ith_sweep_shape.keeps_state) */
+    float *o_sum, *m, *l;
     const void **q, **mask; /* [block_q]: pointers to rows of q and of the mask */
     void **o;               /* [block_q]: pointers to rows of o */
     float *offsets, *lse;   /* [block_q]: offsets of fixed_m, and lse */
@@ -30,7 +31,7 @@ static int64_t kv_blocks_of(const ith_sweep *s, int64_t rows)
     return ith_div_up(rows, s->setting->tiles.block_kv);
 }
 
-/* Bytes of a packed shard of `rows` keys, in KV blocks of block_kv keys; the last one may be shorter. */
+/* Bytes of `rows` packed keys and their values, in KV blocks of block_kv keys; the last KV block may be shorter. */
 static int64_t packed_shard_bytes(const ith_sweep *s, int64_t rows)
 {
     const ith_attn_kernel *kernel = s->setting->kernel;
@@ -107,7 +108,8 @@ ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith
     return status;
 }
 
-/* Begins a span of the trace, which records only the first thread of a rank. */
+/* Returns the start of a time interval for the trace (ith_trace_begin), or -1: only the first thread of a rank is
+ * traced. */
 static double trace_begin(const ith_sweep *s, int thread)
 {
     return thread == 0 ? ith_trace_begin(s->setting->context) : -1;
@@ -126,14 +128,14 @@ static bool halted(const ith_sweep *s)
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-/* The offset of a KV block in packed memory. slot: the number of its kv head among the heads that are packed
- * together. */
+/* The offset in bytes of a KV block in the memory for packed keys and values. slot: the index of its kv head among the
+ * kv heads that are packed together. */
 static int64_t block_offset(const ith_sweep *s, int64_t slot, int64_t kv_block)
 {
     return slot * s->shard_bytes + kv_block * s->block_bytes;
 }
 
-/* The number of keys in a KV block. Keys of the shard beyond the end that kv_lengths sets do not count. */
+/* The number of keys in a KV block, without the keys beyond the length that kv_lengths sets. */
 static int64_t keys_of_block(const ith_sweep *s, const ith_sweep_job *job, int64_t kv_head, int shard, int64_t kv_block)
 {
     int64_t block = s->setting->tiles.block_kv;
@@ -141,7 +143,7 @@ static int64_t keys_of_block(const ith_sweep *s, const ith_sweep_job *job, int64
     return ith_max64(ith_min64(keys, block), 0);
 }
 
-/* Packs piece number `piece` of a KV block: piece_keys keys, or as many as are left. */
+/* Packs a part of a KV block: piece_keys keys from key piece * piece_keys on, or as many as the block still has. */
 static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slot, int64_t kv_head, int64_t kv_block,
                        int64_t piece)
 {
@@ -162,16 +164,16 @@ static void pack_piece(const ith_sweep *s, const ith_sweep_job *job, int64_t slo
     ith_key_count(s->setting, job->shards, kv_block * s->setting->tiles.block_kv + first, pack.keys);
 }
 
-/* The kv heads of a job that are packed together, and the query heads that attend to them. */
+/* The kv heads of a job (ith_sweep_job) that are packed together, and the query heads that attend to them. */
 typedef struct head_range {
     const ith_sweep *sweep;
     const ith_sweep_job *job;
-    int64_t begin, end;       /* kv heads [begin, end), counted from the first of the job */
+    int64_t begin, end;       /* kv heads [begin, end), counted from the first kv head of the job */
     int64_t first, heads;     /* query heads [first, first + heads) */
     atomic_int_fast64_t next; /* the next block of queries for a thread to take */
 } head_range;
 
-/* Packs one thread's share of the keys and values of a head_range. */
+/* Packs one thread's share of the keys and values of the kv heads that are packed together. */
 static void pack_in_thread(void *user, int thread)
 {
     const head_range *r = user;
@@ -219,7 +221,7 @@ typedef struct query_block {
     int64_t number;              /* number of the first query in the whole sequence */
 } query_block;
 
-/* Fills in the kernel call of a block of queries, except for the keys. */
+/* Fills in the kernel call of a block of queries: everything except the keys and values. */
 static void describe_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory,
                            query_block *b)
 {
@@ -265,8 +267,9 @@ static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int sh
     b->call.first = false;
 }
 
-/* Computes the attention of a block of queries to all KV blocks of a job. The kernel call for the last KV block with
- * keys writes the output. If no KV block has keys, one call without keys writes it. */
+/* Computes the attention of a block of queries to all shards of a job (ith_sweep_job), one KV block after another. The
+ * kernel call for the last KV block with keys writes the output. If no KV block has keys, one call without keys writes
+ * it. */
 static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory,
                          query_block *b)
 {
@@ -302,7 +305,8 @@ static void query_heads(const ith_sweep *s, const ith_heads *heads, int64_t begi
     *count = ith_min64((heads->kv_first + end) * per_key, heads->first + heads->count) - *first;
 }
 
-/* The work of one thread on a head_range: takes one block of queries after another until none is left. */
+/* The work of one thread: takes one block of queries after another, of the query heads in a head_range, until none is
+ * left. */
 static void attend_in_thread(void *user, int thread)
 {
     head_range *r = user;

@@ -10,16 +10,17 @@
 
 #include "../../fixed_m.h"
 
-/* Upper bounds of the sizes in a sweep's jobs, by which its memory is laid out. */
+/* Upper bounds of the sizes of a sweep's jobs (ith_sweep_job), from which the sizes of its buffers follow. */
 typedef struct ith_sweep_shape {
-    int64_t heads, kv_heads; /* query heads and kv heads of a job */
+    int64_t heads, kv_heads; /* query heads and kv heads of one job */
     int64_t q_rows;          /* queries of a head */
     int64_t shard_rows;      /* rows of the longest shard */
-    bool keeps_state;        /* several jobs have the same queries, so partial results are kept */
+    bool keeps_state;        /* several jobs have the same queries, so partial results are kept between them */
     bool packs_for_all;      /* ith_sweep_pack packs all kv heads of this rank's shard, for all ranks */
 } ith_sweep_shape;
 
-/* A sweep, with the memory for its jobs. */
+/* The state of a sweep on one rank: the memory for packed keys, partial results and the threads, and the gates and
+ * offsets of fixed_m. */
 typedef struct ith_sweep {
     const ith_attn_setting *setting;
     ith_sweep_shape shape;
@@ -33,7 +34,7 @@ typedef struct ith_sweep {
     float *o_sum, *m, *l; /* partial results, if keeps_state: [heads, q_rows, head_dim], [heads, q_rows] */
 } ith_sweep;
 
-/* Queries of some heads, and the shards that they attend to. */
+/* One job of a sweep: the queries of some heads, and the shards of keys and values that they attend to. */
 typedef struct ith_sweep_job {
     ith_heads heads;
     const ith_queries *queries;
