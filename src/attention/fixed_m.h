@@ -40,7 +40,7 @@ typedef struct ith_fixed_m {
     float *means;               /* [kv_heads, head_dim]: the mean keys k' */
     /* [kv_heads]: at least max_j |k_j - k'|, with room for the rounding of c q_i . k' */
     double *bounds;
-    bool *applies; /* [heads]: whether the head passes the gate */
+    bool *applies; /* [heads]: whether the head may use fixed_m, that is, passes the gate */
 } ith_fixed_m;
 
 /* Upper bounds of the sizes of the arguments of ith_fixed_m_prepare, by which memory is laid out. */
@@ -60,7 +60,7 @@ void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shap
 ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const ith_queries *queries,
                                const ith_shard *own, const ith_attn_tensors *tensors);
 
-/* Whether a query head passes the gate. */
+/* Whether a query head may use fixed_m, that is, passes the gate. */
 bool ith_fixed_m_applies(const ith_fixed_m *fixed, int64_t head);
 /* Computes the offsets m_i of `rows` queries q of a head that passes the gate. The offset of a query does not depend on
  * the other queries. Any thread may call this. */

@@ -31,7 +31,7 @@ typedef struct ith_attn_setting {
     int ulysses, ring; /* lengths of the two axes of the mesh */
     /* this rank; its index is rank % ulysses on the ulysses axis, rank / ulysses on the ring */
     int rank;
-    /* the plan's request to stop; NULL: executions cannot be stopped */
+    /* stops the plan's executions on request; NULL: executions cannot be stopped */
     ith_halt *halt;
     /* all ranks, and this rank's group on each axis; NULL for a group of one */
     ith_comm *comm, *ulysses_comm, *ring_comm;

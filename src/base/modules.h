@@ -25,7 +25,8 @@ typedef struct ith_module {
     char refusal[256];            /* the reason of the refusal; "" if the module is usable */
 } ith_module;
 
-/* A kind of modules. Its owner sets name, symbol and abi of a static object; the other members are 0 at first. */
+/* A kind of modules, such as transports. Its owner sets name, symbol and abi of a static object; the other members are
+ * 0 at first. */
 typedef struct ith_module_kind {
     const char *name, *symbol;
     uint32_t abi;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca bench attention: makes a row for each combination of sizes, strategies and softmaxes, measures the rows
- * (bench_run.c), and prints them as a table or as JSON. */
+/* ithaca bench attention: makes a table with a row for each combination of sizes, strategies and softmaxes, measures
+ * the rows (bench_run.c), and prints the table as text or as JSON. */
 #include "bench.h"
 
 #include "attend_options.h"

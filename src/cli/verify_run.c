@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The plans of a problem and their verdicts. Each plan is executed twice. Its results are compared with float64, with
- * those of its second execution, and with those of a single rank. */
+ * the results of its second execution, and with the results of a single rank. */
 #include "verify.h"
 
 #include "cli.h"

@@ -34,7 +34,8 @@ struct ith_comm {
     /* The communicator of all ranks, which each sub-group keeps in memory. NULL: this is that communicator. */
     ith_comm *whole;
     int rank, size;
-    int *members;            /* [size]: the world rank of each rank; NULL: the same as its rank in this group */
+    /* [size]: the world rank of each rank (its number among all ranks); NULL: the same as its rank in this group */
+    int *members;
     int64_t groups;          /* used in the whole group: the largest number of a sub-group so far */
     int64_t in_flight;       /* number of requests in flight; in the whole group, including its sub-groups */
     double timeout_seconds;  /* time limit of a wait; 0: none */

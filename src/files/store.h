@@ -41,8 +41,8 @@ void ith_store_skip(ith_store *store, const char *prefix);
  * almost certainly equal. */
 uint64_t ith_store_hash(const ith_store *store);
 
-/* Checks that every tensor was taken or skipped. Otherwise ITH_ERR_UNSUPPORTED, with a sentence that names one that was
- * not. */
+/* Checks that every tensor was taken or skipped. Otherwise returns ITH_ERR_UNSUPPORTED, with a sentence that names a
+ * tensor for which this is not so. */
 ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store);
 
 #endif

@@ -60,7 +60,7 @@ typedef struct strategy_base {
     bool has_ring, has_kernels; /* whether the name may end in _bidir; whether it may have tokamax_ and _custom */
 } strategy_base;
 
-/* Of two names that both fit, the earlier one in this table is taken, so "ulysses_ring" stands before "ulysses". */
+/* take_base takes the first of these bases that a name begins with, so "ulysses_ring" must stand before "ulysses". */
 static const strategy_base bases[] = {
     {"auto", ITH_STRATEGY_AUTO, true, false},
     {"single", ITH_STRATEGY_SINGLE, false, false},

@@ -202,8 +202,9 @@ static ith_softmax choose_softmax(const ith_attn_options *options)
     return options->softmax == ITH_SOFTMAX_AUTO ? ITH_SOFTMAX_ONLINE : options->softmax;
 }
 
-/* Chooses the number of chunks. Chunks hide copies behind computation and make buffers smaller, but computations come
- * in smaller pieces. An exchange in place copies nothing, so it has one chunk. */
+/* Chooses the number of chunks (parts of the heads that are exchanged one after another). Several chunks hide copies
+ * behind computation and make buffers smaller, but each computation is shorter. An exchange in place copies nothing, so
+ * it has one chunk. */
 static int choose_chunks(const ith_attn_options *options, const ith_attn_setting *s)
 {
     if (options->chunks)

@@ -10,9 +10,10 @@
 #include "../kernels/kernel.h"
 
 enum {
-    ITH_WISDOM_SUBJECT_BYTES = 64,    /* size of a subject (the text that names an entry), with its final 0 */
-    ITH_WISDOM_KERNELS = 32,          /* the most kernels of an entry; further kernels are not measured */
-    ITH_WISDOM_ENTRIES = 64,          /* the most entries; after that a new entry replaces the oldest */
+    ITH_WISDOM_SUBJECT_BYTES = 64, /* size of a subject (the text that names an entry), with its final 0 */
+    ITH_WISDOM_KERNELS = 32,       /* the most kernels that one entry lists; further kernels are not measured */
+    /* the most entries that are kept; after that a new entry replaces the oldest */
+    ITH_WISDOM_ENTRIES = 64,
     ITH_WISDOM_MOST_RATE = 1000000000 /* the highest rate that an entry can hold */
 };
 
@@ -22,7 +23,7 @@ typedef struct ith_wisdom_rate {
     int32_t rate; /* in 10^6 operations a second */
 } ith_wisdom_rate;
 
-/* The kernels that were timed for one subject. */
+/* The measured rates of kernels for one subject: an operation, its type and its sizes. */
 typedef struct ith_wisdom_entry {
     char subject[ITH_WISDOM_SUBJECT_BYTES]; /* for example "attention bf16 head_dim=128 softmax=online" */
     int32_t count;

@@ -12,7 +12,8 @@
 typedef struct ith_in_place_record {
     ith_rows q, k, v, o;
     float *lse;
-    const char *packed;    /* the rank's packed shard, if each rank packs for all; otherwise NULL */
+    /* the packed keys and values of this rank's shard, if each rank packs for all ranks; otherwise NULL */
+    const char *packed;
     _Atomic int64_t *sent; /* counts the bytes that other ranks take from this rank's memory */
 } ith_in_place_record;
 

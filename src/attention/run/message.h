@@ -9,7 +9,7 @@
 #include "../schedule/schedule.h"
 #include "cpu/source.h"
 
-/* The transfers of one exchange of the schedule, with room for those of the largest step. */
+/* The lists of transfers of one exchange of the schedule, long enough for the step with the most transfers. */
 typedef struct ith_posted {
     ith_transfer *sends, *receives;
     int64_t send_count, receive_count; /* the largest number of transfers that any step posts */

@@ -59,9 +59,11 @@ typedef struct ith_step {
     /* The members below belong to OFFSETS and COMPUTE steps. */
     ith_heads heads;
     ith_row_range q, kv;
-    int q_place, kv_place; /* places of the queries and of the keys; o and lse are in q_place too */
-    int shard;             /* ring index of the rank that owns these keys; OFFSETS: this rank's index */
-    bool first, last;      /* COMPUTE: whether this is the first or the last shard for these queries */
+    /* names (ITH_PLACE_...) of the memory that holds the queries, o and lse, and of the memory that holds the keys and
+     * values */
+    int q_place, kv_place;
+    int shard;        /* ring index of the rank that owns these keys; OFFSETS: this rank's index */
+    bool first, last; /* COMPUTE: whether this is the first or the last shard for these queries */
 } ith_step;
 
 /* A move: rows of some heads that are sent to another rank (`peer`), or received from it. The i-th move that rank a

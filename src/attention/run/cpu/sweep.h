@@ -15,8 +15,9 @@ typedef struct ith_sweep_shape {
     int64_t heads, kv_heads; /* query heads and kv heads of one job */
     int64_t q_rows;          /* queries of a head */
     int64_t shard_rows;      /* rows of the longest shard */
-    bool keeps_state;        /* several jobs have the same queries, so partial results are kept between them */
-    bool packs_for_all;      /* ith_sweep_pack packs all kv heads of this rank's shard, for all ranks */
+    /* the shards of a ring come in several jobs, between which the partial results are kept */
+    bool keeps_state;
+    bool packs_for_all; /* ith_sweep_pack packs all kv heads of this rank's shard, for all ranks */
 } ith_sweep_shape;
 
 /* The state of a sweep on one rank: the memory for packed keys, partial results and the threads, and the gates and
@@ -24,11 +25,13 @@ typedef struct ith_sweep_shape {
 typedef struct ith_sweep {
     const ith_attn_setting *setting;
     ith_sweep_shape shape;
-    ith_fixed_m fixed;                   /* gates and offsets, if the setting's softmax is fixed_m */
-    int64_t together;                    /* number of kv heads packed at a time */
-    int64_t block_bytes, shard_bytes;    /* packed size of a whole KV block, and of the longest shard */
-    int64_t piece_keys;                  /* the most keys packed by one call of the kernel */
-    int64_t scratch_bytes, thread_bytes; /* scratch memory of a kernel call; all memory of a thread */
+    /* which heads use fixed_m, and their offsets; used if the setting's softmax is fixed_m */
+    ith_fixed_m fixed;
+    int64_t together;                 /* number of kv heads packed at a time */
+    int64_t block_bytes, shard_bytes; /* packed size of a whole KV block, and of the longest shard */
+    int64_t piece_keys;               /* the most keys packed by one call of the kernel */
+    /* bytes of scratch memory for a kernel call; bytes of all memory of a thread */
+    int64_t scratch_bytes, thread_bytes;
     /* packed keys and values of `together` kv heads; memory of all threads */
     char *packed, *threads;
     float *o_sum, *m, *l; /* partial results, if keeps_state: [heads, q_rows, head_dim], [heads, q_rows] */
@@ -51,12 +54,14 @@ typedef struct ith_sweep_job {
 
 /* Takes the memory of a sweep from the arena and fills in *out. */
 void ith_sweep_lay_out(const ith_attn_setting *setting, const ith_sweep_shape *shape, ith_arena *arena, ith_sweep *out);
-/* Computes gates and offsets of fixed_m for the queries of the jobs that follow (ith_fixed_m_prepare). */
+/* Prepares fixed_m for the queries of the jobs that follow: which heads may use it, and their offsets
+ * (ith_fixed_m_prepare). */
 ith_status ith_sweep_prepare(ith_sweep *sweep, const ith_heads *heads, const ith_queries *queries, const ith_shard *own,
                              const ith_attn_tensors *tensors);
-/* Packs the only shard of a job, with all its kv heads, into sweep->packed. */
+/* Packs the keys and values of the only shard of a job, with all kv heads of the job, into sweep->packed. */
 void ith_sweep_pack(ith_sweep *sweep, const ith_sweep_job *job);
-/* Computes a job's attention. If its shard is not packed yet, it is packed first. */
+/* Computes the attention of a job's queries to its shards. If a job's only shard is not packed yet, it is packed
+ * first. */
 void ith_sweep_run(ith_sweep *sweep, const ith_sweep_job *job);
 /* Adds the number of heads that use fixed_m, and the number that use the online softmax, to the counters. */
 void ith_sweep_count(const ith_sweep *sweep, const ith_heads *heads, ith_plan_counters *counters);
