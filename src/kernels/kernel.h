@@ -59,7 +59,7 @@ typedef struct ith_attn_pack {
 typedef struct ith_attn_call {
     ith_dtype dtype; /* number type of q and o */
     int64_t q_rows, keys, head_dim;
-    ith_attn_tiles tiles; /* sizes of blocks that the kernel's function `tiles` allows */
+    ith_attn_tiles tiles; /* sizes of blocks, within the limits that the kernel's function `tiles` returns */
     const void *const *q; /* [q_rows] pointers to rows of head_dim numbers */
     const void *packed;
     float scale;

@@ -37,14 +37,15 @@ static int64_t band_bytes(const ith_product *p)
     return ITH_BAND_ROWS * p->in * ith_dtype_bytes(p->types.multiplied);
 }
 
-/* Whether all rows of x are rounded to bf16 and copied into the slab. Otherwise only a last band of fewer than
- * ITH_BAND_ROWS rows is copied. */
+/* Whether all rows of x are rounded to bf16 and copied into the workspace before they are multiplied. Otherwise only a
+ * last band of fewer than ITH_BAND_ROWS rows is copied. */
 static bool packs(const ith_product *p)
 {
     return p->types.rounded == ITH_BF16;
 }
 
-/* The number of bands of ITH_BAND_ROWS rows in a slab, the rows that are rounded together. */
+/* The number of bands of ITH_BAND_ROWS rows in a slab. A slab is the rows of x that are rounded, and then multiplied,
+ * together. */
 static int64_t slab_bands(const ith_product *p, int64_t rows)
 {
     return ith_min64(ith_div_up(rows, ITH_BAND_ROWS), ith_max64(LEAST_SLAB_BANDS, SLAB_BYTES / band_bytes(p)));

@@ -20,7 +20,7 @@ typedef struct ith_product {
     int64_t columns;       /* columns of w^T in a panel */
     int64_t panels;        /* number of panels of columns; the last may have fewer columns */
     int64_t panel_bytes;   /* bytes of a packed panel in the type that is multiplied */
-    int64_t stored_bytes;  /* bytes of a packed panel in the type that is stored: as many, or half */
+    int64_t stored_bytes;  /* bytes of a packed panel in the type that is stored: panel_bytes or half of it */
     int64_t scratch_bytes; /* bytes of scratch memory of one call of oneDNN */
     ith_onednn_op *ops[2]; /* oneDNN primitives for a whole panel, and for a last panel with fewer columns */
 } ith_product;

@@ -249,7 +249,8 @@ static ith_status refuse(ith_context *context, dnnl_status_t status, ith_dtype t
                     (long long)out, (int)status);
 }
 
-/* Makes the primitive of an op from the op's descriptor. `status` says whether oneDNN could make the descriptor. */
+/* Makes the primitive of an ith_onednn_op from its descriptor. `status` says whether oneDNN could make the
+ * descriptor. */
 static ith_status op_finish(ith_context *context, dnnl_status_t status, ith_dtype type, const char *what, int64_t in,
                             int64_t out, ith_onednn_op **op)
 {
@@ -307,7 +308,7 @@ bool ith_onednn_multiplies_bf16(const ith_context *context)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
-/* Copies weights from their plain layout to the packed layout in which the op's primitive reads them. */
+/* Copies weights from their plain layout to the packed layout in which the primitive of `op` reads them. */
 static dnnl_status_t reorder(const ith_onednn_op *op, struct dnnl_memory *from, struct dnnl_memory *to)
 {
     dnnl_primitive_desc_t descriptor = NULL;

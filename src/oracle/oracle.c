@@ -184,7 +184,7 @@ static void plain_row(head *x, ith_oracle_rows *rows, int64_t row)
 /* A function that computes the attention of one query of a head: exact_row or plain_row. */
 typedef void row_fn(head *x, ith_oracle_rows *rows, int64_t row);
 
-/* Computes the queries rows->index of all heads with `fn`. Returns false if there is no memory. */
+/* Computes the attention of the queries rows->index of all heads with `fn`. Returns false if there is no memory. */
 static bool compute(const ith_attn_problem *p, const ith_attn_tensors *t, ith_oracle_rows *rows, row_fn *fn)
 {
     bool good = true;
@@ -266,7 +266,7 @@ static void add_squares(const ith_attn_problem *problem, const ith_oracle_rows *
         }
 }
 
-/* The relative error |difference| / |size|; infinite instead of NaN. */
+/* The relative L2 error sqrt(difference / size); infinity if it would be NaN. */
 static double relative(const squares *sums)
 {
     double error = sums->difference == 0 ? 0 : sqrt(sums->difference / sums->size);

@@ -415,7 +415,7 @@ static void attend_panel(work *w, const float *panel, int64_t first, int64_t key
     probabilities(w, keys, i);
     for (int64_t j = 0; j < keys; j += PANEL) {
         panel_sums(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
-        lanes_fill(w->t.scale, 1.0f); /* o is scaled only once, with the first panel */
+        lanes_fill(w->t.scale, 1.0f); /* o is multiplied by 2^(m - m') only once, with the first panel */
     }
 }
 

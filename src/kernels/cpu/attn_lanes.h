@@ -31,7 +31,7 @@ typedef struct query_lanes {
     exp_kind kind;
     int64_t D, padded; /* head size; head size with padding */
     int64_t rows;      /* number of queries, with padding */
-    float *o;          /* unnormalised outputs, in panels of [padded][width] */
+    float *o;          /* unnormalised outputs, in panels [padded][width] of `width` queries */
     /* [rows] each: the offset m of a query, shift_of(m), and the sum l of its probabilities. */
     float *m, *shift, *l;
     float *from; /* [rows]: the number from which the sum q . k starts, -m or 0 */
@@ -151,7 +151,7 @@ static inline void lanes_store(const query_lanes *t)
 
 /* ---- A block of keys and the panel of queries that begins at query i: s is [keys][stride] ----------------------- */
 
-/* Sets the number of each of the QUERIES queries of a panel to `value`. */
+/* Sets x[n] to `value` for each of the QUERIES queries of a panel. */
 static inline void lanes_fill(float *x, float value)
 {
     for (int64_t n = 0; n < QUERIES; n++)

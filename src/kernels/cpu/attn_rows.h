@@ -74,7 +74,7 @@ static inline void rows_store(const query_rows *t)
     }
 }
 
-/* Sets the maxima of all rows to -inf, before the tiles of a block of keys raise them. */
+/* Sets the maxima t->top of all rows to -inf, before the logits of a block of keys raise them. */
 static inline void rows_clear_tops(query_rows *t)
 {
     for (int64_t i = 0; i < t->rows; i++)

@@ -78,8 +78,8 @@ static inline vec load_part(const char *row, ith_dtype dtype, int64_t d, int64_t
     return load_some(row + d * ith_dtype_bytes(dtype), dtype, ith_min64(LANES, D - d));
 }
 
-/* Whether key j of a request to pack keys is present. A key with a bias of -inf is absent, and so are keys beyond the
- * end. */
+/* Whether key j of a request to pack keys is present. Keys from number p->keys on, NULL keys and keys with a bias of
+ * -inf are absent. */
 static inline bool key_present(const ith_attn_pack *p, int64_t j)
 {
     return j < p->keys && p->k[j] != NULL && !(p->key_bias != NULL && p->key_bias[j] == -INFINITY);

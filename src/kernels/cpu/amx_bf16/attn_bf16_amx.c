@@ -5,8 +5,8 @@
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = l_i / l'_i sum_j p'_ij v_j
  *
  * where p' is p rounded to bf16 and l' the sum of p'. So o / l is a mean whose weights p' / l' add up to 1, and a lone
- * key returns its value unchanged. Therefore m need not be the maximum. Online, m is an integer, and is raised
- * only when a logit exceeds it by more than RISE: that is rare, and scaling by 2^(m - m') is exact, even for
+ * key returns its value unchanged. Therefore m need not be the maximum. With the online softmax, m is an integer, and
+ * is raised only when a logit exceeds it by more than RISE: that is rare, and scaling by 2^(m - m') is exact, even for
  * probabilities that are already rounded.
  *
  * Everything is computed transposed: s^T = k q^T, o^T = v^T p^T (attn_lanes.h, panels_amx.h). A vector then holds the
@@ -110,7 +110,7 @@ typedef struct job {
     const char *panels;
     int64_t strips;
     int64_t key, i; /* the first key and the first query of the job, counted within the call */
-    char *p;      /* [strips][2 tiles]: probabilities in bf16; a tile is [16 pairs][16 queries][2 neighbouring keys] */
+    char *p; /* [strips][2 tiles]: probabilities in bf16; a tile holds 16 pairs of neighbouring keys by 16 queries */
     float *scale; /* [QUERIES]: factors by which o is multiplied before p v of this job is added */
 } job;
 
@@ -122,8 +122,8 @@ typedef struct work {
     int64_t steps, panel_bytes, q_panels, block;
     float c;        /* the factor of dot products, |scale| log2(e) */
     float *rounded; /* [rows]: sums l' of probabilities that are rounded to bf16 */
-    /* [rows / QUERIES][steps][2 tiles]: the queries. A step is 32 elements of D; a tile is [16 pairs][16 queries][2
-     * neighbouring elements of D]. */
+    /* [rows / QUERIES][steps][2 tiles]: the queries. A step is 32 elements of D; a tile holds 16 pairs of neighbouring
+     * elements by 16 queries. */
     char *q;
     char *p[2]; /* buffers of probabilities for jobs of even and of odd number (job.p) */
     /* scale: factors of older outputs, for jobs of even and of odd number (job.scale). s: two buffers, which hold in
@@ -142,8 +142,8 @@ typedef struct work {
      * tiles: credit grows by `units` with each product, and whenever it reaches `products`, the next unit is due. */
     int64_t n, unit, units, credit, products;
     float *logits;         /* logits of the pending strip of 32 keys */
-    float factor[QUERIES]; /* factors of `logits`: c, or 1 if `logits` already contains c */
-    fetch ahead;           /* prefetch of the next block of keys while the jobs of the current block run */
+    float factor[QUERIES]; /* factors of `logits`: the member c, or 1 if `logits` already contains c */
+    fetch ahead;           /* prefetch of the next block of keys while the current block is used */
 } work;
 
 static work lay_out(ith_arena *arena, int64_t q_rows, int64_t D, int64_t block)
@@ -459,7 +459,7 @@ static void score_strip(work *w, const job *j, int64_t n, float *s)
     add_to_sums(w, k + PAIR_BYTES, q + PAIR_BYTES, w->steps - 1);
 }
 
-/* Adds v^T p^T, summed over the keys of job j, to 32 elements of D of the outputs o^T: to step number `step`. */
+/* Adds v^T p^T, summed over the keys of job j, to elements [step STEP, (step + 1) STEP) of the outputs o^T. */
 static void add_step(work *w, const job *j, int64_t step)
 {
     float *o = lanes_o(&w->t, j->i) + step * STEP * QUERIES;

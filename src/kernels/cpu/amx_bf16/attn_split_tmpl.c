@@ -200,15 +200,15 @@ typedef struct job {
 typedef struct work {
     query_lanes t;
     int64_t steps; /* number of steps of 32 elements (STEP) in a head */
-    /* [rows / QUERIES][steps][PARTS][2 tiles]: the queries, split into PARTS bf16 numbers. A step is 32 elements of D;
-     * a tile is [16 pairs][16 queries][2 neighbouring elements of D]. */
+    /* [rows / QUERIES][steps][PARTS][2 tiles]: the queries; each element is split into PARTS bf16 numbers. A step is 32
+     * elements of D; a tile holds 16 pairs of neighbouring elements by 16 queries. */
     char *q;
     /* [rows]: query i (times c, if PARTS is 3) was divided by 2^q_exponent[i] before it was split into bf16 numbers. */
     float *q_exponent;
     float c;     /* the factor of the sums q . k; 1 if the queries already contain scale log2(e) */
     float *s[2]; /* buffers of logits for jobs of even and of odd number (job.s) */
-    /* [STRIPS][PARTS][2 tiles]: the probabilities, split into PARTS bf16 numbers. A strip is 32 keys; a tile is [16
-     * pairs][16 queries][2 neighbouring keys]. */
+    /* [STRIPS][PARTS][2 tiles]: the probabilities, each split into PARTS bf16 numbers. A strip is 32 keys; a tile holds
+     * 16 pairs of neighbouring keys by 16 queries. */
     char *p;
     float *sum; /* [STEP][QUERIES]: sums of p v for 32 elements of D, which add_square adds to o */
     /* The part [STEP][width] of the outputs o to which add_square adds `sum`; NULL once `sum` has been added. */
@@ -325,7 +325,8 @@ static bool unfinished(const work *w, const job *j)
     return scaled || head->biased || w->c != 1.0f || w->t.kind == SHORT_FIXED;
 }
 
-/* Turns sums q . k of the pending job into logits, for SLICE keys from k on and LANES queries from n on. */
+/* Turns sums q . k of the pending job (w->pending) into logits, for SLICE keys from k on and LANES queries from n
+ * on. */
 static void finish_slice(const work *w, float *s, int64_t k, int64_t n)
 {
     const job *j = w->pending;
@@ -354,7 +355,8 @@ static void prepare_slice(work *w, int64_t k, int64_t n)
     vec_store(w->t.top + n, top);
 }
 
-/* Applies the mask and raises the maxima of the pending job, after its logits and before its probabilities. */
+/* Applies the mask to the logits of the pending job (w->pending), and raises the maxima m of its queries. Called when
+ * all its logits are prepared, before its probabilities are computed. */
 static void raise_maxima(work *w)
 {
     const job *j = w->pending;

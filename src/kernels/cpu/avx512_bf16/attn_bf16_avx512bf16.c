@@ -131,7 +131,8 @@ static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
     for (int64_t i = 0; i < PANEL; i += 2) {
         const void *even = key_row(p, p->v, first + i), *odd = key_row(p, p->v, first + i + 1);
         for (int64_t d = 0; d < D; d += LANES) {
-            /* The first column and the width of the micro-panel that holds element d. */
+            /* The first column and the width of the micro-panel (columns of v that are packed together) with element
+             * d. */
             int64_t begin = d / PANEL * PANEL, width = ith_min64(PANEL, padded - begin);
             __m512i upper = _mm512_slli_epi32(load_lower(odd, d, D), 16);
             _mm512_storeu_si512(v + begin * (PANEL / 2) + i / 2 * width + (d - begin),
@@ -158,7 +159,7 @@ typedef struct work {
     /* Head size, pairs of elements in a row, head size rounded up to whole vectors, and number of keys that are
      * computed at a time (block_kv_compute). */
     int64_t D, pairs, padded, block;
-    uint32_t *q;    /* [rows / ROWS][pairs][ROWS]: queries, as pairs of elements */
+    uint32_t *q;    /* [rows / ROWS][pairs][ROWS]: queries, as pairs of neighbouring elements */
     float *rounded; /* [rows][LANES]: lane-wise sums l' of rounded probabilities */
     float c;        /* the factor of dot products, scale log2(e) */
     fetch ahead;    /* prefetch of the next block of keys */
@@ -221,7 +222,7 @@ typedef struct score_tile {
     float *top, *l, *rounded;
     const float *m; /* [ROWS]: offsets that are subtracted from logits */
     const float *panel;
-    const uint32_t *q; /* [pairs][ROWS]: queries, as pairs of elements */
+    const uint32_t *q; /* [pairs][ROWS]: queries, as pairs of neighbouring elements */
     int64_t pairs;
     float c; /* the factor of dot products, scale log2(e) */
 } score_tile;

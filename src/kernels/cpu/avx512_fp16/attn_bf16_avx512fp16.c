@@ -44,10 +44,10 @@
 enum { PANEL = LANES * TILE_VECS, BLOCK_Q = 384, BLOCK_KEYS = 256 };
 enum {
     WIDE = 2 * LANES,
-    COLUMNS = WIDE * VALUE_VECS, /* columns of a whole micro-panel of v */
+    COLUMNS = WIDE * VALUE_VECS, /* columns of v that are packed together as a whole micro-panel */
     /* The packing of a query prefetches the query that comes QUERY_AHEAD rows later. */
     QUERY_AHEAD = 8,
-    SHORT_SUM = 16, /* products that are summed in fp16 */
+    SHORT_SUM = 16, /* number of products p v that are summed in fp16 before their sum is added in f32 */
     P_BITS = 8,     /* probabilities are multiplied by 2^P_BITS before they are rounded to fp16 */
     VALUE_BITS = 3, /* the values of a panel are scaled to less than 2^VALUE_BITS before they are rounded to fp16 */
     /* A panel keeps its values in bf16 if the largest values of two of its keys differ by a factor above about
@@ -176,7 +176,8 @@ static void pack_values(float *panel, panel_head *head, const ith_attn_pack *p, 
     vec factor = vec_set(choose_values(head, row, D));
     for (int64_t i = 0; i < PANEL; i++)
         for (int64_t d = 0; d < padded; d += LANES) {
-            /* The first column and the width of the micro-panel that holds element d. */
+            /* The first column and the width of the micro-panel (columns of v that are packed together) with element
+             * d. */
             int64_t begin = d / COLUMNS * COLUMNS, width = ith_min64(COLUMNS, padded - begin);
             vec x = load_part(d < D ? row[i] : NULL, ITH_BF16, d, D);
             __m256i same = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16));
@@ -304,7 +305,7 @@ static __attribute__((noinline)) void tile_scores(float *s, int64_t s_stride, fl
     }
 }
 
-/* Computes the logits of all queries against the keys of a block, and their maxima. */
+/* Computes the logits of all queries of the call against a block of keys, and the lane-wise maxima of the logits. */
 static void block_scores(work *w, float *panel, int64_t panels)
 {
     query_rows *t = &w->t;
