@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Key statistics, gate and row offsets of the fixed-m softmax (fixed_m.h).
+/* Key statistics, gate and row offsets of the fixed-m softmax (fixed_m.h). The gate decides which heads may use it.
  *
  * Each rank r measures its shard of n_r keys, in pieces of PIECE rows:
  *     the mean key k'_r,   max |k_j - k'_r|,   max |v_jd|,   max |q_i|
@@ -26,7 +26,7 @@
 #define OFFSET_ROWS 64        /* the most queries whose offsets m_i are computed at a time */
 #define LARGEST_LOGIT 88      /* a base-2 logit exceeds the offset of its row by at most this */
 #define SMALLEST_EXPONENT 126 /* the smallest normal f32 is 2^-126 */
-#define OFFSET_ERROR 0x1p-15  /* bound of the error of an offset m_i in f32, in heads that pass the gate */
+#define OFFSET_ERROR 0x1p-15  /* bound of the error of an offset m_i in f32, in heads that may use fixed_m */
 
 /* Statistics of the keys and values in one piece (PIECE rows) of a shard. Sums of keys are kept in ith_fixed_m.sums. */
 typedef struct ith_key_piece {
@@ -358,8 +358,8 @@ static int log2_up(int64_t n)
     return power;
 }
 
-/* Whether a head passes the gate: both inequalities of fixed_m.h hold. The test uses no logarithms, because C libraries
- * may round them differently. gate: the bound G. */
+/* Whether a head may use fixed_m: both inequalities of fixed_m.h hold. The test uses no logarithms, because C libraries
+ * may round them differently. gate: the bound G of fixed_m.h. */
 static bool passes(const ith_attn_setting *s, double gate, double magnitude)
 {
     int kept_bits = s->problem.dtype == ITH_BF16 ? 12 : 24;
@@ -446,7 +446,8 @@ void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t head, const void *con
         fixed->ops->dots(dot, square, mean, q + first, here, p->dtype, p->head_dim);
         for (int64_t i = 0; i < here; i++) {
             double bound = bound_of(fixed, norm_of((double)square[i], p->head_dim), fixed->bounds[kv_head]);
-            int whole = (int)(bound + OFFSET_ERROR); /* fits in an int, because the gate limits the bound */
+            /* fits in an int, because heads with a larger bound do not use fixed_m */
+            int whole = (int)(bound + OFFSET_ERROR);
             whole += (double)whole < bound + OFFSET_ERROR;
             /* m is rounded to the nearest f32. If all keys are equal, each 2^(s - m) is then a power of two, and its
              * sums are exact. */

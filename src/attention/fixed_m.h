@@ -15,8 +15,8 @@
  * large that their error in f32 exceeds the room that the second inequality leaves. Heads that fail use the online
  * softmax. Source: maxdiffusion #436; the gate is stricter than theirs (docs/attention.md).
  *
- * Sums over keys run in pieces of fixed length from the beginning of each shard. So a result does not depend on which
- * rank holds which segment: ulysses has the bits of a single rank. */
+ * Keys are summed in pieces of 512 from the beginning of each shard. So a result does not depend on which rank holds
+ * which rows of the shard: ulysses has the bits of a single rank. */
 #ifndef ITH_ATTENTION_FIXED_M_H
 #define ITH_ATTENTION_FIXED_M_H
 
@@ -29,15 +29,16 @@ typedef struct ith_fixed_m {
     const ith_attn_setting *setting;
     ith_heads heads; /* the heads that the last ith_fixed_m_prepare measured */
     const struct ith_keyops *ops;
-    int ranks;                  /* number of ranks whose statistics are gathered */
-    double c;                   /* scale log2(e): logits are in base 2 */
-    int64_t pieces, q_pieces;   /* numbers of pieces of 512 rows in this rank's keys, and in its queries */
-    int64_t together;           /* number of kv heads measured at a time */
-    double *sums;               /* [together, pieces, head_dim]: sums of keys */
-    struct ith_key_piece *keys; /* [kv_heads, pieces]: statistics of keys and values */
-    float *queries;             /* [heads, q_pieces]: the largest |q_i|^2 of each piece */
-    float *own, *all;           /* the statistics of this rank, and of all ranks [ranks], as they are sent */
-    float *means;               /* [kv_heads, head_dim]: the mean keys k' */
+    int ranks;                /* number of ranks whose statistics are gathered */
+    double c;                 /* scale log2(e): logits are in base 2 */
+    int64_t pieces, q_pieces; /* numbers of pieces of 512 rows in this rank's keys, and in its queries */
+    int64_t together;         /* number of kv heads measured at a time */
+    double *sums;             /* [together, pieces, head_dim]: the sum of the keys in each piece of 512 rows */
+    /* [kv_heads, pieces]: statistics of the keys and values in each piece of 512 rows */
+    struct ith_key_piece *keys;
+    float *queries;   /* [heads, q_pieces]: the largest |q_i|^2 in each piece of 512 queries */
+    float *own, *all; /* the statistics of this rank, and of all ranks [ranks], as they are sent */
+    float *means;     /* [kv_heads, head_dim]: the mean keys k' */
     /* [kv_heads]: at least max_j |k_j - k'|, with room for the rounding of c q_i . k' */
     double *bounds;
     bool *applies; /* [heads]: whether the head may use fixed_m, that is, passes the gate */
@@ -53,7 +54,7 @@ typedef struct ith_fixed_m_shape {
 void ith_fixed_m_lay_out(const ith_attn_setting *setting, const ith_fixed_m_shape *shape, ith_arena *arena,
                          ith_fixed_m *out);
 
-/* Measures the queries and keys of `heads` on all of the setting's threads, decides which heads pass the gate, and
+/* Measures the queries and keys of `heads` on all of the setting's threads, decides which heads may use fixed_m, and
  * computes the numbers that ith_fixed_m_offsets needs. `own` is this rank's shard of keys and values. Collective over
  * ring_comm, or over all ranks if replicated_kv: after one all-gather every rank has the same offsets and chooses the
  * same softmax. */
@@ -62,7 +63,7 @@ ith_status ith_fixed_m_prepare(ith_fixed_m *fixed, const ith_heads *heads, const
 
 /* Whether a query head may use fixed_m, that is, passes the gate. */
 bool ith_fixed_m_applies(const ith_fixed_m *fixed, int64_t head);
-/* Computes the offsets m_i of `rows` queries q of a head that passes the gate. The offset of a query does not depend on
+/* Computes the offsets m_i of `rows` queries q of a head that may use fixed_m. The offset of a query does not depend on
  * the other queries. Any thread may call this. */
 void ith_fixed_m_offsets(const ith_fixed_m *fixed, int64_t head, const void *const *q, int64_t rows, float *m);
 

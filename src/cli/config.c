@@ -22,7 +22,7 @@ typedef struct config {
     const char *path;
     yaml_document_t document;
     ith_options *options;
-    ith_option_source source;   /* the kind of file, which decides about precedence */
+    ith_option_source source;   /* the kind of file, on which the precedence of its values depends */
     bool seen[ITH_OPTIONS_MAX]; /* options that the file has set so far */
 } config;
 

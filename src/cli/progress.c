@@ -120,7 +120,7 @@ void ith_progress_show(ith_progress *progress, int stage, int64_t done, int64_t 
     const ith_progress_stage *description = &progress->stages[stage];
     double now = ith_cli_seconds(), since = now - progress->last_shown;
     bool same = progress->stage == stage && done >= progress->done;
-    /* The engine reports a stage again that is complete while it works on something that belongs to no stage. */
+    /* While the engine works on something that belongs to no stage, it reports a complete stage again. */
     if (same && done == progress->done && done == total) {
         if (since >= LINE_SECONDS) {
             progress->last_shown = now;

@@ -133,7 +133,7 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
 /* The data that each rank shows the others when a group is split. */
 typedef struct wish {
     int colour, key; /* ranks of one colour form a sub-group, sorted by key */
-    int rank;        /* this rank's world rank */
+    int rank;        /* this rank's world rank, its number among all ranks */
     int64_t groups;  /* this rank's ith_comm.groups, the largest number of a sub-group so far */
 } wish;
 

@@ -68,7 +68,7 @@ static void record_failure(rank_run *run, ith_status status, ith_context *contex
     pthread_mutex_unlock(&run->lock);
 }
 
-/* The main function of a thread: waits at the gate and runs one rank. */
+/* The main function of a thread: waits until all threads of the run exist (the gate opens), and runs one rank. */
 static void *rank_main(void *argument)
 {
     rank_thread *self = argument;
@@ -110,7 +110,8 @@ static ith_status create_ranks(ith_context *context, rank_run *run, int ranks, i
     return ITH_OK;
 }
 
-/* Starts all threads. Opens the gate if all have started, and cancels it otherwise. Waits until all have ended. */
+/* Starts all threads, which wait at the gate. Opens the gate if all have started, and cancels it otherwise. Waits until
+ * all threads have ended. */
 static ith_status run_threads(ith_context *context, rank_run *run, int ranks, rank_thread *all)
 {
     int started = 0, failure = 0;

@@ -42,7 +42,7 @@ void ith_store_skip(ith_store *store, const char *prefix);
 uint64_t ith_store_hash(const ith_store *store);
 
 /* Checks that every tensor was taken or skipped. Otherwise returns ITH_ERR_UNSUPPORTED, with a sentence that names a
- * tensor for which this is not so. */
+ * tensor that was neither taken nor skipped. */
 ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store);
 
 #endif

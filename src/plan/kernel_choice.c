@@ -107,7 +107,8 @@ static const ith_attn_kernel *estimate(const ith_attn_setting *s, const ith_cand
     return all->count ? all->kernels[0] : NULL;
 }
 
-/* Writes the subject of this setting's wisdom: the text under which the measured rates of kernels are stored. */
+/* Writes the text (subject) by which wisdom finds the measured rates of kernels for this setting's type, head_dim and
+ * softmax. */
 static void subject_of(const ith_attn_setting *s, char subject[ITH_WISDOM_SUBJECT_BYTES])
 {
     snprintf(subject, ITH_WISDOM_SUBJECT_BYTES, "attention %s head_dim=%lld softmax=%s",

@@ -266,7 +266,8 @@ ith_status ith_close_execution(ith_plan *plan, ith_status mine)
     ith_context *context = plan->setting.context;
     ith_comm *comm = plan->setting.comm;
     int ranks = ith_comm_size(comm);
-    /* A cancelled rank claims ranks - rank. The maximum over all ranks then gives the lowest cancelled rank. */
+    /* A cancelled rank gives the number ranks - rank. The maximum over all ranks then gives the lowest cancelled
+     * rank. */
     float claim = atomic_load(&plan->halt.stopped) ? (float)(ranks - atomic_load(&plan->halt.rank)) : 0.0f;
     ith_status status = mine;
     if (ranks > 1) {

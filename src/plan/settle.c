@@ -241,7 +241,7 @@ static ith_status check_chunks(ith_attn_setting *s)
     return ITH_OK;
 }
 
-/* Makes every choice except for the kernel and its tiles. A kernel that the options name is taken. */
+/* Makes every choice except for the kernel and its tiles. If the options name a kernel, takes this kernel. */
 static ith_status choose(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
     ith_status status = choose_strategy(options, group->ranks, group->rank, s);

@@ -41,9 +41,9 @@ typedef struct ith_wisdom {
 ith_status ith_wisdom_open(ith_context *context, ith_wisdom **out);
 void ith_wisdom_close(ith_context *context);
 
-/* The entry with the measured rates for a subject; NULL if there is none. */
+/* The entry with the measured rates for a subject (an operation, its type and its sizes); NULL if there is none. */
 const ith_wisdom_entry *ith_wisdom_find(const ith_wisdom *wisdom, const char *subject);
-/* Adds an entry, or replaces the entry that has the same subject. */
+/* Adds an entry with measured rates, or replaces the entry that has the same subject. */
 void ith_wisdom_put(ith_wisdom *wisdom, const ith_wisdom_entry *entry);
 
 /* Entry number i, counted from the oldest; NULL after the last. */

@@ -16,8 +16,8 @@ static ith_rows rows_in(const ith_messages *m, int place, ith_attn_tensor tensor
     return ith_rows_in_buffer(m->setting, m->buffers[place][tensor], first, heads);
 }
 
-/* The memory that a move of lse reads or writes. The caller's lse has the shape [B, H, rows of this rank]; a buffer's
- * has the shape [heads, rows of all ranks on this ulysses axis]. */
+/* The source or the destination of lse that is sent between two ranks (a move). The caller's lse has the shape [B, H,
+ * rows of this rank]; a buffer's has the shape [heads, rows of all ranks on this ulysses axis]. */
 static ith_region lse_region(const ith_messages *m, const ith_move *move)
 {
     const ith_attn_setting *s = m->setting;
@@ -34,7 +34,7 @@ static ith_region lse_region(const ith_messages *m, const ith_move *move)
                         .bytes = move->rows.rows * size};
 }
 
-/* The memory of heads [n, n + heads) that a move of q, k, v or o reads or writes. */
+/* The source or the destination of heads [n, n + heads) of q, k, v or o that are sent between two ranks (a move). */
 static ith_region rows_region(const ith_messages *m, const ith_move *move, int64_t n, int64_t heads)
 {
     const ith_attn_setting *s = m->setting;
@@ -55,7 +55,7 @@ static int64_t region_count(const ith_attn_setting *s, const ith_move *move)
     return move->tensor == ITH_TENSOR_LSE ? 1 : (move->first + move->heads - 1) / of_entry - move->first / of_entry + 1;
 }
 
-/* Writes the regions (strided pieces of memory) of a move to list and returns their number. */
+/* Writes the regions (strided pieces of memory) that a move consists of to list and returns their number. */
 static int list_regions(const ith_messages *m, const ith_move *move, ith_transfer *list)
 {
     const ith_attn_problem *p = &m->setting->problem;

@@ -34,8 +34,8 @@ typedef struct ith_messages {
     ith_status status; /* failure of the first exchange that failed, perhaps during a computation */
 } ith_messages;
 
-/* Enlarges the buffers and the lists of transfers until the moves of a POST step fit. To be called for every POST step
- * before ith_messages_lay_out. */
+/* Enlarges the buffers and the lists of transfers until everything fits that a POST step sends and receives. To be
+ * called for every POST step before ith_messages_lay_out. */
 void ith_messages_widen(ith_messages *messages, const ith_schedule *schedule, const ith_step *step);
 void ith_messages_lay_out(ith_messages *messages, ith_arena *arena);
 

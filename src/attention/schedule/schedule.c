@@ -75,7 +75,8 @@ int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
     for (ith_step step; ith_schedule_next(&schedule, &step);) {
         if (step.kind == ITH_STEP_POST && !(in_place && step.exchange == ITH_EXCHANGE_HOP))
             rows += posted(&schedule, &step);
-        /* When this rank reads another rank's shard in place, some rank of the ring reads this rank's shard. */
+        /* A read of another rank's shard in place counts as sent bytes, because meanwhile another rank reads this
+         * rank's shard. */
         if (step.kind == ITH_STEP_COMPUTE && in_place && step.shard != schedule.ring_index)
             rows += 2 * own.rows * step.heads.kv_heads;
     }

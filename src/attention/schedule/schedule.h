@@ -55,7 +55,8 @@ typedef struct ith_step {
     /* number of the exchange: ITH_EXCHANGE_HOP for a hop of the ring, smaller numbers for the ulysses axis */
     int exchange;
     bool outputs; /* POST: true if results return to their owners, false if inputs are fetched */
-    int moves;    /* POST: number of moves that are sent, and of moves that are received, some perhaps empty */
+    /* POST: number of moves (ith_move) that are sent, and of moves that are received, some perhaps empty */
+    int moves;
     /* The members below belong to OFFSETS and COMPUTE steps. */
     ith_heads heads;
     ith_row_range q, kv;

@@ -56,9 +56,9 @@ static int place_at(const ith_schedule *s, int chunk, int side, int hop)
 
 /* ---- Moves ----------------------------------------------------------------------------------------------------- */
 
-/* One move of the all-to-all of a chunk. Inputs (q, k, v) go from the callers' tensors, which hold a rank's rows of all
- * heads, to the chunk's buffers, which hold all rows of a rank's heads. Outputs (o, lse) go back from the buffers to
- * the callers' tensors. */
+/* One part of the all-to-all exchange of a chunk: the rows that go to one rank, or come from it. Inputs (q, k, v) go
+ * from the callers' tensors, which hold a rank's rows of all heads, to the chunk's buffers, which hold all rows of a
+ * rank's heads. Outputs (o, lse) go back from the buffers to the callers' tensors. */
 static ith_move all_to_all_move(const ith_schedule *s, const ith_step *step, bool sent, int index)
 {
     const ith_attn_setting *set = s->setting;
@@ -80,8 +80,8 @@ static ith_move all_to_all_move(const ith_schedule *s, const ith_step *step, boo
     return move;
 }
 
-/* One move of a hop: k or v of a shard that travels along the ring. A shard from the left is sent on to the right, and
- * a shard from the right to the left. */
+/* One part of the exchange of a hop: k or v of a shard that travels along the ring. A shard from the left is sent on to
+ * the right, and a shard from the right to the left. */
 static ith_move hop_move(const ith_schedule *s, const ith_step *step, bool sent, int index)
 {
     int ring = s->setting->ring, side = index / 2, hop = sent ? step->hop : step->hop + 1;

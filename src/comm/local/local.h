@@ -58,7 +58,7 @@ typedef struct local_group {
     ith_context *owner;
     int64_t number;
     int size, states;
-    int *members;            /* [size]: the world rank of each rank */
+    int *members;            /* [size]: the world rank of each rank (its number among all ranks) */
     int64_t *exchanges;      /* [size]: number of exchanges that each rank has posted so far */
     bool *sharing;           /* [size]: whether each rank may use the memory of others (ith_transport.share) */
     _Atomic int64_t notice;  /* the number that was sent last by ith_transport.notify */

@@ -260,7 +260,7 @@ ith_status ith_local_connect(ith_context *const *contexts, int ranks, void **sta
         world_free(world);
         return ITH_ERR_MEMORY;
     }
-    /* this function counts as a state, so that group and world live until it ends */
+    /* this function counts as an open state, so that group and world are not freed before it ends */
     group->states = world->states = 1;
     for (int i = 0; i < ranks; i++) {
         local_state *state = states[i] = state_new(contexts[i]);

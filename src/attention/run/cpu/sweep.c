@@ -296,7 +296,7 @@ static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t b
     ith_query_count(s->setting, job->queries, row, b->call.q_rows, job->sent);
 }
 
-/* Sets *first and *count to the query heads of a job that attend to its kv heads [begin, end). */
+/* Sets *first and *count to the range of query heads in `heads` that attend to its kv heads [begin, end). */
 static void query_heads(const ith_sweep *s, const ith_heads *heads, int64_t begin, int64_t end, int64_t *first,
                         int64_t *count)
 {
@@ -305,8 +305,7 @@ static void query_heads(const ith_sweep *s, const ith_heads *heads, int64_t begi
     *count = ith_min64((heads->kv_first + end) * per_key, heads->first + heads->count) - *first;
 }
 
-/* The work of one thread: takes one block of queries after another, of the query heads in a head_range, until none is
- * left. */
+/* The work of one thread: takes one block of queries of a head_range after another, until none is left. */
 static void attend_in_thread(void *user, int thread)
 {
     head_range *r = user;

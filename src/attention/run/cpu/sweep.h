@@ -20,8 +20,8 @@ typedef struct ith_sweep_shape {
     bool packs_for_all; /* ith_sweep_pack packs all kv heads of this rank's shard, for all ranks */
 } ith_sweep_shape;
 
-/* The state of a sweep on one rank: the memory for packed keys, partial results and the threads, and the gates and
- * offsets of fixed_m. */
+/* The state of a sweep on one rank: the memory for packed keys, partial results and the threads, and the state of
+ * fixed_m. */
 typedef struct ith_sweep {
     const ith_attn_setting *setting;
     ith_sweep_shape shape;
