@@ -21,7 +21,7 @@ static inline void fetch_row(const ith_attn_pack *p, const void *const *rows, in
         vec_prefetch(row);
 }
 
-/* A prefetch that is spread over several tiles. */
+/* A prefetch that is spread over the computation of several tiles, some cache lines with each. */
 typedef struct fetch {
     const char *next, *end; /* the memory that is still to be fetched */
     int64_t lines;          /* number of cache lines that are fetched with each tile */

@@ -28,7 +28,7 @@ static inline query_rows rows_lay_out(ith_arena *arena, int64_t rows, int64_t o_
     enum { BYTES = sizeof(float) };
     int64_t whole = ith_round_up(rows, LANES);
     query_rows t = {.rows = rows, .o_stride = o_stride};
-    /* If rows were a power of two apart, they would compete for the same sets of the cache. */
+    /* If the rows of s were a power of two apart, they would compete for the same sets of the cache. */
     t.s_stride = block_keys + ALIGN_FLOATS;
     t.s = ith_arena_take(arena, rows, t.s_stride * BYTES);
     t.top = ith_arena_take(arena, whole, LANES * BYTES);

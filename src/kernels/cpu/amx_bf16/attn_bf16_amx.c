@@ -491,8 +491,8 @@ static void rescale(work *w, const job *j)
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
-/* Returns job number t of the call. There is one job for each block of keys and each panel of 32 queries; the jobs of a
- * block of keys follow each other. */
+/* Returns job number t of the call. A job attends with 32 queries to one block of keys. The jobs of a block of keys
+ * follow each other. */
 static job job_at(const work *w, int64_t t)
 {
     int64_t key = t / w->q_panels * w->block;
@@ -503,7 +503,7 @@ static job job_at(const work *w, int64_t t)
     return j;
 }
 
-/* Plans the prefetch of the block of keys that follows the block of job j. */
+/* Plans the prefetch of the block of packed keys that follows the block to which job j attends. */
 static fetch next_block(const work *w, const job *j)
 {
     int64_t bytes = w->block / PANEL * w->panel_bytes;
@@ -540,8 +540,8 @@ static void run_slot(work *w, const job *now, const job *before, int64_t n)
         next_unit(w);
 }
 
-/* Runs all jobs of the call. The logits of job t are computed while p v of job t - 1 is added to the outputs. Jobs of
- * even and of odd number have separate buffers. */
+/* Runs all jobs of the call (32 queries against one block of keys each). The logits of job t are computed while p v of
+ * job t - 1 is added to the outputs. Jobs of even and of odd number have separate buffers. */
 static void run_jobs(work *w)
 {
     int64_t jobs = ith_div_up(w->t.call->keys, w->block) * w->q_panels;

@@ -455,7 +455,8 @@ static void begin_pending(work *w, const job *j, int64_t products)
     w->unfinished = unfinished(w, j);
 }
 
-/* Does the units of work on the pending job that are due after a call of multiply. */
+/* Continues the computation of the pending job's probabilities (w->pending). The work is spread evenly over the calls
+ * of multiply. */
 static inline void compute_pending(work *w)
 {
     for (w->credit += w->units; w->credit >= w->products && w->unit < w->units; w->credit -= w->products)
@@ -571,8 +572,8 @@ static void values(work *w, const job *j)
 
 /* ---- The call -------------------------------------------------------------------------------------------------- */
 
-/* Returns job number n of the call. There is one job for each panel of keys and each panel of QUERIES queries; the jobs
- * of a panel of keys follow each other. */
+/* Returns job number n of the call. A job attends with QUERIES queries to one panel of keys. The jobs of a panel of
+ * keys follow each other. */
 static job job_at(const work *w, int64_t n)
 {
     const ith_attn_call *call = w->t.call;

@@ -216,7 +216,7 @@ typedef struct work {
     float *q;     /* [rows / ROWS][D][ROWS]: queries times c = scale log2(e) */
     float *top;   /* [rows]: shift_of(t), where t is the row's largest logit in the current block of keys */
     float *share; /* [rows]: 2^(t - m - P_BITS), by which sums over the current block of keys are multiplied */
-    float *v;     /* [PANEL][WIDE]: some columns of a panel's values, converted to f32 */
+    float *v;     /* [PANEL][WIDE]: 32 columns of a packed panel's values, converted to f32 */
     fetch ahead;  /* prefetch of the next block of keys */
 } work;
 
@@ -477,7 +477,7 @@ TILE_FUNCTION(ROWS, 4)
 static void (*const tile_values[VALUE_VECS + 1])(const value_tile *t) = {NULL, tile_values_1, tile_values_2,
                                                                          tile_values_3, tile_values_4};
 
-/* o += share p v for all queries, one micro-panel of v at a time. */
+/* o += share p v for all queries and a block of keys, some columns of v (a micro-panel) at a time. */
 static void block_values(work *w, float *panel, int64_t panels)
 {
     const query_rows *t = &w->t;
@@ -523,7 +523,7 @@ static void unpack_values(const work *w, float *panel, int64_t d)
             vec_store(w->v + i * WIDE + e, head.in_bf16 ? vec_load_bf16(v + e) : vec_mul(back, vec_load_f16(v + e)));
 }
 
-/* Adds share p v, summed over the keys of one panel in f32, to o [ROWS][WIDE]. */
+/* Sums p v over the keys of one panel in f32, and adds the sums of row r, times share[r], to o [ROWS][WIDE]. */
 static __attribute__((noinline)) void tile_values_f32(float *o, int64_t o_stride, const float *share, const float *p,
                                                       int64_t p_stride, const float *v)
 {
@@ -548,7 +548,7 @@ static __attribute__((noinline)) void tile_values_f32(float *o, int64_t o_stride
     }
 }
 
-/* o += share p v for all queries, computed in f32, for blocks whose values fp16 cannot hold. */
+/* o += share p v for all queries and a block of keys, computed in f32, for blocks whose values fp16 cannot hold. */
 static void block_values_f32(work *w, float *panel, int64_t panels)
 {
     const query_rows *t = &w->t;
