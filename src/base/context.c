@@ -284,7 +284,7 @@ static void unlock_error(ith_context *context)
 
 ith_status ith_fail(ith_context *context, ith_status status, const char *format, ...)
 {
-    /* written here first, since an argument may point to the previous error sentence */
+    /* the sentence is first written here, since an argument may point to the previous error sentence in the context */
     char sentence[ITH_ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);

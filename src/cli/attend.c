@@ -119,7 +119,8 @@ static int check_shapes(const char *path, const ith_tensor *q, const ith_tensor 
     return ITH_EXIT_DONE;
 }
 
-/* Allocates an array of `count` elements, which close_tensors frees. what: its name in the error message. */
+/* Allocates an array of `count` elements, which close_tensors frees. what: the name of the array in the error
+ * message. */
 static int own(attend_tensors *t, const char *what, int64_t count, int64_t element_bytes, void **out)
 {
     int64_t bytes;

@@ -59,7 +59,7 @@ static const char doc[] =
     "what the rank that sends most sends in one execution; hidden is the share of the time of exchanges during "
     "which ranks computed.";
 
-/* Stores the argument WHAT. A second argument replaces it by a text that the command then refuses. */
+/* Stores the argument WHAT. If WHAT is given twice, stores instead a text that the command later refuses. */
 static int take_what(void *user, char *text)
 {
     bench_settings *settings = user;

@@ -42,8 +42,8 @@ typedef struct ith_bench {
     ith_progress progress;
 } ith_bench;
 
-/* Executes every row once to warm up and to compare it with float64, then once per repeat. Prints errors and returns an
- * exit status. */
+/* Executes the plan of every table row once to warm up and to compare it with float64, then once per repeat. Prints
+ * errors and returns an exit status. */
 int ith_bench_run(ith_bench *bench);
 
 #endif

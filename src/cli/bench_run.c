@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The measurements of ithaca bench. One group of ranks holds the plans of all rows at the same time, so that each
- * repeat can execute every row once. A row with strategy `single` runs on rank 0 with all threads while the other ranks
- * sleep.
+/* The measurements of ithaca bench. One group of ranks holds the plans of all rows of the table at the same time, so
+ * that each repeat can execute every plan once. A plan with strategy `single` runs on rank 0 with all threads while the
+ * other ranks sleep.
  *
  * A barrier stands before and after every execution. A rank that fails sets a flag and still arrives at the next
- * barrier, behind which all ranks see the flag and return. So no rank waits for a rank that has left. */
+ * barrier, after which all ranks see the flag and return. So no rank waits for a rank that has left. */
 #include "bench.h"
 
 #include "cli.h"
@@ -57,7 +57,7 @@ static bool meet(bench_rank *r, ith_status status)
     return !atomic_load(&r->run->failed);
 }
 
-/* Whether this rank executes the row. A row with a single rank is executed by rank 0 alone. */
+/* Whether this rank executes the plan of a table row. Rank 0 alone executes a plan of a single rank. */
 static bool takes_part(const bench_rank *r, const ith_bench_row *row)
 {
     return r->rank == 0 || row->ranks > 1;
@@ -77,7 +77,7 @@ static double measure_peak(const bench_run *run, ith_context *context, ith_bench
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
-/* Creates this rank's plan of a row, and stores its description for rank 0. */
+/* Creates this rank's plan of a table row, and stores the description of the plan for rank 0. */
 static ith_status create_plan(bench_rank *r, const ith_bench_row *row, ith_plan **plan)
 {
     ith_attn_options options = row->options;
@@ -111,7 +111,8 @@ static void note_plan(const bench_run *run, ith_context *context, ith_bench_row 
     row->held_bytes = held_bytes(context) - bytes_before;
 }
 
-/* Creates this rank's plans of all rows, at the same time as the other ranks. Returns false if a rank has failed. */
+/* Creates this rank's plans of all table rows, at the same time as the other ranks. Returns false if a rank has
+ * failed. */
 static bool create_plans(bench_rank *r)
 {
     const ith_bench *bench = r->run->bench;
@@ -128,8 +129,8 @@ static bool create_plans(bench_rank *r)
 
 /* ---- Executions ------------------------------------------------------------------------------------------------ */
 
-/* Executes a row on its ranks. *seconds becomes the time from when the first rank begins to when the last rank ends.
- * Returns false if a rank has failed. */
+/* Executes the plan of a table row on its ranks. *seconds becomes the time from when the first rank begins to when the
+ * last rank ends. Returns false if a rank has failed. */
 static bool execute(bench_rank *r, int index, double *seconds)
 {
     const ith_bench_row *row = &r->run->bench->rows[index];
@@ -163,7 +164,8 @@ static void compare(ith_bench_row *row)
     row->rel_l2 = ith_oracle_error(&x->whole.problem, &x->found, &x->exact, INFINITY);
 }
 
-/* Executes every row once. Repeat -1 warms up and compares the results with float64; repeats from 0 on are measured. */
+/* Executes the plan of every table row once. Repeat -1 warms up and compares the results with float64; repeats from 0
+ * on are measured. */
 static bool run_repeat(bench_rank *r, int repeat)
 {
     ith_bench *bench = r->run->bench;

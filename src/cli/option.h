@@ -42,11 +42,12 @@ typedef struct ith_option {
     const char *argument; /* name of the value in --help; NULL: the option takes no value */
     const char *help;
     ith_option_type type;
-    ith_option_source farthest;     /* the source of lowest precedence that may set the option */
-    size_t offset;                  /* position of the value in the command's struct of settings */
-    double least, most;             /* range of a WHOLE, INT, WHOLES, NUMBER or PAIR */
-    const char *(*word)(int value); /* WORD, WORDS: the word of number 0, 1, ...; "unknown" behind the last */
-    char letter;                    /* the short option; 0: none */
+    ith_option_source farthest; /* the source of lowest precedence that may set the option */
+    size_t offset;              /* position of the value in the command's struct of settings */
+    double least, most;         /* range of a WHOLE, INT, WHOLES, NUMBER or PAIR */
+    /* for WORD and WORDS: returns the word for a number from 0 on; "unknown" behind the last word */
+    const char *(*word)(int value);
+    char letter; /* the short option; 0: none */
 } ith_option;
 
 #define ITH_OPTIONS_MAX 64 /* maximal number of rows in a table */

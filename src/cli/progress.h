@@ -9,7 +9,7 @@
 
 #define ITH_PROGRESS_STAGES 8 /* maximal number of stages */
 
-/* The progress that gets a line at once if standard error is no terminal. */
+/* The progress for which a line is printed at once if standard error is no terminal. */
 typedef enum ith_progress_lines {
     ITH_LINES_TIMED,  /* none: there is a line every two seconds */
     ITH_LINES_TENTHS, /* every completed tenth of the stage */

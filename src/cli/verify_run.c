@@ -225,7 +225,7 @@ static void note_error(ith_verify_plan *plan, double error, double bound)
     plan->bound = bound;
 }
 
-/* Compares the error of each head with the bound of the head. Then compares the error over all heads with moderate
+/* Compares the error of o in each head with the head's bound. Then compares the error over all heads that have moderate
  * logits with a limit that depends on the element type. */
 static void judge_errors(ith_verify *v, ith_verify_plan *plan)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators: a rank's end of a group, on any transport. The operations are described in ithaca/ithaca.h (ith_comm),
- * the contract with transports in ithaca/transport.h.
+/* Communicators: a rank's view of a group of ranks, on any transport. The operations are described in ithaca/ithaca.h
+ * (ith_comm), the contract with transports in ithaca/transport.h.
  *
  * A failure ends the group. Every later operation of the whole group and of all its sub-groups then returns this
  * failure at once, and the error sentence of the rank that failed first is in this rank's context. */

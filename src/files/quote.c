@@ -17,7 +17,8 @@ static size_t control_bytes(const unsigned char *p)
 ith_quoted ith_quote(const char *text)
 {
     ith_quoted out;
-    size_t length = 0, cut = 0; /* cut: the last boundary of characters that leaves room for "..." */
+    /* cut: the longest length that ends between two characters and leaves room for "..." */
+    size_t length = 0, cut = 0;
     const unsigned char *p = (const unsigned char *)(text ? text : "");
     while (*p && length < sizeof out.text - 1) {
         if ((*p & 0xc0) != 0x80 && length <= sizeof out.text - sizeof "...")

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LENGTH_BYTES 8 /* bytes of the header's length, with which a file begins */
+#define LENGTH_BYTES 8 /* a file begins with the length of its header, a number of this many bytes */
 
 /* A key and a value of the metadata. */
 typedef struct metadata_pair {

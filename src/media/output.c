@@ -58,14 +58,14 @@ static int for_each_frame(const char *folder, void *user, int (*visit)(int folde
     return error;
 }
 
-/* For for_each_frame: returns an error, because the folder already has a frame. */
+/* A callback of for_each_frame: returns an error, because the folder already has a frame. */
 static int refuse_frame(int folder, const char *name, void *user)
 {
     (void)folder, (void)name, (void)user;
     return EEXIST;
 }
 
-/* For for_each_frame: removes a frame, and ignores errors. */
+/* A callback of for_each_frame: removes a frame, and ignores errors. */
 static int remove_frame(int folder, const char *name, void *user)
 {
     (void)user;
@@ -73,7 +73,7 @@ static int remove_frame(int folder, const char *name, void *user)
     return 0;
 }
 
-/* For for_each_frame: moves a frame to the folder whose descriptor `user` points to. */
+/* A callback of for_each_frame: moves a frame to the folder whose descriptor `user` points to. */
 static int move_frame(int folder, const char *name, void *user)
 {
     return renameat(folder, name, *(const int *)user, name) ? errno : 0;

@@ -128,7 +128,7 @@ static const ith_attn_kernel *recall(const ith_attn_setting *s, const ith_wisdom
     return NULL;
 }
 
-/* Sorts kernels from the order of the table into the order of preference, by their rates and MARGIN_PERCENT. */
+/* Sorts kernels from the order of the kernel table into the order of preference, by their rates and MARGIN_PERCENT. */
 static void sort_by_preference(ith_wisdom_entry *entry)
 {
     for (int i = 0; i < entry->count; i++) {

@@ -82,8 +82,9 @@ typedef struct ith_schedule {
     const ith_attn_setting *setting; /* used for strategy, mesh and problem; its rank is ignored */
     const struct ith_strategy_ops *ops;
     int ulysses_index, ring_index;
-    int chunks, buffers;   /* number of chunks, and number of buffers that they share */
-    int chunk, hop, stage; /* position of the next step; `stage` is private to the strategy */
+    int chunks, buffers; /* number of chunks, and number of buffers that they share */
+    /* the next step: its chunk, its hop in the ring, and a number that only the strategy interprets */
+    int chunk, hop, stage;
 } ith_schedule;
 
 /* A strategy: its name and the functions that generate its steps. */
