@@ -8,8 +8,8 @@
  *     max_r (max_j |k_j - k'_r| + |k'_r - k'|) >= max_j |k_j - k'|
  *
  * Norms are rounded up. k' need not be the exact mean of the keys: the offset is a valid bound with any vector k', and
- * the gate has room for a mean that is off by rounding. If a number is not finite, the bound is not finite either, and
- * the gate fails. */
+ * the gate allows for the rounding errors of the mean. If a number is not finite, the bound is not finite either, and
+ * the head does not pass the gate. */
 #include "fixed_m.h"
 
 #include "../base/parallel.h"

@@ -26,7 +26,7 @@ ith_status ith_json_int(ith_context *context, const ith_json *json, const char *
 ith_status ith_json_double(ith_context *context, const ith_json *json, const char *key, double otherwise, double *out);
 /* Reads true or false. If the key is absent or null, *out becomes `otherwise`. */
 ith_status ith_json_bool(ith_context *context, const ith_json *json, const char *key, bool otherwise, bool *out);
-/* Reads a string, which lives as long as the document. If the key is absent or null, *out becomes NULL; if `required`
+/* Reads a string, which lives as long as the ith_json. If the key is absent or null, *out becomes NULL; if `required`
  * is true, this is an error. */
 ith_status ith_json_string(ith_context *context, const ith_json *json, const char *key, bool required,
                            const char **out);
@@ -51,14 +51,14 @@ typedef struct ith_json_text {
     char text[192];
 } ith_json_text;
 ith_json_text ith_json_print(const ith_json *json, const char *key);
-/* Iterates over the keys of the document in the order of the file: for NULL returns the first key, otherwise the key
+/* Iterates over the keys of the top object in the order of the file: for NULL returns the first key, otherwise the key
  * after `key`, and NULL at the end. */
 const char *ith_json_next_key(const ith_json *json, const char *key);
 
 /* Counts the members of the object at key. The object must exist, and all its members must be strings. */
 ith_status ith_json_map_count(ith_context *context, const ith_json *json, const char *key, int64_t *count);
 /* Stores the names and the values of the members of the object at key, in the order of the file. Both arrays have room
- * for the number of members that ith_json_map_count counts. The strings live as long as the document. */
+ * for the number of members that ith_json_map_count counts. The strings live as long as the ith_json. */
 void ith_json_map(const ith_json *json, const char *key, const char **names, const char **values);
 
 #endif

@@ -124,8 +124,8 @@ static ith_status check_arguments(ith_context *context, const char *path)
     return status ? status : ith_need(context, path, "path");
 }
 
-/* Copies the wisdom while it is locked, and writes the copy after unlocking, so that a slow disk delays no other
- * context. */
+/* Copies the wisdom (measured rates of kernels) while it is locked, and writes the copy after unlocking, so that a slow
+ * disk delays no other context. */
 ith_status ith_wisdom_save(ith_context *context, const char *path)
 {
     ith_wisdom *wisdom = NULL;

@@ -14,7 +14,7 @@ typedef struct ith_executor {
     ith_messages messages; /* used unless the exchange is in place */
     ith_in_place in_place; /* used if the exchange is in place */
     ith_plan_counters counters;
-    /* bytes that this rank has sent in the execution under way; in place, other ranks add to it */
+    /* bytes that this rank has sent in the execution under way; if the exchange is in place, other ranks add to it */
     _Atomic int64_t sent;
 } ith_executor;
 

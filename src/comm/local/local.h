@@ -2,8 +2,8 @@
 /* The transport whose ranks are threads of one process: its data in their common memory.
  *
  * A `world` stands for all ranks of one ith_comm_create_local, with one lock and the failure that ended it. A `group`,
- * of all ranks of the world or some of them, holds the requests that its ranks have posted. A `state` is one rank's end
- * of a group. */
+ * of all ranks of the world or some of them, holds the requests that its ranks have posted. A `state` is one rank's
+ * view of a group. */
 #ifndef ITH_COMM_LOCAL_H
 #define ITH_COMM_LOCAL_H
 
