@@ -241,8 +241,8 @@ static void find_means_in_thread(void *user, int thread)
         find_mean(t, t->first + slot, slot, ith_div_up(t->own->rows, PIECE));
 }
 
-/* Measures a few kv heads per iteration: all threads sum their keys, then compute the means, and in the next iteration
- * the distances from the means. */
+/* Measures the kv heads, a few at a time. In one iteration the threads sum the keys of these heads and compute the mean
+ * keys. In the next iteration they compute the distances of the same keys from the means. */
 static void measure(measured *t)
 {
     const ith_attn_setting *s = t->f->setting;

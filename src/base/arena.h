@@ -13,12 +13,13 @@
 #define ITH_ARENA_ALIGNMENT 64 /* alignment in bytes of every array in an arena */
 
 typedef struct ith_arena {
-    char *base;         /* NULL while the arena only counts; otherwise aligned to ITH_ARENA_ALIGNMENT */
+    char *base;         /* NULL while the arena only adds up bytes; otherwise aligned to ITH_ARENA_ALIGNMENT */
     int64_t used_bytes; /* bytes reserved so far */
     bool overflow;      /* the sum of the sizes does not fit into an int64_t */
 } ith_arena;
 
-/* Reserves count * size_bytes bytes at an aligned address. Returns NULL while the arena only counts. */
+/* Reserves count * size_bytes bytes at an aligned address. Returns NULL while the arena has no memory yet and
+ * only adds up the bytes. */
 static inline void *ith_arena_take(ith_arena *arena, int64_t count, int64_t size_bytes)
 {
     int64_t bytes, end;

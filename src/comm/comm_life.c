@@ -181,8 +181,8 @@ static ith_status make_part(ith_comm *comm, int64_t number, int **members, int s
     return ITH_OK;
 }
 
-/* All sub-groups of one split get the same number: the largest number that any of these ranks has used, plus one. So no
- * two groups with a rank in common have the same number. */
+/* All sub-groups made by one split get the same number: one more than the largest number that any rank of `comm` has
+ * used. So two groups with a rank in common never have the same number. */
 ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out)
 {
     if (!out)

@@ -21,7 +21,7 @@ typedef enum ith_store_choice { ITH_STORE_INDEX_FIRST, ITH_STORE_FILE_FIRST } it
 ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store_choice choice,
                           ith_store **out);
 void ith_store_close(ith_store **store);
-/* From now on reports the bytes of released and skipped tensors to the context's observer, as the progress of
+/* After this call the store reports the bytes of released and skipped tensors to the context's observer, as progress of
  * `stage`. */
 void ith_store_show(ith_store *store, int stage);
 

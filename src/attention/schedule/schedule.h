@@ -63,7 +63,7 @@ typedef struct ith_step {
     /* names (ITH_PLACE_...) of the memory that holds the queries, o and lse, and of the memory that holds the keys and
      * values */
     int q_place, kv_place;
-    int shard;        /* ring index of the rank that owns these keys; OFFSETS: this rank's index */
+    int shard;        /* ring index of the rank that owns the keys of this step; in an OFFSETS step, of this rank */
     bool first, last; /* COMPUTE: whether this is the first or the last shard for these queries */
 } ith_step;
 

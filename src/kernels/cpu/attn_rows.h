@@ -61,7 +61,7 @@ static inline void rows_load(query_rows *t)
     }
 }
 
-/* Writes o and lse of all queries in the last call, otherwise m, l and o. */
+/* Stores the results of all queries: o and lse in the last call, and m, l and o in every earlier call. */
 static inline void rows_store(const query_rows *t)
 {
     const ith_attn_call *call = t->call;

@@ -28,11 +28,11 @@ typedef struct ith_dit_layer {
 struct ith_dit {
     ith_dit_config config;
     ith_number_types types;
-    ith_linear *patch;           /* 4 in_channels to dim: the patch embedding */
+    ith_linear *patch;           /* the patch embedding: from 4 * in_channels values to dim values */
     ith_linear *time_1, *time_2; /* freq_dim to dim, and dim to dim: the time embedding */
-    ith_linear *time_proj;       /* dim to 6 dim: makes shifts, scales and gates from the time embedding */
+    ith_linear *time_proj;       /* from dim to 6 * dim values: shifts, scales and gates from the time embedding */
     ith_linear *text_1, *text_2; /* text_dim to dim, and dim to dim: the text embedding */
-    ith_linear *head;            /* dim to 4 out_channels, in the order (channel, patch row, patch column) */
+    ith_linear *head;            /* from dim to 4 * out_channels values, ordered (channel, patch row, patch column) */
     float *head_modulation;      /* [2, dim]: shift and scale before the last layer */
     ith_weights_memory memory;   /* memory.arena is NULL if ith_dit_outline has made the expert */
     ith_dit_layer layers[];      /* [config.layers], in the order of the computation */

@@ -155,7 +155,7 @@ typedef struct text_workspace {
     float *x;      /* [count, dim]: the residual stream, in the caller's array */
     float *normed; /* [count, dim]: rms_norm(x) */
     float *added;  /* [count, dim]: the result of attention or feed-forward network, to be added to x */
-    float *wide;   /* q, k, v, o of [count, heads * head_dim], or two of [count, ffn_dim] */
+    float *wide;   /* q, k, v and o, each [count, heads * head_dim]; or two arrays, each [count, ffn_dim] */
 } text_workspace;
 
 /* Lays out the buffers of one call of ith_text_encode in an arena. If the arena has no memory yet, it only counts the

@@ -510,9 +510,9 @@ static fetch next_block(const work *w, const job *j)
     return fetch_panels(w->t.call, j->panels, bytes, w->q_panels * j->strips);
 }
 
-/* Computes the dot products of strip n (32 keys) of job `now` and, meanwhile, the probabilities of the strip before it.
- * Once all probabilities of job `before` are computed, also adds p v of that job to some elements of o^T. Either job
- * may be NULL. */
+/* Computes the dot products of strip n (32 keys) of job `now`, which follows job `before`. At the same time it computes
+ * the probabilities of the previous strip, which for n = 0 is the last strip of `before`. Once all probabilities of
+ * `before` are computed, each call also adds one part of its product p v to o^T. Either job may be NULL. */
 static void run_slot(work *w, const job *now, const job *before, int64_t n)
 {
     int64_t slots = now != NULL ? now->strips : 1, begin = 0, end = w->steps;
