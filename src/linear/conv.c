@@ -121,7 +121,8 @@ int64_t ith_conv_scratch_bytes(const ith_conv *conv)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
-/* Takes memory for one packed copy of the weights for each slot of the ring that may hold the newest frame. */
+/* Takes memory for the packed weights. There is one copy for each slot of the ring of frames, because the order of the
+ * weights in time depends on the slot that holds the newest frame. */
 void ith_conv_lay_out(ith_conv *conv, ith_arena *arena)
 {
     conv->packed = ith_arena_take(arena, conv->shape.frames, ith_onednn_weight_bytes(conv->op));

@@ -35,8 +35,8 @@ enum {
     ITH_PLACES = ITH_PLACE_TRAVELLING + 4
 };
 
-/* Numbers of exchanges that may be under way at the same time: one for each buffer of chunks, and one for the hop along
- * the ring. */
+/* Exchanges that may be under way at the same time are numbered: 0 to ITH_CHUNK_BUFFERS - 1 for the buffers of chunks,
+ * then ITH_EXCHANGE_HOP for the hop along the ring. ITH_EXCHANGES is their count. */
 enum { ITH_EXCHANGE_HOP = ITH_CHUNK_BUFFERS, ITH_EXCHANGES };
 
 /* The kinds of steps in a schedule. */

@@ -260,9 +260,9 @@ static ith_status local_wait(void *state, int64_t request, double seconds, bool 
     return status;
 }
 
-/* Returns for how many seconds a peer has given no sign of life, for the peer with the longest such time among those
- * that have not posted their part of the exchange. Peers that have posted do not count, because copying needs no action
- * of theirs. */
+/* Finds the peer that has been silent for longest, among the peers that have not posted their part of the exchange.
+ * Stores its rank in *rank and returns the seconds since its last sign of life. Peers that have posted are left out,
+ * because copying needs no action of theirs. */
 static double local_silence(void *state, int64_t request, int *rank)
 {
     const local_state *self = state;

@@ -101,8 +101,9 @@ void ith_vae_decoder_free(ith_vae_decoder **decoder)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Lays out the linear layers and one workspace, which they use in turn. It is sized for the pixels of a latent frame,
- * the rows of the widest layers. A shortcut has more and narrower rows, and processes a part of them at a time. */
+/* Lays out the linear layers and one workspace, which they use in turn. The workspace has
+ * room for as many rows as a latent frame has pixels, which is the number of rows of the widest layers. The layer of a
+ * shortcut has more rows, which are narrower, and processes a part of them at a time. */
 static void lay_out_linears(ith_vae_decoder *d, ith_arena *arena)
 {
     ith_vae_work *work = &d->work;

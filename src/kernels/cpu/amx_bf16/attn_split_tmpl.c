@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention of f32 or f16 tensors with AMX, whose products take bf16: the body of attn_<type>_amx.c. A number
- * is split into PARTS bf16 numbers; each part is the rounded remainder after the parts before it,
+ * is split into PARTS bf16 numbers: x_0 is x rounded to bf16, and x_a is x - x_0 - ... - x_(a-1) rounded to bf16.
  *
  *     x = x_0 + x_1 + ...,   x y = sum of x_a y_b, a + b < PARTS          (arXiv:1904.06376)
  *
- * smallest products first, with sums in f32. Three parts hold all 24 bits of f32, and six products give all but 2^-25
- * of |x y|. Two parts hold all 11 bits of f16; logits of f16 tensors take all four products, so that they are as exact
- * as in f32. Probabilities are split like tensors.
+ * The smallest products are added first, and the sums are in f32. Three parts hold all 24 bits of f32, and six products
+ * give all but 2^-25 of |x y|. Two parts hold all 11 bits of f16. As an exception to a + b < PARTS, logits of f16
+ * tensors take all four products, so that they are as exact as in f32. Probabilities are split like tensors.
  *
  * Parts and products must not fall below 2^-126, where the instruction reads zero, nor be rounded to infinity. So a row
  * of q or a panel of k (128 packed keys) whose largest element is below 2^LEAST_FACTOR is scaled up by a power of two,
- * and so is a panel of v whose largest element is below 1 (a fixed m may make all probabilities small). The largest
- * element is then in [1, 2), or the power is 2^90. A row or panel that reaches 2^127 is halved. The sums are scaled
- * back. Bits are lost only from an element below 2^-110 in a row or panel that needs no scaling.
+ * and so is a panel of v whose largest element is below 1 (a fixed m may make all probabilities small). The power
+ * brings the largest element into [1, 2), but is at most 2^90. A row or panel that reaches 2^127 is halved. The sums
+ * are scaled back. Bits are lost only from an element below 2^-110 in a row or panel that needs no scaling.
  *
  *     s_ij = c q_i . k_j + b_j + mask_ij log2(e),   c = scale log2(e),  b = bias log2(e)
  *     p_ij = 2^(s_ij - m_i),   l_i = sum_j p_ij,   o_i = sum_j p_ij v_j          m_i: attn_state.h

@@ -347,8 +347,8 @@ static inline vec in_pairs(vec x)
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(twice, _mm512_castsi256_si512(half)));
 }
 
-/* Replaces the logits of row i by probabilities times 2^P_BITS, as f32 or as two equal numbers of fp16, and adds them
- * to l. */
+/* Replaces each logit of row i by its probability times 2^P_BITS: one f32 if in_f32 is true, otherwise one fp16 number
+ * that is written twice. Adds the probabilities to l. */
 static inline __attribute__((always_inline)) void row_probabilities(const work *w, int64_t i, int64_t keys, bool in_f32)
 {
     float *s = w->t.s + i * w->t.s_stride, *l = w->t.l + i * LANES;
