@@ -242,6 +242,26 @@ static ith_status check_same(ith_context *context, const ith_plan_info *a, const
     return ITH_OK;
 }
 
+/* The bytes of the communicators of a mesh's two axes, on all ranks together. A plan owns them besides its memory. */
+static ith_status measure_axes(ith_context *context, ith_comm *comm, const ith_plan_info *mesh, int64_t *bytes)
+{
+    ith_comm *ulysses = NULL, *ring = NULL;
+    int rank = ith_comm_rank(comm);
+    *bytes = 0;
+    if (mesh->strategy != ITH_STRATEGY_ULYSSES_RING)
+        return ITH_OK;
+    int64_t before = memory_of(context).current_bytes;
+    RANK_TRY(ith_comm_barrier(comm));
+    RANK_TRY(ith_comm_split(comm, rank / mesh->ulysses, rank, &ulysses));
+    RANK_TRY(ith_comm_split(comm, rank % mesh->ulysses, rank, &ring));
+    RANK_TRY(ith_comm_barrier(comm));
+    *bytes = memory_of(context).current_bytes - before;
+    RANK_TRY(ith_comm_barrier(comm));
+    ith_comm_destroy(&ulysses);
+    ith_comm_destroy(&ring);
+    return ith_comm_barrier(comm);
+}
+
 /* What all ranks together were told to expect, and what they then hold. */
 static ith_status foresee(ith_context *context, ith_comm *comm, void *user)
 {
@@ -250,12 +270,14 @@ static ith_status foresee(ith_context *context, ith_comm *comm, void *user)
     ith_plan *plan = NULL;
     int ranks = ith_comm_size(comm);
     RANK_TRY(ith_plan_predict(context, &f->problem, &f->options, ranks, ith_comm_rank(comm), true, &predicted));
+    int64_t axes, all[TRIAL_RANKS], sum = 0;
     RANK_TRY(ith_comm_barrier(comm));
-    int64_t before = memory_of(context).current_bytes, all[TRIAL_RANKS], sum = 0;
+    RANK_TRY(measure_axes(context, comm, &predicted, &axes));
+    int64_t before = memory_of(context).current_bytes;
     RANK_TRY(ith_comm_barrier(comm));
     RANK_TRY(ith_plan_create(context, &f->problem, &f->options, comm, &plan));
     RANK_TRY(ith_comm_barrier(comm));
-    int64_t held = memory_of(context).current_bytes - before;
+    int64_t held = memory_of(context).current_bytes - before - axes;
     RANK_TRY(ith_comm_allgather(comm, &predicted.memory_bytes, sizeof(int64_t), all));
     for (int i = 0; i < ranks; i++)
         sum += all[i];
