@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention over three processes that share no memory, on a transport that is no part of the library. Each process
- * holds its share of the rows; process 0 prints what the plan chose.
+ * holds its share of the rows; process 0 prints the plan.
  *
  *     cc attend_on_processes.c socket_*.c $(pkg-config --cflags --libs ithaca) -lpthread -lm -o attend && ./attend
  */

@@ -152,7 +152,7 @@ int socket_run_processes(int ranks, int (*fn)(int rank, const char *folder, void
         free(children);
         return -1;
     }
-    fflush(NULL); /* otherwise every child would print what is still buffered */
+    fflush(NULL); /* otherwise every child would print the buffered text again */
     while (started < ranks && (children[started] = fork()) > 0)
         started++;
     if (started < ranks && children[started] == 0) {

@@ -51,7 +51,7 @@ typedef struct ith_tensor_file ith_tensor_file;
 /* Opens one .safetensors file. Everything that the header claims is checked: length, JSON, types, shapes against
  * offsets, order, overlap, gaps. ITH_ERR_IO if it cannot be read, ITH_ERR_FORMAT if it is wrong, ITH_ERR_UNSUPPORTED
  * for an element type that is not in ith_dtype or more than ITH_MAX_DIMS dimensions; the sentence names file and
- * tensor. The file keeps what it needs of the context: either may be destroyed first. */
+ * tensor. The file holds a reference to its context: either may be destroyed first. */
 ITH_API ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tensor_file **out);
 ITH_API void ith_tensor_file_close(ith_tensor_file **file);
 

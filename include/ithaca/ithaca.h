@@ -103,7 +103,7 @@ extern "C" {
 typedef enum ith_status {
     ITH_OK = 0,
     ITH_ERR_ARGUMENT = -1,    /* an argument is wrong; the sentence names it */
-    ITH_ERR_UNSUPPORTED = -2, /* legal, but not built in or not possible on this machine; the sentence names what is */
+    ITH_ERR_UNSUPPORTED = -2, /* legal, but not built in or not possible on this machine; names an alternative */
     ITH_ERR_MEMORY = -3,      /* an allocation failed */
     ITH_ERR_IO = -4,          /* the operating system refused to open, read or write */
     ITH_ERR_FORMAT = -5,      /* a file is not what it claims to be */
@@ -584,8 +584,8 @@ typedef struct ith_peak {
         sizeof(ith_peak), {0}, 0                                                                                       \
     }
 
-/* Measures the peak of instruction set number `index` of those that the context may use, on `threads` threads at once
- * (0: 1) for about `seconds` (0 to 3600). index is 0, 1, ...; behind the last set the name is "". */
+/* Measures the peak of instruction set number `index` in the list of the sets that the context may use, on `threads`
+ * threads at once (0: 1) for about `seconds` (0 to 3600). index is 0, 1, ...; behind the last set the name is "". */
 ITH_API ith_status ith_peak_rate(ith_context *context, int index, int threads, double seconds, ith_peak *peak);
 /* Measures the peak of the instructions with which a kernel multiplies: the rate of attention if the kernel did nothing
  * else. The name is "f32_avx512" for example; "bf16_amx/6" if six products of bf16 make one of f32;

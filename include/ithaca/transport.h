@@ -24,7 +24,7 @@
  *
  * examples/ has a whole transport: processes that are connected by Unix sockets.
  *
- * What a transport promises
+ * Promises of a transport
  *   Groups     A state is one rank's end of one group. ith_comm_create gets the state of the whole group; `split`
  *              makes states of sub-groups from it. Every function takes the state of the group that it works on, in
  *              which ranks are numbered from 0 to size - 1.
@@ -53,12 +53,12 @@
  *              unshare, drain, leave and close with the states of a rank. Any thread may call failure, abort, alive,
  *              notify and noticed at the same time.
  *
- * What the library promises
- *   Peers are ranks of the group, regions have no negative or overflowing sizes, and what a rank sends to itself has
- *   been copied. A request is posted only while its number is free, and waited for only while it is in flight, for less
- *   than a second at a time. `leave` is called once, with the state of the whole group, when no request is in flight or
- *   the group has failed. After `leave` only `close` is called, once for each state, the whole group's last. A rank
- *   posts on a sub-group only after all its members have made their states of it.
+ * Promises of the library
+ *   Peers are ranks of the group, regions have no negative or overflowing sizes, and transfers of a rank to itself
+ *   have been copied. A request is posted only while its number is free, and waited for only while it is in flight,
+ *   for less than a second at a time. `leave` is called once, with the state of the whole group, when no request is in
+ *   flight or the group has failed. After `leave` only `close` is called, once for each state, the whole group's last.
+ *   A rank posts on a sub-group only after all its members have made their states of it.
  */
 #ifndef ITHACA_TRANSPORT_H
 #define ITHACA_TRANSPORT_H

@@ -21,7 +21,7 @@
  *     ...
  *     status = ith_run_ranks(ctx, 4, 0, rank, &j);
  *
- * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too: a pipeline keeps what it needs of its
+ * The rules of ithaca/ithaca.h on errors, ownership and threads hold here too: a pipeline holds a reference to its
  * context, so that either may be destroyed first. Both libraries must be of one version. */
 #ifndef ITHACA_WAN_H
 #define ITHACA_WAN_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules: which rows of which heads a rank sends to whom and when, and what it computes meanwhile.
+/* Schedules: the transfers of a rank (rows, heads, peer, moment) and the computations between them.
  *
  * A schedule is the list of steps of one rank. It follows from a setting and the number of the rank, but not from
  * tensors, memory or communicators: memory has symbolic names (ITH_PLACE_CALLER, ...). A walk over a schedule allocates
