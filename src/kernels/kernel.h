@@ -93,21 +93,21 @@ typedef struct ith_attn_tile_limits {
     ith_attn_tiles best, step, most;
 } ith_attn_tile_limits;
 
-/* The instructions that compute one of a kernel's two matrix products, logits or outputs. The peak rate of a kernel
- * follows from both (peak.h). */
-typedef struct ith_attn_product {
+/* The instructions that compute a matrix product of a kernel, such as the logits or the outputs of attention. The peak
+ * rate of a kernel follows from them (peak.h). */
+typedef struct ith_instructions {
     /* The beginning of the name of an ITH_PEAK row of kernels.inc, such as "bf16_amx". If several names begin like
      * this, the first row that the machine can run is meant. */
     const char *peak;
     /* How many hardware multiplications one product of two numbers takes; above 1 if numbers are split into parts. */
     int times;
-} ith_attn_product;
+} ith_instructions;
 
 /* A kernel of attention: its name, its requirements, its limits and its functions. */
 typedef struct ith_attn_kernel {
     const char *name; /* shorter than ITH_ATTN_NAME_BYTES, without spaces; saved measurements (wisdom) refer to it */
     uint32_t cpu;     /* the instruction sets that the kernel needs, as ith_cpu_feature bits */
-    ith_attn_product logits, outputs;
+    ith_instructions logits, outputs;
     /* Whether the kernel is usually faster than the kernels after it in kernels.inc. ITH_EFFORT_ESTIMATE chooses the
      * first kernel that pays (docs/attention.md has measurements). NULL: it always pays. */
     bool (*pays)(int64_t head_dim);

@@ -47,7 +47,7 @@ static double rate_of(const ith_peak_row *peak, int threads, double seconds)
 
 /* The row of the peak table whose instructions compute a product of a kernel: the first row whose name begins with
  * product->peak and that `cpu` can run. NULL if there is none. */
-static const ith_peak_row *row_of(const ith_attn_product *product, uint32_t cpu)
+static const ith_peak_row *row_of(const ith_instructions *product, uint32_t cpu)
 {
     for (int i = 0; i < PEAKS; i++)
         if (usable(peaks[i], cpu) && !strncmp(peaks[i]->name, product->peak, strlen(product->peak)))

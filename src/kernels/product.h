@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contract of product kernels, which compute the matrix products of linear layers and convolutions. kernels.inc
+ * lists them; plain C in ref/ defines the result of each.
+ *
+ * A product kernel computes
+ *
+ *     out[i][j] (+)= sum over k < steps of left[i][k] right[k][j]
+ *
+ * left   rows of numbers that are contiguous along k: the weights of a linear layer (row i belongs to output feature
+ *        i), or the pixels of a frame (the channels of neighbouring pixels lie side by side). Its numbers are
+ * broadcast. right  panels of `columns` columns, packed in the kernel's own order: rows of activations of a linear
+ * layer (column j is a row of x), or the filters of a convolution (column j belongs to output channel j). A panel stays
+ * in the first-level cache; its columns lie in the lanes of vectors. out    f32. A linear layer gets y transposed,
+ * [features][rows of x], and a convolution gets [pixels][channels].
+ *
+ * So weights need no transposition: pack_left only converts numbers. The caller cuts k into blocks of `depth` steps,
+ * and left into blocks of rows that fit the second-level cache (the loops of BLIS, doi:10.1145/2764454).
+ *
+ * Left operands come in parts. A kernel of type F32 with parts = 1 and a kernel of type BF16 have one part: the number
+ * itself, as f32 or bf16. A kernel of type F32 with parts = 3 writes a number as a sum of up to three bf16 numbers; an
+ * f32 needs three, an f16 two, a bf16 one. Each part is a whole matrix of bf16.
+ *
+ * Every kernel must keep these rules.
+ *   - out[i][j] depends on row i of left, on column j of right, on the bounds of the blocks of k, and on the old
+ *     out[i][j] if the call adds. It does not depend on the positions of i and j, on `rows` or `columns`, or on the
+ *     thread: its bits are the same.
+ *   - It accepts every rows >= 0, every columns from 0 to its own, and every steps >= 1. It reads left[0, rows)[0,
+ *     steps) and nothing else of left, and writes out[0, rows)[0, columns) and nothing else.
+ *   - Sums are f32. Products of bf16 are exact in f32. Against float64 the error is at most the error of a sum in f32
+ * in any order.
+ *   - NaN and infinity in row i of left or in column j of right reach only the numbers out[i][*] or out[*][j]. */
+#ifndef ITH_KERNELS_PRODUCT_H
+#define ITH_KERNELS_PRODUCT_H
+
+#include "kernel.h"
+
+/* The largest number of parts of a left operand. */
+#define ITH_PRODUCT_PARTS_MAX 3
+
+/* A request to convert numbers into parts of a left operand. */
+typedef struct ith_product_left {
+    const void *x;   /* [count] numbers of `dtype`, aligned to their type */
+    ith_dtype dtype; /* F32, BF16 or F16 */
+    bool rounds;     /* the numbers are rounded to bf16 (to nearest, ties to even) first */
+    int64_t count;
+    void *to;           /* part 0 */
+    int64_t part_bytes; /* from one part to the next */
+} ith_product_left;
+
+/* A request to pack columns [first, first + count) of a right panel; other columns stay untouched. */
+typedef struct ith_product_right {
+    const float *const *x; /* [count] pointers to columns, `steps` contiguous numbers each; NULL: a column of zeros */
+    bool rounds;           /* the numbers are rounded to bf16 first; a kernel of type BF16 rounds them always */
+    int64_t steps;         /* steps of the whole panel */
+    int64_t first, count;
+    void *panel; /* aligned to 64 */
+} ith_product_right;
+
+/* A request to pack steps [first, first + count) of all columns of a right panel, from numbers that lie as a product
+ * leaves them. `first` is a multiple of the kernel's `step`, and so is `count` unless first + count = steps. */
+typedef struct ith_product_turned {
+    const float *x; /* [count][stride]: row k has the numbers of step first + k, one for each column of a panel */
+    int64_t stride; /* numbers between two rows of x, at least the kernel's `columns` */
+    bool rounds;    /* as in ith_product_right */
+    int64_t steps;  /* steps of the whole panel */
+    int64_t first, count;
+    void *panel; /* aligned to 64 */
+} ith_product_turned;
+
+/* One call of a product kernel: a block of left by one panel of right. */
+typedef struct ith_product_call {
+    int64_t rows, columns, steps;
+    const void *left;    /* part 0 of the first row */
+    int64_t left_stride; /* bytes between two rows of a part */
+    int64_t part_bytes;  /* bytes between two parts */
+    int parts;           /* parts of left, at most the kernel's `parts` */
+    const void *right;   /* a packed panel of `steps` steps, or a part of one (see `step`); aligned to 64 */
+    float *out;
+    int64_t out_stride; /* numbers between two rows of out */
+    bool adds;          /* the products are added to out; otherwise they overwrite it, and out is not read */
+} ith_product_call;
+
+/* A product kernel: its name, its requirements, its sizes and its functions. */
+typedef struct ith_product_kernel {
+    const char *name; /* shorter than ITH_ATTN_NAME_BYTES, without spaces */
+    uint32_t cpu;     /* the instruction sets that the kernel needs, as ith_cpu_feature bits */
+    ith_dtype type;   /* F32: products have the precision of f32; BF16: both operands are rounded to bf16 */
+    int parts;        /* parts of an f32 number on the left: 1, or 3 if f32 is computed as sums of bf16 */
+    int64_t rows;     /* rows of the tile in registers: blocks of left are best cut into multiples of it */
+    int64_t columns;  /* columns of a right panel */
+    int64_t step;     /* the part of a panel that begins at step k, a multiple of `step`, lies right_bytes(k) behind its
+                         beginning, and is itself a panel */
+    int64_t depth;    /* the best number of steps of a call, a multiple of `step` */
+    /* The instructions of the products if left has 1, 2 or 3 parts (index parts - 1). */
+    ith_instructions instructions[ITH_PRODUCT_PARTS_MAX];
+    /* Bytes of a right panel of `steps` steps, a multiple of 64. */
+    int64_t (*right_bytes)(int64_t steps);
+    void (*pack_left)(const ith_product_left *left);
+    void (*pack_right)(const ith_product_right *right);
+    void (*pack_turned)(const ith_product_turned *turned);
+    void (*multiply)(const ith_product_call *call);
+} ith_product_kernel;
+
+/* Initialises the function pointers of an ith_product_kernel with functions of the same names, which the kernel's file
+ * defines. */
+#define ITH_PRODUCT_FUNCTIONS                                                                                          \
+    .right_bytes = right_bytes, .pack_left = pack_left, .pack_right = pack_right, .pack_turned = pack_turned,          \
+    .multiply = multiply
+
+/* Returns product kernel number `index`; NULL beyond the last. */
+const ith_product_kernel *ith_product_kernel_at(int index);
+/* Returns the first product kernel of this type whose instruction sets are all among the ith_cpu_feature bits `cpu`.
+ * NULL if there is none, which happens only for BF16. */
+const ith_product_kernel *ith_product_kernel_choose(ith_dtype type, uint32_t cpu);
+/* The number of parts that pack_left writes for numbers of `dtype`, or for numbers that are rounded to bf16 first. */
+int ith_product_parts(const ith_product_kernel *kernel, ith_dtype dtype, bool rounds);
+
+#endif
