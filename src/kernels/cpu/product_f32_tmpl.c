@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products in f32: the body of cpu/<isa>/product_f32_<isa>.c. A panel is [steps][COLUMNS]. A call computes
+ *
+ *     for each TILE_ROWS rows of left: a tile of sums over all steps in registers, then out = sums, or out += sums
+ *
+ * where out, as long as the tile is computed, is fetched into the first-level cache.
+ *
+ * The including file includes its tile_<isa>.h and defines DEPTH, the best number of steps of a call. */
+#include "../../base/dtype.h"
+#include "../../base/size.h"
+#include "../product.h"
+
+enum { COLUMNS = TILE_VECS * LANES, STEP = 2 };
+
+static int64_t right_bytes(int64_t steps)
+{
+    return ith_round_up(steps * COLUMNS * (int64_t)sizeof(float), 64);
+}
+
+/* ---- Packing --------------------------------------------------------------------------------------------------- */
+
+static void round_numbers(float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        x[i] = ith_round_to_bf16(x[i]);
+}
+
+static void pack_left(const ith_product_left *p)
+{
+    float *to = p->to;
+    const uint16_t *shorts = p->x;
+    int64_t whole = p->dtype == ITH_F32 ? 0 : p->count / LANES * LANES;
+    if (p->dtype == ITH_BF16)
+        for (int64_t i = 0; i < whole; i += LANES)
+            vec_store(to + i, vec_load_bf16(shorts + i));
+    if (p->dtype == ITH_F16)
+        for (int64_t i = 0; i < whole; i += LANES)
+            vec_store(to + i, vec_load_f16(shorts + i));
+    ith_to_f32(to + whole, (const char *)p->x + whole * ith_dtype_bytes(p->dtype), p->dtype, p->count - whole);
+    if (p->rounds && p->dtype != ITH_BF16)
+        round_numbers(to, p->count);
+}
+
+/* Reads `count` numbers, at most LANES, from a column. The other lanes, and a column that is NULL, are zeros. */
+static vec load_column(const float *x, int64_t k, int64_t count, bool rounds)
+{
+    float part[LANES] = {0};
+    if (x)
+        memcpy(part, x + k, (size_t)count * sizeof *x);
+    if (rounds)
+        round_numbers(part, LANES);
+    return vec_load(part);
+}
+
+/* Packs `count` columns, at most LANES, into the columns that begin at `panel`. */
+static void pack_columns(float *panel, const ith_product_right *p, const float *const *columns, int64_t count)
+{
+    for (int64_t k = 0; k < p->steps; k += LANES) {
+        int64_t steps = ith_min64(LANES, p->steps - k);
+        vec x[LANES];
+        for (int64_t j = 0; j < LANES; j++)
+            x[j] = load_column(j < count ? columns[j] : NULL, k, steps, p->rounds);
+        vec_transpose(x);
+        for (int64_t n = 0; n < steps; n++) {
+            float step[LANES], *to = panel + (k + n) * COLUMNS;
+            vec_store(step, x[n]);
+            if (count == LANES)
+                vec_store(to, x[n]);
+            else
+                memcpy(to, step, (size_t)count * sizeof *to);
+        }
+    }
+}
+
+static void pack_right(const ith_product_right *p)
+{
+    for (int64_t j = 0; j < p->count; j += LANES)
+        pack_columns((float *)p->panel + p->first + j, p, p->x + j, ith_min64(LANES, p->count - j));
+}
+
+static void pack_turned(const ith_product_turned *p)
+{
+    float *panel = (float *)p->panel + p->first * COLUMNS;
+    for (int64_t k = 0; k < p->count; k++)
+        memcpy(panel + k * COLUMNS, p->x + k * p->stride, COLUMNS * sizeof *panel);
+    if (p->rounds)
+        round_numbers(panel, p->count * COLUMNS);
+}
+
+/* ---- The product ----------------------------------------------------------------------------------------------- */
+
+/* Writes the first `rows` rows and `columns` columns of a tile. */
+static void store_part(const ith_product_call *c, float *out, vec sum[TILE_ROWS][TILE_VECS], int64_t rows, int vecs)
+{
+    for (int64_t r = 0; r < rows; r++, out += c->out_stride) {
+        float sums[COLUMNS];
+        for (int v = 0; v < vecs; v++)
+            vec_store(sums + v * LANES, sum[r][v]);
+        for (int64_t j = 0; j < c->columns; j++)
+            out[j] = c->adds ? out[j] + sums[j] : sums[j];
+    }
+}
+
+static inline __attribute__((always_inline)) void store(const ith_product_call *c, float *out,
+                                                        vec sum[TILE_ROWS][TILE_VECS], const int vecs, const bool adds)
+{
+#pragma GCC unroll 8
+    for (int r = 0; r < TILE_ROWS; r++, out += c->out_stride)
+#pragma GCC unroll 4
+        for (int v = 0; v < vecs; v++)
+            vec_store(out + v * LANES, adds ? vec_add(vec_load(out + v * LANES), sum[r][v]) : sum[r][v]);
+}
+
+/* Computes a tile: TILE_ROWS rows from row i on, of which `rows` exist, by `vecs` vectors. */
+static inline __attribute__((always_inline)) void tile_at(const ith_product_call *c, int64_t i, const int vecs)
+{
+    static const float zeros[COLUMNS];
+    const float *left[TILE_ROWS];
+    float *out = c->out + i * c->out_stride;
+    int64_t rows = ith_min64(TILE_ROWS, c->rows - i);
+    vec sum[TILE_ROWS][TILE_VECS];
+    for (int64_t r = 0; r < TILE_ROWS; r++) {
+        int64_t row = ith_min64(r, rows - 1); /* in place of a row that does not exist, the last one */
+        left[r] = (const float *)(const void *)((const char *)c->left + (i + row) * c->left_stride);
+        for (int v = 0; v < vecs; v++)
+            __builtin_prefetch(out + row * c->out_stride + v * LANES, 1);
+    }
+    tile_sum(sum, vecs, left, c->right, c->steps, zeros);
+    if (rows < TILE_ROWS || c->columns < vecs * LANES)
+        store_part(c, out, sum, rows, vecs);
+    else if (c->adds)
+        store(c, out, sum, vecs, true);
+    else
+        store(c, out, sum, vecs, false);
+}
+
+static __attribute__((noinline)) void multiply_1(const ith_product_call *c)
+{
+    for (int64_t i = 0; i < c->rows; i += TILE_ROWS)
+        tile_at(c, i, 1);
+}
+
+static __attribute__((noinline)) void multiply_2(const ith_product_call *c)
+{
+    for (int64_t i = 0; i < c->rows; i += TILE_ROWS)
+        tile_at(c, i, 2);
+}
+
+static __attribute__((noinline)) void multiply_3(const ith_product_call *c)
+{
+    for (int64_t i = 0; i < c->rows; i += TILE_ROWS)
+        tile_at(c, i, 3);
+}
+
+static void multiply(const ith_product_call *c)
+{
+    if (c->columns > 2 * LANES)
+        multiply_3(c);
+    else if (c->columns > LANES)
+        multiply_2(c);
+    else if (c->columns > 0)
+        multiply_1(c);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tile of a matrix product in registers, for AVX2 and AVX-512:
+ *
+ *     sum[r][j] = from[j] + sum over k < steps of left[r][k] right[k][j]
+ *
+ * The numbers of left are broadcast; the columns of right lie in the lanes of up to three vectors. Each sum[r][j] is
+ * one chain of fused multiply-adds in the order of k, whatever the number of columns.
+ *
+ * The loop over k is one asm statement. It needs every register, and compilers spill some of them when they unroll the
+ * loop; with few rows they also turn the loads of right into memory operands of every multiply-add. Unrolling matters
+ * most where two threads share a core, because instructions are then scarcer than multipliers.
+ *
+ * Include tile_avx2.h or tile_avx512.h, which define
+ *   TILE_ROWS, TILE_VECS                the size of the tile in rows and vectors, TILE_VECS = 3
+ *   TILE_VEC_BYTES                      bytes of a vector, as a string
+ *   TILE_RIGHT_0, _1, _2                registers for the vectors of a step of right
+ *   TILE_BROADCAST                      a register for a broadcast number
+ *   TILE_POINTER_0, ...                 registers for pointers to the rows of left
+ *   TILE_EACH_ROW(text)                 text(0) text(1) ..., for each row
+ *   TILE_EACH_ROW_OF(text, a, b)        text(0, a, b) text(1, a, b) ..., for each row
+ *   TILE_SUMS(v)                        the operands s0v, s1v, ... of the asm statement: vector v of each row of sum
+ *   TILE_CLOBBERS                       the registers above */
+#ifndef ITH_KERNELS_TILE_X86_H
+#define ITH_KERNELS_TILE_X86_H
+
+/* Step n of an unrolled loop. The index %[i] is negative and rises to 0; the pointers point to the ends of the rows. */
+#define TILE_FMA(r, v) "vfmadd231ps " TILE_RIGHT_##v ", " TILE_BROADCAST ", %[s" #r #v "]\n\t"
+#define TILE_ROW(r, n, fma) "vbroadcastss 4*" #n "(" TILE_POINTER_##r ",%[i]), " TILE_BROADCAST "\n\t" fma(r)
+#define TILE_LOAD(v, n) "vmovups " TILE_VEC_BYTES "*(3*" #n "+" #v ")(%[right]), " TILE_RIGHT_##v "\n\t"
+#define TILE_STEP(n, load, fma) load(n) TILE_EACH_ROW_OF(TILE_ROW, n, fma)
+
+/* The same for one, two and three vectors. */
+#define TILE_FMA_1(r) TILE_FMA(r, 0)
+#define TILE_FMA_2(r) TILE_FMA_1(r) TILE_FMA(r, 1)
+#define TILE_FMA_3(r) TILE_FMA_2(r) TILE_FMA(r, 2)
+#define TILE_LOAD_1(n) TILE_LOAD(0, n)
+#define TILE_LOAD_2(n) TILE_LOAD_1(n) TILE_LOAD(1, n)
+#define TILE_LOAD_3(n) TILE_LOAD_2(n) TILE_LOAD(2, n)
+
+/* Beginnings: sums of vector v of every row, from one load; a pointer to the end of row r. */
+#define TILE_FROM_ROW(r, v, unused) "vmovaps %[s0" #v "], %[s" #r #v "]\n\t"
+#define TILE_FROM(v) "vmovups " TILE_VEC_BYTES "*" #v "(%[from]), %[s0" #v "]\n\t" TILE_EACH_ROW_OF(TILE_FROM_ROW, v, )
+#define TILE_POINTER(r) "movq 8*" #r "(%[left]), " TILE_POINTER_##r "\n\tsubq %[i], " TILE_POINTER_##r "\n\t"
+
+#define TILE_ADVANCE(steps) "addq $3*" #steps "*" TILE_VEC_BYTES ", %[right]\n\taddq $4*" #steps ", %[i]\n\t"
+
+/* Four steps at a time while 16 bytes or more of each row are left, then single steps. */
+#define TILE_LOOP(load, fma)                                                                                           \
+    TILE_EACH_ROW(TILE_POINTER)                                                                                        \
+    "cmpq $-16, %[i]\n\tjg 2f\n\t.p2align 5\n1:\n\t" TILE_STEP(0, load, fma) TILE_STEP(1, load, fma)                   \
+        TILE_STEP(2, load, fma) TILE_STEP(3, load, fma) TILE_ADVANCE(                                                  \
+            4) "cmpq $-16, %[i]\n\tjle 1b\n2:\n\ttestq %[i], %[i]\n\tjz 4f\n3:\n\t" TILE_STEP(0, load, fma)            \
+            TILE_ADVANCE(1) "jnz 3b\n4:"
+
+/* The rest of the operands. GCC takes 30; an operand that is read and written counts twice. */
+#define TILE_POSITION [right] "+&r"(right), [i] "+&r"(i)
+#define TILE_INPUTS [left] "r"(left), [from] "r"(from)
+
+/* Computes the first `vecs` vectors of each row of sum. `vecs`, 1 to TILE_VECS, is a constant of the caller.
+ * left    pointers to `steps` contiguous numbers each; pointers may be equal
+ * right   [steps][TILE_VECS * LANES]; the first `vecs` vectors of each step are read
+ * from    [vecs * LANES], the numbers from which the sums start */
+static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TILE_VECS], const int vecs,
+                                                           const float *const left[TILE_ROWS], const float *right,
+                                                           int64_t steps, const float *from)
+{
+    int64_t i = -steps * (int64_t)sizeof(float);
+    if (vecs == 3)
+        __asm__ volatile(TILE_FROM(0) TILE_FROM(1) TILE_FROM(2) TILE_LOOP(TILE_LOAD_3, TILE_FMA_3)
+                         : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2), TILE_POSITION:TILE_INPUTS
+                         : TILE_CLOBBERS, "cc", "memory");
+    else if (vecs == 2)
+        __asm__ volatile(TILE_FROM(0) TILE_FROM(1) TILE_LOOP(TILE_LOAD_2, TILE_FMA_2)
+                         : TILE_SUMS(0), TILE_SUMS(1), TILE_POSITION:TILE_INPUTS
+                         : TILE_CLOBBERS, "cc", "memory");
+    else
+        __asm__ volatile(TILE_FROM(0) TILE_LOOP(TILE_LOAD_1, TILE_FMA_1)
+                         : TILE_SUMS(0), TILE_POSITION:TILE_INPUTS
+                         : TILE_CLOBBERS, "cc", "memory");
+}
+
+#endif
