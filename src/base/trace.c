@@ -32,6 +32,8 @@ typedef struct event {
 /* A trace, with room for `capacity` events. */
 typedef struct ith_trace {
     int64_t capacity;
+    ith_trace_listen_fn listen; /* gets every interval, which is then not recorded; NULL: intervals are recorded */
+    void *listen_user;
     double begun; /* when recording began, by ith_clock_seconds */
     /* number of events so far, including events beyond the capacity, which are lost */
     atomic_int_fast64_t claimed;
@@ -66,7 +68,10 @@ void ith_trace_end(const ith_context *context, double begin, const char *name, c
         return;
     event span = {.name = name, .category = category, .begin = begin, .rank = ith_context_rank(context)};
     span.amount = ith_clock_seconds();
-    record(trace, EVENT_SPAN, &span);
+    if (trace->listen)
+        trace->listen(trace->listen_user, name, span.amount - begin);
+    else
+        record(trace, EVENT_SPAN, &span);
 }
 
 void ith_trace_counter(const ith_context *context, const char *name, double value)
@@ -97,6 +102,22 @@ ith_status ith_trace_start(ith_context *context, int64_t events)
     }
     ith_context_drop(context, ith_context_set_trace(context, trace));
     return ITH_OK;
+}
+
+ith_status ith_trace_listen(ith_context *context, ith_trace_listen_fn listen, void *user, struct ith_trace **before)
+{
+    ith_trace *trace = ith_context_keep(context, sizeof *trace, "a listener to a trace");
+    if (!trace)
+        return ITH_ERR_MEMORY;
+    trace->listen = listen, trace->listen_user = user;
+    trace->begun = ith_clock_seconds();
+    *before = ith_context_set_trace(context, trace);
+    return ITH_OK;
+}
+
+void ith_trace_stop_listening(ith_context *context, struct ith_trace *before)
+{
+    ith_context_drop(context, ith_context_set_trace(context, before));
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */

@@ -10,6 +10,7 @@
 #include "json.h"
 #include "mapping.h"
 #include "quote.h"
+#include "random_tensors.h"
 #include "tensor.h"
 
 #include <stdlib.h>
@@ -40,7 +41,8 @@ struct ith_store {
     int64_t entry_count;
     /* the part of the progress display that this store fills; its total is the bytes of all tensors */
     ith_span shown;
-    int64_t used_bytes; /* bytes of the tensors released or skipped so far */
+    int64_t used_bytes;         /* bytes of the tensors released or skipped so far */
+    ith_random_tensors *random; /* the tensors of a store without files; NULL: the tensors come from files */
 };
 
 static int entry_by_name(const void *a, const void *b)
@@ -256,6 +258,23 @@ ith_status ith_store_open(ith_context *context, const char *folder, const char *
     return status;
 }
 
+ith_status ith_store_open_random(ith_context *context, ith_dtype type, ith_store **out)
+{
+    *out = ith_alloc_zero(context, 1, sizeof **out, "a model component");
+    if (!*out)
+        return ITH_ERR_MEMORY;
+    (*out)->context = context;
+    ith_status status = ith_random_tensors_create(context, type, &(*out)->random);
+    if (status)
+        ith_store_close(out);
+    return status;
+}
+
+int64_t ith_store_random_bytes(const ith_store *store)
+{
+    return store->random ? (int64_t)sizeof *store + ITH_ALLOC_HEADER + ith_random_tensors_bytes(store->random) : 0;
+}
+
 void ith_store_close(ith_store **store)
 {
     if (!store || !*store)
@@ -269,6 +288,7 @@ void ith_store_close(ith_store **store)
     }
     ith_free(context, (*store)->entries);
     ith_free(context, (*store)->shards);
+    ith_random_tensors_free(&(*store)->random);
     ith_free(context, (*store)->path);
     ith_free(context, *store);
     *store = NULL;
@@ -334,6 +354,8 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
 {
     if (out)
         *out = NULL;
+    if (store->random)
+        return ith_random_tensors_take(store->random, name, dims, shape, out);
     store_entry *entry = NULL;
     ith_status status = look_up(context, store, name, dims, shape, &entry);
     if (status)
@@ -356,7 +378,7 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
 
 void ith_store_release(ith_store *store, const ith_tensor *tensor)
 {
-    store_entry *entry = tensor ? find(store, tensor->name) : NULL;
+    store_entry *entry = tensor && !store->random ? find(store, tensor->name) : NULL;
     if (!entry)
         return;
     const ith_tensor *origin = ith_tensor_file_find(store->shards[entry->shard].file, tensor->name);

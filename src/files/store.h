@@ -20,6 +20,11 @@ typedef enum ith_store_choice { ITH_STORE_INDEX_FIRST, ITH_STORE_FILE_FIRST } it
  * exist, the log says which one is taken. */
 ith_status ith_store_open(ith_context *context, const char *folder, const char *stem, ith_store_choice choice,
                           ith_store **out);
+/* Opens a store without files, which has every tensor that is asked for, with random numbers of this type
+ * (random_tensors.h). */
+ith_status ith_store_open_random(ith_context *context, ith_dtype type, ith_store **out);
+/* Bytes that the random tensors taken with out NULL will take from the context; 0 for a store with files. */
+int64_t ith_store_random_bytes(const ith_store *store);
 void ith_store_close(ith_store **store);
 /* After this call the store reports the bytes of released and skipped tensors to the context's observer, as progress of
  * `stage`. */

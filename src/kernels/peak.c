@@ -71,6 +71,12 @@ double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threa
     return ith_peak_combine(kernel, first, second);
 }
 
+double ith_peak_of_product(const ith_instructions *product, uint32_t cpu, int threads, double seconds)
+{
+    const ith_peak_row *row = row_of(product, cpu);
+    return row ? rate_of(row, threads, seconds) / product->times : 0.0;
+}
+
 /* Writes the name of a row of the peak table, followed by `times` if it is above 1: "bf16_amx/6" means that six
  * products of bf16_amx make one product of the tensors' type. */
 static void describe_row(const ith_peak_row *row, double times, char *text, size_t text_bytes)
@@ -79,6 +85,16 @@ static void describe_row(const ith_peak_row *row, double times, char *text, size
         snprintf(text, text_bytes, "%s/%g", row->name, times);
     else
         snprintf(text, text_bytes, "%s", row->name);
+}
+
+const char *ith_peak_describe_product(const ith_instructions *product, uint32_t cpu, char *text, size_t text_bytes)
+{
+    const ith_peak_row *row = row_of(product, cpu);
+    if (row)
+        describe_row(row, product->times, text, text_bytes);
+    else
+        snprintf(text, text_bytes, "none");
+    return text;
 }
 
 /* If logits and outputs run on the same instructions, the text has one name, with the mean of their `times`. */

@@ -28,6 +28,11 @@ const ith_peak_row *ith_peak_at(int index);
  * `seconds`; it returns 0 if the kernel cannot run on these sets. */
 double ith_peak_combine(const ith_attn_kernel *kernel, double logits_rate, double outputs_rate);
 double ith_peak_of_kernel(const ith_attn_kernel *kernel, uint32_t cpu, int threads, double seconds);
+/* The peak of instructions of which `product->times` products make one product, in 10^9 operations a second of all
+ * `threads` threads, measured for about `seconds`. 0 if `cpu` lacks the instructions. */
+double ith_peak_of_product(const ith_instructions *product, uint32_t cpu, int threads, double seconds);
+/* Writes the name of these instructions, such as "f32_avx2" or "bf16_amx/6". The text is cut to fit. Returns text. */
+const char *ith_peak_describe_product(const ith_instructions *product, uint32_t cpu, char *text, size_t text_bytes);
 /* Writes the names of the instructions that a kernel's peak is measured on: "f32_avx512"; "bf16_amx/6"; or
  * "f32_avx512+f16_avx512fp16" if logits and outputs differ. The text is cut to fit. Returns text. */
 const char *ith_peak_describe(const ith_attn_kernel *kernel, uint32_t cpu, char *text, size_t text_bytes);

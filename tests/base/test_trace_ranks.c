@@ -352,13 +352,56 @@ static void a_failed_save_leaves_what_was_there(void **state)
     temporary_remove(folder);
 }
 
+typedef struct heard {
+    int intervals;
+    double seconds;
+} heard;
+
+static void hear(void *user, const char *name, double seconds)
+{
+    heard *h = user;
+    assert_string_equal(name, "heard");
+    h->intervals++, h->seconds += seconds;
+}
+
+/* A listener gets intervals that began after it came, of clones too, and the trace lacks them. */
+static void a_listener_takes_the_place_of_the_trace(void **state)
+{
+    (void)state;
+    heard h = {0};
+    struct ith_trace *before = NULL;
+    ith_context *context = traced(4), *clone = NULL;
+    assert_int_equal(ith_context_clone(context, &clone), ITH_OK);
+    const double early = ith_trace_begin(context);
+    assert_int_equal(ith_trace_listen(context, hear, &h, &before), ITH_OK);
+    const double begin = ith_trace_begin(clone);
+    ith_trace_end(context, early, "early", "compute");
+    ith_trace_end(clone, begin, "heard", "compute");
+    ith_trace_end(context, begin, "heard", "compute");
+    const double lasted = ith_clock_seconds() - begin;
+    ith_trace_stop_listening(context, before);
+    assert_int_equal(h.intervals, 2);
+    assert_true(h.seconds > 0 && h.seconds <= 2 * lasted);
+    ith_trace_end(context, ith_trace_begin(context), "recorded", "compute");
+    trace_file file = saved(context);
+    assert_int_equal(count_events(&file, "X", NULL), 1);
+    assert_int_equal(count_events(&file, "X", "recorded"), 1);
+    ith_context_destroy(&clone);
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_are_drawn_where_they_were), cmocka_unit_test(counters_keep_their_values),
-        cmocka_unit_test(threads_record_at_once),          cmocka_unit_test(wisdom_is_one_for_the_family),
-        cmocka_unit_test(recording_allocates_nothing),     cmocka_unit_test(a_trace_begins_anew),
-        cmocka_unit_test(wrong_arguments_are_named),       cmocka_unit_test(a_failed_save_leaves_what_was_there),
+        cmocka_unit_test(spans_are_drawn_where_they_were),
+        cmocka_unit_test(counters_keep_their_values),
+        cmocka_unit_test(threads_record_at_once),
+        cmocka_unit_test(wisdom_is_one_for_the_family),
+        cmocka_unit_test(recording_allocates_nothing),
+        cmocka_unit_test(a_trace_begins_anew),
+        cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(a_failed_save_leaves_what_was_there),
+        cmocka_unit_test(a_listener_takes_the_place_of_the_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,6 +110,24 @@ static void peaks_follow_from_both_products(void **state)
     expect_combined("f16_amx", 2 / (4.0 / 240 + 3.0 / 480));
 }
 
+/* Products that take several hardware products each have a part of the peak. */
+static void a_product_has_the_peak_of_its_instructions(void **state)
+{
+    (void)state;
+    char text[64];
+    const ith_instructions plain = {"f32_ref", 1}, split = {"f32_ref", 6}, none = {"no_such", 1};
+    assert_string_equal(ith_peak_describe_product(&plain, ITH_CPU_BASELINE, text, sizeof text), "f32_ref");
+    assert_string_equal(ith_peak_describe_product(&split, ITH_CPU_BASELINE, text, sizeof text), "f32_ref/6");
+    assert_string_equal(ith_peak_describe_product(&none, ITH_CPU_BASELINE, text, sizeof text), "none");
+    double whole = 0, part = 0;
+    for (int i = 0; i < 20; i++) { /* in turn, since the processor may slow down */
+        whole = fmax(whole, ith_peak_of_product(&plain, ITH_CPU_BASELINE, 1, 0.002));
+        part = fmax(part, ith_peak_of_product(&split, ITH_CPU_BASELINE, 1, 0.002));
+    }
+    assert_true(part > whole / 12 && part < whole / 3);
+    assert_true(ith_peak_of_product(&none, ITH_CPU_BASELINE, 1, 0.002) == 0);
+}
+
 static void every_kernel_has_a_peak(void **state)
 {
     (void)state;
@@ -152,6 +170,7 @@ int main(void)
         cmocka_unit_test(masks_hide_rows),
         cmocka_unit_test(peaks_are_of_the_instructions_used),
         cmocka_unit_test(peaks_follow_from_both_products),
+        cmocka_unit_test(a_product_has_the_peak_of_its_instructions),
         cmocka_unit_test(every_kernel_has_a_peak),
         cmocka_unit_test(an_unknown_kernel_is_refused),
     };
