@@ -5,8 +5,14 @@
  * shape, data_offsets}}, and the data. https://huggingface.co/docs/safetensors
  *
  * A file is mapped, not read: opening reads only its header, however large the file is, and data comes from the disk
- * when it is first accessed. A file must not be shortened while it is open (the system would raise SIGBUS); replacing
- * it by renaming another file to its name is safe. */
+ * when it is first accessed. If another process cuts the file while it is open, the system raises SIGBUS at the next
+ * access to the lost bytes. ith_tensor_copy and ith_tensor_to_f32 turn this into ITH_ERR_IO; a program that reads
+ * ith_tensor.data itself dies of it. Replacing a file by renaming another one to its name is safe.
+ *
+ * For this the library installs a handler for SIGBUS when it opens a file, and again if the program has replaced it
+ * since. The handler acts on the library's own reads only, and hands every other SIGBUS to the handler that it found. A
+ * program that installs a handler while a file is in use lets it call the handler that it replaces. No thread that calls
+ * the library may block SIGBUS. */
 #ifndef ITHACA_FILES_H
 #define ITHACA_FILES_H
 
@@ -19,7 +25,7 @@ extern "C" {
 #define ITH_MAX_DIMS 8 /* maximal number of dimensions of a tensor */
 
 /* A tensor in row-major order. Its data belongs to the file in which the tensor was found. The format aligns nothing,
- * so data may begin at any address: check its alignment, or copy it (memcpy, ith_tensor_to_f32). */
+ * so data may begin at any address: check its alignment, or copy it (ith_tensor_copy, ith_tensor_to_f32). */
 typedef struct ith_tensor {
     size_t struct_size;
     const char *name;
@@ -38,8 +44,11 @@ typedef struct ith_tensor {
  * NULL. */
 ITH_API int64_t ith_tensor_elements(const ith_tensor *tensor);
 /* Writes all elements of a tensor to out as f32. The data may begin at any address. ITH_ERR_ARGUMENT if bytes and shape
- * disagree, ITH_ERR_UNSUPPORTED unless the type is F32, BF16, F16 or F64. */
+ * disagree, ITH_ERR_UNSUPPORTED unless the type is F32, BF16, F16 or F64, ITH_ERR_IO if the tensor's file was cut. */
 ITH_API ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *tensor, float *out);
+/* Copies the data of a tensor to out, tensor->bytes bytes. ITH_ERR_ARGUMENT if bytes and shape disagree, ITH_ERR_IO if
+ * the tensor's file was cut. */
+ITH_API ith_status ith_tensor_copy(ith_context *context, const ith_tensor *tensor, void *out);
 /* Rounds `count` f32 values to `type`, halves to even, and writes them to out. ITH_ERR_UNSUPPORTED unless the type is
  * F32, BF16 or F16. */
 ITH_API ith_status ith_tensor_from_f32(ith_context *context, const float *values, int64_t count, ith_dtype type,

@@ -8,8 +8,11 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <ucontext.h>
+
+#define MOST_FOUND 8 /* different handlers of the program that are found one after the other */
 
 /* A call of ith_file_fault_guard that has not returned. */
 typedef struct guard {
@@ -21,8 +24,15 @@ typedef struct guard {
  * variable in every thread without an allocation. */
 static __thread guard *volatile innermost __attribute__((tls_model("initial-exec")));
 
-static pthread_once_t installed = PTHREAD_ONCE_INIT;
-static struct sigaction previous; /* the action that SIGBUS had before */
+/* The actions that SIGBUS had when this file's handler was installed: at first, and each time that the program had put
+ * another handler in its place. An action keeps its place for good, because a signal may come at any time. */
+static struct sigaction found[MOST_FOUND];
+static int found_count;
+static atomic_int latest;                                /* index of the action that was replaced last */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for installing */
+
+/* Whether the calling thread is in an earlier handler, to which this file's handler has handed a signal. */
+static __thread volatile bool handing_on __attribute__((tls_model("initial-exec")));
 
 /* Whether the signal reports an access to a page that a mapped file does not have or that cannot be read. */
 static bool is_lost_page(const siginfo_t *info)
@@ -31,14 +41,14 @@ static bool is_lost_page(const siginfo_t *info)
 }
 
 /* Does with a signal what would have happened without this file's handler. */
-static void hand_on(int number, siginfo_t *info, void *machine_state)
+static void hand_on(const struct sigaction *action, int number, siginfo_t *info, void *machine_state)
 {
     bool sent = info->si_code <= 0; /* by kill or raise, not by an access of this thread */
-    if (previous.sa_flags & SA_SIGINFO) {
-        previous.sa_sigaction(number, info, machine_state);
-    } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
-        previous.sa_handler(number);
-    } else if (previous.sa_handler == SIG_DFL || !sent) { /* the system ignores no signal of an access */
+    if (action->sa_flags & SA_SIGINFO) {
+        action->sa_sigaction(number, info, machine_state);
+    } else if (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN) {
+        action->sa_handler(number);
+    } else if (action->sa_handler == SIG_DFL || !sent) { /* the system ignores no signal of an access */
         signal(number, SIG_DFL);
         if (sent)
             raise(number); /* an access raises its signal again, because it is repeated when the handler returns */
@@ -53,21 +63,42 @@ static void take_signal(int number, siginfo_t *info, void *machine_state)
         pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)machine_state)->uc_sigmask, NULL);
         siglongjmp(g->place, 1);
     }
-    hand_on(number, info, machine_state);
+    /* The program's handler may be a later one that hands signals back to this one. They then go to the first. */
+    bool returned = handing_on;
+    handing_on = true;
+    hand_on(&found[returned ? 0 : atomic_load(&latest)], number, info, machine_state);
+    handing_on = returned;
 }
 
-static void install(void)
+/* Keeps an action that is about to be replaced. Returns false if there is no place for it. */
+static bool keep(const struct sigaction *action)
 {
-    struct sigaction action = {.sa_sigaction = take_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGBUS, NULL, &previous);
-    sigaction(SIGBUS, &action, NULL);
+    int index = 0;
+    while (index < found_count && found[index].sa_sigaction != action->sa_sigaction)
+        index++;
+    if (index == MOST_FOUND)
+        return false;
+    if (index == found_count)
+        found[found_count++] = *action;
+    atomic_store(&latest, index);
+    return true;
+}
+
+void ith_file_fault_renew(void)
+{
+    struct sigaction now, own = {.sa_sigaction = take_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    sigemptyset(&own.sa_mask);
+    pthread_mutex_lock(&lock);
+    if (!sigaction(SIGBUS, NULL, &now) && now.sa_sigaction != take_signal && keep(&now))
+        sigaction(SIGBUS, &own, NULL);
+    pthread_mutex_unlock(&lock);
 }
 
 bool ith_file_fault_guard(void (*read)(void *user), void *user)
 {
     guard g = {.outer = innermost};
-    pthread_once(&installed, install);
+    static pthread_once_t installed = PTHREAD_ONCE_INIT;
+    pthread_once(&installed, ith_file_fault_renew);
     if (sigsetjmp(g.place, 0)) { /* 0: without the signal mask, which would take a system call */
         innermost = g.outer;
         return false;
@@ -76,4 +107,10 @@ bool ith_file_fault_guard(void (*read)(void *user), void *user)
     read(user);
     innermost = g.outer;
     return true;
+}
+
+ith_status ith_fail_file_fault(ith_context *context, const char *file)
+{
+    return ith_fail(context, ITH_ERR_IO,
+                    "%s was cut while it was in use, or its disk failed: make it whole, and run again", file);
 }

@@ -5,7 +5,7 @@
 #ifndef ITH_BASE_FILE_FAULT_H
 #define ITH_BASE_FILE_FAULT_H
 
-#include <stdbool.h>
+#include "context.h"
 
 /* Calls read(user) on the calling thread. Returns true when it has returned, and false as soon as it accesses a lost
  * page: `read` is then left at this access, so it must own no lock and no memory that would have to be released.
@@ -14,5 +14,13 @@
  * installed before, or has its default action. Guards may be nested, and any number of threads may be inside one. A
  * guard takes about ten nanoseconds, and no system call. */
 bool ith_file_fault_guard(void (*read)(void *user), void *user);
+
+/* Installs the handler again if the program has replaced it since. From then on the program's handler gets the signals
+ * that are not this library's. */
+void ith_file_fault_renew(void);
+
+/* Records the error sentence for a guard that has returned false, and returns ITH_ERR_IO. file: the name of the file,
+ * or words for it if the name is not known. */
+ith_status ith_fail_file_fault(ith_context *context, const char *file);
 
 #endif

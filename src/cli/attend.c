@@ -58,6 +58,7 @@ static const char doc[] =
 
 /* The input file, and the tensors that are read from it or computed. */
 typedef struct attend_tensors {
+    const char *path; /* of the input file */
     ith_tensor_file *file;
     ith_attend_whole whole; /* all tensors, in the type of the computation */
     ith_dtype stored;       /* type of q in the input file and of o in the output file */
@@ -137,34 +138,32 @@ static int convert(ith_context *context, attend_tensors *t, const ith_tensor *te
     if (type == ITH_F32) {
         int code = own(t, tensor->name, count, 4, out);
         if (!code && ith_tensor_to_f32(context, tensor, *out))
-            code = ith_cli_error("%s", ith_context_error(context));
+            code = ith_cli_error("%s: %s", t->path, ith_context_error(context));
         return code;
     }
     float *values = malloc((size_t)count * sizeof *values + 1);
     int code = values ? own(t, tensor->name, count, ith_dtype_bytes(type), out) : no_memory(tensor->name, count * 4);
     if (!code &&
         (ith_tensor_to_f32(context, tensor, values) || ith_tensor_from_f32(context, values, count, type, *out)))
-        code = ith_cli_error("%s", ith_context_error(context));
+        code = ith_cli_error("%s: %s", t->path, ith_context_error(context));
     free(values);
     return code;
 }
 
-/* Sets *data to the elements of a tensor in `type`: a pointer into the mapped file if type and alignment fit, otherwise
- * a copy. */
+/* Sets *data to a copy of the elements of a tensor in `type`. The computation does not read the mapped file itself,
+ * because another process may cut it. */
 static int load(ith_context *context, attend_tensors *t, const ith_tensor *tensor, ith_dtype type, const void **data)
 {
     void *copy = NULL;
     int code = ITH_EXIT_DONE;
-    *data = tensor->data;
     if (tensor->dtype != type) {
         code = convert(context, t, tensor, type, &copy);
-    } else if ((uintptr_t)tensor->data % (uintptr_t)ith_dtype_bytes(type)) {
+    } else {
         code = own(t, tensor->name, tensor->bytes, 1, &copy);
-        if (!code)
-            memcpy(copy, tensor->data, (size_t)tensor->bytes);
+        if (!code && ith_tensor_copy(context, tensor, copy))
+            code = ith_cli_error("%s: %s", t->path, ith_context_error(context));
     }
-    if (copy)
-        *data = copy;
+    *data = copy;
     return code;
 }
 
@@ -212,16 +211,19 @@ static int read_key_bias(ith_context *context, const char *path, attend_tensors 
 
 /* Copies the single row of a mask [.., .., 1, Skv] once for each query, because the library takes masks with a row per
  * query. */
-static int repeat_rows(attend_tensors *t, const ith_tensor *mask, const void **data)
+static int repeat_rows(ith_context *context, attend_tensors *t, const ith_tensor *mask, const void **data)
 {
     const ith_attn_problem *p = &t->whole.problem;
     int64_t rows, row_bytes = mask->shape[3] * ith_dtype_bytes(mask->dtype);
+    const void *once = NULL;
     void *all = NULL;
     if (__builtin_mul_overflow(mask->shape[0] * mask->shape[1], p->q_len, &rows))
         return ith_cli_error("the mask has more rows than there can be memory for");
-    int code = own(t, "the mask", rows, row_bytes, &all);
+    int code = load(context, t, mask, mask->dtype, &once);
+    if (!code)
+        code = own(t, "the mask", rows, row_bytes, &all);
     for (int64_t row = 0; !code && row < rows; row++)
-        memcpy((char *)all + row * row_bytes, (const char *)mask->data + row / p->q_len * row_bytes, (size_t)row_bytes);
+        memcpy((char *)all + row * row_bytes, (const char *)once + row / p->q_len * row_bytes, (size_t)row_bytes);
     *data = all;
     return code;
 }
@@ -248,7 +250,7 @@ static int read_mask(ith_context *context, const char *path, attend_tensors *t)
     p->mask = mask->dtype == ITH_BOOL ? ITH_MASK_BOOL : ITH_MASK_ADDITIVE;
     p->mask_batch = mask->shape[0], p->mask_heads = mask->shape[1];
     if (mask->shape[2] != p->q_len)
-        return repeat_rows(t, mask, &t->whole.tensors.mask);
+        return repeat_rows(context, t, mask, &t->whole.tensors.mask);
     return load(context, t, mask, mask->dtype, &t->whole.tensors.mask);
 }
 
@@ -301,7 +303,7 @@ static int read_tensors(ith_context *context, const char *path, ith_dtype comput
 /* Opens the input file and reads its tensors. compute: the type of the computation; ITH_DTYPE_NONE: q's type. */
 static int read_file(ith_context *context, const char *path, ith_dtype compute, attend_tensors *t)
 {
-    *t = (attend_tensors){0};
+    *t = (attend_tensors){.path = path};
     if (ith_tensor_file_open(context, path, &t->file))
         return ith_cli_error("%s", ith_context_error(context));
     return read_tensors(context, path, compute, t);

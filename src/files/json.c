@@ -17,15 +17,11 @@ struct ith_json {
     json_t *root;
 };
 
-/* Parses a mapped file and checks that the top value is an object. */
-static ith_status parse(ith_context *context, const char *path, const ith_mapping *mapping, json_t **out)
+/* Parses the text of a file and checks that the top value is an object. */
+static ith_status parse(ith_context *context, const char *path, const char *text, int64_t bytes, json_t **out)
 {
-    if (mapping->bytes > MOST_BYTES)
-        return ith_fail(context, ITH_ERR_FORMAT, "%s has %lld bytes; a configuration may have %lld at most", path,
-                        (long long)mapping->bytes, (long long)MOST_BYTES);
     json_error_t error;
-    const char *text = mapping->data ? (const char *)mapping->data : "";
-    *out = json_loadb(text, (size_t)mapping->bytes, JSON_REJECT_DUPLICATES, &error);
+    *out = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
     if (!*out && json_error_code(&error) == json_error_out_of_memory)
         return ith_fail(context, ITH_ERR_MEMORY, "out of memory for the contents of %s", path);
     if (!*out)
@@ -39,7 +35,8 @@ static ith_status parse(ith_context *context, const char *path, const ith_mappin
 ith_status ith_json_read(ith_context *context, const char *path, ith_json **out)
 {
     *out = NULL;
-    ith_mapping mapping = {NULL, 0};
+    char *text = NULL;
+    int64_t bytes = 0;
     ith_status status = ITH_ERR_MEMORY;
     ith_json *json = ith_alloc_zero(context, 1, sizeof *json, "a JSON document");
     if (!json)
@@ -48,11 +45,11 @@ ith_status ith_json_read(ith_context *context, const char *path, ith_json **out)
     json->path = ith_strdup(context, path);
     if (!json->path)
         goto done;
-    status = ith_mapping_open(context, path, &mapping);
+    status = ith_file_read(context, path, "a configuration", MOST_BYTES, &text, &bytes);
     if (!status)
-        status = parse(context, path, &mapping, &json->root);
+        status = parse(context, path, text, bytes, &json->root);
 done:
-    ith_mapping_close(&mapping);
+    ith_free(context, text);
     if (status)
         ith_json_close(&json);
     *out = json;

@@ -368,12 +368,26 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
         entry->copy = ith_alloc(context, tensor->bytes, 1, name);
         if (!entry->copy)
             return ITH_ERR_MEMORY;
-        if ((status = ith_mapping_copy(context, entry->copy, tensor->data, tensor->bytes)))
+        if ((status =
+                 ith_mapping_copy(context, ith_store_file_of(store, tensor), entry->copy, tensor->data, tensor->bytes)))
             return status;
         tensor->data = entry->copy;
     }
     *out = tensor;
     return ITH_OK;
+}
+
+const char *ith_store_file_of(const ith_store *store, const ith_tensor *tensor)
+{
+    return store->random ? "the random weights" : store->shards[find(store, tensor->name)->shard].path;
+}
+
+ith_status ith_store_check_unchanged(ith_context *context, const ith_store *store)
+{
+    ith_status status = ITH_OK;
+    for (int64_t i = 0; i < store->shard_count && !status; i++)
+        status = ith_tensor_file_check(context, store->shards[i].file);
+    return status;
 }
 
 void ith_store_release(ith_store *store, const ith_tensor *tensor)
@@ -382,7 +396,6 @@ void ith_store_release(ith_store *store, const ith_tensor *tensor)
     if (!entry)
         return;
     const ith_tensor *origin = ith_tensor_file_find(store->shards[entry->shard].file, tensor->name);
-    ith_mapping_drop(origin->data, origin->bytes);
     ith_free(store->context, entry->copy);
     entry->copy = NULL;
     entry->tensor.data = origin->data;
@@ -401,19 +414,25 @@ void ith_store_skip(ith_store *store, const char *prefix)
 
 #define HASHED_BYTES 64 /* ith_store_hash reads at most this many bytes of a tensor */
 
-uint64_t ith_store_hash(const ith_store *store)
+ith_status ith_store_hash(ith_context *context, const ith_store *store, uint64_t *out)
 {
     uint64_t hash = 0;
     for (int64_t i = 0; i < store->entry_count; i++) {
         const ith_tensor *t = &store->entries[i].tensor;
         int64_t bytes = ith_min64(t->bytes, HASHED_BYTES), numbers[2] = {t->dtype, t->bytes};
+        char some[HASHED_BYTES];
+        ith_status status = ith_mapping_copy(context, ith_store_file_of(store, t), some,
+                                             (const char *)t->data + (t->bytes - bytes) / 2, bytes);
+        if (status)
+            return status;
         hash = ith_hash(hash + 1, t->name, (int64_t)strlen(t->name));
         hash = ith_hash(hash, numbers, sizeof numbers);
         hash = ith_hash(hash, t->shape, t->dims * (int64_t)sizeof *t->shape);
         if (bytes)
-            hash = ith_hash(hash, (const char *)t->data + (t->bytes - bytes) / 2, bytes);
+            hash = ith_hash(hash, some, bytes);
     }
-    return hash;
+    *out = hash;
+    return ITH_OK;
 }
 
 ith_status ith_store_check_all_taken(ith_context *context, const ith_store *store)

@@ -38,13 +38,18 @@ bool ith_store_has(const ith_store *store, const char *name);
  * another shape, ITH_ERR_UNSUPPORTED for another type. */
 ith_status ith_store_take(ith_context *context, ith_store *store, const char *name, int dims, const int64_t *shape,
                           const ith_tensor **out);
-/* Ends the use of a taken tensor: its copy is freed, and its pages leave this process's memory. NULL is accepted. */
+/* The path of the file that holds a tensor of the store. It lives as long as the store. */
+const char *ith_store_file_of(const ith_store *store, const ith_tensor *tensor);
+/* Checks that no file of the store was replaced, changed or removed since the store was opened. Takes one system call a
+ * file. ITH_ERR_IO, with the name of the file. */
+ith_status ith_store_check_unchanged(ith_context *context, const ith_store *store);
+/* Ends the use of a taken tensor: its copy is freed. NULL is accepted. */
 void ith_store_release(ith_store *store, const ith_tensor *tensor);
 /* Counts every tensor whose name begins with `prefix` as taken: the loader does not need them. */
 void ith_store_skip(ith_store *store, const char *prefix);
-/* A hash of the names, types and shapes of all tensors, and of a few numbers of each. Two stores with the same hash are
- * almost certainly equal. */
-uint64_t ith_store_hash(const ith_store *store);
+/* Computes a hash of the names, types and shapes of all tensors, and of a few numbers of each. Two stores with the same
+ * hash are almost certainly equal. */
+ith_status ith_store_hash(ith_context *context, const ith_store *store, uint64_t *hash);
 
 /* Checks that every tensor was taken or skipped. Otherwise returns ITH_ERR_UNSUPPORTED, with a sentence that names a
  * tensor that was neither taken nor skipped. */

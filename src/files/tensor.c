@@ -3,8 +3,10 @@
 #include "tensor.h"
 
 #include "../base/dtype.h"
+#include "../base/file_fault.h"
 #include "../base/size.h"
 #include "../base/sized.h"
+#include "mapping.h"
 #include "quote.h"
 
 #include <stdio.h>
@@ -91,8 +93,55 @@ ith_shape_text ith_shape_print(int dims, const int64_t *shape)
     return out;
 }
 
+/* ---- Reading elements ------------------------------------------------------------------------------------------ */
+
 /* The number of elements that are converted at a time if they must be copied to aligned memory first. */
 #define CHUNK 1024
+
+/* A request to convert mapped numbers, which a guard protects. */
+typedef struct conversion {
+    float *to;
+    const char *from;
+    ith_dtype type;
+    int64_t count;
+} conversion;
+
+static void convert(void *user)
+{
+    const conversion *c = user;
+    int64_t element_bytes = ith_dtype_bytes(c->type);
+    if ((uintptr_t)c->from % (uintptr_t)element_bytes == 0) {
+        ith_to_f32(c->to, c->from, c->type, c->count);
+        return;
+    }
+    double aligned[CHUNK]; /* aligned for every element type, of which double is the largest */
+    for (int64_t i = 0; i < c->count; i += CHUNK) {
+        int64_t part = ith_min64(CHUNK, c->count - i);
+        memcpy(aligned, c->from + i * element_bytes, (size_t)(part * element_bytes));
+        ith_to_f32(c->to + i, aligned, c->type, part);
+    }
+}
+
+ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const ith_tensor *tensor, int64_t first,
+                                  int64_t count, float *out)
+{
+    conversion c = {out, (const char *)tensor->data + first * ith_dtype_bytes(tensor->dtype), tensor->dtype, count};
+    if (count && !ith_file_fault_guard(convert, &c))
+        return ith_fail_file_fault(context, file);
+    return ITH_OK;
+}
+
+/* Words for the file of a tensor whose path is not known. */
+typedef struct file_words {
+    char text[192];
+} file_words;
+
+static file_words file_of(const ith_tensor *tensor)
+{
+    file_words words;
+    snprintf(words.text, sizeof words.text, "the file of tensor '%s'", ith_quote(tensor->name).text);
+    return words;
+}
 
 ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *given, float *out)
 {
@@ -106,22 +155,23 @@ ith_status ith_tensor_to_f32(ith_context *context, const ith_tensor *given, floa
     if (type != ITH_F32 && type != ITH_BF16 && type != ITH_F16 && type != ITH_F64)
         return ith_fail(context, ITH_ERR_UNSUPPORTED, "tensor '%s' is of type %s; F32, BF16, F16 or F64 is needed here",
                         ith_quote(tensor.name).text, ith_dtype_name(type));
-    int64_t element_bytes = ith_dtype_bytes(type), count = elements_of(&tensor);
+    int64_t count = elements_of(&tensor);
     if (count && !out)
         return ith_need(context, out, "out");
-    if ((uintptr_t)tensor.data % (uintptr_t)element_bytes == 0) {
-        if (count)
-            ith_to_f32(out, tensor.data, type, count);
-        return ITH_OK;
-    }
-    double aligned[CHUNK]; /* aligned for every element type, of which double is the largest */
-    const char *data = tensor.data;
-    for (int64_t i = 0; i < count; i += CHUNK) {
-        int64_t part = ith_min64(CHUNK, count - i);
-        memcpy(aligned, data + i * element_bytes, (size_t)(part * element_bytes));
-        ith_to_f32(out + i, aligned, type, part);
-    }
-    return ITH_OK;
+    return ith_tensor_part_to_f32(context, file_of(&tensor).text, &tensor, 0, count, out);
+}
+
+ith_status ith_tensor_copy(ith_context *context, const ith_tensor *given, void *out)
+{
+    ith_tensor tensor;
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = read_tensor(context, given, &tensor);
+    if (!status && tensor.bytes)
+        status = ith_need(context, out, "out");
+    if (status)
+        return status;
+    return ith_mapping_copy(context, file_of(&tensor).text, out, tensor.data, tensor.bytes);
 }
 
 ith_status ith_tensor_from_f32(ith_context *context, const float *values, int64_t count, ith_dtype type, void *out)

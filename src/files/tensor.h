@@ -24,6 +24,17 @@ ith_dtype ith_tensor_type_parse(const char *name);
  * product does not fit. */
 bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *bytes);
 
+/* Converts elements [first, first + count) of a tensor of type F32, BF16, F16 or F64, whose data may begin at any
+ * address, to f32. file: the name of the tensor's file, or words for it. ITH_ERR_IO if the file was cut. */
+ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const ith_tensor *tensor, int64_t first,
+                                  int64_t count, float *out);
+
+/* The path with which a file was opened; it lives as long as the file. */
+const char *ith_tensor_file_path(const ith_tensor_file *file);
+/* Checks that the file is still the one that was opened, with the same content. Takes one system call. ITH_ERR_IO if it
+ * was replaced, changed or removed. */
+ith_status ith_tensor_file_check(ith_context *context, const ith_tensor_file *file);
+
 /* A shape as text for messages, such as "[2, 3]". */
 typedef struct ith_shape_text {
     char text[ITH_MAX_DIMS * 22]; /* room for 20 digits and ", " for each size */

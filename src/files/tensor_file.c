@@ -36,13 +36,17 @@ struct ith_tensor_file {
 static ith_status header_find(ith_tensor_file *file, const char **header, int64_t *header_bytes)
 {
     ith_context *context = file->context;
+    unsigned char digits[LENGTH_BYTES];
     if (file->mapping.bytes < LENGTH_BYTES)
         return ith_fail(context, ITH_ERR_FORMAT,
                         "%s: %lld bytes are too few for a safetensors file: it is empty or cut", file->path,
                         (long long)file->mapping.bytes);
+    ith_status status = ith_mapping_copy(context, file->path, digits, file->mapping.data, LENGTH_BYTES);
+    if (status)
+        return status;
     uint64_t length = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--)
-        length = length << 8 | file->mapping.data[i];
+        length = length << 8 | digits[i];
     if (length > ITH_TENSOR_HEADER_MOST_BYTES)
         return ith_fail(
             context, ITH_ERR_FORMAT,
@@ -59,14 +63,20 @@ static ith_status header_find(ith_tensor_file *file, const char **header, int64_
     return ITH_OK;
 }
 
-/* Parses the JSON of the header; the top value must be an object. */
-static ith_status header_parse(ith_tensor_file *file, json_t **root)
+/* Copies the header from the mapped file, so that the parser, which allocates memory, reads nothing that can be lost.
+ */
+static ith_status header_copy(ith_tensor_file *file, char **copy, int64_t *bytes)
 {
     const char *header = NULL;
-    int64_t header_bytes = 0;
-    ith_status status = header_find(file, &header, &header_bytes);
-    if (status)
-        return status;
+    ith_status status = header_find(file, &header, bytes);
+    if (!status && !(*copy = ith_alloc(file->context, *bytes, 1, "the header of a tensor file")))
+        status = ITH_ERR_MEMORY;
+    return status ? status : ith_mapping_copy(file->context, file->path, *copy, header, *bytes);
+}
+
+/* Parses the JSON of the header; the top value must be an object. */
+static ith_status header_parse(ith_tensor_file *file, const char *header, int64_t header_bytes, json_t **root)
+{
     if (header_bytes < 2 || header[0] != '{')
         return ith_fail(file->context, ITH_ERR_FORMAT, "%s: the header is not a JSON object: not a safetensors file",
                         file->path);
@@ -293,6 +303,8 @@ ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tens
     if (status)
         return status;
     json_t *root = NULL;
+    char *header = NULL;
+    int64_t header_bytes = 0;
     ith_tensor_file *file = ith_alloc_zero(context, 1, sizeof *file, "a tensor file");
     if (!file)
         return ITH_ERR_MEMORY;
@@ -302,7 +314,10 @@ ith_status ith_tensor_file_open(ith_context *context, const char *path, ith_tens
     if (file->path)
         status = ith_mapping_open(context, path, &file->mapping);
     if (!status)
-        status = header_parse(file, &root);
+        status = header_copy(file, &header, &header_bytes);
+    if (!status)
+        status = header_parse(file, header, header_bytes, &root);
+    ith_free(context, header);
     if (!status)
         status = allocate(file, root);
     if (!status)
@@ -327,6 +342,16 @@ void ith_tensor_file_close(ith_tensor_file **file)
     ith_free(context, *file);
     ith_context_release(context);
     *file = NULL;
+}
+
+const char *ith_tensor_file_path(const ith_tensor_file *file)
+{
+    return file->path;
+}
+
+ith_status ith_tensor_file_check(ith_context *context, const ith_tensor_file *file)
+{
+    return ith_mapping_check(context, file->path, &file->mapping);
 }
 
 int64_t ith_tensor_file_count(const ith_tensor_file *file)

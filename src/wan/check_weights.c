@@ -78,8 +78,10 @@ static ith_status hash_weights(ith_context *context, const ith_model *model, con
                         : text
                             ? ith_store_open(context, path, "model", ITH_STORE_FILE_FIRST, &store)
                             : ith_store_open(context, path, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &store);
+    uint64_t own = 0;
     if (!status)
-        *hash ^= ith_store_hash(store);
+        status = ith_store_hash(context, store, &own);
+    *hash ^= own;
     ith_store_close(&store);
     ith_free(context, path);
     return status;

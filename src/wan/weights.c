@@ -4,6 +4,7 @@
 
 #include "../base/dtype.h"
 #include "../base/size.h"
+#include "../files/tensor.h"
 
 #include <ithaca/wan.h>
 
@@ -54,7 +55,8 @@ static void read_floats(ith_weights *w, tensor_name name, int dims, const int64_
 {
     const ith_tensor *tensor = take(w, name, dims, shape);
     if (tensor)
-        w->status = ith_tensor_to_f32(w->context, tensor, to);
+        w->status = ith_tensor_part_to_f32(w->context, ith_store_file_of(w->store, tensor), tensor, 0,
+                                           elements(dims, shape), to);
     ith_store_release(w->store, tensor);
 }
 

@@ -266,12 +266,63 @@ static void the_earlier_handler_is_called(void **state)
     assert_int_equal(WEXITSTATUS(informed), 9);
 }
 
+/* A handler that is installed after the library's, and hands on to it. */
+static struct sigaction before_late;
+
+static void hand_back(int number, siginfo_t *info, void *machine_state)
+{
+    before_late.sa_sigaction(number, info, machine_state);
+}
+
+static int with_late_handler(void)
+{
+    scene s = make_scene();
+    signal(SIGBUS, leave_with_7);
+    cut(&s, 0);
+    if (ith_file_fault_guard(read_pages, &s))
+        return 1;
+    struct sigaction late = {.sa_sigaction = hand_back, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &late, &before_late);
+    if (ith_file_fault_guard(read_pages, &s)) /* by way of the late handler */
+        return 2;
+    ith_file_fault_renew();
+    if (ith_file_fault_guard(read_pages, &s))
+        return 3;
+    read_pages(&s); /* to the late handler, back, and to the first one */
+    return 4;
+}
+
+/* A handler that knows nothing of the library's, in whose place it is installed. */
+static int with_handler_in_place(void)
+{
+    scene s = make_scene();
+    ith_file_fault_guard(nothing, NULL);
+    signal(SIGBUS, leave_with_7);
+    ith_file_fault_renew();
+    cut(&s, 0);
+    if (ith_file_fault_guard(read_pages, &s))
+        return 1;
+    read_pages(&s);
+    return 2;
+}
+
+static void later_handlers_are_lived_with(void **state)
+{
+    (void)state;
+    int (*const bodies[])(void) = {with_late_handler, with_handler_in_place};
+    for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
+        int status = in_child(bodies[i]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 7);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cut_file_is_a_failure),       cmocka_unit_test(guards_are_nested),
         cmocka_unit_test(threads_fail_one_by_one),       cmocka_unit_test(other_signals_end_the_process),
-        cmocka_unit_test(the_earlier_handler_is_called),
+        cmocka_unit_test(the_earlier_handler_is_called), cmocka_unit_test(later_handlers_are_lived_with),
     };
     page = sysconf(_SC_PAGESIZE);
     folder = temporary_folder();

@@ -2,7 +2,7 @@
 /* Loads the transformer's weights by their names in the files: every tensor of diffusers' WanTransformer3DModel. Linear
  * layers that read the same rows are stacked into one: q, k, v of self-attention; k, v of cross-attention. */
 #include "../../base/context.h"
-#include "../../base/dtype.h"
+#include "../../files/tensor.h"
 #include "../weights.h"
 #include "dit_weights.h"
 
@@ -70,10 +70,10 @@ static ith_linear *head(ith_weights *w, const ith_dit_config *c)
         ordered = ith_alloc(w->context, rows, (dim + 1) * 4, "the last layer's weights");
         w->status = ordered ? ITH_OK : ITH_ERR_MEMORY;
     }
-    for (int64_t row = 0; ordered && row < rows; row++) {
+    for (int64_t row = 0; ordered && row < rows && !w->status; row++) {
         int64_t from = row % ITH_DIT_PATCH * channels + row / ITH_DIT_PATCH;
-        const char *source = (const char *)weight->data + from * dim * ith_dtype_bytes(weight->dtype);
-        ith_to_f32(ordered + row * dim, source, weight->dtype, dim);
+        w->status = ith_tensor_part_to_f32(w->context, ith_store_file_of(w->store, weight), weight, from * dim, dim,
+                                           ordered + row * dim);
         ordered_bias = ordered + rows * dim;
         ordered_bias[row] = bias[from];
     }

@@ -3,7 +3,6 @@
 #include "latents.h"
 
 #include "../../base/context.h"
-#include "../../base/dtype.h"
 #include "../../base/size.h"
 #include "../../files/tensor.h"
 
@@ -44,21 +43,19 @@ static bool is_float(ith_dtype type)
     return type == ITH_F32 || type == ITH_BF16 || type == ITH_F16;
 }
 
-/* Converts a tensor to f32 in new memory. The tensor's data may be misaligned in the file, so they are copied first. */
-static ith_status copy_tensor(ith_context *context, const ith_tensor *tensor, int64_t count, float **out)
+/* Converts a tensor to f32 in new memory. */
+static ith_status copy_tensor(ith_context *context, const char *path, const ith_tensor *tensor, int64_t count,
+                              float **out)
 {
-    void *aligned = ith_alloc(context, tensor->bytes, 1, "latents read from a file");
     *out = ith_alloc(context, count, sizeof **out, "latents");
-    if (!aligned || !*out) {
-        ith_free(context, aligned);
+    if (!*out)
+        return ITH_ERR_MEMORY;
+    ith_status status = ith_tensor_part_to_f32(context, path, tensor, 0, count, *out);
+    if (status) {
         ith_free(context, *out);
         *out = NULL;
-        return ITH_ERR_MEMORY;
     }
-    memcpy(aligned, tensor->data, (size_t)tensor->bytes);
-    ith_to_f32(*out, aligned, tensor->dtype, count);
-    ith_free(context, aligned);
-    return ITH_OK;
+    return status;
 }
 
 const char *const ith_saved_latents[] = {"final", "latents", NULL};
@@ -111,7 +108,7 @@ ith_status ith_latents_read(ith_context *context, const char *path, const char *
                      (long long)found.width, (long long)size->channels, (long long)size->frames,
                      (long long)size->height, (long long)size->width);
     if (!status)
-        status = copy_tensor(context, tensor, ith_latent_count(size), out);
+        status = copy_tensor(context, path, tensor, ith_latent_count(size), out);
     ith_tensor_file_close(&file);
     return status;
 }

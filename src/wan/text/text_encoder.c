@@ -15,6 +15,7 @@
 
 #include "../../base/dtype.h"
 #include "../../base/size.h"
+#include "../../files/tensor.h"
 #include "../../kernels/rowops.h"
 #include "../weights.h"
 #include "text_attention.h"
@@ -257,9 +258,11 @@ static ith_status embed(ith_context *context, const ith_text_encoder *encoder, c
 {
     ith_status status = ITH_OK;
     const ith_tensor *embedding = encoder->embedding;
-    int64_t dim = encoder->config.dim, row_bytes = dim * ith_dtype_bytes(embedding->dtype);
-    for (int64_t i = 0; i < count && !(status = ith_context_check(context)); i++)
-        ith_to_f32(x + i * dim, (const char *)embedding->data + ids[i] * row_bytes, embedding->dtype, dim);
+    const char *file = ith_store_file_of(encoder->store, embedding);
+    int64_t dim = encoder->config.dim;
+    for (int64_t i = 0; i < count && !status; i++)
+        if (!(status = ith_context_check(context)))
+            status = ith_tensor_part_to_f32(context, file, embedding, ids[i] * dim, dim, x + i * dim);
     return status;
 }
 

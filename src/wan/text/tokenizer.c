@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define MOST_FILE_BYTES ((int64_t)1 << 30)
 #define LONGEST_TEXT_BYTES (64 << 20) /* SentencePiece's int counts may be several times the bytes of the text */
 
 struct ith_tokenizer {
@@ -22,16 +23,17 @@ struct ith_tokenizer {
 
 static ith_status load_pieces(ith_context *context, const char *folder, ith_tokenizer *tokenizer)
 {
-    ith_mapping model = {0};
-    char *path = ith_format(context, "%s/spiece.model", folder);
-    ith_status status = path ? ith_mapping_open(context, path, &model) : ITH_ERR_MEMORY;
+    char *model = NULL, *path = ith_format(context, "%s/spiece.model", folder);
+    int64_t bytes = 0;
+    ith_status status =
+        path ? ith_file_read(context, path, "a tokenizer", MOST_FILE_BYTES, &model, &bytes) : ITH_ERR_MEMORY;
     if (!status)
-        status = ith_sentencepiece_check(context, path, model.data, model.bytes);
+        status = ith_sentencepiece_check(context, path, model, bytes);
     if (!status)
-        status = ith_sentencepiece_create(context, path, model.data, model.bytes, &tokenizer->pieces);
+        status = ith_sentencepiece_create(context, path, model, bytes, &tokenizer->pieces);
     if (!status && ith_sentencepiece_end_id(tokenizer->pieces) < 0)
         status = ith_fail(context, ITH_ERR_FORMAT, "%s has no </s>, which ends every prompt", path);
-    ith_mapping_close(&model);
+    ith_free(context, model);
     ith_free(context, path);
     return status;
 }
@@ -39,13 +41,14 @@ static ith_status load_pieces(ith_context *context, const char *folder, ith_toke
 /* Reads model.byte_fallback of a tokenizer.json; false if it is absent. */
 static ith_status read_byte_fallback(ith_context *context, const char *path, bool *out)
 {
-    ith_mapping text;
-    ith_status status = ith_mapping_open(context, path, &text);
+    char *text = NULL;
+    int64_t text_bytes = 0;
+    ith_status status = ith_file_read(context, path, "a tokenizer", MOST_FILE_BYTES, &text, &text_bytes);
     if (status)
         return status;
     json_error_t error;
-    json_t *json = json_loadb((const char *)text.data, (size_t)text.bytes, JSON_REJECT_DUPLICATES, &error);
-    ith_mapping_close(&text);
+    json_t *json = json_loadb(text, (size_t)text_bytes, JSON_REJECT_DUPLICATES, &error);
+    ith_free(context, text);
     json_t *model = json_object_get(json, "model"), *field = json_object_get(model, "byte_fallback");
     if (!json)
         status = ith_fail(context, ITH_ERR_FORMAT, "%s is not JSON: line %d: %s", path, error.line,

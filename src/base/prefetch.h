@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asks the system to read parts of mapped files ahead. */
+#ifndef ITH_BASE_PREFETCH_H
+#define ITH_BASE_PREFETCH_H
+
+#include <stdint.h>
+
+/* Asks the system to read the pages of [data, data + bytes), a part of a mapped file, into its page cache. Does not
+ * wait for the disk. A later access to them is then no slower than an access to memory, if the disk was fast enough. A
+ * request that the system refuses is forgotten. */
+void ith_prefetch(const void *data, int64_t bytes);
+
+#endif

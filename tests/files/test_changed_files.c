@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weight files that another process cuts, overwrites, replaces or removes while they are open: every read of them is a
+ * failure with a sentence, and every change is found. */
+#include "files/mapping.h"
+#include "files/store.h"
+#include "files/tensor.h"
+#include "support/folder_fixture.h"
+#include "support/memory.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NUMBERS 65536 /* f32 numbers of the large tensor, 64 pages of 4 KiB */
+
+static const char *path_of(const char *name)
+{
+    return temporary_path(folder, name);
+}
+
+/* A file with a large tensor "weight" of ones, and a small one, "bias". */
+static void write_model(const char *name)
+{
+    static float ones[NUMBERS];
+    for (int i = 0; i < NUMBERS; i++)
+        ones[i] = 1;
+    const ith_tensor list[] = {{.struct_size = sizeof(ith_tensor),
+                                .name = "weight",
+                                .dtype = ITH_F32,
+                                .dims = 1,
+                                .shape = {NUMBERS},
+                                .data = ones,
+                                .bytes = sizeof ones},
+                               {.struct_size = sizeof(ith_tensor),
+                                .name = "bias",
+                                .dtype = ITH_F32,
+                                .dims = 1,
+                                .shape = {2},
+                                .data = ones,
+                                .bytes = 8}};
+    assert_int_equal(ith_tensor_file_write(context, path_of(name), list, 2, NULL, NULL, 0), ITH_OK);
+}
+
+static void assert_cut(ith_status status, const char *word)
+{
+    assert_int_equal(status, ITH_ERR_IO);
+    if (!strstr(ith_context_error(context), word) || !strstr(ith_context_error(context), "was cut"))
+        fail_msg("'%s' and 'was cut' are not in: %s", word, ith_context_error(context));
+}
+
+static void a_cut_tensor_is_not_read(void **state)
+{
+    (void)state;
+    ith_tensor_file *file = NULL;
+    float *out = malloc(NUMBERS * sizeof *out);
+    write_model("a.safetensors");
+    assert_int_equal(ith_tensor_file_open(context, path_of("a.safetensors"), &file), ITH_OK);
+    const ith_tensor *weight = ith_tensor_file_find(file, "weight");
+    assert_int_equal(ith_tensor_to_f32(context, weight, out), ITH_OK);
+    assert_int_equal(ith_tensor_copy(context, weight, out), ITH_OK);
+    assert_true(out[0] == 1 && out[NUMBERS - 1] == 1);
+    temporary_require(truncate(path_of("a.safetensors"), 8192) == 0, "truncate");
+    assert_cut(ith_tensor_to_f32(context, weight, out), "'weight'");
+    assert_cut(ith_tensor_copy(context, weight, out), "'weight'");
+    assert_cut(ith_tensor_part_to_f32(context, "FILE", weight, NUMBERS - 1, 1, out), "FILE");
+    assert_int_equal(ith_tensor_part_to_f32(context, "FILE", weight, 0, 8, out), ITH_OK); /* what is left */
+    ith_tensor_file_close(&file);
+    free(out);
+}
+
+static void a_cut_store_is_not_read(void **state)
+{
+    (void)state;
+    ith_store *store = NULL;
+    uint64_t hash = 0;
+    write_model("model.safetensors");
+    assert_int_equal(ith_store_open(context, folder, "model", ITH_STORE_FILE_FIRST, &store), ITH_OK);
+    assert_int_equal(ith_store_hash(context, store, &hash), ITH_OK);
+    assert_int_equal(ith_store_check_unchanged(context, store), ITH_OK);
+    temporary_require(truncate(path_of("model.safetensors"), 0) == 0, "truncate");
+    assert_cut(ith_store_hash(context, store, &hash), path_of("model.safetensors"));
+    assert_int_equal(ith_store_check_unchanged(context, store), ITH_ERR_IO);
+    assert_non_null(strstr(ith_context_error(context), path_of("model.safetensors")));
+    ith_store_close(&store);
+}
+
+/* Moves the data of every tensor by one byte, by a space in the header, so that the store must copy them. */
+static void misalign(const char *name)
+{
+    size_t bytes = 0;
+    char *whole = temporary_read(path_of(name), &bytes), *longer = malloc(bytes + 1);
+    uint64_t header = 0;
+    memcpy(&header, whole, 8);
+    memcpy(longer, whole, 8 + header);
+    longer[8 + header] = ' ';
+    memcpy(longer + 9 + header, whole + 8 + header, bytes - 8 - header);
+    header++;
+    memcpy(longer, &header, 8);
+    temporary_write(path_of(name), longer, bytes + 1);
+    free(whole);
+    free(longer);
+}
+
+static void a_cut_misaligned_tensor_is_not_copied(void **state)
+{
+    (void)state;
+    ith_store *store = NULL;
+    const ith_tensor *weight = NULL;
+    write_model("odd.safetensors");
+    misalign("odd.safetensors");
+    assert_int_equal(ith_store_open(context, folder, "odd", ITH_STORE_FILE_FIRST, &store), ITH_OK);
+    temporary_require(truncate(path_of("odd.safetensors"), 8192) == 0, "truncate");
+    assert_cut(ith_store_take(context, store, "weight", 1, (int64_t[]){NUMBERS}, &weight), path_of("odd.safetensors"));
+    ith_store_close(&store);
+}
+
+/* ---- Changes --------------------------------------------------------------------------------------------------- */
+
+static void overwrite(const char *path)
+{
+    const int file = open(path, O_WRONLY);
+    temporary_require(file >= 0 && pwrite(file, "x", 1, 4096) == 1 && close(file) == 0, path);
+}
+
+static void append(const char *path)
+{
+    const int file = open(path, O_WRONLY | O_APPEND);
+    temporary_require(file >= 0 && write(file, "x", 1) == 1 && close(file) == 0, path);
+}
+
+static void cut(const char *path)
+{
+    temporary_require(truncate(path, 4096) == 0, path);
+}
+
+static void replace(const char *path)
+{
+    write_model("other");
+    temporary_require(rename(path_of("other"), path) == 0, path);
+}
+
+static void every_change_is_found(void **state)
+{
+    (void)state;
+    void (*const changes[])(const char *) = {overwrite, append, cut, replace};
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        ith_mapping mapping;
+        const char *path = path_of("b.safetensors");
+        write_model("b.safetensors");
+        check(context, ith_mapping_open(context, path, &mapping));
+        usleep(20000); /* the clock of the file system may tick 100 times a second */
+        check(context, ith_mapping_check(context, path, &mapping));
+        changes[i](path);
+        assert_int_equal(ith_mapping_check(context, path, &mapping), ITH_ERR_IO);
+        assert_non_null(strstr(ith_context_error(context), path));
+        assert_non_null(strstr(ith_context_error(context), "changed while it was in use"));
+        temporary_require(unlink(path) == 0, path);
+        assert_int_equal(ith_mapping_check(context, path, &mapping), ITH_ERR_IO);
+        assert_non_null(strstr(ith_context_error(context), "no longer there"));
+        ith_mapping_close(&mapping);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_cut_tensor_is_not_read, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(a_cut_store_is_not_read, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(a_cut_misaligned_tensor_is_not_copied, folder_set_up, folder_tear_down),
+        cmocka_unit_test_setup_teardown(every_change_is_found, folder_set_up, folder_tear_down),
+    };
+    return cmocka_run_group_tests_name("changed_files", tests, NULL, NULL);
+}
