@@ -428,9 +428,9 @@ ITH_API ith_status ith_plan_create(ith_context *context, const ith_attn_problem 
                                    const ith_attn_options *options, ith_comm *comm, ith_plan **out);
 
 /* The tensors of one rank: q [B, Sq share, H, D], k and v [B, Skv share, Hkv, D] (all of Skv if replicated_kv), o in
- * the shape of q. Neither o nor lse may overlap another tensor. q, k, v and o may lie in one buffer, each in columns of
- * its own: their row strides are then equal, and their batch strides are multiples of the row stride. All are aligned
- * to their elements.
+ * the shape of q. Neither o nor lse may overlap another tensor, except that o may be q: with the same address and the
+ * same strides, o overwrites q. q, k, v and o may lie in one buffer, each in columns of its own: their row strides are
+ * then equal, and their batch strides are multiples of the row stride. All are aligned to their elements.
  *
  * Tensors [B, H, S, D], heads before rows: describe them as batch = B * H entries of one head each (heads = kv_heads =
  * 1, lse is [B * H, 1, Sq share]). k and v must then have as many heads as q. Repeat each length in kv_lengths, and the

@@ -231,6 +231,14 @@ static bool overlap(const extent *a, const extent *b)
            !interleave(a, b);
 }
 
+/* Whether o is q itself: the same memory with the same strides. A row of q is read by the same computation that writes
+ * this row of o, and before it does. */
+static bool o_is_q(const ith_attn_setting *s, const ith_attn_tensors *tensors)
+{
+    ith_rows q = ith_rows_of(s, ITH_TENSOR_Q, tensors), o = ith_rows_of(s, ITH_TENSOR_O, tensors);
+    return q.data == o.data && q.row_stride == o.row_stride && q.batch_stride == o.batch_stride;
+}
+
 /* Refuses kv_lengths, key_bias or mask if the problem does not say that it has them. */
 static ith_status check_announced(const ith_attn_setting *s, const ith_attn_tensors *tensors)
 {
@@ -295,6 +303,8 @@ ith_status ith_attn_tensors_check(const ith_attn_setting *s, const ith_attn_tens
     }
     if (!status)
         status = check_lengths(s, tensors);
+    if (!status && o_is_q(s, tensors))
+        all[ITH_TENSOR_Q].bytes = 0;
     for (int written = ITH_TENSOR_O; !status && written <= EXTENT_LSE; written++)
         for (int i = 0; i < EXTENTS; i++)
             if (i != written && overlap(&all[written], &all[i]))

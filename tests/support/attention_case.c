@@ -231,6 +231,12 @@ ith_status case_in_rank(ith_context *context, ith_comm *comm, void *user)
         if (!status && memcmp(again, o, o_bytes))
             status = ith_fail(context, ITH_ERR_INTERNAL, "two executions differ");
     }
+    if (!status) {
+        tensors.o = q;
+        status = ith_plan_execute(plan, &tensors);
+        if (!status && memcmp(q, o, o_bytes))
+            status = ith_fail(context, ITH_ERR_INTERNAL, "o differs where it overwrites q");
+    }
     if (!status)
         status = case_collect(context, c, o, tensors.lse, begin, rows);
     ith_plan_destroy(&plan);
