@@ -35,6 +35,13 @@ typedef struct ith_rowops {
     void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
     /* Rounds x to the numbers that bf16_from_f32 gives, and keeps them as f32. y may be x. */
     void (*round_to_bf16)(float *y, const float *x, int64_t n);
+    void (*multiply)(float *y, const float *x, int64_t n); /* y *= x */
+    /* x[i][j] += b[i] for a matrix x [rows][columns] */
+    void (*add_bias)(float *x, const float *b, int64_t rows, int64_t columns);
+    /* y[j][i] = x[i][j] + b[i]: turns x [rows][columns], whose rows lie x_stride numbers apart, into the matrix y
+     * [columns][rows], whose rows lie y_stride numbers apart. The matrices must not overlap. */
+    void (*turn_and_bias)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *b, int64_t rows,
+                          int64_t columns);
 } ith_rowops;
 
 extern const ith_rowops ith_rowops_ref;

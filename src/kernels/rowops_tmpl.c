@@ -228,10 +228,66 @@ static void round_to_bf16(float *y, const float *x, int64_t n)
         y[i] = ith_round_to_bf16(x[i]);
 }
 
+static void multiply(float *y, const float *x, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        y[i] *= x[i];
+}
+
+static void add_bias(float *x, const float *b, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++, x += columns)
+#pragma omp simd
+        for (int64_t j = 0; j < columns; j++)
+            x[j] += b[i];
+}
+
+/* TURN_LANES numbers side by side in a register, if the instruction set has registers of this width. */
+#define TURN_LANES 8
+typedef float turn_lanes __attribute__((vector_size(TURN_LANES * sizeof(float)), aligned(4), may_alias));
+
+/* turn_and_bias for TURN_LANES rows and as many columns. Each of the three steps exchanges halves of pairs of rows:
+ * rows that are 4 apart, 2 apart, 1 apart. */
+static inline void turn_square(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *b)
+{
+    turn_lanes r[TURN_LANES], s[TURN_LANES];
+    for (int i = 0; i < 8; i++)
+        r[i] = *(const turn_lanes *)(const void *)(x + i * x_stride);
+    for (int i = 0; i < 4; i++) {
+        s[i] = __builtin_shufflevector(r[i], r[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        s[i + 4] = __builtin_shufflevector(r[i], r[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int j = i; j < i + 2; j++) {
+            r[j] = __builtin_shufflevector(s[j], s[j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+            r[j + 2] = __builtin_shufflevector(s[j], s[j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        }
+    for (int i = 0; i < 8; i += 2) {
+        s[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+        s[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    }
+    turn_lanes bias = *(const turn_lanes *)(const void *)b;
+    for (int i = 0; i < 8; i++)
+        *(turn_lanes *)(void *)(y + i * y_stride) = s[i] + bias;
+}
+
+static void turn_and_bias(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *b, int64_t rows,
+                          int64_t columns)
+{
+    int64_t whole_rows = rows - rows % TURN_LANES, whole_columns = columns - columns % TURN_LANES;
+    for (int64_t i = 0; i < whole_rows; i += TURN_LANES)
+        for (int64_t j = 0; j < whole_columns; j += TURN_LANES)
+            turn_square(y + j * y_stride + i, y_stride, x + i * x_stride + j, x_stride, b + i);
+    for (int64_t j = 0; j < columns; j++)
+        for (int64_t i = j < whole_columns ? whole_rows : 0; i < rows; i++)
+            y[j * y_stride + i] = x[i * x_stride + j] + b[i];
+}
+
 #define ITH_ROWOPS_TABLE(isa)                                                                                          \
     {                                                                                                                  \
         .name = isa, .layer_norm = layer_norm, .rms_norm = rms_norm, .rope = rope, .add_gated = add_gated,             \
         .silu = silu, .gelu_tanh = gelu_tanh, .gelu_tanh_mul = gelu_tanh_mul, .channel_norm = channel_norm,            \
         .softmax = softmax, .bf16_from_f32 = bf16_from_f32, .f32_from_bf16 = f32_from_bf16,                            \
-        .round_to_bf16 = round_to_bf16                                                                                 \
+        .round_to_bf16 = round_to_bf16, .multiply = multiply, .add_bias = add_bias, .turn_and_bias = turn_and_bias     \
     }

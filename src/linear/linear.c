@@ -1,260 +1,237 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Applies a linear layer, y[rows, out] = x[rows, in] w^T + b. The work is divided into units: a unit multiplies a band
- * of rows of x by a panel of columns of w^T (linear_set.h).
+/* Applies linear layers, y[rows, out] = x[rows, in] w^T + b, a strip of rows at a time:
  *
- * Every unit has the same shape: rows that do not fill a band are padded with zeros. So neither the place of a row, nor
- * the number of rows, nor the number of threads changes the order in which its sums are added up.
+ *   1. the rows of x are packed into right panels of the product kernel;
+ *   2. units of features are multiplied with them (linear_unit.c), and give rows of y, or the packed hidden rows of a
+ *      feed-forward network;
+ *   3. the hidden rows are multiplied in the same way;
+ *   4. the caller finishes the strip's rows of y.
  *
- * A slab is some bands of rows. Slabs are computed one after the other. The units of a slab are ordered by panel, then
- * by band, and divided among the threads of the team. So a panel of weights stays in the second-level cache while it is
- * multiplied with the bands of a slab, and all weights are read once per slab. The rows of a slab are rounded before
- * its first unit. Weights that are stored in bf16 and multiplied in f32 are widened a panel at a time, by each thread
- * that works on the panel, once per slab. */
+ * The threads of a team share the rows of steps 1 and 4 and the units of steps 2 and 3. A strip has enough rows to
+ * make the conversion of weights cost a few percent of their products. */
 #include "linear.h"
 
-#include "../base/dtype.h"
 #include "../base/size.h"
 #include "../kernels/rowops.h"
-#include "linear_set.h"
+#include "linear_unit.h"
 
 #include <omp.h>
 #include <string.h>
 
-#define SLAB_BYTES (8 << 20) /* most bytes of a slab, the rows of x that are rounded together */
-#define LEAST_SLAB_BANDS 8   /* a slab has at least this many bands of 64 rows, if x has enough rows */
-
-/* The oneDNN objects of one thread for one size of layer. Weights are multiplied in panels of columns: index 0 is for
- * whole panels, index 1 for a last panel with fewer columns. */
-typedef struct ith_linear_lane {
-    ith_onednn_lane calls[2];
-    struct dnnl_memory *widened[2]; /* handles of a panel of weights that the thread has widened to f32 */
-} ith_linear_lane;
+#define PACKED_ROWS 8 /* rows of x that a thread packs together */
 
 /* ---- The workspace --------------------------------------------------------------------------------------------- */
 
-static int64_t band_bytes(const ith_product *p)
+/* The rows of a strip with which converting weights costs little: the faster a kernel multiplies, the more. */
+static int64_t strip_of(const ith_product_kernel *kernel)
 {
-    return ITH_BAND_ROWS * p->in * ith_dtype_bytes(p->types.multiplied);
+    if (kernel->cpu & ITH_CPU_AMX_BF16)
+        return 2048;
+    return kernel->cpu & ITH_CPU_AVX512 ? 960 : 504;
 }
 
-/* Whether all rows of x are rounded to bf16 and copied into the workspace before they are multiplied. Otherwise only a
- * last band of fewer than ITH_BAND_ROWS rows is copied. */
-static bool packs(const ith_product *p)
+static int64_t panels_bytes(const ith_linear_size *size, int64_t rows)
 {
-    return p->types.rounded == ITH_BF16;
+    return ith_linear_panels(size, rows) * size->kernel->right_bytes(size->in);
 }
 
-/* The number of bands of ITH_BAND_ROWS rows in a slab. A slab is the rows of x that are rounded, and then multiplied,
- * together. */
-static int64_t slab_bands(const ith_product *p, int64_t rows)
+/* Bytes of rows that a caller's function may compute before they are packed. */
+static int64_t space_bytes(const ith_linear_size *size)
 {
-    return ith_min64(ith_div_up(rows, ITH_BAND_ROWS), ith_max64(LEAST_SLAB_BANDS, SLAB_BYTES / band_bytes(p)));
+    return PACKED_ROWS * size->in * (int64_t)sizeof(float);
 }
 
-/* The offset of the widened panel in a thread's memory. This memory holds oneDNN's scratch memory, then a panel of
- * weights widened to f32, then a band of rows of y for one panel of columns. */
-static int64_t widened_offset(const ith_product *p)
-{
-    return p->scratch_bytes;
-}
-
-static int64_t unit_offset(const ith_product *p)
-{
-    return p->scratch_bytes + (ith_product_widens(p) ? p->panel_bytes : 0);
-}
-
-static int64_t thread_bytes(const ith_product *p)
-{
-    return unit_offset(p) + ITH_BAND_ROWS * p->columns * (int64_t)sizeof(float);
-}
-
+/* Panels have room for the rows of every layer, and for the rows and the hidden rows of every two layers that may be a
+ * feed-forward network. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *w)
 {
     *w = (ith_linear_workspace){.set = set, .threads = threads};
-    for (const ith_product *p = set->products; p; p = p->next) {
-        w->slab_bytes = ith_max64(w->slab_bytes, (packs(p) ? slab_bands(p, ith_max64(rows, 1)) : 1) * band_bytes(p));
-        w->thread_bytes = ith_max64(w->thread_bytes, thread_bytes(p));
+    int64_t widest = 1;
+    for (const ith_linear_size *s = set->sizes; s; s = s->next) {
+        w->strip = ith_max64(w->strip, strip_of(s->kernel));
+        widest = ith_max64(widest, s->kernel->columns);
     }
-    w->slab = ith_arena_take(arena, w->slab_bytes, 1);
+    w->strip = ith_min64(w->strip, ith_round_up(ith_max64(rows, 1), widest));
+    for (const ith_linear_size *s = set->sizes; s; s = s->next) {
+        int64_t hidden = 0;
+        for (const ith_linear_size *down = set->sizes; down; down = down->next)
+            if (down->in == s->out && down->kernel == s->kernel)
+                hidden = panels_bytes(down, w->strip);
+        w->panels_bytes = ith_max64(w->panels_bytes, panels_bytes(s, w->strip) + hidden);
+        w->thread_bytes = ith_max64(w->thread_bytes, ith_linear_unit_bytes(s, w->strip));
+        w->thread_bytes = ith_max64(w->thread_bytes, ith_round_up(space_bytes(s), 64));
+    }
+    w->panels = ith_arena_take(arena, w->panels_bytes, 1);
     w->memory = ith_arena_take(arena, threads, w->thread_bytes);
-    w->lanes = ith_arena_take(arena, threads * set->count, sizeof *w->lanes);
-    if (w->lanes)
-        memset(w->lanes, 0, (size_t)(threads * set->count) * sizeof *w->lanes);
 }
 
-static char *memory_of(const ith_linear_workspace *w, int thread)
+int64_t ith_linear_strip(const ith_linear_workspace *workspace)
 {
-    return w->memory + thread * w->thread_bytes;
+    return workspace->strip;
 }
 
-static ith_linear_lane *lane_of(const ith_linear_workspace *w, int thread, const ith_product *p)
-{
-    return &w->lanes[thread * w->set->count + p->index];
-}
+/* ---- Applying -------------------------------------------------------------------------------------------------- */
 
-static ith_status open_lane(const ith_linear_workspace *w, int thread, const ith_product *p)
-{
-    ith_linear_lane *lane = lane_of(w, thread, p);
-    ith_status status = ITH_OK;
-    for (int i = 0; i < 2 && p->ops[i] && !status; i++) {
-        status = ith_onednn_lane_open(p->ops[i], &lane->calls[i]);
-        if (!status && ith_product_widens(p))
-            status = ith_onednn_weights_at(p->ops[i], memory_of(w, thread) + widened_offset(p), &lane->widened[i]);
-    }
-    return status;
-}
-
-ith_status ith_linear_workspace_open(ith_context *context, ith_linear_workspace *w)
-{
-    ith_status status = ITH_OK;
-    for (int thread = 0; thread < w->threads; thread++)
-        for (const ith_product *p = w->set->products; p && !status; p = p->next)
-            status = open_lane(w, thread, p);
-    return status ? ith_fail(context, status, "oneDNN made no memory objects for %d threads", w->threads) : ITH_OK;
-}
-
-void ith_linear_workspace_close(ith_linear_workspace *w)
-{
-    for (int64_t i = 0; w->lanes && i < w->threads * w->set->count; i++)
-        for (int op = 0; op < 2; op++) {
-            ith_onednn_lane_close(&w->lanes[i].calls[op]);
-            ith_onednn_weights_free(&w->lanes[i].widened[op]);
-        }
-    *w = (ith_linear_workspace){0};
-}
-
-/* ---- Applying a layer ------------------------------------------------------------------------------------------ */
-
-/* The arguments of one call of ith_linear_apply, which all of its threads read. */
-typedef struct product_call {
-    const ith_context *context;
-    const ith_linear *linear;
-    const ith_product *product;
+/* The arguments of one call, which all of its threads read, and its outcome. */
+typedef struct task {
+    const ith_linear *first, *gate, *second; /* gate and second NULL: one layer; otherwise a feed-forward network */
+    void (*act)(float *y, const float *x, int64_t n);
     const ith_linear_workspace *workspace;
     const ith_rowops *rowops;
-    int64_t rows, slab_bands;
-    const float *x;
-    float *y;
-} product_call;
+    int64_t rows, strip;
+    const ith_linear_input *x;
+    const ith_linear_output *y;
+    ith_linear_outcome *outcome;
+} task;
 
-/* The oneDNN objects and the memory of one thread in a call of ith_linear_apply. */
-typedef struct worker {
-    const product_call *call;
-    ith_linear_lane *lane;
-    char *memory;
-    int64_t widened_panel; /* the panel of weights that is widened in the thread's memory; -1: none */
-} worker;
-
-/* How one thread's share of a call ended. The outcome of the call is the bitwise or of the outcomes of its threads. */
-enum { DONE = 0, FAILED = 1, INTERRUPTED = 2 };
-
-static int64_t band_rows(const product_call *c, int64_t band)
+static bool failed(const task *t)
 {
-    return ith_min64(ITH_BAND_ROWS, c->rows - band * ITH_BAND_ROWS);
+    return atomic_load_explicit(&t->outcome->status, memory_order_relaxed);
 }
 
-static bool band_is_packed(const product_call *c, int64_t band)
+/* Packs up to PACKED_ROWS rows of a strip, which begins at row `first` of x: group number `group` of one right panel.
+ * Behind the last row the panel gets zeros. */
+static void pack_rows(const task *t, int64_t first, int64_t count, int64_t panel, int64_t group, float *space)
 {
-    return packs(c->product) || band_rows(c, band) < ITH_BAND_ROWS;
-}
-
-static char *packed_band(const product_call *c, int64_t band)
-{
-    return c->workspace->slab + (packs(c->product) ? band % c->slab_bands : 0) * band_bytes(c->product);
-}
-
-static void pack_band(const product_call *c, int64_t band)
-{
-    const ith_product *p = c->product;
-    int64_t rows = band_rows(c, band), row_bytes = p->in * ith_dtype_bytes(p->types.multiplied);
-    char *packed = packed_band(c, band);
-    ith_operand_round(&p->types, c->rowops, packed, c->x + band * ITH_BAND_ROWS * p->in, rows * p->in);
-    memset(packed + rows * row_bytes, 0, (size_t)((ITH_BAND_ROWS - rows) * row_bytes));
-}
-
-/* Returns a panel of weights in the type in which it is multiplied, and widens it first if necessary. */
-static struct dnnl_memory *weights_of(worker *w, int64_t panel)
-{
-    const ith_linear *linear = w->call->linear;
-    const ith_product *p = linear->product;
-    if (linear->weights)
-        return linear->weights[panel];
-    if (w->widened_panel != panel)
-        w->call->rowops->f32_from_bf16((float *)(void *)(w->memory + widened_offset(p)),
-                                       (const uint16_t *)(void *)(linear->packed + panel * p->stored_bytes),
-                                       p->panel_bytes / (int64_t)sizeof(float));
-    w->widened_panel = panel;
-    return w->lane->widened[ith_product_op(p, panel)];
-}
-
-/* Computes one unit of y: a band of rows for a panel of columns. oneDNN writes a whole band of contiguous rows. A unit
- * with fewer rows, or with fewer columns than y, is therefore computed in the thread's memory, and its rows are copied
- * to y. */
-static bool compute_unit(worker *w, int64_t panel, int64_t band)
-{
-    const product_call *c = w->call;
-    const ith_product *p = c->product;
-    int64_t begin = panel * p->columns, count = ith_min64(p->columns, p->out - begin), rows = band_rows(c, band);
-    const void *x = c->x + band * ITH_BAND_ROWS * p->in;
-    float *y = c->y + band * ITH_BAND_ROWS * p->out + begin, *unit = (float *)(void *)(w->memory + unit_offset(p));
-    bool straight = rows == ITH_BAND_ROWS && p->out == count;
-    if (ith_onednn_execute(&w->lane->calls[ith_product_op(p, panel)],
-                           band_is_packed(c, band) ? packed_band(c, band) : x, weights_of(w, panel),
-                           c->linear->bias + begin, straight ? y : unit, w->memory))
-        return false;
-    for (int64_t i = 0; !straight && i < rows; i++)
-        memcpy(y + i * p->out, unit + i * count, (size_t)count * sizeof *y);
-    return true;
-}
-
-/* Computes one thread's share of a call. The loops distribute bands of rows to be packed, and units (a band of rows by
- * a panel of columns) to be computed. OpenMP requires that every thread reaches every loop, even after a failure. */
-static int compute_share(const product_call *c)
-{
-    const ith_product *p = c->product;
-    int thread = omp_get_thread_num(), outcome = DONE;
-    worker w = {c, lane_of(c->workspace, thread, p), memory_of(c->workspace, thread), -1};
-    int64_t bands = ith_div_up(c->rows, ITH_BAND_ROWS);
-    for (int64_t first = 0; first < bands; first += c->slab_bands) {
-        int64_t count = ith_min64(c->slab_bands, bands - first);
-#pragma omp for schedule(static)
-        for (int64_t band = first; band < first + count; band++)
-            if (band_is_packed(c, band))
-                pack_band(c, band);
-#pragma omp for schedule(static)
-        for (int64_t unit = 0; unit < count * p->panels; unit++)
-            if (!outcome && ith_context_interrupted(c->context))
-                outcome = INTERRUPTED;
-            else if (!outcome && !compute_unit(&w, unit / count, first + unit % count))
-                outcome = FAILED;
+    const ith_linear_size *size = t->first->size;
+    const ith_product_kernel *kernel = size->kernel;
+    const float *rows[PACKED_ROWS];
+    const int64_t column = group * PACKED_ROWS;
+    ith_product_right right = {.x = rows,
+                               .rounds = size->types.rounded == ITH_BF16,
+                               .steps = size->in,
+                               .first = column,
+                               .count = ith_min64(PACKED_ROWS, kernel->columns - column),
+                               .panel = t->workspace->panels + panel * kernel->right_bytes(size->in)};
+    for (int64_t i = 0; i < right.count; i++) {
+        int64_t row = panel * kernel->columns + column + i;
+        rows[i] = row < count ? t->x->row(t->x->user, first + row, space + i * size->in) : NULL;
     }
-    return outcome;
+    kernel->pack_right(&right);
+}
+
+static void pack_strip(const task *t, int64_t first, int64_t count, char *memory)
+{
+    const ith_linear_size *size = t->first->size;
+    const int64_t groups = ith_div_up(size->kernel->columns, PACKED_ROWS), panels = ith_linear_panels(size, count);
+#pragma omp for schedule(dynamic)
+    for (int64_t i = 0; i < panels * groups; i++)
+        if (!failed(t))
+            pack_rows(t, first, count, i / groups, i % groups, (float *)(void *)memory);
+}
+
+/* Multiplies the packed rows of a strip by the first layer, or its hidden rows by the second. */
+static void multiply_strip(const task *t, int64_t first, int64_t count, bool second, char *memory)
+{
+    char *hidden = t->workspace->panels + panels_bytes(t->first->size, t->workspace->strip);
+    ith_linear_product product = {.layer = second ? t->second : t->first,
+                                  .gate = second ? NULL : t->gate,
+                                  .rowops = t->rowops,
+                                  .outcome = t->outcome,
+                                  .first = first,
+                                  .rows = count,
+                                  .panels = second ? hidden : t->workspace->panels,
+                                  .act = t->act,
+                                  .output = t->y};
+    if (t->second && !second) {
+        product.hidden = hidden;
+        product.hidden_steps = t->second->size->in;
+    }
+    ith_linear_divide(&product, omp_get_num_threads());
+#pragma omp for schedule(dynamic)
+    for (int64_t unit = 0; unit < product.units; unit++)
+        ith_linear_compute(&product, unit, memory);
+}
+
+/* Computes one thread's share of a call. OpenMP requires that every thread reaches every loop, even after a failure;
+ * at the end of each loop the threads wait for one another. */
+static void compute_share(const task *t)
+{
+    char *memory = t->workspace->memory + omp_get_thread_num() * t->workspace->thread_bytes;
+    for (int64_t first = 0; first < t->rows; first += t->strip) {
+        int64_t count = ith_min64(t->strip, t->rows - first);
+        pack_strip(t, first, count, memory);
+        multiply_strip(t, first, count, false, memory);
+        if (t->second)
+            multiply_strip(t, first, count, true, memory);
+        if (t->y->finish) {
+#pragma omp for schedule(static)
+            for (int64_t row = first; row < first + count; row++)
+                if (!failed(t))
+                    t->y->finish(t->y->user, row);
+        }
+    }
+}
+
+/* Cuts the rows into strips of about the same size, and computes them. */
+static ith_status run(ith_context *context, task *t)
+{
+    if (t->rows < 1)
+        return ITH_OK;
+    const int64_t columns = t->first->size->kernel->columns, strip = t->workspace->strip;
+    ith_linear_outcome outcome = {.context = context};
+    t->outcome = &outcome;
+    t->rowops = ith_rowops_choose(ith_context_cpu(context));
+    t->strip = ith_min64(ith_round_up(ith_div_up(t->rows, ith_div_up(t->rows, strip)), columns), strip);
+    int threads = omp_get_max_threads() < t->workspace->threads ? omp_get_max_threads() : t->workspace->threads;
+#pragma omp parallel num_threads(threads)
+    compute_share(t);
+    switch (atomic_load(&outcome.status)) {
+    case ITH_OK: return ITH_OK;
+    case ITH_ERR_INTERRUPTED: return ith_fail_interrupted(context);
+    default: return ith_fail(context, ITH_ERR_IO, "%s was cut while its weights were read", atomic_load(&outcome.file));
+    }
 }
 
 ith_status ith_linear_apply(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,
-                            int64_t rows, const float *x, float *y)
+                            int64_t rows, const ith_linear_input *x, const ith_linear_output *y)
 {
-    if (rows < 1)
-        return ITH_OK;
-    const ith_product *p = linear->product;
-    product_call call = {.context = context,
-                         .linear = linear,
-                         .product = p,
-                         .workspace = workspace,
-                         .rowops = ith_rowops_choose(ith_context_cpu(context)),
-                         .rows = rows,
-                         .slab_bands = slab_bands(p, rows),
-                         .x = x,
-                         .y = y};
-    if (packs(p))
-        call.slab_bands = ith_min64(call.slab_bands, workspace->slab_bytes / band_bytes(p));
-    int threads = omp_get_max_threads() < workspace->threads ? omp_get_max_threads() : workspace->threads;
-    int outcome = DONE;
-#pragma omp parallel num_threads(threads) reduction(| : outcome)
-    outcome = compute_share(&call);
-    if (outcome & FAILED)
-        return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not compute %lld rows of a %lld to %lld layer",
-                        (long long)rows, (long long)p->in, (long long)p->out);
-    return outcome ? ith_fail_interrupted(context) : ITH_OK;
+    task t = {.first = linear, .workspace = workspace, .rows = rows, .x = x, .y = y};
+    return run(context, &t);
+}
+
+ith_status ith_feed_forward_apply(ith_context *context, const ith_feed_forward *network,
+                                  const ith_linear_workspace *workspace, int64_t rows, const ith_linear_input *x,
+                                  const ith_linear_output *y)
+{
+    task t = {.first = network->up,
+              .gate = network->gate,
+              .second = network->down,
+              .act = network->act,
+              .workspace = workspace,
+              .rows = rows,
+              .x = x,
+              .y = y};
+    return run(context, &t);
+}
+
+/* ---- Plain matrices -------------------------------------------------------------------------------------------- */
+
+typedef struct matrices {
+    const float *x;
+    float *y;
+    int64_t in, out;
+} matrices;
+
+static const float *row_of_x(const void *user, int64_t row, float *space)
+{
+    const matrices *m = user;
+    (void)space;
+    return m->x + row * m->in;
+}
+
+static void take_row(void *user, int64_t row, int64_t first, int64_t count, const float *y)
+{
+    const matrices *m = user;
+    memcpy(m->y + row * m->out + first, y, (size_t)count * sizeof *y);
+}
+
+ith_status ith_linear_apply_rows(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,
+                                 int64_t rows, const float *x, float *y)
+{
+    matrices m = {x, y, linear->size->in, linear->size->out};
+    const ith_linear_input input = {row_of_x, &m};
+    const ith_linear_output output = {take_row, NULL, &m};
+    return ith_linear_apply(context, linear, workspace, rows, &input, &output);
 }

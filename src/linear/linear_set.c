@@ -1,50 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The linear layers of a model: their sizes, their places in an arena, their packed weights.
- *
- * w^T is cut into panels of columns. A panel is packed in the order in which oneDNN's primitive reads it, and is
- * contiguous, so that it is read once into the second-level cache and used for many rows. */
+/* The linear layers of a model: their sizes, their places in an arena, their weights. */
+#define _DEFAULT_SOURCE /* madvise */
 #include "linear_set.h"
 
 #include "../base/dtype.h"
 #include "../base/size.h"
 
-#include <omp.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#define COLUMN_UNIT 64 /* the number of columns that oneDNN packs together */
-/* A panel of w^T has at most PANEL_COLUMNS columns and about PANEL_BYTES bytes of packed weights, which stay in a
- * second-level cache. */
-#define PANEL_COLUMNS 1024
-#define PANEL_BYTES (768 * 1024)
 #define CACHE_LINE 64
+#define LEFT_BYTES (192 * 1024) /* most bytes of converted weights of a unit: less than half a second-level cache */
 
 /* ---- Sizes of layers ------------------------------------------------------------------------------------------- */
 
-/* The number of columns of w^T in a panel: the `out` columns are divided about evenly among the fewest panels that fit
- * into the cache. */
-static int64_t panel_columns(int64_t in, int64_t out, const ith_operand_types *types)
+/* The least common multiple of a tile's rows and the steps between which panels can be cut, so that a unit's hidden
+ * numbers can be packed as a part of a panel. */
+static int64_t feature_quantum(const ith_product_kernel *kernel)
 {
-    int64_t widest = ith_min64(PANEL_BYTES / (in * ith_dtype_bytes(types->multiplied)), PANEL_COLUMNS);
-    widest = ith_max64(widest / COLUMN_UNIT, 1) * COLUMN_UNIT;
-    return ith_round_up(ith_div_up(out, ith_div_up(out, widest)), COLUMN_UNIT);
+    int64_t quantum = kernel->rows;
+    while (quantum % kernel->step)
+        quantum += kernel->rows;
+    return quantum;
 }
 
-/* Creates the oneDNN primitive p->ops[which] for panels of `columns` columns of w^T. Every panel takes the same number
- * of bytes, which is enough for both primitives. */
-static ith_status create_op(ith_context *context, ith_product *p, int which, int64_t columns)
+/* Chooses the division of a product. Blocks of k have about the same depth. A row's place in a block has an odd number
+ * of cache lines, so that a column of rows is spread over all sets of a cache. */
+static void divide(ith_linear_size *s)
 {
-    ith_onednn_matmul shape = {ITH_BAND_ROWS, p->in, columns, p->types.multiplied};
-    ith_status status = ith_onednn_matmul_create(context, &shape, &p->ops[which]);
-    if (status)
-        return status;
-    p->panel_bytes = ith_max64(p->panel_bytes, ith_onednn_weight_bytes(p->ops[which]));
-    p->scratch_bytes = ith_max64(p->scratch_bytes, ith_onednn_scratch_bytes(p->ops[which]));
-    p->stored_bytes = ith_product_widens(p) ? p->panel_bytes / 2 : p->panel_bytes;
-    return ITH_OK;
+    const ith_product_kernel *kernel = s->kernel;
+    int64_t element = kernel->type == ITH_F32 && kernel->parts == 1 ? 4 : 2;
+    s->parts_max = ith_product_parts(kernel, ITH_F32, s->types.stored == ITH_BF16);
+    s->depth = ith_round_up(ith_div_up(s->in, ith_div_up(s->in, kernel->depth)), kernel->step);
+    s->blocks = ith_div_up(s->in, s->depth);
+    s->row_bytes = ith_round_up(s->depth * element, 2 * CACHE_LINE) + CACHE_LINE;
+    s->quantum = feature_quantum(kernel);
+    int64_t most = LEFT_BYTES / (s->row_bytes * s->parts_max) / s->quantum;
+    s->features = ith_min64(ith_max64(most, 1) * s->quantum, ith_round_up(s->out, s->quantum));
 }
 
-/* Adds a size of layer to the set, with its oneDNN primitives. */
-static ith_status add_product(ith_linear_set *set, int64_t in, int64_t out, const ith_operand_types *types)
+/* Adds a size of layer to the set. */
+static ith_status add_size(ith_linear_set *set, int64_t in, int64_t out, const ith_operand_types *types)
 {
     ith_context *context = set->context;
     if (in < 1 || out < 1 || in > INT32_MAX || out > INT32_MAX)
@@ -53,55 +50,50 @@ static ith_status add_product(ith_linear_set *set, int64_t in, int64_t out, cons
     ith_status status = ith_operand_types_check(context, types, ITH_F32, "a linear layer");
     if (status)
         return status;
-    ith_product *p = ith_alloc_zero(context, 1, sizeof *p, "a linear layer");
-    if (!p)
+    const ith_product_kernel *kernel = ith_product_kernel_choose(types->multiplied, ith_context_cpu(context));
+    if (!kernel)
+        return ith_fail(context, ITH_ERR_UNSUPPORTED, "this processor has no instructions that multiply bf16");
+    ith_linear_size *size = ith_alloc_zero(context, 1, sizeof *size, "a linear layer");
+    if (!size)
         return ITH_ERR_MEMORY;
-    p->next = set->products, p->index = set->count++;
-    set->products = p;
-    p->in = in, p->out = out, p->types = *types;
-    p->columns = panel_columns(in, out, types);
-    p->panels = ith_div_up(out, p->columns);
-    int64_t rest = out % p->columns;
-    status = create_op(context, p, 0, ith_min64(p->columns, out));
-    return status || p->panels == 1 || !rest ? status : create_op(context, p, 1, rest);
+    *size = (ith_linear_size){.next = set->sizes, .in = in, .out = out, .types = *types, .kernel = kernel};
+    set->sizes = size, set->count++;
+    divide(size);
+    return ITH_OK;
 }
 
-static const ith_product *find_product(const ith_linear_set *set, int64_t in, int64_t out,
-                                       const ith_operand_types *types)
+static const ith_linear_size *find_size(const ith_linear_set *set, int64_t in, int64_t out,
+                                        const ith_operand_types *types)
 {
-    const ith_product *p = set->products;
-    while (p && (p->in != in || p->out != out || memcmp(&p->types, types, sizeof *types) != 0))
-        p = p->next;
-    return p;
+    const ith_linear_size *s = set->sizes;
+    while (s && (s->in != in || s->out != out || s->types.stored != types->stored ||
+                 s->types.rounded != types->rounded || s->types.multiplied != types->multiplied))
+        s = s->next;
+    return s;
 }
 
-/* ---- The set --------------------------------------------------------------------------------------------------- */
+/* ---- Sets ------------------------------------------------------------------------------------------------------ */
 
-ith_status ith_linear_set_create(ith_context *context, ith_linear_set **set)
+ith_status ith_linear_set_create(ith_context *context, bool keeps_packed, ith_linear_set **set)
 {
-    *set = ith_alloc_zero(context, 1, sizeof **set, "a model's linear layers");
+    *set = ith_alloc_zero(context, 1, sizeof **set, "a set of linear layers");
     if (!*set)
         return ITH_ERR_MEMORY;
-    (*set)->context = context;
+    (*set)->context = context, (*set)->keeps_packed = keeps_packed;
     return ITH_OK;
 }
 
 void ith_linear_set_destroy(ith_linear_set **set)
 {
-    if (!set || !*set)
+    if (!*set)
         return;
-    ith_linear_set *s = *set;
-    for (ith_linear *layer = s->layers; layer; layer = layer->next)
-        for (int64_t i = 0; layer->weights && i < layer->product->panels; i++)
-            ith_onednn_weights_free(&layer->weights[i]);
-    while (s->products) {
-        ith_product *p = s->products;
-        s->products = p->next;
-        ith_onednn_op_destroy(s->context, &p->ops[0]);
-        ith_onednn_op_destroy(s->context, &p->ops[1]);
-        ith_free(s->context, p);
+    ith_context *context = (*set)->context;
+    while ((*set)->sizes) {
+        ith_linear_size *size = (*set)->sizes;
+        (*set)->sizes = size->next;
+        ith_free(context, size);
     }
-    ith_free(s->context, s);
+    ith_free(context, *set);
     *set = NULL;
 }
 
@@ -112,110 +104,101 @@ ith_status ith_linear_set_status(const ith_linear_set *set)
 
 int64_t ith_linear_set_bytes(const ith_linear_set *set)
 {
-    int64_t bytes = (int64_t)sizeof *set + ITH_ALLOC_HEADER;
-    for (const ith_product *p = set->products; p; p = p->next)
-        bytes += (int64_t)sizeof *p + ITH_ALLOC_HEADER + (p->ops[1] ? 2 : 1) * ith_onednn_op_bytes();
-    return bytes;
+    return (int64_t)sizeof *set + ITH_ALLOC_HEADER + set->count * ((int64_t)sizeof(ith_linear_size) + ITH_ALLOC_HEADER);
 }
+
+/* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
 ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena)
 {
-    if (!set->status && !find_product(set, in, out, &types))
-        set->status = add_product(set, in, out, &types);
-    if (set->status)
+    if (!set->status && !find_size(set, in, out, &types))
+        set->status = add_size(set, in, out, &types);
+    const ith_linear_size *size = set->status ? NULL : find_size(set, in, out, &types);
+    if (!size)
         return NULL;
-    const ith_product *p = find_product(set, in, out, &types);
-    int64_t handles = ith_product_widens(p) ? 0 : p->panels;
-    ith_linear *linear = ith_arena_take(arena, 1, sizeof *linear);
-    struct dnnl_memory **weights = ith_arena_take(arena, handles, sizeof *weights);
-    float *bias = ith_arena_take(arena, out, sizeof *bias);
-    char *packed = ith_arena_take(arena, p->panels, p->stored_bytes);
-    if (!linear)
-        return NULL;
-    *linear = (ith_linear){set->layers, p, packed, handles ? weights : NULL, bias};
-    memset(weights, 0, (size_t)handles * sizeof *weights);
-    set->layers = linear;
-    return linear;
+    ith_linear *place = ith_arena_take(arena, 1, sizeof *place), linear = {.size = size};
+    linear.bias = ith_arena_take(arena, out, sizeof *linear.bias);
+    if (set->keeps_packed)
+        linear.packed = ith_arena_take(arena, size->blocks * size->parts_max * out, size->row_bytes);
+    if (arena->overflow)
+        set->status = ith_fail(set->context, ITH_ERR_MEMORY,
+                               "linear layers with one of %lld to %lld take more memory than a size can hold",
+                               (long long)in, (long long)out);
+    if (place)
+        *place = linear;
+    return place;
 }
 
-/* ---- Packing --------------------------------------------------------------------------------------------------- */
-
-/* Returns columns [begin, begin + count) of w^T, which are rows of the weight. If they need no conversion, the result
- * points into `weight`; otherwise they are converted into `plain`. */
-static const void *plain_panel(const ith_product *p, const void *weight, ith_dtype type, int64_t begin, int64_t count,
-                               void *plain)
+/* Checks the types and the sizes of a layer's matrices. */
+static ith_status check_weights(ith_context *context, const ith_linear_size *size, const ith_linear_weight *weights,
+                                int count)
 {
-    const char *rows = (const char *)weight + begin * p->in * ith_dtype_bytes(type);
-    if (type == p->types.stored && !ith_product_widens(p))
-        return rows;
-    ith_operand_weights(&p->types, plain, rows, type, count * p->in);
-    return plain;
-}
-
-/* Packs one panel of weights. If panels are stored in bf16 and multiplied in f32, `wide` is memory for a panel in
- * f32. */
-static ith_status pack_panel(const ith_linear *linear, int64_t panel, const void *rows, void *wide)
-{
-    const ith_product *p = linear->product;
-    const ith_onednn_op *op = p->ops[ith_product_op(p, panel)];
-    char *stored = linear->packed + panel * p->stored_bytes;
-    if (!ith_product_widens(p))
-        return ith_onednn_pack(op, rows, stored, &linear->weights[panel]);
-    struct dnnl_memory *weights = NULL;
-    memset(wide, 0, (size_t)p->panel_bytes);
-    ith_status status = ith_onednn_pack(op, rows, wide, &weights);
-    ith_onednn_weights_free(&weights);
-    if (!status)
-        ith_from_f32(stored, p->types.stored, wide, p->panel_bytes / (int64_t)sizeof(float));
+    int64_t rows = 0;
+    ith_status status = ITH_OK;
+    for (int i = 0; i < count && i < ITH_LINEAR_PARTS_MAX && !status; i++) {
+        status = ith_operand_types_check(context, &size->types, weights[i].type, "a linear layer");
+        rows += weights[i].rows;
+    }
+    if (!status && (count < 1 || count > ITH_LINEAR_PARTS_MAX || rows != size->out))
+        status = ith_fail(context, ITH_ERR_ARGUMENT,
+                          "%d matrices with %lld rows for a linear layer of %lld outputs; at most %d are stacked",
+                          count, (long long)rows, (long long)size->out, ITH_LINEAR_PARTS_MAX);
     return status;
 }
 
-/* Bytes of a panel of weights before packing. A thread's scratch memory begins with this panel. */
-static int64_t plain_bytes(const ith_product *p)
+/* Converts all weights of a layer into linear->packed. */
+static ith_status keep_packed(ith_context *context, const ith_linear *linear)
 {
-    return ith_round_up(p->columns * p->in * ith_dtype_bytes(p->types.multiplied), CACHE_LINE);
-}
-
-/* Bytes of a thread's scratch memory: a panel of weights before packing and, if weights are stored in bf16 and
- * multiplied in f32, a packed panel in f32. */
-static int64_t packing_bytes(const ith_product *p)
-{
-    return plain_bytes(p) + (ith_product_widens(p) ? p->panel_bytes : 0);
-}
-
-int64_t ith_linear_packing_bytes(const ith_linear_set *set)
-{
-    int64_t most = 0;
-    for (const ith_product *p = set->products; p; p = p->next)
-        most = ith_max64(most, packing_bytes(p));
-    return omp_get_max_threads() * most;
-}
-
-ith_status ith_linear_pack(ith_context *context, ith_linear *linear, const void *weight, ith_dtype weight_type,
-                           const float *bias, void *scratch)
-{
-    const ith_operand_types f32 = ith_operands_f32();
-    ith_status status = ith_operand_types_check(context, &f32, weight_type, "a linear layer");
-    if (status || !linear)
-        return status;
-    const ith_product *p = linear->product;
-    int failed = 0, stopped = 0;
-    /* Each thread is the first to write to its panels, so the system spreads them over the memory of all NUMA nodes. */
-#pragma omp parallel for schedule(static) reduction(| : failed, stopped)
-    for (int64_t i = 0; i < p->panels; i++) {
-        if (failed || stopped || ith_context_interrupted(context)) {
-            stopped = 1;
+    const ith_linear_size *s = linear->size;
+    const int64_t pieces = ith_div_up(s->out, s->features), part_bytes = s->out * s->row_bytes;
+    const char *cut = NULL;
+#pragma omp parallel for schedule(static)
+    for (int64_t piece = 0; piece < pieces * s->blocks; piece++) {
+        int64_t block = piece % s->blocks, first = piece / s->blocks * s->features;
+        if (ith_context_interrupted(context))
             continue;
-        }
-        int64_t begin = i * p->columns, count = ith_min64(p->columns, p->out - begin);
-        char *plain = (char *)scratch + omp_get_thread_num() * packing_bytes(p);
-        const void *rows = plain_panel(p, weight, weight_type, begin, count, plain);
-        failed |= pack_panel(linear, i, rows, plain + plain_bytes(p)) != ITH_OK;
+        char *to = linear->packed + block * s->parts_max * part_bytes + first * s->row_bytes;
+        const char *file =
+            ith_linear_convert(linear, first, ith_min64(s->features, s->out - first), block, to, part_bytes);
+#pragma omp critical(ith_linear_cut)
+        if (file)
+            cut = file;
     }
-    if (failed)
-        return ith_fail(context, ITH_ERR_INTERNAL, "oneDNN did not pack the weights of a %lld to %lld layer",
-                        (long long)p->in, (long long)p->out);
-    for (int64_t i = 0; i < p->out; i++)
-        linear->bias[i] = bias ? bias[i] : 0;
-    return stopped ? ith_fail_interrupted(context) : ITH_OK;
+    if (cut)
+        return ith_fail(context, ITH_ERR_IO, "%s was cut while its weights were read", cut);
+    return ith_context_check(context);
+}
+
+ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *parts, int count,
+                             const float *bias)
+{
+    const ith_linear_size *size = linear->size;
+    ith_status status = check_weights(context, size, parts, count);
+    if (status)
+        return status;
+    linear->count = count, linear->parts = 1;
+    for (int i = 0; i < count; i++) {
+        bool rounds = size->types.stored == ITH_BF16;
+        int needed = ith_product_parts(size->kernel, parts[i].type, rounds);
+        linear->weights[i] = parts[i];
+        linear->parts = needed > linear->parts ? needed : linear->parts;
+    }
+    if (bias)
+        memcpy(linear->bias, bias, (size_t)size->out * sizeof *bias);
+    else
+        memset(linear->bias, 0, (size_t)size->out * sizeof *bias);
+    return linear->packed ? keep_packed(context, linear) : ITH_OK;
+}
+
+/* The system may refuse the advice, which changes only the time. */
+void ith_linear_prefetch(const ith_linear *linear)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    for (int i = 0; i < linear->count && !linear->packed; i++) {
+        const ith_linear_weight *w = &linear->weights[i];
+        uintptr_t begin = (uintptr_t)w->data / page * page;
+        uintptr_t end = (uintptr_t)w->data + (uintptr_t)(w->rows * linear->size->in * ith_dtype_bytes(w->type));
+        if (w->file)
+            (void)madvise((void *)begin, end - begin, MADV_WILLNEED);
+    }
 }

@@ -1,59 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The division of the products of linear layers into units, for the files that pack weights and multiply.
- *
- * A unit is a band of ITH_BAND_ROWS rows of x by a panel of columns of w^T. One unit is one call of a oneDNN primitive
- * that was made for its shape and for one thread. */
+/* Layers and sets from the inside, for the files that convert weights and multiply. */
 #ifndef ITH_LINEAR_LINEAR_SET_H
 #define ITH_LINEAR_LINEAR_SET_H
 
+#include "../kernels/product.h"
 #include "linear.h"
-#include "onednn.h"
 
-#define ITH_BAND_ROWS 64
-
-/* One size of layer. All layers of this size and these types share its oneDNN primitives. */
-typedef struct ith_product {
-    struct ith_product *next;
-    int index; /* number of this size among the sizes of the set, from 0 */
+/* One size of layer. Its products are cut along k into blocks of `depth` steps, of which the last may have fewer. */
+typedef struct ith_linear_size {
+    struct ith_linear_size *next;
     int64_t in, out;
     ith_operand_types types;
-    int64_t columns;       /* columns of w^T in a panel */
-    int64_t panels;        /* number of panels of columns; the last may have fewer columns */
-    int64_t panel_bytes;   /* bytes of a packed panel in the type that is multiplied */
-    int64_t stored_bytes;  /* bytes of a packed panel in the type that is stored: panel_bytes or half of it */
-    int64_t scratch_bytes; /* bytes of scratch memory of one call of oneDNN */
-    ith_onednn_op *ops[2]; /* oneDNN primitives for a whole panel, and for a last panel with fewer columns */
-} ith_product;
+    const ith_product_kernel *kernel;
+    int64_t depth, blocks;
+    int parts_max;     /* the most parts that a converted weight may have */
+    int64_t quantum;   /* units have a multiple of this number of features, except for the last of a layer */
+    int64_t row_bytes; /* bytes of one part of a row of converted weights, within a block of k */
+    int64_t features; /* the most features whose converted weights, within a block of k, stay in a second-level cache */
+} ith_linear_size;
 
-/* The linear layers of one model, and the sizes that they have. */
+/* The linear layers of one model, and their sizes. */
 struct ith_linear_set {
     ith_context *context;
     ith_status status;
-    int count;
-    ith_product *products;
-    ith_linear *layers;
+    bool keeps_packed;
+    int64_t count; /* number of sizes */
+    ith_linear_size *sizes;
 };
 
-/* A layer: its packed weights and its bias. */
+/* A layer. */
 struct ith_linear {
-    struct ith_linear *next;
-    const ith_product *product;
-    char *packed; /* [panels][stored_bytes]: packed weights */
-    /* [panels]: oneDNN handles of the packed weights; NULL if weights are stored in bf16 and multiplied in f32. */
-    struct dnnl_memory **weights;
-    float *bias; /* [out]; zeros if the layer has no bias */
+    const ith_linear_size *size;
+    ith_linear_weight weights[ITH_LINEAR_PARTS_MAX]; /* matrices, one below the other */
+    int count;                                       /* number of matrices */
+    int parts;                                       /* parts of a converted weight */
+    char *packed; /* [blocks][parts_max][out][row_bytes]: converted weights; NULL if the set does not keep them */
+    float *bias;  /* [out] */
 };
 
-/* Whether weights are stored in bf16 and multiplied in f32, so that they must be widened. */
-static inline bool ith_product_widens(const ith_product *product)
+/* Steps of block number `block` of k. */
+static inline int64_t ith_linear_steps(const ith_linear_size *size, int64_t block)
 {
-    return product->types.stored != product->types.multiplied;
+    int64_t rest = size->in - block * size->depth;
+    return rest < size->depth ? rest : size->depth;
 }
 
-/* The index in product->ops of the primitive that multiplies panel number `panel` of the weights. */
-static inline int ith_product_op(const ith_product *product, int64_t panel)
-{
-    return product->ops[1] && panel == product->panels - 1;
-}
+/* Converted weights of some features within one block of k: a left operand of a product kernel. */
+typedef struct ith_linear_left {
+    const char *first;  /* part 0 of the first feature; the next feature lies size->row_bytes behind it */
+    int64_t part_bytes; /* from one part to the next */
+} ith_linear_left;
+
+/* Converts the weights of features [first, first + count) within block number `block` of k. Part p of feature
+ * first + i is written to `to` + p * part_bytes + i * row_bytes. Returns NULL, or the name of the file that was cut
+ * while it was read. */
+const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t count, int64_t block, char *to,
+                               int64_t part_bytes);
+/* Asks the processor to read a share of the weights that ith_linear_convert would read into its second-level cache:
+ * share number `share` of `shares`. */
+void ith_linear_touch(const ith_linear *linear, int64_t first, int64_t count, int64_t block, int64_t share,
+                      int64_t shares);
 
 #endif

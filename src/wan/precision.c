@@ -3,6 +3,7 @@
 #include "precision.h"
 
 #include "../base/cpu.h"
+#include "../kernels/product.h"
 #include "../linear/onednn.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
  * f32 (docs/perflog.md). */
 static bool bf16_is_faster(const ith_context *context)
 {
-    if (!ith_onednn_multiplies_bf16(context))
+    if (!ith_product_kernel_choose(ITH_BF16, ith_context_cpu(context)) || !ith_onednn_multiplies_bf16(context))
         return false;
     return (ith_context_cpu(context) & ITH_CPU_AMX_BF16) || ith_cpu_is_amd();
 }

@@ -5,6 +5,7 @@
 #include "../base/dtype.h"
 #include "../base/size.h"
 #include "../files/tensor.h"
+#include "../linear/operand.h"
 
 #include <ithaca/wan.h>
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_STACKED 3            /* the most weights stacked in one linear layer: for q, k and v */
 #define COPIED_TOGETHER (1 << 18) /* numbers that are copied between two checks for an interruption */
 
 typedef struct tensor_name {
@@ -74,80 +74,60 @@ const ith_tensor *ith_weights_tensor(ith_weights *w, const char *module, int dim
 
 /* ---- Linear layers --------------------------------------------------------------------------------------------- */
 
-ith_linear *ith_weights_pack(ith_weights *w, int64_t in, int64_t out, const void *weight, ith_dtype type,
-                             const float *bias, ith_operand_types types)
+ith_linear *ith_weights_attach(ith_weights *w, int64_t in, int64_t out, const ith_linear_weight *parts, int count,
+                               const float *bias, ith_operand_types types)
 {
     if (w->status || !w->linears)
         return NULL;
     ith_linear *linear = ith_linear_lay_out(w->linears, in, out, types, &w->arena);
     w->status = ith_linear_set_status(w->linears);
     if (!w->status && w->reads)
-        w->status = ith_linear_pack(w->context, linear, weight, type, bias, w->scratch);
+        w->status = ith_linear_attach(w->context, linear, parts, count, bias);
     return linear;
 }
 
-/* Copies a weight, and converts it to f32 if `type` is not its own type. The file may be on a slow disk, so an
- * interruption is checked for before every COPIED_TOGETHER numbers. */
-static ith_status copy_weight(ith_context *context, char *to, ith_dtype type, const ith_tensor *weight)
+/* Copies a weight, and rounds it to the type in which it is stored. The file may be on a slow disk, so an interruption
+ * is checked for before every COPIED_TOGETHER numbers. */
+static ith_status copy_weight(ith_context *context, char *to, ith_dtype stored, const ith_tensor *weight)
 {
+    const ith_operand_types types = {stored, stored, stored};
     const char *from = weight->data;
-    int64_t from_bytes = ith_dtype_bytes(weight->dtype), to_bytes = ith_dtype_bytes(type);
+    int64_t from_bytes = ith_dtype_bytes(weight->dtype), to_bytes = ith_dtype_bytes(stored);
     int64_t count = weight->bytes / from_bytes;
     ith_status status = ITH_OK;
-    for (int64_t done = 0; done < count && !(status = ith_context_check(context)); done += COPIED_TOGETHER) {
-        int64_t part = ith_min64(COPIED_TOGETHER, count - done);
-        if (weight->dtype == type)
-            memcpy(to + done * to_bytes, from + done * from_bytes, (size_t)(part * to_bytes));
-        else
-            ith_to_f32((float *)(void *)(to + done * to_bytes), from + done * from_bytes, weight->dtype, part);
-    }
+    for (int64_t done = 0; done < count && !(status = ith_context_check(context)); done += COPIED_TOGETHER)
+        ith_operand_weights(&types, to + done * to_bytes, from + done * from_bytes, weight->dtype,
+                            ith_min64(COPIED_TOGETHER, count - done));
     return status;
 }
 
-/* Copies the weights of several modules, one below the other, into one new matrix, in their common type, or in f32 if
- * their types differ. */
-static void *stack_weights(ith_weights *w, const ith_tensor *const *weights, int count, int64_t numbers,
-                           ith_dtype *type)
+/* Takes one matrix of a layer from the weight files, and copies it into the model's memory. */
+static ith_linear_weight take_matrix(ith_weights *w, const char *module, int dims, const int64_t *shape,
+                                     ith_dtype stored)
 {
-    *type = weights[0]->dtype;
-    for (int i = 1; i < count; i++)
-        if (weights[i]->dtype != *type)
-            *type = ITH_F32;
-    int64_t bytes = numbers * ith_dtype_bytes(*type);
-    char *stack = ith_alloc(w->context, count, bytes, "stacked weights");
-    if (!stack)
-        w->status = ITH_ERR_MEMORY;
-    for (int i = 0; i < count && !w->status; i++)
-        w->status = copy_weight(w->context, stack + i * bytes, *type, weights[i]);
-    return stack;
+    const int64_t numbers = elements(dims, shape), bytes = ith_dtype_bytes(stored);
+    char *copy = w->linears ? ith_arena_take(&w->arena, numbers, bytes) : NULL;
+    const ith_tensor *tensor = take(w, name_of(w, module, ".weight"), dims, shape);
+    if (tensor && !w->status)
+        w->status = copy_weight(w->context, copy, stored, tensor);
+    ith_store_release(w->store, tensor);
+    return (ith_linear_weight){.data = copy, .type = stored, .rows = shape[0]};
 }
 
 ith_linear *ith_weights_linear(ith_weights *w, const char *const *modules, int count, bool has_bias, int dims,
                                const int64_t *shape, ith_operand_types types)
 {
-    const ith_tensor *weights[MOST_STACKED] = {NULL};
-    const int64_t numbers = elements(dims, shape), rows = shape[0];
-    ith_linear *linear = NULL;
-    void *stack = NULL;
+    ith_linear_weight parts[ITH_LINEAR_PARTS_MAX];
+    const int64_t rows = shape[0];
     float *bias = w->reads && has_bias ? ith_alloc(w->context, count * rows, sizeof *bias, "a bias") : NULL;
     if (w->reads && has_bias && !bias)
         w->status = ITH_ERR_MEMORY;
     for (int i = 0; i < count; i++) {
-        weights[i] = take(w, name_of(w, modules[i], ".weight"), dims, shape);
+        parts[i] = take_matrix(w, modules[i], dims, shape, types.stored);
         if (has_bias)
             read_floats(w, name_of(w, modules[i], ".bias"), 1, &rows, bias ? bias + i * rows : NULL);
     }
-    ith_dtype type = w->reads && !w->status ? weights[0]->dtype : ITH_DTYPE_NONE;
-    if (count > 1 && w->reads && !w->status)
-        stack = stack_weights(w, weights, count, numbers, &type);
-    linear = ith_weights_pack(w, numbers / rows, count * rows,
-                              stack        ? stack
-                              : weights[0] ? weights[0]->data
-                                           : NULL,
-                              type, bias, types);
-    for (int i = 0; i < count; i++)
-        ith_store_release(w->store, weights[i]);
-    ith_free(w->context, stack);
+    ith_linear *linear = ith_weights_attach(w, elements(dims, shape) / rows, count * rows, parts, count, bias, types);
     ith_free(w->context, bias);
     return linear;
 }
@@ -169,7 +149,7 @@ ith_status ith_weights_check(ith_context *context, ith_store *store, ith_weights
 
 ith_status ith_weights_outline(ith_context *context, ith_weights_fn name_all, void *model, ith_weights_memory *memory)
 {
-    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, &memory->linears);
+    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, false, &memory->linears);
     if (status)
         return status;
     ith_weights w = {.context = context, .linears = memory->linears};
@@ -181,7 +161,7 @@ ith_status ith_weights_outline(ith_context *context, ith_weights_fn name_all, vo
 ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, ith_weights_fn name_all, void *model,
                             ith_weights_memory *memory)
 {
-    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, &memory->linears);
+    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, false, &memory->linears);
     if (status)
         return status;
     ith_weights w = {.context = context, .store = store, .linears = memory->linears};
@@ -192,15 +172,10 @@ ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, 
     if (status)
         return status;
     memory->arena = w.arena.base;
-    w.scratch = ith_alloc(context, ith_linear_packing_bytes(w.linears), 1, "weights being packed");
-    if (!w.scratch)
-        return ITH_ERR_MEMORY;
     w.reads = true, w.prefix[0] = '\0';
     if (shows)
         ith_store_show(store, ITH_STAGE_LOAD);
-    status = check(&w, name_all, model);
-    ith_free(context, w.scratch);
-    return status;
+    return check(&w, name_all, model);
 }
 
 void ith_weights_free(ith_context *context, ith_weights_memory *memory)

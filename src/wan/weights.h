@@ -24,13 +24,12 @@ typedef struct ith_weights {
     bool reads;              /* false: tensors are checked and counted, and the functions below return NULL */
     ith_arena arena;         /* memory for the weights that are read */
     ith_linear_set *linears; /* the model's linear layers; NULL if tensors are only checked */
-    void *scratch;           /* scratch memory for packing linear layers */
     ith_status status;       /* the first failure; after it, the functions below do nothing */
     char prefix[96];         /* prefix of the name of every tensor, such as "blocks.3." */
 } ith_weights;
 
 /* A function that lists all weights of `model`. It calls ith_weights_floats, ith_weights_tensor, ith_weights_linear or
- * ith_weights_pack for each of them. */
+ * ith_weights_attach for each of them. */
 typedef void (*ith_weights_fn)(ith_weights *weights, void *model);
 
 /* Checks that the weight files hold every tensor that name_all lists, and no other. */
@@ -56,9 +55,9 @@ const ith_tensor *ith_weights_tensor(ith_weights *weights, const char *module, i
  * stacked: the first outputs of the layer belong to the first module. */
 ith_linear *ith_weights_linear(ith_weights *weights, const char *const *modules, int count, bool has_bias, int dims,
                                const int64_t *shape, ith_operand_types types);
-/* Makes a linear layer from a weight [out, in] and a bias [out] that are in memory already. bias NULL: the layer has
- * none. */
-ith_linear *ith_weights_pack(ith_weights *weights, int64_t in, int64_t out, const void *weight, ith_dtype type,
-                             const float *bias, ith_operand_types types);
+/* Makes a linear layer from matrices that outlive it (ith_linear_attach), and from a bias [out] that is copied. bias
+ * NULL: the layer has none. */
+ith_linear *ith_weights_attach(ith_weights *weights, int64_t in, int64_t out, const ith_linear_weight *parts, int count,
+                               const float *bias, ith_operand_types types);
 
 #endif

@@ -362,6 +362,38 @@ static void bf16_goes_both_ways(void **state)
     free(bits), free(back), free(values);
 }
 
+/* Every number of a matrix of `rows` rows and `columns` columns, between others that stay. */
+static void check_turn(const ith_rowops *ops, int64_t rows, int64_t columns)
+{
+    enum { STRIDE = 53, MANY = STRIDE * STRIDE };
+    static float from[MANY], to[MANY], plain[MANY], bias[STRIDE];
+    for (int i = 0; i < MANY; i++)
+        from[i] = plain[i] = (float)i, to[i] = -1;
+    for (int i = 0; i < STRIDE; i++)
+        bias[i] = 0.25f * (float)i;
+    ops->turn_and_bias(to, STRIDE, from, STRIDE, bias, rows, columns);
+    for (int64_t j = 0; j < STRIDE; j++)
+        for (int64_t i = 0; i < STRIDE; i++)
+            assert_true(to[j * STRIDE + i] == (i < rows && j < columns ? from[i * STRIDE + j] + bias[i] : -1));
+    ops->add_bias(plain, bias, rows, columns);
+    for (int64_t i = 0; i < MANY; i++)
+        assert_true(plain[i] == from[i] + (i < rows * columns ? bias[i / columns] : 0));
+    memcpy(plain, from, sizeof plain);
+    ops->multiply(plain, to, rows * columns);
+    for (int64_t i = 0; i < MANY; i++)
+        assert_true(plain[i] == from[i] * (i < rows * columns ? to[i] : 1));
+}
+
+static void matrices_are_turned(void **state)
+{
+    (void)state;
+    const ith_rowops *ops[3];
+    for (int t = 0, count = tables(ops); t < count; t++)
+        for (int64_t rows = 0; rows <= 50; rows += rows < 20 ? 1 : 10)
+            for (int64_t columns = 1; columns <= 50; columns += columns < 20 ? 1 : 15)
+                check_turn(ops[t], rows, columns);
+}
+
 /* The same numbers through one table; results of all operations in turn. */
 static void run_all(const ith_rowops *ops, int64_t n, float *out)
 {
@@ -401,19 +433,13 @@ static void every_instruction_set_gives_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest all[] = {
-        cmocka_unit_test(choice_follows_the_cpu),
-        cmocka_unit_test(tables_that_do_not_run_here),
-        cmocka_unit_test(layer_norm_is_right),
-        cmocka_unit_test(rms_norm_is_right),
-        cmocka_unit_test(rope_is_right),
-        cmocka_unit_test(add_gated_is_right),
-        cmocka_unit_test(activations_are_right),
-        cmocka_unit_test(activations_take_extremes),
-        cmocka_unit_test(channel_norm_is_right),
-        cmocka_unit_test(softmax_is_right),
-        cmocka_unit_test(softmax_takes_extremes),
-        cmocka_unit_test(bf16_goes_both_ways),
-        cmocka_unit_test(every_instruction_set_gives_the_same_bits),
+        cmocka_unit_test(choice_follows_the_cpu), cmocka_unit_test(tables_that_do_not_run_here),
+        cmocka_unit_test(layer_norm_is_right),    cmocka_unit_test(rms_norm_is_right),
+        cmocka_unit_test(rope_is_right),          cmocka_unit_test(add_gated_is_right),
+        cmocka_unit_test(activations_are_right),  cmocka_unit_test(activations_take_extremes),
+        cmocka_unit_test(channel_norm_is_right),  cmocka_unit_test(softmax_is_right),
+        cmocka_unit_test(softmax_takes_extremes), cmocka_unit_test(bf16_goes_both_ways),
+        cmocka_unit_test(matrices_are_turned),    cmocka_unit_test(every_instruction_set_gives_the_same_bits),
     };
     return cmocka_run_group_tests_name("rowops", all, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a precision means on a machine: the three choices, the rule of auto, and its sentence. */
+#include "kernels/product.h"
 #include "linear/onednn.h"
 #include "support/engine/kinds.h"
 #include "support/fixture.h"
@@ -62,7 +63,8 @@ static void auto_follows_the_rule(void **state)
 {
     (void)state;
     uint32_t cpu = ith_context_cpu(context);
-    bool fast = ith_onednn_multiplies_bf16(context) && ((cpu & ITH_CPU_AMX_BF16) || ith_cpu_is_amd());
+    bool multiplies = ith_product_kernel_choose(ITH_BF16, cpu) && ith_onednn_multiplies_bf16(context);
+    bool fast = multiplies && ((cpu & ITH_CPU_AMX_BF16) || ith_cpu_is_amd());
     ith_precision precision = ith_precision_resolve(context, ITH_PRECISION_AUTO);
     assert_int_equal(precision, fast ? ITH_PRECISION_BF16 : ITH_PRECISION_F32);
     assert_types(ith_number_types_choose(context, ITH_PRECISION_BF16), ITH_BF16, fast ? ITH_BF16 : ITH_F32);

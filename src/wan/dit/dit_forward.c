@@ -50,7 +50,7 @@ static void show_in_layer(const pass *p, const char *part, const float *rows, in
 
 static ith_status apply(const pass *p, const ith_linear *linear, int64_t rows, const float *x, float *y)
 {
-    return ith_linear_apply(p->context, linear, &p->w->linears, rows, x, y);
+    return ith_linear_apply_rows(p->context, linear, &p->w->linears, rows, x, y);
 }
 
 typedef ith_status (*strip_fn)(const pass *p, int64_t first, int64_t count);

@@ -59,28 +59,23 @@ static ith_linear *patch_embedding(ith_weights *w, const ith_dit_config *c)
 }
 
 /* Loads the last layer. The file has the rows of proj_out in the order (patch row, patch column, channel). They are
- * packed in the order (channel, patch row, patch column). */
+ * copied in the order (channel, patch row, patch column). */
 static ith_linear *head(ith_weights *w, const ith_dit_config *c)
 {
     const int64_t dim = c->dim, channels = c->out_channels, rows = channels * ITH_DIT_PATCH, shape[2] = {rows, dim};
     const ith_tensor *weight = ith_weights_tensor(w, "proj_out", 2, shape);
     const float *bias = ith_weights_floats(w, "proj_out.bias", 1, &rows);
-    float *ordered = NULL, *ordered_bias = NULL;
-    if (weight && !w->status) {
-        ordered = ith_alloc(w->context, rows, (dim + 1) * 4, "the last layer's weights");
-        w->status = ordered ? ITH_OK : ITH_ERR_MEMORY;
-    }
-    for (int64_t row = 0; ordered && row < rows && !w->status; row++) {
+    float *ordered = ith_arena_take(&w->arena, rows, dim * (int64_t)sizeof *ordered);
+    float *ordered_bias = ith_arena_take(&w->arena, rows, sizeof *ordered_bias);
+    for (int64_t row = 0; weight && !w->status && row < rows; row++) {
         int64_t from = row % ITH_DIT_PATCH * channels + row / ITH_DIT_PATCH;
         w->status = ith_tensor_part_to_f32(w->context, ith_store_file_of(w->store, weight), weight, from * dim, dim,
                                            ordered + row * dim);
-        ordered_bias = ordered + rows * dim;
         ordered_bias[row] = bias[from];
     }
-    ith_linear *layer = ith_weights_pack(w, dim, rows, ordered, ITH_F32, ordered_bias, ith_operands_f32());
     ith_store_release(w->store, weight);
-    ith_free(w->context, ordered);
-    return layer;
+    const ith_linear_weight part = {.data = ordered, .type = ITH_F32, .rows = rows};
+    return ith_weights_attach(w, dim, rows, &part, 1, ordered_bias, ith_operands_f32());
 }
 
 /* Lists all weights of an expert, for ith_weights_take, ith_weights_check and ith_weights_outline. */

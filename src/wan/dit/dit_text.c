@@ -82,11 +82,11 @@ static void fill_rows(const maker *m, const float *const *rows, const int64_t *c
 ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, const ith_linear_workspace *workspace,
                               int64_t count, const float *rows, float *hidden, float *out)
 {
-    ith_status status = ith_linear_apply(context, dit->text_1, workspace, count, rows, hidden);
+    ith_status status = ith_linear_apply_rows(context, dit->text_1, workspace, count, rows, hidden);
     if (status)
         return status;
     ith_rowops_choose(ith_context_cpu(context))->gelu_tanh(hidden, hidden, count * dit->config.dim);
-    return ith_linear_apply(context, dit->text_2, workspace, count, hidden, out);
+    return ith_linear_apply_rows(context, dit->text_2, workspace, count, hidden, out);
 }
 
 /* Computes the keys and values of one layer for all rows, and rounds them to the number type of attention. */
@@ -95,7 +95,7 @@ static ith_status make_layer(const maker *m, int64_t index)
     const int64_t dim = m->dit->config.dim, numbers = m->rows * 2 * dim;
     const ith_dit_layer *layer = &m->dit->layers[index];
     const ith_dtype type = m->dit->types.attention;
-    ith_status status = ith_linear_apply(m->context, layer->cross_kv, &m->linears, m->rows, m->hidden, m->out);
+    ith_status status = ith_linear_apply_rows(m->context, layer->cross_kv, &m->linears, m->rows, m->hidden, m->out);
     if (status)
         return status;
     for (int64_t row = 0; row < m->rows; row++) {
@@ -109,12 +109,9 @@ static ith_status make_layer(const maker *m, int64_t index)
 static ith_status make(maker *m, const float *const *rows, const int64_t *counts)
 {
     fill_rows(m, rows, counts);
-    ith_status status = ith_linear_workspace_open(m->context, &m->linears);
-    if (!status)
-        status = ith_dit_embed_text(m->context, m->dit, &m->linears, m->rows, m->in, m->out, m->hidden);
+    ith_status status = ith_dit_embed_text(m->context, m->dit, &m->linears, m->rows, m->in, m->out, m->hidden);
     for (int64_t layer = 0; layer < m->dit->config.layers && !status; layer++)
         status = make_layer(m, layer);
-    ith_linear_workspace_close(&m->linears);
     return status;
 }
 

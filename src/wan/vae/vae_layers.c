@@ -132,7 +132,7 @@ ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, float *dst
 
 ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y)
 {
-    return ith_linear_apply(work->context, layer->linear, &work->linear_workspace, layer->pixels, x, y);
+    return ith_linear_apply_rows(work->context, layer->linear, &work->linear_workspace, layer->pixels, x, y);
 }
 
 /* x = s + conv2(conv1(x)). The second convolution adds its result to work->x in place. If the block has a shortcut,

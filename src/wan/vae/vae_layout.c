@@ -75,7 +75,7 @@ ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, int6
     d->vae = vae, d->pixels = height * width;
     d->work.context = context, d->work.types = vae->types, d->work.convs = d->convs;
     d->work.rowops = ith_rowops_choose(ith_context_cpu(context));
-    d->work.status = ith_linear_set_create(context, &d->work.linear_set);
+    d->work.status = ith_linear_set_create(context, false, &d->work.linear_set);
     add_layers(d, height, width);
     ith_status status = d->work.status;
     if (status)
@@ -91,7 +91,6 @@ void ith_vae_decoder_free(ith_vae_decoder **decoder)
     ith_context *context = d->work.context;
     for (int64_t i = 0; i < d->work.conv_count; i++)
         ith_conv_destroy(context, &d->convs[i].conv);
-    ith_linear_workspace_close(&d->work.linear_workspace);
     ith_linear_set_destroy(&d->work.linear_set);
     ith_plan_destroy(&d->attention.plan);
     ith_free(context, d->memory);
@@ -151,7 +150,7 @@ static void lay_out(ith_vae_decoder *d, ith_arena *arena)
 {
     ith_vae_work *work = &d->work;
     lay_out_linears(d, arena);
-    int64_t packing = ith_linear_packing_bytes(work->linear_set);
+    int64_t packing = 0;
     for (int64_t i = 0; i < work->conv_count; i++) {
         ith_conv_lay_out(&work->convs[i].conv, arena);
         packing = ith_max64(packing, ith_conv_weight_bytes(&work->convs[i].conv.shape));
@@ -206,8 +205,9 @@ static ith_status pack(ith_vae_decoder *d)
     ith_observer_show(work->context, ITH_STAGE_LOAD, 0, d->vae->weight_bytes);
     for (int64_t i = 0; i < work->linear_count && !status; i++) {
         const ith_vae_filter *f = work->linears[i].filter;
-        status = ith_linear_pack(work->context, work->linears[i].linear, f->weight->data, f->weight->dtype, f->bias,
-                                 d->rings);
+        const char *file = ith_store_file_of(d->vae->store, f->weight);
+        const ith_linear_weight part = {f->weight->data, f->weight->dtype, f->out, file};
+        status = ith_linear_attach(work->context, work->linears[i].linear, &part, 1, f->bias);
         status = packed(d, f, status, &bytes);
     }
     for (int64_t i = 0; i < work->conv_count && !status; i++) {
@@ -243,8 +243,6 @@ ith_status ith_vae_decoder_open(ith_vae_decoder *d)
     d->memory = arena.base;
     lay_out(d, &arena);
     status = pack(d);
-    if (!status)
-        status = ith_linear_workspace_open(work->context, &work->linear_workspace);
     if (!status)
         status = ith_vae_attention_plan(work, &d->attention);
     clear_rings(d);

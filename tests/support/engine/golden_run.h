@@ -16,7 +16,7 @@ typedef struct golden_run {
 void golden_run_open(ith_context *ctx, const char *path, golden_run *run);
 
 /* Runs it on so many ranks and opens the dump. */
-ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline, int ranks,
-                                 const ith_generate_options *asked, ith_generate_report *report);
+ith_tensor_file *golden_generate(ith_context *ctx, ith_pipeline *pipeline, int ranks, const ith_generate_options *asked,
+                                 ith_generate_report *report);
 
 #endif

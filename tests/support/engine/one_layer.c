@@ -11,10 +11,10 @@ void one_layer_free(ith_context *context, one_layer *l)
 }
 
 ith_status one_layer_make(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype type,
-                          const float *bias, ith_operand_types types, one_layer *l)
+                          const float *bias, ith_operand_types types, bool keeps_packed, one_layer *l)
 {
     *l = (one_layer){0};
-    ith_status status = ith_linear_set_create(context, &l->set);
+    ith_status status = ith_linear_set_create(context, keeps_packed, &l->set);
     if (status)
         return status;
     ith_linear_lay_out(l->set, in, out, types, &l->arena);
@@ -23,9 +23,7 @@ ith_status one_layer_make(ith_context *context, int64_t in, int64_t out, const v
         status = ith_arena_allocate(context, &l->arena, "a layer");
     if (!status) {
         l->linear = ith_linear_lay_out(l->set, in, out, types, &l->arena);
-        void *scratch = ith_alloc(context, ith_linear_packing_bytes(l->set), 1, "weights being packed");
-        status = scratch ? ith_linear_pack(context, l->linear, weight, type, bias, scratch) : ITH_ERR_MEMORY;
-        ith_free(context, scratch);
+        status = ith_linear_attach(context, l->linear, &(ith_linear_weight){weight, type, out, NULL}, 1, bias);
     }
     if (status)
         one_layer_free(context, l);
@@ -41,12 +39,12 @@ ith_status one_workspace_make(ith_context *context, const ith_linear_set *set, i
     if (status)
         return status;
     ith_linear_workspace_lay_out(set, omp_get_max_threads(), rows, arena, workspace);
-    return ith_linear_workspace_open(context, workspace);
+    return ITH_OK;
 }
 
 void one_workspace_free(ith_context *context, ith_linear_workspace *workspace, ith_arena *arena)
 {
-    ith_linear_workspace_close(workspace);
+    *workspace = (ith_linear_workspace){0};
     ith_free(context, arena->base);
 }
 
@@ -56,7 +54,7 @@ ith_status one_layer_apply(ith_context *context, const one_layer *l, int64_t row
     ith_arena arena;
     ith_status status = one_workspace_make(context, l->set, rows, &workspace, &arena);
     if (!status)
-        status = ith_linear_apply(context, l->linear, &workspace, rows, x, y);
+        status = ith_linear_apply_rows(context, l->linear, &workspace, rows, x, y);
     one_workspace_free(context, &workspace, &arena);
     return status;
 }

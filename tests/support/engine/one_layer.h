@@ -13,8 +13,9 @@ typedef struct one_layer {
 
 void one_layer_free(ith_context *context, one_layer *l);
 
+/* The weight stays where it is. */
 ith_status one_layer_make(ith_context *context, int64_t in, int64_t out, const void *weight, ith_dtype type,
-                          const float *bias, ith_operand_types types, one_layer *l);
+                          const float *bias, ith_operand_types types, bool keeps_packed, one_layer *l);
 
 /* For products of up to `rows` rows by the team of now. */
 ith_status one_workspace_make(ith_context *context, const ith_linear_set *set, int64_t rows,

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Computes a unit: y^T [features][rows of x] = w x^T for a panel of features and a group of right panels.
+ *
+ *     for each block of k
+ *         convert the weights of the unit's features within the block: a left operand, which stays in the second-level
+ *         cache
+ *         for each right panel of the group, whose steps of the block stay in the first-level cache
+ *             add the product to the thread's sums, [right panel][features][columns]
+ *
+ * After the last block, each right panel's sums are turned into rows, or packed as hidden rows. The blocks of k are the
+ * same for every row, so that the bits of a row depend neither on the division into units nor on other rows. */
+#include "linear_unit.h"
+
+#include "../base/size.h"
+
+#define ALIGNMENT 64
+
+/* A unit that is being computed. */
+typedef struct unit {
+    const ith_linear_product *product;
+    const ith_linear_size *size;
+    int64_t first, count;        /* features */
+    int64_t first_panel, panels; /* right panels */
+    char *left;                  /* converted weights */
+    float *sums[2];              /* for each layer: [panels][count][columns] */
+    float *turned;               /* [columns][count] */
+} unit;
+
+/* ---- Sizes ----------------------------------------------------------------------------------------------------- */
+
+/* The most features of a unit. A gate halves it, because the unit then has the sums of two layers. */
+static int64_t features_most(const ith_linear_size *size, bool has_gate)
+{
+    return has_gate ? ith_max64(size->features / 2 / size->quantum, 1) * size->quantum : size->features;
+}
+
+static int64_t left_bytes(const ith_linear_size *size)
+{
+    return ith_round_up(size->features * size->parts_max * size->row_bytes, ALIGNMENT);
+}
+
+/* Bytes of the sums of one layer. */
+static int64_t sums_bytes(const ith_linear_size *size, int64_t panels, int64_t features)
+{
+    return ith_round_up(panels * size->kernel->columns * features * (int64_t)sizeof(float), ALIGNMENT);
+}
+
+int64_t ith_linear_unit_bytes(const ith_linear_size *size, int64_t rows)
+{
+    int64_t panels = ith_linear_panels(size, rows);
+    int64_t one = sums_bytes(size, panels, features_most(size, false));
+    int64_t two = 2 * sums_bytes(size, panels, features_most(size, true));
+    return left_bytes(size) + ith_max64(one, two) + sums_bytes(size, 1, size->features);
+}
+
+/* Units have about the same number of features. If there are fewer panels of features than threads, the right panels
+ * are divided into groups as well. */
+void ith_linear_divide(ith_linear_product *p, int threads)
+{
+    const ith_linear_size *size = p->layer->size;
+    int64_t most = features_most(size, p->gate);
+    int64_t parts = ith_round_up(ith_div_up(size->out, most), threads);
+    p->features = ith_min64(ith_round_up(ith_div_up(size->out, parts), size->quantum), most);
+    parts = ith_div_up(size->out, p->features);
+    p->groups = ith_min64(ith_div_up(threads, parts), ith_linear_panels(size, p->rows));
+    p->units = parts * p->groups;
+}
+
+/* ---- Results --------------------------------------------------------------------------------------------------- */
+
+/* Right panel number `panel` of the strip is complete: turns its sums into rows of y. */
+static void put_rows(const unit *u, int64_t panel, const float *sums)
+{
+    const ith_linear_product *p = u->product;
+    int64_t columns = u->size->kernel->columns, row = panel * columns, rows = ith_min64(columns, p->rows - row);
+    p->rowops->turn_and_bias(u->turned, u->count, sums, columns, p->layer->bias + u->first, u->count, rows);
+    for (int64_t j = 0; j < rows; j++)
+        p->output->take(p->output->user, p->first + row + j, u->first, u->count, u->turned + j * u->count);
+}
+
+/* Right panel number `panel` of the strip is complete: makes hidden numbers of its sums, and packs them. */
+static void put_hidden(const unit *u, int64_t panel, float *sums, float *gates)
+{
+    const ith_linear_product *p = u->product;
+    const ith_product_kernel *kernel = u->size->kernel;
+    int64_t numbers = u->count * kernel->columns;
+    p->rowops->add_bias(sums, p->layer->bias + u->first, u->count, kernel->columns);
+    p->act(sums, sums, numbers);
+    if (gates) {
+        p->rowops->add_bias(gates, p->gate->bias + u->first, u->count, kernel->columns);
+        p->rowops->multiply(sums, gates, numbers);
+    }
+    const ith_product_turned turned = {.x = sums,
+                                       .stride = kernel->columns,
+                                       .rounds = u->size->types.rounded == ITH_BF16,
+                                       .steps = p->hidden_steps,
+                                       .first = u->first,
+                                       .count = u->count,
+                                       .panel = p->hidden + panel * kernel->right_bytes(p->hidden_steps)};
+    kernel->pack_turned(&turned);
+}
+
+/* ---- Products -------------------------------------------------------------------------------------------------- */
+
+/* Returns the converted weights of a unit within a block of k. Without packed weights, converts them now. */
+static bool left_of(const unit *u, const ith_linear *layer, int64_t block, ith_linear_left *left)
+{
+    const ith_linear_size *s = u->size;
+    if (layer->packed) {
+        left->part_bytes = s->out * s->row_bytes;
+        left->first = layer->packed + block * s->parts_max * left->part_bytes + u->first * s->row_bytes;
+        return true;
+    }
+    *left = (ith_linear_left){u->left, u->count * s->row_bytes};
+    const char *file = ith_linear_convert(layer, u->first, u->count, block, u->left, left->part_bytes);
+    if (!file)
+        return true;
+    atomic_store(&u->product->outcome->file, file);
+    atomic_store(&u->product->outcome->status, ITH_ERR_IO);
+    return false;
+}
+
+/* Whether the call goes on. */
+static bool goes_on(ith_linear_outcome *outcome)
+{
+    if (!atomic_load_explicit(&outcome->status, memory_order_relaxed) && ith_context_interrupted(outcome->context))
+        atomic_store(&outcome->status, ITH_ERR_INTERRUPTED);
+    return !atomic_load_explicit(&outcome->status, memory_order_relaxed);
+}
+
+/* Multiplies the unit's features, within one block of k, by all right panels of the unit. Of the weights that the
+ * thread converts next, a share is read ahead before each right panel. */
+static void multiply_block(const unit *u, int which, int64_t block, const ith_linear_left *left)
+{
+    const ith_linear_product *p = u->product;
+    const ith_linear_size *s = u->size;
+    const ith_linear *layer = which ? p->gate : p->layer;
+    const int64_t columns = s->kernel->columns, panel_bytes = s->kernel->right_bytes(s->in);
+    const bool last = block == s->blocks - 1, ends = last && (which || !p->gate);
+    for (int64_t i = 0; i < u->panels; i++) {
+        int64_t panel = u->first_panel + i;
+        float *sums = u->sums[which] + i * u->count * columns;
+        if (!layer->packed && !last)
+            ith_linear_touch(layer, u->first, u->count, block + 1, i, u->panels);
+        const ith_product_call call = {.rows = u->count,
+                                       .columns = p->hidden ? columns : ith_min64(columns, p->rows - panel * columns),
+                                       .steps = ith_linear_steps(s, block),
+                                       .left = left->first,
+                                       .left_stride = s->row_bytes,
+                                       .part_bytes = left->part_bytes,
+                                       .parts = layer->parts,
+                                       .right = p->panels + panel * panel_bytes +
+                                                (block ? s->kernel->right_bytes(block * s->depth) : 0),
+                                       .out = sums,
+                                       .out_stride = columns,
+                                       .adds = block > 0};
+        s->kernel->multiply(&call);
+        if (ends && p->hidden)
+            put_hidden(u, panel, u->sums[0] + i * u->count * columns, which ? sums : NULL);
+        else if (ends)
+            put_rows(u, panel, sums);
+    }
+}
+
+void ith_linear_compute(const ith_linear_product *p, int64_t number, char *memory)
+{
+    const ith_linear_size *size = p->layer->size;
+    const int64_t panels = ith_linear_panels(size, p->rows), group = number % p->groups;
+    unit u = {.product = p, .size = size, .first = number / p->groups * p->features};
+    u.count = ith_min64(p->features, size->out - u.first);
+    u.first_panel = group * panels / p->groups;
+    u.panels = (group + 1) * panels / p->groups - u.first_panel;
+    u.left = memory;
+    u.turned = (float *)(void *)(u.left + left_bytes(size));
+    u.sums[0] = (float *)(void *)((char *)u.turned + sums_bytes(size, 1, size->features));
+    u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, u.panels, u.count));
+    for (int which = 0; which < (p->gate ? 2 : 1); which++)
+        for (int64_t block = 0; block < size->blocks; block++) {
+            ith_linear_left left;
+            if (!goes_on(p->outcome) || !left_of(&u, which ? p->gate : p->layer, block, &left))
+                return;
+            multiply_block(&u, which, block, &left);
+        }
+}
