@@ -31,6 +31,7 @@
 
 #include "../attn_lanes.h"
 #include "panels_amx.h"
+#include "split_amx.h"
 
 enum {
     SLICE = 16,                    /* number of keys whose probabilities are computed at a time */
@@ -55,30 +56,6 @@ static ith_attn_tile_limits tiles(int64_t head_dim)
 }
 
 /* ---- Numbers as sums of bf16 ----------------------------------------------------------------------------------- */
-
-/* Converts the upper 16 of 32 bf16 numbers to f32. */
-static inline vec upper_half(__m512i pairs)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(pairs, 1)), 16));
-}
-
-/* Converts the lower 16 of 32 bf16 numbers to f32. */
-static inline vec lower_half(__m512i pairs)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(pairs)), 16));
-}
-
-/* Splits each of 32 numbers, the 16 of a and the 16 of b, into PARTS bf16 numbers. part[n] holds part n of all 32
- * numbers. */
-static inline void split(vec a, vec b, __m512i part[PARTS])
-{
-#pragma GCC unroll 3
-    for (int n = 0; n < PARTS; n++) {
-        part[n] = (__m512i)_mm512_cvtne2ps_pbh(b, a);
-        a = vec_sub(a, lower_half(part[n]));
-        b = vec_sub(b, upper_half(part[n]));
-    }
-}
 
 /* Multiplies elements [d, d + 32) of a row of D numbers by factor, and splits each into PARTS bf16 numbers. Elements
  * beyond D, and all elements of an absent row (NULL), are zeros. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The eight tile registers of AMX, which all have the shape of 16 rows of 64 bytes. The left factor of a product is
+/* The eight tile registers of AMX, of 16 rows of 64 bytes; edges may have fewer rows. The left factor of a product is
  * 16 x 32 numbers of bf16, the right factor 16 x 16 pairs of bf16, the sum 16 x 16 numbers of f32. */
 #ifndef ITH_KERNELS_TILES_AMX_H
 #define ITH_KERNELS_TILES_AMX_H
@@ -16,17 +16,24 @@ typedef struct tile_config {
     uint8_t rows[16];
 } tile_config;
 
-/* Sets the shapes of the tile registers for this thread and clears them. _tile_release() ends their use. */
-static inline void tiles_claim(void)
+/* Sets the shapes of the tile registers for this thread and clears them: registers 0 to 6 get `rows` rows, register 7
+ * has TILE_ROWS. _tile_release() ends their use. */
+static inline void tiles_claim_rows(int64_t rows)
 {
     tile_config config = {.palette = 1};
     for (int i = 0; i < 8; i++) {
         config.row_bytes[i] = TILE_ROW_BYTES;
-        config.rows[i] = TILE_ROWS;
+        config.rows[i] = i < 7 ? (uint8_t)rows : TILE_ROWS;
     }
     /* GCC 12 does not know that _tile_loadconfig reads all of config: this line makes it write config completely. */
     __asm__ volatile("" ::"m"(config));
     _tile_loadconfig(&config);
+}
+
+/* Sets the shapes of the tile registers for this thread to whole tiles, and clears them. */
+static inline void tiles_claim(void)
+{
+    tiles_claim_rows(TILE_ROWS);
 }
 
 /* GCC 12 does not know that loading a tile reads memory. Called before such a load, this makes the compiler complete

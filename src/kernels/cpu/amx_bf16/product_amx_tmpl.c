@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products with AMX: the body of product_<type>_amx.c. Each number is the sum of at most PARTS bf16 numbers
+ * (split_amx.h), and
+ *
+ *     x y = sum of x_a y_b, a + b < PARTS
+ *
+ * The products that are left out are below 2^-24 |x y|. Numbers below 2^-110 lose bits if PARTS is 3, because the
+ * instruction reads parts below 2^-126 as zeros.
+ *
+ * A right panel is a row of tiles [ceil(steps / STEP)][PARTS][COLUMNS / 16][16 pairs of steps][16 columns][2], padded
+ * with zeros to whole tiles. The tiles of left are 16 rows x STEP steps, which a tile register takes from rows as they
+ * lie. A square of sums, ROWS x COLUMNS, stays in six tile registers over all steps of a call. The second-level cache
+ * feeds both operands: 5 KB for 6 products of tiles, where 2 x 2 tiles take 6 KB. Shorter calls, with right in the
+ * first-level cache, lose more by loading and storing sums.
+ *
+ * The including file defines PARTS (1 or 3) and DEPTH, the best number of steps of a call. */
+#include "../avx512/vec_avx512.h"
+
+#include "../../../base/size.h"
+#include "../../product.h"
+
+#include "split_amx.h"
+#include "tiles_amx.h"
+
+#include <string.h>
+
+enum {
+    STEP = 32, /* one product of tiles sums this many steps */
+    ROWS = 2 * TILE_ROWS,
+    COLUMNS = 3 * LANES,
+    RIGHT_TILES = COLUMNS / LANES,
+    PART_BYTES = RIGHT_TILES * TILE_BYTES, /* one part of STEP steps of a right panel */
+    STEP_BYTES = PARTS * PART_BYTES,
+    /* An edge is a copy of numbers that do not fill tiles, with zeros around them. */
+    EDGE_BYTES = ROWS * TILE_ROW_BYTES
+};
+
+static int64_t right_bytes(int64_t steps)
+{
+    return ith_div_up(steps, STEP) * STEP_BYTES;
+}
+
+/* ---- Packing --------------------------------------------------------------------------------------------------- */
+
+/* A mask of the first `count` of LANES lanes. */
+static inline __mmask16 first_lanes(int64_t count)
+{
+    return (__mmask16)(count >= LANES ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1u);
+}
+
+/* Loads numbers [k, k + LANES) of `count` numbers; the others are zeros. */
+static inline vec load_numbers(const void *x, ith_dtype dtype, int64_t k, int64_t count)
+{
+    __mmask16 there = first_lanes(count - k);
+    if (dtype == ITH_F32)
+        return _mm512_maskz_loadu_ps(there, (const float *)x + k);
+    __m256i shorts = _mm256_maskz_loadu_epi16(there, (const uint16_t *)x + k);
+    if (dtype == ITH_F16)
+        return _mm512_cvtph_ps(shorts);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(shorts), 16));
+}
+
+/* Splits 32 numbers, the 16 of a and the 16 of b, into parts. Numbers that are rounded have one part; the others are
+ * zeros. */
+static inline void split_numbers(vec a, vec b, bool rounds, __m512i part[PARTS])
+{
+    if (PARTS > 1 && rounds) {
+        __m512i rounded = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+        a = lower_half(rounded);
+        b = upper_half(rounded);
+    }
+    split(a, b, part);
+}
+
+static void pack_left(const ith_product_left *p)
+{
+    bool rounds = p->rounds || p->dtype == ITH_BF16;
+    int parts = PARTS == 1 || rounds ? 1 : p->dtype == ITH_F16 ? 2 : PARTS;
+    if (p->dtype == ITH_BF16) {
+        memcpy(p->to, p->x, (size_t)p->count * sizeof(uint16_t));
+        return;
+    }
+    for (int64_t k = 0; k < p->count; k += 2 * LANES) {
+        __m512i part[PARTS];
+        split_numbers(load_numbers(p->x, p->dtype, k, p->count), load_numbers(p->x, p->dtype, k + LANES, p->count),
+                      rounds, part);
+        __mmask32 there = _mm512_kunpackw(first_lanes(p->count - k - LANES), first_lanes(p->count - k));
+        for (int n = 0; n < parts; n++)
+            _mm512_mask_storeu_epi16((char *)p->to + n * p->part_bytes + k * 2, there, part[n]);
+    }
+}
+
+/* Packs steps [k, k + STEP) of 16 columns as tiles, one for each part: the lanes `wanted` of each row of the tiles. */
+static void pack_columns(char *tile, const float *const columns[LANES], __mmask16 wanted, const ith_product_right *p,
+                         int64_t k)
+{
+    vec x[PARTS][LANES];
+    for (int64_t j = 0; j < LANES; j++) {
+        __m512i part[PARTS];
+        vec a = vec_set(0.0f), b = a;
+        if (columns[j]) {
+            a = load_numbers(columns[j], ITH_F32, k, p->steps);
+            b = load_numbers(columns[j], ITH_F32, k + LANES, p->steps);
+        }
+        split_numbers(a, b, p->rounds, part);
+        for (int n = 0; n < PARTS; n++)
+            x[n][j] = _mm512_castsi512_ps(part[n]);
+    }
+    for (int n = 0; n < PARTS; n++, tile += PART_BYTES) {
+        vec_transpose(x[n]);
+        for (int64_t pair = 0; pair < LANES; pair++)
+            _mm512_mask_store_ps(tile + pair * TILE_ROW_BYTES, wanted, x[n][pair]);
+    }
+}
+
+static void pack_right(const ith_product_right *p)
+{
+    for (int64_t t = p->first / LANES; t * LANES < p->first + p->count; t++) {
+        const float *columns[LANES] = {0};
+        __mmask16 wanted = 0;
+        for (int64_t j = 0; j < LANES; j++) {
+            int64_t n = t * LANES + j - p->first;
+            if (n >= 0 && n < p->count) {
+                wanted |= (__mmask16)(1u << j);
+                columns[j] = p->x[n];
+            }
+        }
+        char *tile = (char *)p->panel + t * TILE_BYTES;
+        for (int64_t k = 0; k < p->steps; k += STEP, tile += STEP_BYTES)
+            pack_columns(tile, columns, wanted, p, k);
+    }
+}
+
+/* Loads 16 numbers of step k; steps beyond the last are zeros. */
+static inline vec load_turned(const ith_product_turned *p, int64_t k, int64_t j)
+{
+    return k < p->count ? vec_load(p->x + k * p->stride + j) : vec_set(0.0f);
+}
+
+static void pack_turned(const ith_product_turned *p)
+{
+    static const uint16_t zip[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                     8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    const __m512i order = _mm512_loadu_si512(zip);
+    char *to = (char *)p->panel + p->first / STEP * STEP_BYTES;
+    for (int64_t k = 0; k < ith_round_up(p->count, STEP); k += 2) {
+        char *row = to + k / STEP * STEP_BYTES + k % STEP / 2 * TILE_ROW_BYTES;
+        for (int64_t t = 0; t < RIGHT_TILES; t++) {
+            __m512i part[PARTS];
+            split_numbers(load_turned(p, k, t * LANES), load_turned(p, k + 1, t * LANES), p->rounds, part);
+            for (int n = 0; n < PARTS; n++)
+                _mm512_store_si512(row + n * PART_BYTES + t * TILE_BYTES, _mm512_permutexvar_epi16(order, part[n]));
+        }
+    }
+}
+
+/* ---- The product ----------------------------------------------------------------------------------------------- */
+
+/* Where the sums of a square begin and end. */
+typedef struct square {
+    float *out, *before; /* this square and, if its sums are still in the registers, the previous one; or NULL */
+    int64_t row_bytes;   /* from one row of out to the next */
+    bool adds;
+} square;
+
+/* Stores register n of the previous square, and prepares it for this square. The sums of rows 16 t to 16 t + 15 and of
+ * columns 16 j to 16 j + 15 are in register 2 j + t. */
+#define BEGIN_TILE(n)                                                                                                  \
+    do {                                                                                                               \
+        int64_t at = (n) % 2 * TILE_ROWS * s->row_bytes + (n) / 2 * TILE_ROW_BYTES;                                    \
+        if (s->before)                                                                                                 \
+            _tile_stored(n, (char *)s->before + at, s->row_bytes);                                                     \
+        if (s->adds)                                                                                                   \
+            _tile_loadd(n, (char *)s->out + at, s->row_bytes);                                                         \
+        else                                                                                                           \
+            _tile_zero(n);                                                                                             \
+    } while (0)
+#define STORE_TILE(n)                                                                                                  \
+    _tile_stored(n, (char *)out + (n) % 2 * TILE_ROWS * row_bytes + (n) / 2 * TILE_ROW_BYTES, row_bytes)
+
+/* Adds the products of two tiles of left rows and three right tiles. If `s` is not NULL, these products are the first
+ * of a square: the previous square is stored between them, so that the registers never wait together. */
+static inline __attribute__((always_inline)) void add_products(const char *left, int64_t stride, const char *right,
+                                                               const square *s)
+{
+    const char *below = left + TILE_ROWS * stride;
+    tiles_see_memory();
+    _tile_loadd(7, right, TILE_ROW_BYTES);
+    _tile_loadd(6, left, stride);
+    if (s)
+        BEGIN_TILE(0);
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_loadd(6, below, stride);
+    if (s)
+        BEGIN_TILE(1);
+    _tile_dpbf16ps(1, 6, 7);
+    _tile_loadd(7, right + TILE_BYTES, TILE_ROW_BYTES);
+    if (s)
+        BEGIN_TILE(3);
+    _tile_dpbf16ps(3, 6, 7);
+    _tile_loadd(6, left, stride);
+    if (s)
+        BEGIN_TILE(2);
+    _tile_dpbf16ps(2, 6, 7);
+    _tile_loadd(7, right + 2 * TILE_BYTES, TILE_ROW_BYTES);
+    if (s)
+        BEGIN_TILE(4);
+    _tile_dpbf16ps(4, 6, 7);
+    _tile_loadd(6, below, stride);
+    if (s)
+        BEGIN_TILE(5);
+    _tile_dpbf16ps(5, 6, 7);
+}
+
+/* The same for one tile of left rows, whose sums are in registers 0, 2 and 4. */
+static inline void add_upper_products(const char *left, int64_t stride, const char *right)
+{
+    tiles_see_memory();
+    _tile_loadd(6, left, stride);
+    _tile_loadd(7, right, TILE_ROW_BYTES);
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_loadd(7, right + TILE_BYTES, TILE_ROW_BYTES);
+    _tile_dpbf16ps(2, 6, 7);
+    _tile_loadd(7, right + 2 * TILE_BYTES, TILE_ROW_BYTES);
+    _tile_dpbf16ps(4, 6, 7);
+}
+
+/* The parts of left and right that are multiplied. Left operands of fewer parts need the last pairs only. */
+#if PARTS == 1
+static const struct pair {
+    int left, right;
+} pairs[] = {{0, 0}};
+static const int first_pair[] = {0};
+#else
+static const struct pair {
+    int left, right;
+} pairs[] = {{2, 0}, {1, 1}, {1, 0}, {0, 2}, {0, 1}, {0, 0}};
+static const int first_pair[] = {3, 1, 0};
+#endif
+enum { PAIRS = sizeof pairs / sizeof *pairs };
+
+/* Adds all products of STEP steps. `both`: left has two tiles of rows, not one. */
+static inline __attribute__((always_inline)) void add_step(const char *left, int64_t stride, int64_t part_bytes,
+                                                           const char *right, int parts, const square *s,
+                                                           const bool both)
+{
+    int n = first_pair[parts - 1];
+    if (s) {
+        add_products(left + pairs[n].left * part_bytes, stride, right + pairs[n].right * PART_BYTES, s);
+        n++;
+    }
+    for (; n < PAIRS; n++)
+        if (both)
+            add_products(left + pairs[n].left * part_bytes, stride, right + pairs[n].right * PART_BYTES, NULL);
+        else
+            add_upper_products(left + pairs[n].left * part_bytes, stride, right + pairs[n].right * PART_BYTES);
+}
+
+/* Copies the numbers of the last steps, fewer than STEP, of up to ROWS rows of left to `edge`. */
+static void copy_last_steps(char *edge, const ith_product_call *c, const char *left, int64_t rows)
+{
+    __mmask32 there = (1u << c->steps % STEP) - 1u;
+    for (int n = 0; n < c->parts; n++)
+        for (int64_t i = 0; i < rows; i++) {
+            const char *row = left + n * c->part_bytes + i * c->left_stride + c->steps / STEP * TILE_ROW_BYTES;
+            _mm512_store_si512(edge + n * EDGE_BYTES + i * TILE_ROW_BYTES, _mm512_maskz_loadu_epi16(there, row));
+        }
+}
+
+/* Adds the products of all steps, from the first or, if `begun` is true, from the second tile of steps on. `rows`
+ * exist; they fill both tiles of left rows, or are in the upper one. */
+static inline __attribute__((always_inline)) void add_steps(const ith_product_call *c, const char *left, int64_t rows,
+                                                            const bool both, const bool begun)
+{
+    const char *right = (const char *)c->right + (begun ? STEP_BYTES : 0), *from = left + (begun ? TILE_ROW_BYTES : 0);
+    for (int64_t k = begun ? STEP : 0; k + STEP <= c->steps; k += STEP, right += STEP_BYTES, from += TILE_ROW_BYTES)
+        add_step(from, c->left_stride, c->part_bytes, right, c->parts, NULL, both);
+    if (c->steps % STEP) {
+        _Alignas(64) char edge[PARTS * EDGE_BYTES];
+        copy_last_steps(edge, c, left, rows);
+        add_step(edge, TILE_ROW_BYTES, EDGE_BYTES, right, c->parts, NULL, both);
+    }
+}
+
+static inline void store_sums(float *out, int64_t row_bytes)
+{
+    STORE_TILE(0);
+    STORE_TILE(1);
+    STORE_TILE(2);
+    STORE_TILE(3);
+    STORE_TILE(4);
+    STORE_TILE(5);
+    tiles_see_memory();
+}
+
+/* Computes all whole squares of a call that has all columns and at least STEP steps. Returns their rows. */
+static int64_t multiply_squares(const ith_product_call *c)
+{
+    square s = {.row_bytes = c->out_stride * (int64_t)sizeof(float), .adds = c->adds};
+    int64_t i = 0;
+    for (; i + ROWS <= c->rows; i += ROWS, s.before = s.out) {
+        const char *left = (const char *)c->left + i * c->left_stride;
+        s.out = c->out + i * c->out_stride;
+        add_step(left, c->left_stride, c->part_bytes, c->right, c->parts, &s, true);
+        add_steps(c, left, ROWS, true, true);
+    }
+    if (s.before)
+        store_sums(s.before, s.row_bytes);
+    return i;
+}
+
+/* Copies `rows` rows of `columns` numbers. */
+static void copy_sums(float *to, int64_t to_stride, const float *from, int64_t from_stride, int64_t rows,
+                      int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j += LANES) {
+            __mmask16 there = first_lanes(columns - j);
+            _mm512_mask_storeu_ps(to + i * to_stride + j, there,
+                                  _mm512_maskz_loadu_ps(there, from + i * from_stride + j));
+        }
+}
+
+/* Computes rows [i, i + rows), at most 16: the rows of a tile. The sums go through a buffer of whole tiles. */
+static void multiply_edge(const ith_product_call *c, int64_t i, int64_t rows)
+{
+    enum { BYTES = COLUMNS * sizeof(float) };
+    _Alignas(64) float sums[TILE_ROWS * COLUMNS] = {0};
+    float *out = c->out + i * c->out_stride;
+    if (c->adds)
+        copy_sums(sums, COLUMNS, out, c->out_stride, rows, c->columns);
+    tiles_see_memory();
+    _tile_loadd(0, sums, BYTES);
+    _tile_loadd(2, sums + LANES, BYTES);
+    _tile_loadd(4, sums + 2 * LANES, BYTES);
+    add_steps(c, (const char *)c->left + i * c->left_stride, rows, false, false);
+    _tile_stored(0, sums, BYTES);
+    _tile_stored(2, sums + LANES, BYTES);
+    _tile_stored(4, sums + 2 * LANES, BYTES);
+    tiles_see_memory();
+    copy_sums(out, c->out_stride, sums, COLUMNS, rows, c->columns);
+}
+
+static void multiply(const ith_product_call *c)
+{
+    int64_t i = 0, last = c->rows % TILE_ROWS;
+    if (c->rows == 0 || c->columns == 0)
+        return;
+    tiles_claim();
+    if (c->columns == COLUMNS && c->steps >= STEP)
+        i = multiply_squares(c);
+    for (; i + TILE_ROWS <= c->rows; i += TILE_ROWS)
+        multiply_edge(c, i, TILE_ROWS);
+    if (last) {
+        tiles_claim_rows(last);
+        multiply_edge(c, i, last);
+    }
+    _tile_release();
+}
