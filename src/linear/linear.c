@@ -208,30 +208,35 @@ ith_status ith_feed_forward_apply(ith_context *context, const ith_feed_forward *
 
 /* ---- Plain matrices -------------------------------------------------------------------------------------------- */
 
-typedef struct matrices {
-    const float *x;
-    float *y;
-    int64_t in, out;
-} matrices;
-
-static const float *row_of_x(const void *user, int64_t row, float *space)
+static const float *row_of(const void *user, int64_t row, float *space)
 {
-    const matrices *m = user;
+    const ith_linear_rows *x = user;
     (void)space;
-    return m->x + row * m->in;
+    return x->data + row * x->stride;
 }
 
-static void take_row(void *user, int64_t row, int64_t first, int64_t count, const float *y)
+static void put(void *user, int64_t row, int64_t first, int64_t count, const float *y)
 {
-    const matrices *m = user;
-    memcpy(m->y + row * m->out + first, y, (size_t)count * sizeof *y);
+    const ith_linear_rows *rows = user;
+    memcpy(rows->data + row * rows->stride + first, y, (size_t)count * sizeof *y);
+}
+
+ith_linear_input ith_linear_from_rows(const ith_linear_rows *rows)
+{
+    return (ith_linear_input){row_of, rows};
+}
+
+ith_linear_output ith_linear_to_rows(ith_linear_rows *rows)
+{
+    return (ith_linear_output){.take = put, .user = rows};
 }
 
 ith_status ith_linear_apply_rows(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,
                                  int64_t rows, const float *x, float *y)
 {
-    matrices m = {x, y, linear->size->in, linear->size->out};
-    const ith_linear_input input = {row_of_x, &m};
-    const ith_linear_output output = {take_row, NULL, &m};
+    const ith_linear_rows from = {(float *)x, linear->size->in};
+    ith_linear_rows to = {y, linear->size->out};
+    const ith_linear_input input = ith_linear_from_rows(&from);
+    const ith_linear_output output = ith_linear_to_rows(&to);
     return ith_linear_apply(context, linear, workspace, rows, &input, &output);
 }

@@ -85,12 +85,21 @@ typedef struct ith_linear_input {
 
 /* Rows of y. `take` gets columns [first, first + count) of one row, bias included. Every number comes once, from any
  * thread. `finish` (NULL: none) is called once for every row, by any thread, after the row's last `take` and before the
- * first `take` of the next strip. */
+ * first `take` of the next strip. All rows of x of a strip are read before its first `take`, so that a row of y may
+ * overwrite its row of x. */
 typedef struct ith_linear_output {
     void (*take)(void *user, int64_t row, int64_t first, int64_t count, const float *y);
     void (*finish)(void *user, int64_t row);
     void *user;
 } ith_linear_output;
+
+/* Rows of x or y in a matrix, `stride` numbers apart. They must outlive the input or output that is made of them. */
+typedef struct ith_linear_rows {
+    float *data;
+    int64_t stride;
+} ith_linear_rows;
+ith_linear_input ith_linear_from_rows(const ith_linear_rows *rows);
+ith_linear_output ith_linear_to_rows(ith_linear_rows *rows);
 
 /* Computes y = x w^T + b for `rows` rows with the calling thread's OpenMP team. Ranks may apply a layer at the same
  * time, each in a workspace of its own. Returns ITH_ERR_INTERRUPTED soon after the context is interrupted, and

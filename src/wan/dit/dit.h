@@ -77,13 +77,13 @@ const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *workspace);
 ith_status ith_dit_forward(ith_context *context, ith_dit_workspace *workspace, const float *tokens, const float *t,
                            float *out);
 
-/* For tests: a function that gets the output of every stage, as rows [first, first + count) of [batch * share of S,
- * width], or of [batch, width] for the time embedding. A stage has the name of the module of diffusers'
- * WanTransformer3DModel with this output: patch_embedding, condition_embedder.time_embedder,
- * condition_embedder.time_proj, blocks.N.attn1, blocks.N.attn2, blocks.N.ffn, blocks.N. */
-typedef void (*ith_dit_watch_fn)(void *user, const char *stage, const float *rows, int64_t first, int64_t count,
-                                 int64_t width);
-void ith_dit_workspace_watch(ith_dit_workspace *workspace, ith_dit_watch_fn watch, void *user);
+/* For tests: a function that gets the output of every stage, as rows [count, width] with count = batch * share of S, or
+ * count = batch for the time embedding. A stage has the name of the module of diffusers' WanTransformer3DModel with
+ * this output: patch_embedding, condition_embedder.time_embedder, condition_embedder.time_proj, blocks.N.attn1,
+ * blocks.N.attn2, blocks.N.ffn, blocks.N. */
+typedef void (*ith_dit_watch_fn)(void *user, const char *stage, const float *rows, int64_t count, int64_t width);
+/* space: [batch * share of S, dim] numbers of the caller's memory, in which the rows of a stage are collected. */
+void ith_dit_workspace_watch(ith_dit_workspace *workspace, ith_dit_watch_fn watch, void *user, float *space);
 
 /* Convert a latent [channels, frames, height, width] to tokens and back. Only tokens [begin, begin + count) of [S,
  * channels * 4] are converted. */

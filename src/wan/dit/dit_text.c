@@ -7,7 +7,7 @@
 #include "../../base/dtype.h"
 #include "../../base/size.h"
 #include "../../kernels/rowops.h"
-#include "dit_weights.h"
+#include "dit_heads.h"
 
 #include <math.h>
 #include <omp.h>
@@ -19,8 +19,11 @@ typedef struct maker {
     const ith_dit *dit;
     const ith_rowops *ops;
     ith_dit_text *text;
-    int64_t rows;             /* batch * keys */
-    float *in, *hidden, *out; /* [rows, text_dim], [rows, dim], [rows, 2 dim] */
+    const float *const *prompts; /* the encoded rows of each prompt: [counts[b], text_dim] */
+    const int64_t *counts;
+    int64_t rows;     /* batch * keys */
+    float *embedded;  /* [rows, dim]: the text embedding */
+    float *unrounded; /* [strip of linears, dim]: keys before their norm; NULL if attention takes f32 */
     ith_linear_workspace linears;
 } maker;
 
@@ -43,10 +46,11 @@ static ith_dit_text *lay_out_text(const ith_dit *dit, int64_t batch, int64_t key
 static void lay_out_maker(const ith_dit *dit, int64_t rows, ith_arena *arena, maker *m)
 {
     const ith_dit_config *c = &dit->config;
-    m->in = ith_arena_take(arena, rows, c->text_dim * (int64_t)sizeof *m->in);
-    m->hidden = ith_arena_take(arena, rows, c->dim * (int64_t)sizeof *m->hidden);
-    m->out = ith_arena_take(arena, rows, 2 * c->dim * (int64_t)sizeof *m->out);
+    const int64_t row_bytes = c->dim * (int64_t)sizeof(float);
+    m->embedded = ith_arena_take(arena, rows, row_bytes);
     ith_linear_workspace_lay_out(dit->memory.linears, omp_get_max_threads(), rows, arena, &m->linears);
+    if (dit->types.attention != ITH_F32)
+        m->unrounded = ith_arena_take(arena, ith_min64(rows, ith_linear_strip(&m->linears)), row_bytes);
 }
 
 void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int64_t *held, int64_t *making)
@@ -62,56 +66,69 @@ void ith_dit_text_bytes(const ith_dit *dit, int64_t batch, int64_t longest, int6
 
 /* ---- Making ---------------------------------------------------------------------------------------------------- */
 
-/* Copies the encoded rows of each prompt into m->in, padded with zeros to `keys` rows, and sets the bias of each key.
- */
-static void fill_rows(const maker *m, const float *const *rows, const int64_t *counts)
+static void fill_biases(const maker *m)
 {
-    const int64_t text_dim = m->dit->config.text_dim, keys = m->text->keys;
-    memset(m->in, 0, (size_t)(m->rows * text_dim) * sizeof(float));
+    const int64_t keys = m->text->keys;
     for (int64_t b = 0; b < m->text->batch; b++) {
-        if (counts[b])
-            memcpy(m->in + b * keys * text_dim, rows[b], (size_t)(counts[b] * text_dim) * sizeof(float));
         float *bias = m->text->key_bias + b * keys;
         for (int64_t key = 0; key < keys; key++)
-            bias[key] = key < counts[b] ? 0.0f : -INFINITY;
-        if (counts[b] < ITH_DIT_TEXT_LEN)
-            bias[counts[b]] = (float)log((double)(ITH_DIT_TEXT_LEN - counts[b]));
+            bias[key] = key < m->counts[b] ? 0.0f : -INFINITY;
+        if (m->counts[b] < ITH_DIT_TEXT_LEN)
+            bias[m->counts[b]] = (float)log((double)(ITH_DIT_TEXT_LEN - m->counts[b]));
     }
+}
+
+/* Row `row` of the prompts, each of which has text->keys rows: its encoded rows, then zeros. */
+static const float *prompt_row(const void *user, int64_t row, float *space)
+{
+    const maker *m = user;
+    const int64_t text_dim = m->dit->config.text_dim, b = row / m->text->keys, i = row % m->text->keys;
+    if (i < m->counts[b])
+        return m->prompts[b] + i * text_dim;
+    memset(space, 0, (size_t)text_dim * sizeof *space);
+    return space;
 }
 
 ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, const ith_linear_workspace *workspace,
-                              int64_t count, const float *rows, float *hidden, float *out)
+                              int64_t count, const ith_linear_input *rows, float *out)
 {
-    ith_status status = ith_linear_apply_rows(context, dit->text_1, workspace, count, rows, hidden);
-    if (status)
-        return status;
-    ith_rowops_choose(ith_context_cpu(context))->gelu_tanh(hidden, hidden, count * dit->config.dim);
-    return ith_linear_apply_rows(context, dit->text_2, workspace, count, hidden, out);
+    const ith_feed_forward network = {
+        .up = dit->text_1, .down = dit->text_2, .act = ith_rowops_choose(ith_context_cpu(context))->gelu_tanh};
+    ith_linear_rows out_rows = {out, dit->config.dim};
+    const ith_linear_output to_out = ith_linear_to_rows(&out_rows);
+    return ith_feed_forward_apply(context, &network, workspace, count, rows, &to_out);
 }
 
-/* Computes the keys and values of one layer for all rows, and rounds them to the number type of attention. */
+/* Computes the keys and values of one layer for all rows. */
 static ith_status make_layer(const maker *m, int64_t index)
 {
-    const int64_t dim = m->dit->config.dim, numbers = m->rows * 2 * dim;
+    const int64_t dim = m->dit->config.dim;
     const ith_dit_layer *layer = &m->dit->layers[index];
-    const ith_dtype type = m->dit->types.attention;
-    ith_status status = ith_linear_apply_rows(m->context, layer->cross_kv, &m->linears, m->rows, m->hidden, m->out);
-    if (status)
-        return status;
-    for (int64_t row = 0; row < m->rows; row++) {
-        float *k = m->out + row * 2 * dim;
-        m->ops->rms_norm(k, k, layer->cross_norm_k, dim, (float)m->dit->config.eps);
-    }
-    ith_from_f32((char *)m->text->keys_values + index * numbers * ith_dtype_bytes(type), type, m->out, numbers);
-    return ITH_OK;
+    ith_linear_rows embedded = {m->embedded, dim};
+    ith_dit_heads kv = {.dit = m->dit,
+                        .ops = m->ops,
+                        .out = (char *)m->text->keys_values +
+                               index * m->rows * 2 * dim * ith_dtype_bytes(m->dit->types.attention),
+                        .parts = 2,
+                        .normed = 1,
+                        .scales = {layer->cross_norm_k},
+                        .unrounded = m->unrounded,
+                        .strip = ith_linear_strip(&m->linears)};
+    const ith_linear_input x = ith_linear_from_rows(&embedded);
+    const ith_linear_output y = ith_dit_heads_output(&kv);
+    return ith_linear_apply(m->context, layer->cross_kv, &m->linears, m->rows, &x, &y);
 }
 
-static ith_status make(maker *m, const float *const *rows, const int64_t *counts)
+static ith_status make(maker *m)
 {
-    fill_rows(m, rows, counts);
-    ith_status status = ith_dit_embed_text(m->context, m->dit, &m->linears, m->rows, m->in, m->out, m->hidden);
+    fill_biases(m);
+    ith_status status = ith_linear_workspace_open(m->context, &m->linears);
+    if (!status)
+        status = ith_dit_embed_text(m->context, m->dit, &m->linears, m->rows, &(ith_linear_input){prompt_row, m},
+                                    m->embedded);
     for (int64_t layer = 0; layer < m->dit->config.layers && !status; layer++)
         status = make_layer(m, layer);
+    ith_linear_workspace_close(&m->linears);
     return status;
 }
 
@@ -139,8 +156,12 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
     if (status)
         return status;
     const int64_t keys = ith_dit_text_keys(longest);
-    maker m = {
-        .context = context, .dit = dit, .ops = ith_rowops_choose(ith_context_cpu(context)), .rows = batch * keys};
+    maker m = {.context = context,
+               .dit = dit,
+               .ops = ith_rowops_choose(ith_context_cpu(context)),
+               .prompts = rows,
+               .counts = counts,
+               .rows = batch * keys};
     lay_out_text(dit, batch, keys, &held);
     lay_out_maker(dit, m.rows, &work, &m);
     status = ith_arena_allocate(context, &held, "the prompts' keys and values");
@@ -149,7 +170,7 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
     if (!status) {
         *out = m.text = lay_out_text(dit, batch, keys, &held);
         lay_out_maker(dit, m.rows, &work, &m);
-        status = make(&m, rows, counts);
+        status = make(&m);
     }
     ith_free(context, work.base);
     if (status) {

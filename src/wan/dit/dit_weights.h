@@ -51,9 +51,9 @@ struct ith_dit_text {
     float *key_bias;     /* [batch][keys]: a number added to the logits of each key */
 };
 
-/* Computes the text embedding: out = w_2 gelu(w_1 rows + b_1) + b_2. rows: [count, text_dim]; hidden, out: [count,
- * dim]. */
+/* Computes the text embedding: out [count, dim] = w_2 gelu(w_1 rows + b_1) + b_2. rows: `count` rows of text_dim
+ * numbers. */
 ith_status ith_dit_embed_text(ith_context *context, const ith_dit *dit, const ith_linear_workspace *workspace,
-                              int64_t count, const float *rows, float *hidden, float *out);
+                              int64_t count, const ith_linear_input *rows, float *out);
 
 #endif

@@ -46,7 +46,6 @@ static ith_dit_workspace sizes_of(const ith_dit *dit, const ith_dit_shape *shape
     ith_dit_workspace w = {.dit = dit, .shape = *shape, .type = dit->types.attention, .threads = omp_get_max_threads()};
     ith_share(token_count(shape), ranks, rank, &w.begin, &w.share);
     w.rows = shape->batch * w.share;
-    w.strip = ith_min64(w.rows, ITH_DIT_STRIP);
     w.keys = ith_max64(keys, shape->longest_text ? ith_dit_text_keys(shape->longest_text) : 0);
     return w;
 }
@@ -57,22 +56,18 @@ static ith_dit_workspace *lay_out(const ith_dit_workspace *sizes, ith_arena *are
     ith_dit_workspace w = *sizes, *place = ith_arena_take(arena, 1, sizeof *place);
     const ith_dit_config *c = &w.dit->config;
     const int64_t batch = w.shape.batch, element = ith_dtype_bytes(w.type), f32 = sizeof(float);
-    const int64_t wide = ith_max64(c->ffn_dim, w.type == ITH_F32 ? c->dim : 3 * c->dim);
     w.x = ith_arena_take(arena, w.rows, c->dim * f32);
     w.qkv = ith_arena_take(arena, w.rows, 3 * c->dim * element);
-    w.o = ith_arena_take(arena, w.rows, c->dim * element);
-    w.narrow = ith_arena_take(arena, w.strip, c->dim * f32);
-    w.wide = ith_arena_take(arena, w.strip, wide * f32);
     w.cosines = ith_arena_take(arena, w.share, c->head_dim / 2 * f32);
     w.sines = ith_arena_take(arena, w.share, c->head_dim / 2 * f32);
-    w.sinusoid = ith_arena_take(arena, batch, c->freq_dim * f32);
     w.e = ith_arena_take(arena, batch, c->dim * f32);
-    w.e_silu = ith_arena_take(arena, batch, c->dim * f32);
     w.e0 = ith_arena_take(arena, batch, ITH_DIT_MODULATIONS * c->dim * f32);
     w.modulation = ith_arena_take(arena, batch, ITH_DIT_MODULATIONS * c->dim * f32);
     w.padded = ith_arena_take(arena, batch * w.keys, 2 * c->dim * element);
     w.padded_bias = ith_arena_take(arena, batch * w.keys, f32);
-    ith_linear_workspace_lay_out(w.dit->memory.linears, w.threads, w.strip, arena, &w.linears);
+    ith_linear_workspace_lay_out(w.dit->memory.linears, w.threads, w.rows, arena, &w.linears);
+    if (w.type != ITH_F32)
+        w.unrounded = ith_arena_take(arena, ith_min64(w.rows, ith_linear_strip(&w.linears)), 2 * c->dim * f32);
     if (place)
         *place = w;
     return place;
@@ -109,7 +104,8 @@ static void fill_rope(ith_dit_workspace *w)
 
 /* ---- Plans ----------------------------------------------------------------------------------------------------- */
 
-/* Describes self-attention. A rank's queries, keys and values lie side by side in one buffer, [rows, 3 dim]. */
+/* Describes self-attention. A rank's queries, keys and values lie side by side in one buffer, [rows, 3 dim]; o
+ * overwrites the queries. */
 static ith_attn_problem self_problem(const ith_dit_workspace *w)
 {
     const ith_dit_config *c = &w->dit->config;
@@ -117,8 +113,9 @@ static ith_attn_problem self_problem(const ith_dit_workspace *w)
     problem.batch = w->shape.batch, problem.heads = problem.kv_heads = c->heads, problem.head_dim = c->head_dim;
     problem.q_len = problem.kv_len = token_count(&w->shape);
     problem.dtype = w->type;
-    problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = 3 * c->dim;
+    problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = problem.o_row_stride = 3 * c->dim;
     problem.q_batch_stride = problem.k_batch_stride = problem.v_batch_stride = w->share * 3 * c->dim;
+    problem.o_batch_stride = problem.q_batch_stride;
     return problem;
 }
 
@@ -193,7 +190,7 @@ static ith_status build(ith_context *context, const ith_dit_workspace *sizes, it
      * 0. */
     memset((*out)->padded, 0,
            (size_t)(sizes->shape.batch * sizes->keys * 2 * sizes->dit->config.dim * ith_dtype_bytes(sizes->type)));
-    return ITH_OK;
+    return ith_linear_workspace_open(context, &(*out)->linears);
 }
 
 ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
@@ -226,6 +223,7 @@ void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace)
         return;
     ith_plan_destroy(&w->self_plan);
     ith_plan_destroy(&w->cross_plan);
+    ith_linear_workspace_close(&w->linears);
     ith_free(context, w);
     *workspace = NULL;
 }
@@ -248,8 +246,9 @@ const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *w)
     return w->self_plan;
 }
 
-void ith_dit_workspace_watch(ith_dit_workspace *w, ith_dit_watch_fn watch, void *user)
+void ith_dit_workspace_watch(ith_dit_workspace *w, ith_dit_watch_fn watch, void *user, float *space)
 {
     w->watch = watch;
     w->watch_user = user;
+    w->watched = space;
 }

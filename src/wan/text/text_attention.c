@@ -32,6 +32,8 @@ static ith_attn_problem problem_of(const ith_text_config *config, int64_t count)
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
     problem.heads = problem.mask_heads = config->heads, problem.head_dim = config->head_dim;
     problem.q_len = problem.kv_len = count;
+    problem.q_row_stride = problem.k_row_stride = problem.v_row_stride = problem.o_row_stride =
+        3 * config->heads * config->head_dim;
     problem.mask = ITH_MASK_ADDITIVE;
     problem.scale = 1;
     return problem;
@@ -46,7 +48,7 @@ static ith_attn_options options_of(void)
 
 void ith_text_attention_lay_out(const ith_text_config *config, int64_t count, ith_arena *arena, ith_text_attention *a)
 {
-    *a = (ith_text_attention){.heads = config->heads, .count = count};
+    *a = (ith_text_attention){.heads = config->heads, .head_dim = config->head_dim, .count = count};
     a->buckets = ith_arena_take(arena, 2 * count - 1, sizeof *a->buckets);
     a->lines = ith_arena_take(arena, config->heads * (2 * count - 1), sizeof *a->lines);
     a->bias = ith_arena_take(arena, config->heads * count, count * (int64_t)sizeof *a->bias);
@@ -77,8 +79,7 @@ ith_status ith_text_attention_plan_bytes(ith_context *context, const ith_text_co
     return status;
 }
 
-ith_status ith_text_attention_apply(const ith_text_attention *attention, const float *q, const float *k, const float *v,
-                                    const float *table, float *o)
+ith_status ith_text_attention_apply(const ith_text_attention *attention, float *qkv, const float *table)
 {
     const int64_t heads = attention->heads, count = attention->count, distances = 2 * count - 1;
 #pragma omp parallel for schedule(static)
@@ -89,7 +90,8 @@ ith_status ith_text_attention_apply(const ith_text_attention *attention, const f
         for (int64_t i = 0; i < count; i++)
             memcpy(bias + i * count, line + count - 1 - i, (size_t)count * sizeof *bias);
     }
-    const ith_attn_tensors tensors = {
-        .struct_size = sizeof(ith_attn_tensors), .q = q, .k = k, .v = v, .o = o, .mask = attention->bias};
+    ith_attn_tensors tensors = {.struct_size = sizeof(ith_attn_tensors), .q = qkv, .o = qkv, .mask = attention->bias};
+    tensors.k = qkv + heads * attention->head_dim;
+    tensors.v = qkv + 2 * heads * attention->head_dim;
     return ith_plan_execute(attention->plan, &tensors);
 }

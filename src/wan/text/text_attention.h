@@ -11,7 +11,7 @@ int64_t ith_text_bucket(int64_t distance, int64_t buckets, int64_t max_distance)
 
 /* Arrays and plan of the text encoder's attention, for texts of one length. All layers use them in turn. */
 typedef struct ith_text_attention {
-    int64_t heads, count;
+    int64_t heads, head_dim, count;
     ith_plan *plan;
     int64_t *buckets; /* [2 count - 1]: the bucket of distance d, at index d + count - 1 */
     float *lines;     /* [heads, 2 count - 1]: the bias of distance d, at index d + count - 1 */
@@ -29,9 +29,8 @@ void ith_text_attention_close(ith_text_attention *attention);
 /* Sets *bytes to the memory that the plan will hold for texts of `count` tokens. */
 ith_status ith_text_attention_plan_bytes(ith_context *context, const ith_text_config *config, int64_t count,
                                          int64_t *bytes);
-/* Computes o = softmax(q k^T + bias) v for every head. q, k, v, o: [count, heads, head_dim]; table: [buckets,
- * heads]. */
-ith_status ith_text_attention_apply(const ith_text_attention *attention, const float *q, const float *k, const float *v,
-                                    const float *table, float *o);
+/* Computes o = softmax(q k^T + bias) v for every head, and overwrites q with o. qkv: [count, 3, heads, head_dim], the
+ * rows of q, k and v side by side; table: [buckets, heads]. */
+ith_status ith_text_attention_apply(const ith_text_attention *attention, float *qkv, const float *table);
 
 #endif

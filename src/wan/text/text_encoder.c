@@ -9,8 +9,9 @@
  *         x = x + wo(gelu_tanh(wi_0(n)) * wi_1(n))
  *     rows = rms_norm(x)
  *
- * Only real tokens are computed. The reference pads the text and masks the padding, which gives the same rows. The
- * embedding stays in the mapped file; all other weights are packed for the products. */
+ * Only real tokens are computed. The reference pads the text and masks the padding, which gives the same rows. Between
+ * two products, a row passes over memory once: it is normalised while a linear layer packs it, and added to x when a
+ * linear layer has computed it. */
 #include "text_encoder.h"
 
 #include "../../base/dtype.h"
@@ -24,17 +25,13 @@
 
 #include <omp.h>
 
-enum { Q, K, V, O, WI_0, WI_1, WO, LINEARS };
-
-static const char *const linear_names[LINEARS] = {
-    "layer.0.SelfAttention.q",   "layer.0.SelfAttention.k",     "layer.0.SelfAttention.v",
-    "layer.0.SelfAttention.o",   "layer.1.DenseReluDense.wi_0", "layer.1.DenseReluDense.wi_1",
-    "layer.1.DenseReluDense.wo",
-};
-
-/* The weights of one layer. */
+/* The weights of one layer. The comment of a linear layer gives its input and output width; inner = heads * head_dim
+ * may differ from dim. */
 typedef struct text_layer {
-    ith_linear *linears[LINEARS];
+    ith_linear *qkv;                  /* dim to 3 inner */
+    ith_linear *o;                    /* inner to dim */
+    ith_linear *wi_0, *wi_1;          /* dim to ffn_dim */
+    ith_linear *wo;                   /* ffn_dim to dim */
     float *attention_norm, *ffn_norm; /* [dim], weights of the norms before attention and before the FFN */
     float *bias_table;                /* [buckets, heads]: the learnt biases of the attention */
 } text_layer;
@@ -51,18 +48,29 @@ struct ith_text_encoder {
 
 /* ---- Loading --------------------------------------------------------------------------------------------------- */
 
-/* Loads the weights of one layer. Weights are [out, in]; inner = heads * head_dim may differ from dim. */
+/* Makes one linear layer from `count` modules that read the same rows, each from `in` to `out` numbers. */
+static ith_linear *linear(ith_weights *w, const ith_text_encoder *encoder, const char *const *modules, int count,
+                          int64_t in, int64_t out)
+{
+    return ith_weights_linear(w, modules, count, false, 2, (int64_t[]){out, in}, encoder->types);
+}
+
+/* Loads the weights of one layer. In the files, their names begin with "encoder.block.N.". */
 static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_layer *layer)
 {
+    static const char *const qkv[] = {"layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"};
+    static const char *const o = "layer.0.SelfAttention.o", *const wi_0 = "layer.1.DenseReluDense.wi_0",
+                             *const wi_1 = "layer.1.DenseReluDense.wi_1", *const wo = "layer.1.DenseReluDense.wo";
     const ith_text_config *c = &encoder->config;
     const int64_t inner = c->heads * c->head_dim, dim = c->dim, ffn = c->ffn_dim, table[] = {c->buckets, c->heads};
-    const int64_t shapes[LINEARS][2] = {{inner, dim}, {inner, dim}, {inner, dim}, {dim, inner},
-                                        {ffn, dim},   {ffn, dim},   {dim, ffn}};
     layer->attention_norm = ith_weights_floats(w, "layer.0.layer_norm.weight", 1, &dim);
     layer->ffn_norm = ith_weights_floats(w, "layer.1.layer_norm.weight", 1, &dim);
     layer->bias_table = ith_weights_floats(w, "layer.0.SelfAttention.relative_attention_bias.weight", 2, table);
-    for (int i = 0; i < LINEARS; i++)
-        layer->linears[i] = ith_weights_linear(w, &linear_names[i], 1, false, 2, shapes[i], encoder->types);
+    layer->qkv = linear(w, encoder, qkv, 3, dim, inner);
+    layer->o = linear(w, encoder, &o, 1, inner, dim);
+    layer->wi_0 = linear(w, encoder, &wi_0, 1, dim, ffn);
+    layer->wi_1 = linear(w, encoder, &wi_1, 1, dim, ffn);
+    layer->wo = linear(w, encoder, &wo, 1, ffn, dim);
 }
 
 /* Lists all weights of the encoder, to load, check or count them. If the file has both shared.weight and
@@ -146,17 +154,15 @@ const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder)
 
 /* ---- Encoding -------------------------------------------------------------------------------------------------- */
 
-/* The workspace of one call of ith_text_encode. Attention and feed-forward network use `wide` in turn. */
+/* The workspace of one call of ith_text_encode. */
 typedef struct text_workspace {
     const ith_text_encoder *encoder;
     const ith_rowops *rowops;
     ith_text_attention attention;
     ith_linear_workspace linears;
     int64_t count;
-    float *x;      /* [count, dim]: the residual stream, in the caller's array */
-    float *normed; /* [count, dim]: rms_norm(x) */
-    float *added;  /* [count, dim]: the result of attention or feed-forward network, to be added to x */
-    float *wide;   /* q, k, v and o, each [count, heads * head_dim]; or two arrays, each [count, ffn_dim] */
+    float *x;   /* [count, dim]: the residual stream, in the caller's array */
+    float *qkv; /* [count, 3 inner]: q, k, v of the attention, which overwrites q with o */
 } text_workspace;
 
 /* Lays out the buffers of one call of ith_text_encode in an arena. If the arena has no memory yet, it only counts the
@@ -164,78 +170,54 @@ typedef struct text_workspace {
 static void lay_out(const ith_text_encoder *encoder, int64_t count, ith_arena *arena, text_workspace *w)
 {
     const ith_text_config *c = &encoder->config;
-    const int64_t wide = ith_max64(4 * c->heads * c->head_dim, 2 * c->ffn_dim);
-    w->normed = ith_arena_take(arena, count, c->dim * (int64_t)sizeof *w->normed);
-    w->added = ith_arena_take(arena, count, c->dim * (int64_t)sizeof *w->added);
-    w->wide = ith_arena_take(arena, count, wide * (int64_t)sizeof *w->wide);
+    const int64_t inner = c->heads * c->head_dim;
+    w->qkv = ith_arena_take(arena, count, 3 * inner * (int64_t)sizeof *w->qkv);
     ith_linear_workspace_lay_out(encoder->memory.linears, omp_get_max_threads(), count, arena, &w->linears);
     ith_text_attention_lay_out(c, count, arena, &w->attention);
 }
 
-/* Computes y = rms_norm(w->x), where `weight` [dim] is the weight of the norm. */
-static void normalise(const text_workspace *w, const float *weight, float *y)
+/* The rows rms_norm(x). */
+typedef struct normed {
+    const text_workspace *w;
+    const float *weight; /* [dim]: the weight of the norm */
+} normed;
+
+static const float *normed_row(const void *user, int64_t row, float *space)
 {
-    int64_t dim = w->encoder->config.dim;
-    float eps = (float)w->encoder->config.eps;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < w->count; i++)
-        w->rowops->rms_norm(y + i * dim, w->x + i * dim, weight, dim, eps);
+    const normed *n = user;
+    const ith_text_config *c = &n->w->encoder->config;
+    n->w->rowops->rms_norm(space, n->w->x + row * c->dim, n->weight, c->dim, (float)c->eps);
+    return space;
 }
 
-static void add_to_x(const text_workspace *w)
+static void add_to_x(void *user, int64_t row, int64_t first, int64_t count, const float *y)
 {
-    int64_t dim = w->encoder->config.dim;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < w->count; i++)
-        w->rowops->add_gated(w->x + i * dim, w->added + i * dim, NULL, dim);
-}
-
-static ith_status apply(ith_context *context, const text_workspace *w, const text_layer *layer, int which,
-                        const float *x, float *y)
-{
-    return ith_linear_apply_rows(context, layer->linears[which], &w->linears, w->count, x, y);
+    const text_workspace *w = user;
+    w->rowops->add_gated(w->x + row * w->encoder->config.dim + first, y, NULL, count);
 }
 
 /* The self-attention: x += o(attention(q(n), k(n), v(n))), with n = rms_norm(x) */
-static ith_status add_attention(ith_context *context, const text_workspace *w, const text_layer *layer)
+static ith_status add_attention(ith_context *context, text_workspace *w, const text_layer *layer)
 {
-    const ith_text_config *config = &w->encoder->config;
-    int64_t floats = w->count * config->heads * config->head_dim;
-    float *q = w->wide, *k = q + floats, *v = k + floats, *o = v + floats;
-    normalise(w, layer->attention_norm, w->normed);
-    ith_status status = apply(context, w, layer, Q, w->normed, q);
+    const normed n = {w, layer->attention_norm};
+    ith_linear_rows qkv = {w->qkv, 3 * w->encoder->config.heads * w->encoder->config.head_dim};
+    const ith_linear_input normed_x = {normed_row, &n}, from_o = ith_linear_from_rows(&qkv);
+    const ith_linear_output to_qkv = ith_linear_to_rows(&qkv), sum = {add_to_x, NULL, w};
+    ith_status status = ith_linear_apply(context, layer->qkv, &w->linears, w->count, &normed_x, &to_qkv);
     if (!status)
-        status = apply(context, w, layer, K, w->normed, k);
-    if (!status)
-        status = apply(context, w, layer, V, w->normed, v);
-    if (status)
-        return status;
-    status = ith_text_attention_apply(&w->attention, q, k, v, layer->bias_table, o);
-    if (!status)
-        status = apply(context, w, layer, O, o, w->added);
-    if (!status)
-        add_to_x(w);
-    return status;
+        status = ith_text_attention_apply(&w->attention, w->qkv, layer->bias_table);
+    return status ? status : ith_linear_apply(context, layer->o, &w->linears, w->count, &from_o, &sum);
 }
 
 /* The feed-forward network: x += wo(gelu_tanh(wi_0(n)) * wi_1(n)), with n = rms_norm(x) */
-static ith_status add_feed_forward(ith_context *context, const text_workspace *w, const text_layer *layer)
+static ith_status add_feed_forward(ith_context *context, text_workspace *w, const text_layer *layer)
 {
-    int64_t width = w->encoder->config.ffn_dim;
-    float *gate = w->wide, *up = gate + w->count * width;
-    normalise(w, layer->ffn_norm, w->normed);
-    ith_status status = apply(context, w, layer, WI_0, w->normed, gate);
-    if (!status)
-        status = apply(context, w, layer, WI_1, w->normed, up);
-    if (status)
-        return status;
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < w->count; i++)
-        w->rowops->gelu_tanh_mul(gate + i * width, gate + i * width, up + i * width, width);
-    status = apply(context, w, layer, WO, gate, w->added);
-    if (!status)
-        add_to_x(w);
-    return status;
+    const ith_feed_forward network = {
+        .up = layer->wi_0, .gate = layer->wi_1, .down = layer->wo, .act = w->rowops->gelu_tanh};
+    const normed n = {w, layer->ffn_norm};
+    const ith_linear_input normed_x = {normed_row, &n};
+    const ith_linear_output sum = {add_to_x, NULL, w};
+    return ith_feed_forward_apply(context, &network, &w->linears, w->count, &normed_x, &sum);
 }
 
 static ith_status check_ids(ith_context *context, const ith_text_config *config, const int32_t *ids, int64_t count)
@@ -266,12 +248,22 @@ static ith_status embed(ith_context *context, const ith_text_encoder *encoder, c
     return status;
 }
 
+/* Asks the system for the weights of a layer. */
+static void prefetch(const text_layer *layer)
+{
+    const ith_linear *const linears[] = {layer->qkv, layer->o, layer->wi_0, layer->wi_1, layer->wo};
+    for (size_t i = 0; i < sizeof linears / sizeof *linears; i++)
+        ith_linear_prefetch(linears[i]);
+}
+
 /* Applies all layers. The error message of an interruption names the layer that was interrupted. */
-static ith_status run_layers(ith_context *context, const text_workspace *w, const ith_span *span)
+static ith_status run_layers(ith_context *context, text_workspace *w, const ith_span *span)
 {
     const ith_text_encoder *encoder = w->encoder;
     const int64_t layers = encoder->config.layers;
     for (int64_t i = 0; i < layers; i++) {
+        if (i + 1 < layers)
+            prefetch(&encoder->layers[i + 1]);
         ith_status status = add_attention(context, w, &encoder->layers[i]);
         if (!status)
             status = add_feed_forward(context, w, &encoder->layers[i]);
@@ -285,19 +277,32 @@ static ith_status run_layers(ith_context *context, const text_workspace *w, cons
     return ITH_OK;
 }
 
+/* rows = rms_norm(x), in place */
+static void normalise_rows(const text_workspace *w)
+{
+    const normed n = {w, w->encoder->final_norm};
+    const int64_t dim = w->encoder->config.dim;
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < w->count; i++)
+        normed_row(&n, i, w->x + i * dim);
+}
+
 static ith_status encode(ith_context *context, text_workspace *w, const int32_t *ids, const ith_span *span)
 {
     const ith_text_encoder *encoder = w->encoder;
-    ith_status status = ith_text_attention_open(context, &encoder->config, &w->attention);
+    ith_status status = ith_linear_workspace_open(context, &w->linears);
+    if (!status)
+        status = ith_text_attention_open(context, &encoder->config, &w->attention);
     if (!status)
         status = embed(context, encoder, ids, w->count, w->x);
     if (!status)
         status = run_layers(context, w, span);
     if (!status) {
-        normalise(w, encoder->final_norm, w->x);
+        normalise_rows(w);
         ith_span_show(context, span, 1, 1);
     }
     ith_text_attention_close(&w->attention);
+    ith_linear_workspace_close(&w->linears);
     return status;
 }
 
@@ -321,7 +326,8 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Predicts the peak memory of the encoder: its weights, and the buffers of one call of ith_text_encode. */
+/* Predicts the peak memory of the encoder: its weights, and the larger of the scratch memory for packing them and the
+ * buffers of one call of ith_text_encode. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes)
 {
@@ -336,7 +342,9 @@ ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *c
         status = ith_text_attention_plan_bytes(context, config, count, &plan);
     if (!status) {
         lay_out(encoder, count, &arena, &workspace);
-        *bytes = struct_bytes(config) + encoder->memory.bytes + 2 * ITH_ALLOC_HEADER + arena.used_bytes + plan;
+        int64_t packing = ith_linear_packing_bytes(encoder->memory.linears);
+        *bytes = struct_bytes(config) + encoder->memory.bytes + 2 * ITH_ALLOC_HEADER +
+                 ith_max64(packing, arena.used_bytes + plan);
     }
     ith_text_encoder_free(context, &encoder);
     return status;
