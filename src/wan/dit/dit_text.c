@@ -122,13 +122,10 @@ static ith_status make_layer(const maker *m, int64_t index)
 static ith_status make(maker *m)
 {
     fill_biases(m);
-    ith_status status = ith_linear_workspace_open(m->context, &m->linears);
-    if (!status)
-        status = ith_dit_embed_text(m->context, m->dit, &m->linears, m->rows, &(ith_linear_input){prompt_row, m},
-                                    m->embedded);
+    ith_status status =
+        ith_dit_embed_text(m->context, m->dit, &m->linears, m->rows, &(ith_linear_input){prompt_row, m}, m->embedded);
     for (int64_t layer = 0; layer < m->dit->config.layers && !status; layer++)
         status = make_layer(m, layer);
-    ith_linear_workspace_close(&m->linears);
     return status;
 }
 

@@ -190,7 +190,7 @@ static ith_status build(ith_context *context, const ith_dit_workspace *sizes, it
      * 0. */
     memset((*out)->padded, 0,
            (size_t)(sizes->shape.batch * sizes->keys * 2 * sizes->dit->config.dim * ith_dtype_bytes(sizes->type)));
-    return ith_linear_workspace_open(context, &(*out)->linears);
+    return ITH_OK;
 }
 
 ith_status ith_dit_workspace_create(ith_context *context, const ith_dit *dit, const ith_dit_text *text,
@@ -223,7 +223,6 @@ void ith_dit_workspace_free(ith_context *context, ith_dit_workspace **workspace)
         return;
     ith_plan_destroy(&w->self_plan);
     ith_plan_destroy(&w->cross_plan);
-    ith_linear_workspace_close(&w->linears);
     ith_free(context, w);
     *workspace = NULL;
 }

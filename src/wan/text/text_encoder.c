@@ -290,9 +290,7 @@ static void normalise_rows(const text_workspace *w)
 static ith_status encode(ith_context *context, text_workspace *w, const int32_t *ids, const ith_span *span)
 {
     const ith_text_encoder *encoder = w->encoder;
-    ith_status status = ith_linear_workspace_open(context, &w->linears);
-    if (!status)
-        status = ith_text_attention_open(context, &encoder->config, &w->attention);
+    ith_status status = ith_text_attention_open(context, &encoder->config, &w->attention);
     if (!status)
         status = embed(context, encoder, ids, w->count, w->x);
     if (!status)
@@ -302,7 +300,6 @@ static ith_status encode(ith_context *context, text_workspace *w, const int32_t 
         ith_span_show(context, span, 1, 1);
     }
     ith_text_attention_close(&w->attention);
-    ith_linear_workspace_close(&w->linears);
     return status;
 }
 
@@ -326,8 +323,7 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Predicts the peak memory of the encoder: its weights, and the larger of the scratch memory for packing them and the
- * buffers of one call of ith_text_encode. */
+/* Predicts the peak memory of the encoder: its weights, and the buffers of one call of ith_text_encode. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   int64_t count, int64_t *bytes)
 {
@@ -342,9 +338,7 @@ ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *c
         status = ith_text_attention_plan_bytes(context, config, count, &plan);
     if (!status) {
         lay_out(encoder, count, &arena, &workspace);
-        int64_t packing = ith_linear_packing_bytes(encoder->memory.linears);
-        *bytes = struct_bytes(config) + encoder->memory.bytes + 2 * ITH_ALLOC_HEADER +
-                 ith_max64(packing, arena.used_bytes + plan);
+        *bytes = struct_bytes(config) + encoder->memory.bytes + 2 * ITH_ALLOC_HEADER + arena.used_bytes + plan;
     }
     ith_text_encoder_free(context, &encoder);
     return status;
