@@ -1,71 +1,101 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Causal convolutions of video, one frame at a time. The input is a ring of as many frames as the kernel is deep; the
- * newest frame may lie in any slot. Frames are never moved: the weights are packed once for each slot that may hold the
- * newest frame, with their taps in the order of the slots.
+/* Causal convolutions of video, one frame at a time, a few rows at a time.
  *
- *     dst[y, x, o] (+)= b[o] + sum_{t, i, j, c} w[o, c, t, i, j] frame(t)[y + i - kernel/2, x + j - kernel/2, c]
+ *     y[r, x, o] = b[o] + sum_{t, i, j, c} w[o, c, t, i, j] frame(t)[r + i - kernel/2, x + j - kernel/2, c]
  *
- * frame(frames - 1) is the newest. Pixels outside a frame are zero.
+ * frame(frames - 1) is the newest frame, and the earlier ones came before it. Pixels outside a frame are zero, and so
+ * are the frames before the first.
  *
- * A convolution is created, laid out in an arena, and packed; then it may be applied any number of times. */
+ * A convolution holds the rows of its input frames: frames - 1 whole frames, and a few rows more. The rows lie in a
+ * ring: a row of the newest frame takes the place of a row of the oldest frame, which is no longer needed. For each
+ * frame the caller
+ *
+ *   1. calls ith_conv_begin,
+ *   2. writes the next rows of the frame, at most `strip` of them, to where ith_conv_row says,
+ *   3. calls ith_conv_advance, which computes all rows of y that can be computed now, and goes on with step 2.
+ *
+ * Rows of y can so be rows of the next convolution's input without a frame between the two.
+ *
+ * Convolutions are products (kernels/product.h): pixels on the left, filters on the right, packed once. Kernels of 3 x
+ * 3 and 3 x 3 x 3 whose products are f32 use F(2x2, 3x3) over the plane (kernels/winograd.h), which takes 4/9 of the
+ * multiplications; conv_plane.c. All others are computed from the definition; conv_direct.c. A number of y has the same
+ * bits for any number of threads and any `strip`. A NaN or an infinity in a pixel reaches only the pixels of y that
+ * read it; with F(2x2, 3x3) also the others of their tiles, 2 x 2 pixels that begin at even coordinates. */
 #ifndef ITH_LINEAR_CONV_H
 #define ITH_LINEAR_CONV_H
 
 #include "../base/arena.h"
 #include "../base/context.h"
-#include "onednn.h"
+#include "../kernels/product.h"
+#include "../kernels/winograd.h"
 #include "operand.h"
-
-/* The largest depth of a kernel in time. */
-#define ITH_CONV_MOST_FRAMES 4
 
 /* The sizes and types of a convolution. */
 typedef struct ith_conv_shape {
     int64_t in, out;       /* channels of a pixel before and after the convolution */
-    int64_t frames;        /* depth of the kernel in time, and number of frames of the ring */
+    int64_t frames;        /* depth of the kernel in time */
     int64_t kernel;        /* height and width of the kernel, which are equal and odd */
     int64_t height, width; /* height and width of a frame */
-    bool adds;             /* the result is added to dst; otherwise it overwrites dst */
+    int64_t strip;         /* the most rows that come with one ith_conv_advance */
     ith_operand_types types;
 } ith_conv_shape;
 
-/* A convolution: its oneDNN objects and its packed weights. */
+/* A convolution: its packed weights and the rows of its input frames. */
 typedef struct ith_conv {
     ith_conv_shape shape;
-    int64_t band;      /* rows of a frame that one call of oneDNN computes; equal to height if a frame is not cut */
-    ith_onednn_op *op; /* the primitive that computes one band */
-    ith_onednn_lane lane;
+    const ith_product_kernel *kernel;
+    const ith_winograd *winograd; /* the transforms of F(2x2, 3x3); NULL: computed from the definition */
+    int64_t row_bytes;            /* bytes of a row of input, with pixels of zeros on its left and right */
+    int64_t ring_rows;            /* rows of the ring */
     const float *bias;
-    char *packed; /* packed weights: a copy for each slot of the ring that may hold the newest frame */
-    /* oneDNN handles of the copies of the packed weights, indexed by the slot of the newest frame. */
-    struct dnnl_memory *weights[ITH_CONV_MOST_FRAMES];
+    char *packed;   /* filters as right panels: [products][panels of output channels] */
+    char *rows;     /* [ring_rows] rows of input, and one row of zeros */
+    int64_t newest; /* the place in the ring of row 0 of the newest frame */
+    int64_t taken;  /* rows of the newest frame that the caller has written */
+    int64_t made;   /* rows of y that have been computed */
 } ith_conv;
 
-/* Makes the oneDNN objects of a convolution for the OpenMP team of the calling thread. One thread at a time may use
- * them, with a team of that size. conv is zeroed first; the caller destroys it, even if this fails. */
+/* The consumer of computed rows. take gets `count` pixels of row `row` from column `first` on, bias included. Every
+ * pixel comes once, from any thread of the team. */
+typedef struct ith_conv_output {
+    void (*take)(void *user, int64_t row, int64_t first, int64_t count, const float *pixels);
+    void *user;
+} ith_conv_output;
+
+/* Checks the shape and chooses the kernels. conv is zeroed first. */
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, ith_conv *conv);
-void ith_conv_destroy(ith_context *context, ith_conv *conv);
 
 /* Takes memory for the packed weights from the arena. */
-void ith_conv_lay_out(ith_conv *conv, ith_arena *arena);
-/* Rounds weight [out, in, frames, kernel, kernel] of F32, BF16 or F16 to types.stored and packs it as types.multiplied.
- * bias [out] must outlive conv. scratch: ith_conv_weight_bytes bytes. */
+void ith_conv_lay_out_weights(ith_conv *conv, ith_arena *arena);
+/* Takes memory for the rows of input from the arena. */
+void ith_conv_lay_out_rows(ith_conv *conv, ith_arena *arena);
+/* Bytes that ith_conv_lay_out_rows takes. */
+int64_t ith_conv_rows_bytes(const ith_conv *conv);
+
+/* Rounds weight [out, in, frames, kernel, kernel] of F32, BF16 or F16 to types.stored and packs it. bias [out] must
+ * outlive conv. scratch: ith_conv_packing_bytes(conv, threads) bytes, aligned to 64. */
 ith_status ith_conv_pack(ith_context *context, ith_conv *conv, const void *weight, ith_dtype weight_type,
                          const float *bias, void *scratch);
-/* Bytes of the weights of a convolution, as types.multiplied, before they are packed. */
-int64_t ith_conv_weight_bytes(const ith_conv_shape *shape);
-
-/* Bytes of an input frame of a convolution, as types.multiplied. */
-int64_t ith_conv_frame_bytes(const ith_conv_shape *shape);
-/* Bytes of scratch memory that ith_conv_apply needs; the memory must be aligned to 64. */
-int64_t ith_conv_scratch_bytes(const ith_conv *conv);
-/* The number of additions and multiplications of ith_conv_apply. */
+int64_t ith_conv_packing_bytes(const ith_conv *conv, int threads);
+/* Bytes of scratch memory that ith_conv_advance needs with a team of `threads` threads. */
+int64_t ith_conv_scratch_bytes(const ith_conv *conv, int threads);
+/* The number of additions and multiplications of one frame by the definition. */
 double ith_conv_operations(const ith_conv_shape *shape);
 
-/* Computes one frame. ring [frames][height, width, in] holds input frames that ith_operand_round has converted; newest
- * is the slot of the newest frame; the output is dst [height, width, out]. Returns ITH_ERR_INTERRUPTED within some
- * tenths of a second after the context is interrupted, at any size. */
-ith_status ith_conv_apply(ith_context *context, ith_conv *conv, const void *ring, int64_t newest, float *dst,
-                          void *scratch);
+/* Forgets all frames: the next one is the first. All threads take part, so that each page of memory is first touched by
+ * a thread that will use it. After an interruption the rows are not all zero. */
+void ith_conv_clear(ith_context *context, ith_conv *conv);
+/* The number type of the pixels in the rows that ith_conv_row gives: types.rounded. */
+ith_dtype ith_conv_row_type(const ith_conv *conv);
+/* A new frame begins. The frame before it must be complete. */
+void ith_conv_begin(ith_conv *conv);
+/* Where to write row `row` of the newest frame, [width, in] numbers of ith_conv_row_type. `row` is at least conv->taken
+ * and less than conv->taken + shape.strip. */
+void *ith_conv_row(const ith_conv *conv, int64_t row);
+/* The caller has written all rows before `taken`. Computes all rows of y that depend on these alone, with the calling
+ * thread's OpenMP team; conv->made then counts them, and is shape.height when taken is. Returns ITH_ERR_INTERRUPTED
+ * within some milliseconds after the context is interrupted. */
+ith_status ith_conv_advance(ith_context *context, ith_conv *conv, int64_t taken, const ith_conv_output *output,
+                            void *scratch);
 
 #endif

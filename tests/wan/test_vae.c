@@ -341,7 +341,7 @@ static ith_status load_and_decode(ith_context *context, void *user)
 static void test_failing_allocations(void **state)
 {
     (void)state;
-    assert_true(refuse_every_allocation(load_and_decode, NULL, 3) > 50);
+    assert_true(refuse_every_allocation(load_and_decode, NULL, 1) > 10);
 }
 
 int main(void)

@@ -36,36 +36,99 @@ static void unnormalise(const ith_vae_decoder *d, const float *latents, int64_t 
             z[i * config->z_dim + c] = latents[(c * frames + frame) * d->pixels + i] * config->std[c] + config->mean[c];
 }
 
+/* Keeps pixels of a finished frame, clamped to [-1, 1]. A NaN stays a NaN. */
+static void finish_pixels(void *user, int64_t row, int64_t first, int64_t count, const float *pixels)
+{
+    const ith_vae_decoder *d = user;
+    float *to = d->frame + (row * d->out->conv.shape.width + first) * 3;
+    for (int64_t i = 0; i < count * 3; i++)
+        to[i] = pixels[i] < -1.0f ? -1.0f : pixels[i] > 1.0f ? 1.0f : pixels[i];
+}
+
 /* Applies the last norm, silu, conv_out and the clamp, and passes the frame to the caller. */
 static ith_status finish_frame(decoding *call)
 {
     ith_vae_decoder *d = call->decoder;
     const ith_conv_shape *shape = &d->out->conv.shape;
-    ith_vae_conv_take(&d->work, d->out, d->work.x);
-    ith_status status = ith_vae_conv_apply(&d->work, d->out, d->frame);
+    const ith_conv_output output = {finish_pixels, d};
+    ith_status status = ith_vae_conv_apply(&d->work, d->out, d->work.x, &output);
     if (status)
         return status;
-#pragma omp parallel for simd schedule(static)
-    for (int64_t i = 0; i < shape->height * shape->width * 3; i++) { /* a NaN stays a NaN */
-        float v = d->frame[i];
-        d->frame[i] = v < -1.0f ? -1.0f : v > 1.0f ? 1.0f : v;
-    }
     d->work.shown_most += ITH_PROGRESS_UNIT;
     return call->on_frame(call->user, call->finished++, d->frame, shape->height, shape->width);
 }
 
 static ith_status decode_level(decoding *call, int64_t index);
 
-/* Doubles the height and width of x, and computes the later levels of it. The pixels of x are `stride` numbers apart.
- */
-static ith_status enlarge(decoding *call, int64_t index, const float *x, int64_t stride)
+/* The output of `resample` of level `index`: the frame with which the next level begins. */
+static ith_vae_frame next_frame(const decoding *call, int64_t index)
+{
+    const ith_vae_level_layers *next = &call->decoder->levels[index + 1];
+    return (ith_vae_frame){next->begin, next->width, next->in};
+}
+
+/* Doubles the height and width of a frame x of level `index`, in numbers of type `type`. The next level's frame may
+ * begin half of its size before x: a row of the result overwrites only rows of x that have been read. */
+static ith_status enlarge(decoding *call, int64_t index, const void *x, ith_dtype type)
 {
     ith_vae_work *work = &call->decoder->work;
-    ith_vae_conv *resample = call->decoder->levels[index].resample;
-    ith_vae_conv_take_doubled(work, resample, x, stride);
-    work->x = work->main;
-    ith_status status = ith_vae_conv_apply(work, resample, work->x);
-    return status ? status : decode_level(call, index + 1);
+    const ith_vae_level_layers *level = &call->decoder->levels[index];
+    const int64_t strip = ith_max64(level->resample->conv.shape.strip / 2, 1);
+    const int64_t bytes = level->out * ith_dtype_bytes(type);
+    ith_vae_frame frame = next_frame(call, index);
+    const ith_conv_output output = {ith_vae_frame_store, &frame};
+    ith_status status = ITH_OK;
+    ith_conv_begin(&level->resample->conv);
+    for (int64_t begin = 0; begin < level->height && !status; begin += strip) {
+        int64_t end = ith_min64(begin + strip, level->height);
+#pragma omp parallel for schedule(static)
+        for (int64_t i = begin * level->width; i < end * level->width; i++)
+            ith_vae_conv_put_doubled(work, level->resample, i / level->width, i % level->width,
+                                     (const char *)x + i * bytes, type);
+        status = ith_vae_conv_advance(work, level->resample, 2 * end, &output);
+    }
+    return status;
+}
+
+/* The two frames that `time` makes of one: the first becomes input of `resample`, the second is kept. */
+typedef struct time_halves {
+    const ith_vae_work *work;
+    const ith_vae_level_layers *level;
+} time_halves;
+
+static void take_halves(void *user, int64_t row, int64_t first, int64_t count, const float *pixels)
+{
+    const time_halves *halves = user;
+    const ith_vae_level_layers *level = halves->level;
+    const ith_vae_conv *conv = level->resample;
+    const int64_t bytes = level->out * ith_dtype_bytes(ith_conv_row_type(&conv->conv));
+    for (int64_t i = 0; i < count; i++, pixels += 2 * level->out) {
+        char *later = level->later + (row * level->width + first + i) * bytes;
+        ith_vae_conv_put_doubled(halves->work, conv, row, first + i, pixels, ITH_F32);
+        ith_vae_conv_convert(halves->work, conv, later, pixels + level->out, ITH_F32, level->out);
+    }
+}
+
+/* Doubles the frames as well: enlarges the first of the two frames and keeps the second in level->later. */
+static ith_status enlarge_first(decoding *call, int64_t index, const float *x)
+{
+    ith_vae_work *work = &call->decoder->work;
+    const ith_vae_level_layers *level = &call->decoder->levels[index];
+    ith_vae_conv *time = level->time;
+    time_halves halves = {work, level};
+    ith_vae_frame frame = next_frame(call, index);
+    const ith_conv_output split = {take_halves, &halves}, output = {ith_vae_frame_store, &frame};
+    ith_status status = ITH_OK;
+    ith_conv_begin(&time->conv);
+    ith_conv_begin(&level->resample->conv);
+    for (int64_t begin = 0; begin < level->height && !status; begin += time->conv.shape.strip) {
+        int64_t end = ith_min64(begin + time->conv.shape.strip, level->height);
+        ith_vae_conv_put_rows(work, time, x, begin, end);
+        status = ith_vae_conv_advance(work, time, end, &split);
+        if (!status)
+            status = ith_vae_conv_advance(work, level->resample, 2 * end, &output);
+    }
+    return status;
 }
 
 /* Computes level `index` (the layers at one picture size) for the current frame, and then all later levels by
@@ -74,20 +137,21 @@ static ith_status decode_level(decoding *call, int64_t index)
 {
     ith_vae_level_layers *level = &call->decoder->levels[index];
     ith_vae_work *work = &call->decoder->work;
+    const bool doubles = level->time && !call->first;
     ith_status status = ITH_OK;
+    work->x = level->begin;
     for (int64_t i = 0; i <= call->decoder->vae->config.res_blocks && !status; i++)
-        status = ith_vae_residual_apply(work, &level->residuals[2 * i]);
+        status = ith_vae_residual_apply(work, &level->residuals[2 * i], level->end);
     if (status)
         return status;
     if (!level->resample)
         return finish_frame(call);
-    if (!level->time || call->first)
-        return enlarge(call, index, work->x, level->out);
-    ith_vae_conv_take(work, level->time, work->x);
-    status = ith_vae_conv_apply(work, level->time, level->doubled);
-    for (int half = 0; half < 2 && !status; half++)
-        status = enlarge(call, index, level->doubled + half * level->out, 2 * level->out);
-    return status;
+    status = doubles ? enlarge_first(call, index, work->x) : enlarge(call, index, work->x, ITH_F32);
+    if (!status)
+        status = decode_level(call, index + 1);
+    if (!status && doubles)
+        status = enlarge(call, index, level->later, ith_conv_row_type(&level->resample->conv));
+    return !status && doubles ? decode_level(call, index + 1) : status;
 }
 
 /* Decodes one latent frame: first the layers at the size of the latents, then the levels that enlarge the picture. */
@@ -100,16 +164,17 @@ static ith_status decode_latent(decoding *call, const float *latents, int64_t fr
     ith_status status = ith_vae_linear_apply(work, d->post_quant, z, mixed);
     if (status)
         return status;
-    ith_vae_conv_take(work, d->in, mixed);
-    work->x = work->main;
+    work->x = d->levels[0].begin;
     call->first = frame == 0;
-    status = ith_vae_conv_apply(work, d->in, work->x);
+    ith_vae_frame first = {work->x, d->levels[0].width, d->levels[0].in};
+    const ith_conv_output output = {ith_vae_frame_store, &first};
+    status = ith_vae_conv_apply(work, d->in, mixed, &output);
     if (!status)
-        status = ith_vae_residual_apply(work, d->before);
+        status = ith_vae_residual_apply(work, d->before, NULL);
     if (!status)
         status = ith_vae_attention_apply(work, &d->attention);
     if (!status)
-        status = ith_vae_residual_apply(work, d->after);
+        status = ith_vae_residual_apply(work, d->after, NULL);
     return status ? status : decode_level(call, 0);
 }
 

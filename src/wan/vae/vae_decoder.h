@@ -11,7 +11,10 @@ typedef struct ith_vae_level_layers {
     int64_t height, width, in, out; /* height and width of a frame before doubling; input and output channels */
     ith_vae_conv *residuals;        /* two consecutive convolutions for each residual block */
     ith_vae_conv *time, *resample;  /* NULL if the level does not double the frames, or the height and width */
-    float *doubled;                 /* [height, width, 2 out]: the two frames that `time` makes of one frame */
+    float *begin, *end; /* the frame before and after the residual blocks: [height, width, in] and [height, width, out];
+                           the same memory if in = out */
+    char *later; /* [height, width, out] in the type of a convolution's input: the second of the two frames that `time`
+                    makes of one; NULL: no time */
 } ith_vae_level_layers;
 
 typedef struct ith_vae_decoder {
@@ -24,13 +27,11 @@ typedef struct ith_vae_decoder {
     ith_vae_level_layers levels[ITH_VAE_MOST_LEVELS];
     float *frame; /* a decoded frame, [height, width, 3] */
     char *memory; /* one allocation for all buffers and packed weights */
-    char *rings;  /* start of all convolutions' ring buffers; before decoding, this memory serves to pack weights */
-    int64_t ring_bytes;   /* bytes of the ring buffers (the latest input frames) of all convolutions */
+    char *rows;   /* start of the rows of all convolutions; before decoding, this memory serves to pack weights */
     ith_vae_conv convs[]; /* all convolutions, in the order of the computation */
 } ith_vae_decoder;
 
-/* Makes the layers, but allocates no memory for buffers and weights yet: their oneDNN objects determine how much they
- * need. */
+/* Makes the layers, but allocates no memory for buffers and weights yet. */
 ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
                                   ith_vae_decoder **out);
 /* Allocates the decoder's memory and packs its weights. After this, decoding allocates nothing. */

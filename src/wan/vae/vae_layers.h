@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layers of the decoder for one size of picture. They process one frame at a time, [height, width, channels] in
- * f32. Each convolution over time keeps the latest frames of its input in a ring buffer. work->x points to the current
- * frame. */
+ * f32, a strip of rows at a time. Each convolution over time keeps the two latest frames of its input. work->x points
+ * to the current frame. */
 #ifndef ITH_WAN_VAE_LAYERS_H
 #define ITH_WAN_VAE_LAYERS_H
 
@@ -19,13 +19,11 @@ typedef struct ith_vae_linear {
     ith_linear *linear;
 } ith_vae_linear;
 
-/* A convolution, and a ring buffer with the latest frames of its input. */
+/* A convolution. */
 typedef struct ith_vae_conv {
     const ith_vae_filter *filter;
     const float *norm; /* gamma of the norm that, with silu, comes before the convolution; NULL: no norm, no silu */
     ith_conv conv;
-    char *ring;                 /* [filter->frames][height, width, in]: ring buffer of the latest frames of the input */
-    int64_t newest;             /* index of the newest frame in the ring buffer */
     int64_t first_times, times; /* how often it is computed for the first latent frame, and for each later one */
     ith_vae_linear *shortcut;   /* the shortcut of the residual block that begins with this convolution; NULL: none */
 } ith_vae_conv;
@@ -44,9 +42,8 @@ typedef struct ith_vae_work {
     ith_linear_set *linear_set;
     ith_linear_workspace linear_workspace;
 
-    float *x;           /* the current frame, in `main` or in `side` */
-    float *main, *side; /* two buffers with room for a frame each */
-    char *temp;         /* scratch memory of the current layer */
+    float *x;           /* the current frame */
+    char *temp;         /* scratch memory of the layers at the size of the latents */
     char *conv_scratch; /* scratch memory of the current convolution */
     float *lines;       /* [threads][line_floats]: normalised pixels before they are rounded to bf16 */
     int64_t line_floats;
@@ -57,30 +54,54 @@ typedef struct ith_vae_work {
     double operations, operations_done; /* operations of all convolutions: for the latent frame, and done so far */
 } ith_vae_work;
 
-/* Appends a convolution over pictures of this size to the decoder's list of layers. adds: its result is added to the
- * destination. times: how often it is computed for each latent frame after the first. */
+/* Appends a convolution over pictures of this size to the decoder's list of layers. Its input comes in strips of at
+ * most `strip` rows. times: how often it is computed for each latent frame after the first. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
-                               bool adds, int64_t times);
+                               int64_t strip, int64_t times);
 /* Appends a linear layer for pictures of `pixels` pixels to the decoder's list of layers. */
 ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t pixels);
+/* The number of rows that pass through the layers together, for pictures of this size; even, unless it is `height`.
+ * Every thread of the calling thread's team gets some blocks of pixels in each strip. */
+int64_t ith_vae_strip(int64_t height, int64_t width);
 /* Appends the two convolutions of a residual block, and its shortcut if it has one, to the decoder's lists of layers.
  * Returns the first convolution; the second follows it in the array. */
 ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *weights, int64_t height, int64_t width,
                                    int64_t times);
 
-/* Writes silu(norm(x)), or x if the convolution has no norm, into the convolution's ring buffer as the newest frame. */
-void ith_vae_conv_take(const ith_vae_work *work, ith_vae_conv *conv, const float *x);
-/* Writes x, enlarged to twice its height and width, into the convolution's ring buffer as the newest frame. The pixels
- * of x are `stride` numbers apart. */
-void ith_vae_conv_take_doubled(const ith_vae_work *work, ith_vae_conv *conv, const float *x, int64_t stride);
-/* Computes the convolution of the frames in its ring buffer. The result is added to dst if the convolution was made
- * with `adds`; otherwise it overwrites dst. */
-ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, float *dst);
+/* Makes `count` pixels, from column `first` of row `row` on, the input of a convolution: silu(norm(x)), or x if the
+ * convolution has no norm. */
+void ith_vae_conv_put(const ith_vae_work *work, const ith_vae_conv *conv, int64_t row, int64_t first, int64_t count,
+                      const float *x);
+/* Converts numbers of type F32, or of the type of the convolution's input, to that type. */
+void ith_vae_conv_convert(const ith_vae_work *work, const ith_vae_conv *conv, void *to, const void *x, ith_dtype type,
+                          int64_t count);
+/* Makes a pixel of a picture half as high and half as wide the input of a convolution: a square of 2 x 2 equal pixels.
+ * x is the pixel, of a type that ith_vae_conv_convert takes. */
+void ith_vae_conv_put_doubled(const ith_vae_work *work, const ith_vae_conv *conv, int64_t row, int64_t column,
+                              const void *x, ith_dtype type);
+/* Makes rows [begin, end) of the frame x the input of a convolution. */
+void ith_vae_conv_put_rows(const ith_vae_work *work, const ith_vae_conv *conv, const float *x, int64_t begin,
+                           int64_t end);
+/* Computes the rows of a convolution that can be computed when its input is complete up to row `taken`, and gives them
+ * to `output`. */
+ith_status ith_vae_conv_advance(ith_vae_work *work, ith_vae_conv *conv, int64_t taken, const ith_conv_output *output);
+/* Computes a convolution of the frame x and gives its rows to `output`. */
+ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, const float *x, const ith_conv_output *output);
+
+/* A frame [height, width, channels] that takes the rows of a convolution. */
+typedef struct ith_vae_frame {
+    float *x;
+    int64_t width, channels;
+} ith_vae_frame;
+/* Functions for ith_conv_output; user: an ith_vae_frame. The pixels overwrite those of the frame. */
+void ith_vae_frame_store(void *user, int64_t row, int64_t first, int64_t count, const float *pixels);
+
 /* Applies a linear layer to every pixel of x: y = x w^T + b. */
 ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y);
-/* Applies a residual block: work->x = s + conv2(silu(norm2(conv1(silu(norm1(x)))))), where s is shortcut(x) if the
- * block has a shortcut, otherwise x. */
-ith_status ith_vae_residual_apply(ith_vae_work *work, ith_vae_conv *convs);
+/* Applies a residual block: s + conv2(silu(norm2(conv1(silu(norm1(work->x)))))), where s is shortcut(work->x) if the
+ * block has a shortcut, otherwise work->x. The result is work->x; it lies in `to` if the block has a shortcut,
+ * otherwise in place. */
+ith_status ith_vae_residual_apply(ith_vae_work *work, ith_vae_conv *convs, float *to);
 
 /* The attention over the pixels of a latent frame. It comes between the first two residual blocks. */
 typedef struct ith_vae_attention {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder's layers for one size of picture, and their memory.
  *
- * add_layers makes the list of layers, whose oneDNN objects determine how much memory they need. lay_out then lays out
- * all memory in one arena. It is called twice: first to count the bytes, which also serves the prediction, then to set
- * the pointers. The arena holds, in this order:
+ * add_layers makes the list of layers. lay_out then lays out all memory in one arena. It is called twice: first to
+ * count the bytes, which also serves the prediction, then to set the pointers. The arena holds, in this order:
  *
- *   linear layers and their workspace | packed convolutions | ring buffers | frame buffers, scratch memory */
+ *   linear layers and their workspace | packed convolutions | rows of convolutions | frames, scratch memory */
 #include "../../base/size.h"
 #include "vae_decoder.h"
 
@@ -14,8 +13,7 @@
 #include <omp.h>
 #include <string.h>
 
-#define LINE_FLOATS 4096       /* the least numbers in a thread's buffer for normalised pixels */
-#define CLEARED_TOGETHER 65536 /* bytes that a thread clears at a time */
+#define LINE_FLOATS 4096 /* the least numbers in a thread's buffer for normalised pixels */
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
@@ -30,13 +28,15 @@ static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t height, int6
         ith_vae_conv *residual = ith_vae_residual_add(&d->work, &weights->residuals[i], height, width, pictures);
         level->residuals = i ? level->residuals : residual;
     }
+    /* `time` feeds `resample`, two rows for each of its own. */
+    const int64_t strip = ith_max64(ith_vae_strip(2 * height, 2 * width) / 2, 1);
     if (weights->time.in) {
-        level->time = ith_vae_conv_add(&d->work, &weights->time, height, width, false, pictures);
+        level->time = ith_vae_conv_add(&d->work, &weights->time, height, width, strip, pictures);
         level->time->first_times = 0;
         pictures *= 2;
     }
     if (weights->resample.in)
-        level->resample = ith_vae_conv_add(&d->work, &weights->resample, 2 * height, 2 * width, false, pictures);
+        level->resample = ith_vae_conv_add(&d->work, &weights->resample, 2 * height, 2 * width, 2 * strip, pictures);
     return pictures;
 }
 
@@ -46,14 +46,15 @@ static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width)
     ith_vae_work *work = &d->work;
     int64_t pictures = 1, scale = 1;
     d->post_quant = ith_vae_linear_add(work, &vae->post_quant, d->pixels);
-    d->in = ith_vae_conv_add(work, &vae->in, height, width, false, 1);
+    d->in = ith_vae_conv_add(work, &vae->in, height, width, ith_vae_strip(height, width), 1);
     d->before = ith_vae_residual_add(work, &vae->before, height, width, 1);
     ith_vae_attention_add(work, vae, d->pixels, &d->attention);
     d->after = ith_vae_residual_add(work, &vae->after, height, width, 1);
     for (int64_t i = 0; i < vae->config.levels; i++, scale *= 2)
         pictures = add_level(d, i, height * scale, width * scale, pictures);
     scale = vae->config.stride_space;
-    d->out = ith_vae_conv_add(work, &vae->out, height * scale, width * scale, false, pictures);
+    d->out = ith_vae_conv_add(work, &vae->out, height * scale, width * scale,
+                              ith_vae_strip(height * scale, width * scale), pictures);
     d->out->norm = vae->norm_out;
 }
 
@@ -89,8 +90,6 @@ void ith_vae_decoder_free(ith_vae_decoder **decoder)
         return;
     ith_vae_decoder *d = *decoder;
     ith_context *context = d->work.context;
-    for (int64_t i = 0; i < d->work.conv_count; i++)
-        ith_conv_destroy(context, &d->convs[i].conv);
     ith_linear_set_destroy(&d->work.linear_set);
     ith_plan_destroy(&d->attention.plan);
     ith_free(context, d->memory);
@@ -113,61 +112,93 @@ static void lay_out_linears(ith_vae_decoder *d, ith_arena *arena)
     ith_linear_workspace_lay_out(work->linear_set, omp_get_max_threads(), d->pixels, arena, &work->linear_workspace);
 }
 
-/* Lays out buffers with room for one frame of any level, and the scratch memory of one layer. Only the buffer `doubled`
- * belongs to one level: its second frame must survive while the first passes through the later levels. work->temp
- * holds, in turn, the latents of a frame before and after post_quant_conv, the arrays of the attention, the hidden
- * frame of a residual block, and an enlarged frame. */
+static int64_t frame_bytes(const ith_vae_level_layers *level, int64_t channels)
+{
+    return level->height * level->width * channels * (int64_t)sizeof(float);
+}
+
+/* Finds the places of the frames at the ends of the levels in one piece of memory, in bytes from its beginning, and
+ * returns its size. The frame of a level lies in the second half of the next level's frame, which is twice as large:
+ * `resample` reads it from there while it writes the next level's frame over it (vae_decoder.c, enlarge). If the next
+ * level begins in other memory, because it changes the number of channels, the frame lies at the end of the memory. */
+static int64_t place_frames(const ith_vae_decoder *d, int64_t place[ITH_VAE_MOST_LEVELS])
+{
+    const int64_t last = d->vae->config.levels - 1;
+    int64_t bytes = frame_bytes(&d->levels[last], d->levels[last].out);
+    place[last] = 0;
+    for (int64_t i = last - 1; i >= 0; i--) {
+        const ith_vae_level_layers *level = &d->levels[i], *next = level + 1;
+        int64_t size = frame_bytes(level, level->out);
+        place[i] = next->in == next->out ? place[i + 1] + size : ith_max64(bytes - size, 0);
+        place[i] = ith_round_up(place[i], ITH_ARENA_ALIGNMENT);
+        bytes = ith_max64(bytes, place[i] + size);
+    }
+    return bytes;
+}
+
+/* Lays out the frames of the levels and work->temp in one piece of memory. work->temp lies at its beginning, before the
+ * frame of the latents. It holds, in turn, the latents of a frame before and after post_quant_conv, and the arrays of
+ * the attention. The first frame of a level that changes the number of channels lies at the beginning too, before the
+ * frames at the ends of this level and of the one before it. The other frames are moved back where there is too little
+ * room before them. */
+static void lay_out_frames(ith_vae_decoder *d, ith_arena *arena)
+{
+    const ith_vae_config *config = &d->vae->config;
+    int64_t place[ITH_VAE_MOST_LEVELS], bytes = place_frames(d, place);
+    int64_t shift = 2 * d->pixels * config->z_dim * (int64_t)sizeof(float);
+    shift = ith_max64(ith_max64(ith_vae_attention_temp_bytes(&d->attention), shift) - place[0], 0);
+    for (int64_t i = 1; i < config->levels; i++)
+        if (d->levels[i].in != d->levels[i].out)
+            shift = ith_max64(shift, frame_bytes(&d->levels[i], d->levels[i].in) - ith_min64(place[i], place[i - 1]));
+    shift = ith_round_up(shift, ITH_ARENA_ALIGNMENT);
+    char *memory = ith_arena_take(arena, shift + bytes, 1);
+    d->work.temp = memory;
+    for (int64_t i = 0; i < config->levels; i++) {
+        ith_vae_level_layers *l = &d->levels[i];
+        l->end = memory ? (float *)(void *)(memory + shift + place[i]) : NULL;
+        l->begin = l->in == l->out ? l->end : (float *)(void *)memory;
+    }
+}
+
+/* Lays out the frames and the scratch memory of one layer. Only the frame `later` belongs to one level: it must survive
+ * while another frame passes through the later levels. */
 static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
 {
     const ith_vae_config *config = &d->vae->config;
     ith_vae_work *work = &d->work;
-    int64_t main = 0, side = 0, scratch = 0, operand = ith_dtype_bytes(work->types.multiplied);
-    int64_t temp = ith_max64(ith_vae_attention_temp_bytes(&d->attention), 2 * d->pixels * config->z_dim * 4);
+    const int threads = omp_get_max_threads();
+    int64_t scratch = 0;
+    lay_out_frames(d, arena);
+    for (int64_t i = 0; i < config->levels; i++)
+        if (d->levels[i].time)
+            d->levels[i].later = ith_arena_take(arena, d->levels[i].height * d->levels[i].width * d->levels[i].out,
+                                                ith_dtype_bytes(ith_conv_row_type(&d->levels[i].resample->conv)));
     work->line_floats = LINE_FLOATS;
-    for (int64_t i = 0; i < config->levels; i++) {
-        ith_vae_level_layers *l = &d->levels[i];
-        int64_t pixels = l->height * l->width;
-        main = ith_max64(main, pixels * l->in);
-        side = l->in == l->out ? side : ith_max64(side, pixels * l->out);
-        temp = ith_max64(temp, pixels * l->out * (l->resample ? ith_max64(4, 4 * operand) : 4));
-        work->line_floats = ith_max64(work->line_floats, ith_max64(l->in, l->out));
-        if (l->time)
-            l->doubled = ith_arena_take(arena, pixels * 2 * l->out, sizeof(float));
+    for (int64_t i = 0; i < work->conv_count; i++) {
+        scratch = ith_max64(scratch, ith_conv_scratch_bytes(&work->convs[i].conv, threads));
+        work->line_floats = ith_max64(work->line_floats, work->convs[i].filter->in);
     }
-    for (int64_t i = 0; i < work->conv_count; i++)
-        scratch = ith_max64(scratch, ith_conv_scratch_bytes(&work->convs[i].conv));
-    work->main = ith_arena_take(arena, main, sizeof(float));
-    work->side = ith_arena_take(arena, side, sizeof(float));
-    work->temp = ith_arena_take(arena, temp, 1);
-    work->lines = ith_arena_take(arena, omp_get_max_threads() * work->line_floats, sizeof(float));
+    work->lines = ith_arena_take(arena, threads * work->line_floats, sizeof(float));
     work->conv_scratch = ith_arena_take(arena, scratch, 1);
     d->frame = ith_arena_take(arena, d->pixels * config->stride_space * config->stride_space, 3 * sizeof(float));
 }
 
 /* Lays out all memory of a decoder. Weights are packed before any frame is decoded, so scratch memory for packing
- * shares its place with the buffers for frames. */
+ * shares its place with the rows of convolutions and the buffers. */
 static void lay_out(ith_vae_decoder *d, ith_arena *arena)
 {
     ith_vae_work *work = &d->work;
     lay_out_linears(d, arena);
     int64_t packing = 0;
     for (int64_t i = 0; i < work->conv_count; i++) {
-        ith_conv_lay_out(&work->convs[i].conv, arena);
-        packing = ith_max64(packing, ith_conv_weight_bytes(&work->convs[i].conv.shape));
+        ith_conv_lay_out_weights(&work->convs[i].conv, arena);
+        packing = ith_max64(packing, ith_conv_packing_bytes(&work->convs[i].conv, omp_get_max_threads()));
     }
     const int64_t begin = arena->used_bytes;
-    d->rings = ith_arena_take(arena, 0, 1);
-    for (int64_t i = 0; i < work->conv_count; i++) {
-        ith_vae_conv *c = &work->convs[i];
-        if (c->filter->frames > 1)
-            c->ring = ith_arena_take(arena, c->filter->frames, ith_conv_frame_bytes(&c->conv.shape));
-    }
-    d->ring_bytes = arena->used_bytes - begin;
-    lay_out_buffers(d, arena);
-    /* A convolution that reads one frame needs no ring buffer: its input lies in work->temp. */
+    d->rows = ith_arena_take(arena, 0, 1);
     for (int64_t i = 0; i < work->conv_count; i++)
-        if (work->convs[i].filter->frames == 1)
-            work->convs[i].ring = work->temp;
+        ith_conv_lay_out_rows(&work->convs[i].conv, arena);
+    lay_out_buffers(d, arena);
     ith_arena_take(arena, ith_max64(packing - (arena->used_bytes - begin), 0), 1);
 }
 
@@ -180,7 +211,7 @@ ith_status ith_vae_decoder_bytes(ith_vae_decoder *d, int64_t *bytes)
     if (!status)
         status = ith_vae_attention_plan_bytes(&d->work, &d->attention, &plan);
     *bytes = decoder_size(&d->vae->config) + arena.used_bytes + 2 * ITH_ALLOC_HEADER + plan +
-             ith_linear_set_bytes(d->work.linear_set) + d->work.conv_count * ith_onednn_op_bytes();
+             ith_linear_set_bytes(d->work.linear_set);
     return status;
 }
 
@@ -213,21 +244,10 @@ static ith_status pack(ith_vae_decoder *d)
     for (int64_t i = 0; i < work->conv_count && !status; i++) {
         const ith_vae_filter *f = work->convs[i].filter;
         status =
-            ith_conv_pack(work->context, &work->convs[i].conv, f->weight->data, f->weight->dtype, f->bias, d->rings);
+            ith_conv_pack(work->context, &work->convs[i].conv, f->weight->data, f->weight->dtype, f->bias, d->rows);
         status = packed(d, f, status, &bytes);
     }
     return status;
-}
-
-/* Fills the ring buffers of all convolutions with zeros, which stand for the frames before the first. All threads take
- * part, so that each page of memory is first touched by a thread that will use it. After an interruption nothing reads
- * these buffers. */
-static void clear_rings(ith_vae_decoder *d)
-{
-#pragma omp parallel for schedule(static)
-    for (int64_t begin = 0; begin < d->ring_bytes; begin += CLEARED_TOGETHER)
-        if (!ith_context_interrupted(d->work.context))
-            memset(d->rings + begin, 0, (size_t)ith_min64(CLEARED_TOGETHER, d->ring_bytes - begin));
 }
 
 ith_status ith_vae_decoder_open(ith_vae_decoder *d)
@@ -245,6 +265,7 @@ ith_status ith_vae_decoder_open(ith_vae_decoder *d)
     status = pack(d);
     if (!status)
         status = ith_vae_attention_plan(work, &d->attention);
-    clear_rings(d);
+    for (int64_t i = 0; i < work->conv_count && !status; i++)
+        ith_conv_clear(work->context, &work->convs[i].conv);
     return status;
 }

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transforms of F(2x2, 3x3), which computes a convolution of 3 x 3 with 16 multiplications for 4 pixels instead of
+ * 36 (Winograd; Lavin and Gray, arXiv:1509.09308). A tile is 2 x 2 pixels of the output, and reads d, 4 x 4 pixels of
+ * the input. For each pair of an input and an output channel, with the filter g of 3 x 3 numbers:
+ *
+ *     y = A^T (u * v) A,   u = G g G^T,   v = B^T d B        (u * v: element by element)
+ *
+ *           1  0  -1  0            1    0    0             1  1  1  0
+ *     B^T = 0  1   1  0      G =  1/2  1/2  1/2      A^T = 0  1 -1 -1
+ *           0 -1   1  0           1/2 -1/2  1/2
+ *           0  1   0 -1            0    0    1
+ *
+ * u * v, summed over the input channels, is 16 matrix products of tiles by output channels. They are computed for one
+ * row of v (0 to 3) at a time: four products. Pixels lie with their channels innermost.
+ *
+ * One body in C (winograd_tmpl.c) is compiled for each instruction set, with the flags of its folder under cpu/, and
+ * chosen at run time. The results have the same bits on every instruction set. */
+#ifndef ITH_KERNELS_WINOGRAD_H
+#define ITH_KERNELS_WINOGRAD_H
+
+#include "../base/context.h"
+
+/* One row of v for some tiles beside one another. Row 0 of B^T d is d0 - d2, row 1 is d1 + d2, row 2 is d2 - d1, and
+ * row 3 is d1 - d3. */
+typedef struct ith_winograd_input {
+    const void *first, *second; /* the two rows of pixels in B^T d, from the first pixel that the first tile reads */
+    ith_dtype dtype;            /* number type of the pixels: F32 or BF16 */
+    bool adds;                  /* first + second; otherwise first - second */
+    int64_t tiles, channels;
+    float *v;               /* [4 products][tiles][channels] */
+    int64_t product_stride; /* numbers from a product to the next */
+    int64_t tile_stride;    /* numbers from a tile to the next */
+} ith_winograd_input;
+
+/* What one row of u * v adds to the pixels of some tiles beside one another. */
+typedef struct ith_winograd_output {
+    int row; /* of u * v; the calls for rows 0, 1, 2 and 3 come in this order */
+    int64_t tiles, channels;
+    const float *m; /* [4 products][tiles][channels], a row of u * v, summed over the input channels */
+    int64_t product_stride;
+    const float *bias; /* [channels]; is added in the first call that writes a pixel */
+    float *upper;      /* [2 tiles][channels]: the upper row of pixels. Row 0 of u * v overwrites it. */
+    float *lower;      /* [2 tiles][channels]: the lower row of pixels. Row 1 of u * v overwrites it. */
+} ith_winograd_output;
+
+/* The transforms of one instruction set. */
+typedef struct ith_winograd {
+    const char *name;
+    void (*input)(const ith_winograd_input *input);
+    void (*output)(const ith_winograd_output *output);
+} ith_winograd;
+
+extern const ith_winograd ith_winograd_ref;
+#if defined(__x86_64__)
+extern const ith_winograd ith_winograd_avx2, ith_winograd_avx512;
+#endif
+
+/* The transforms for the widest instruction set among the ith_cpu_feature bits `cpu`. Never NULL. */
+const ith_winograd *ith_winograd_choose(uint32_t cpu);
+/* Writes u = G g G^T for a filter g [3][3] to u [4][4]. It is computed in float64 and rounded once. */
+void ith_winograd_filter(float u[16], const float g[9]);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The products of convolutions (conv_parts.h). */
+#include "conv_parts.h"
+
+void ith_conv_take_left(const ith_conv *conv, const void *x, ith_dtype type, int64_t count, char *memory,
+                        ith_conv_left *left)
+{
+    left->data = x, left->parts = 1;
+    if (ith_conv_is_left(conv, type))
+        return;
+    left->data = memory;
+    left->parts = ith_product_parts(conv->kernel, type, false);
+    left->part_bytes = ith_conv_part_bytes(conv, count);
+    const ith_product_left request = {
+        .x = x, .dtype = type, .count = count, .to = memory, .part_bytes = left->part_bytes};
+    conv->kernel->pack_left(&request);
+}
+
+/* The steps of one call of the kernel: the steps of a product in parts of nearly equal size, about kernel->depth. They
+ * depend on the convolution alone, so the bits of its sums do too. */
+static int64_t call_steps(const ith_conv *conv)
+{
+    int64_t steps = ith_conv_steps(conv), depth = conv->kernel->depth;
+    int64_t parts = ith_max64((steps + depth / 2) / depth, 1);
+    return ith_round_up(ith_div_up(steps, parts), conv->kernel->step);
+}
+
+/* A panel of filters stays in the first-level cache while all left operands pass by. */
+void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_left *left, int64_t count, bool adds)
+{
+    const ith_product_kernel *kernel = conv->kernel;
+    const int64_t steps = ith_conv_steps(conv), most = call_steps(conv), out = conv->shape.out;
+    for (int64_t first = 0; first < steps; first += most)
+        for (int64_t panel = 0; panel < ith_conv_panels(conv); panel++)
+            for (int64_t i = 0; i < count; i++) {
+                const int64_t column = panel * kernel->columns;
+                const ith_product_call call = {.rows = left[i].rows,
+                                               .columns = ith_min64(kernel->columns, out - column),
+                                               .steps = ith_min64(most, steps - first),
+                                               .left = left[i].data + first * ith_conv_number_bytes(conv),
+                                               .left_stride = left[i].stride,
+                                               .part_bytes = left[i].part_bytes,
+                                               .parts = left[i].parts,
+                                               .right =
+                                                   ith_conv_panel(conv, product, panel) + kernel->right_bytes(first),
+                                               .out = left[i].sums + column,
+                                               .out_stride = out,
+                                               .adds = adds || first > 0};
+                kernel->multiply(&call);
+            }
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packs the filters of a convolution as right panels of its products (conv_parts.h), one output channel at a time. */
+#include "../base/dtype.h"
+#include "../base/file_fault.h"
+#include "conv_parts.h"
+
+#include <omp.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static int64_t panel_bytes(const ith_conv *conv)
+{
+    return conv->kernel->right_bytes(ith_conv_steps(conv));
+}
+
+void ith_conv_lay_out_weights(ith_conv *conv, ith_arena *arena)
+{
+    conv->packed = ith_arena_take(arena, ith_conv_products(conv) * ith_conv_panels(conv), panel_bytes(conv));
+}
+
+/* The weights of one output channel, [in, frames, kernel, kernel]. */
+static int64_t filter_count(const ith_conv_shape *s)
+{
+    return s->in * s->frames * s->kernel * s->kernel;
+}
+
+static int64_t thread_floats(const ith_conv *conv)
+{
+    return ith_round_up(filter_count(&conv->shape) + ith_conv_products(conv) * ith_conv_steps(conv), 16);
+}
+
+int64_t ith_conv_packing_bytes(const ith_conv *conv, int threads)
+{
+    return threads * thread_floats(conv) * (int64_t)sizeof(float);
+}
+
+/* A request to read the weights of one output channel from a file that may be cut meanwhile. */
+typedef struct filter_read {
+    const ith_conv_shape *shape;
+    const char *weight;
+    ith_dtype type;
+    float *to;
+} filter_read;
+
+static void read_filter(void *user)
+{
+    const filter_read *r = user;
+    const int64_t count = filter_count(r->shape);
+    ith_to_f32(r->to, r->weight, r->type, count);
+    for (int64_t i = 0; r->shape->types.stored == ITH_BF16 && i < count; i++)
+        r->to[i] = ith_round_to_bf16(r->to[i]);
+}
+
+/* Writes the columns of an output channel, [products][steps], from its filter. */
+static void make_columns(const ith_conv *conv, const float *filter, float *columns)
+{
+    const ith_conv_shape *s = &conv->shape;
+    const int64_t plane = s->kernel * s->kernel, steps = ith_conv_steps(conv);
+    float u[16];
+    for (int64_t c = 0; c < s->in; c++)
+        for (int64_t t = 0; t < s->frames; t++, filter += plane) {
+            if (conv->winograd) {
+                ith_winograd_filter(u, filter);
+                for (int64_t product = 0; product < 16; product++)
+                    columns[product * steps + t * s->in + c] = u[product];
+                continue;
+            }
+            for (int64_t i = 0; i < plane; i++) {
+                int64_t product = t * s->kernel + i / s->kernel;
+                columns[product * steps + i % s->kernel * s->in + c] = filter[i];
+            }
+        }
+}
+
+/* Packs one column of every product; columns = NULL: a column of zeros. */
+static void pack_column(const ith_conv *conv, int64_t channel, const float *columns)
+{
+    const int64_t steps = ith_conv_steps(conv), width = conv->kernel->columns;
+    for (int64_t product = 0; product < ith_conv_products(conv); product++) {
+        const float *column = columns ? columns + product * steps : NULL;
+        const ith_product_right right = {.x = &column,
+                                         .steps = steps,
+                                         .first = channel % width,
+                                         .count = 1,
+                                         .panel = ith_conv_panel(conv, product, channel / width)};
+        conv->kernel->pack_right(&right);
+    }
+}
+
+/* Packs a panel of output channels of all products. Returns false if the file of the weights has lost pages. */
+static bool pack_panel(const ith_conv *conv, const char *weight, ith_dtype type, int64_t panel, float *memory)
+{
+    const ith_conv_shape *s = &conv->shape;
+    const int64_t count = filter_count(s), begin = panel * conv->kernel->columns;
+    for (int64_t o = begin; o < begin + conv->kernel->columns; o++) {
+        filter_read request = {s, weight + o * count * ith_dtype_bytes(type), type, memory};
+        if (o < s->out && !ith_file_fault_guard(read_filter, &request))
+            return false;
+        if (o < s->out)
+            make_columns(conv, memory, memory + count);
+        pack_column(conv, o, o < s->out ? memory + count : NULL);
+    }
+    return true;
+}
+
+ith_status ith_conv_pack(ith_context *context, ith_conv *conv, const void *weight, ith_dtype weight_type,
+                         const float *bias, void *scratch)
+{
+    ith_status status = ith_operand_types_check(context, &conv->shape.types, weight_type, "a convolution");
+    atomic_bool lost = false;
+    conv->bias = bias;
+    if (status)
+        return status;
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t panel = 0; panel < ith_conv_panels(conv); panel++) {
+        float *memory = (float *)scratch + omp_get_thread_num() * thread_floats(conv);
+        if (!ith_context_interrupted(context) && !pack_panel(conv, weight, weight_type, panel, memory))
+            atomic_store(&lost, true);
+    }
+    if (ith_context_interrupted(context))
+        return ith_fail_interrupted(context);
+    return lost ? ith_fail(context, ITH_ERR_IO, "the file was cut while its weights were packed") : ITH_OK;
+}

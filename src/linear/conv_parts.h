@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of convolutions share: the products of which a convolution is made, and the blocks of pixels that a
+ * thread computes at a time.
+ *
+ * A convolution by the definition is frames * kernel products, one for each pair of a frame and a row of the kernel.
+ * The pixels that a row of the kernel reads are contiguous, so a product has kernel * in steps. F(2x2, 3x3) is 16
+ * products, one for each element of u * v (kernels/winograd.h), of frames * in steps. */
+#ifndef ITH_LINEAR_CONV_PARTS_H
+#define ITH_LINEAR_CONV_PARTS_H
+
+#include "conv.h"
+
+#include "../base/size.h"
+
+/* A block of output that one thread computes: rows of units beside one another. A unit is a pixel, or a tile of 2 x 2
+ * pixels with F(2x2, 3x3). */
+typedef struct ith_conv_block {
+    int64_t row, column;  /* the first pixel */
+    int64_t rows, across; /* rows of units, and units in a row */
+    int64_t end;          /* the row of pixels at which the computed rows end */
+} ith_conv_block;
+
+/* Height and width of a unit in pixels. */
+static inline int64_t ith_conv_unit(const ith_conv *conv)
+{
+    return conv->winograd ? 2 : 1;
+}
+
+/* The number of products, and the steps of each. */
+static inline int64_t ith_conv_products(const ith_conv *conv)
+{
+    return conv->winograd ? 16 : conv->shape.frames * conv->shape.kernel;
+}
+
+static inline int64_t ith_conv_steps(const ith_conv *conv)
+{
+    return (conv->winograd ? conv->shape.frames : conv->shape.kernel) * conv->shape.in;
+}
+
+/* The number of panels of output channels. */
+static inline int64_t ith_conv_panels(const ith_conv *conv)
+{
+    return ith_div_up(conv->shape.out, conv->kernel->columns);
+}
+
+/* The packed filters of a product, for one panel of output channels. */
+static inline char *ith_conv_panel(const ith_conv *conv, int64_t product, int64_t panel)
+{
+    return conv->packed + (product * ith_conv_panels(conv) + panel) * conv->kernel->right_bytes(ith_conv_steps(conv));
+}
+
+/* Row `row` of input frame `frame` (0: the oldest), from the pixel of zeros on its left, if there is one. Rows outside
+ * the frame are the row of zeros. */
+static inline const char *ith_conv_input(const ith_conv *conv, int64_t frame, int64_t row)
+{
+    const ith_conv_shape *s = &conv->shape;
+    if (row < 0 || row >= s->height)
+        return conv->rows + conv->ring_rows * conv->row_bytes;
+    int64_t place = conv->newest - (s->frames - 1 - frame) * s->height + row;
+    if (place < 0)
+        place += conv->ring_rows;
+    return conv->rows + place % conv->ring_rows * conv->row_bytes;
+}
+
+/* The most rows of units in a block. */
+#define ITH_CONV_MOST_ROWS 16
+
+/* The left operand of a product for one row of units, and its sums. */
+typedef struct ith_conv_left {
+    const char *data;   /* pixels, or what pack_left has made of them */
+    int64_t rows;       /* units; 0: the operand is zero, and there is nothing to add */
+    int64_t stride;     /* bytes between two rows */
+    int64_t part_bytes; /* bytes between two parts */
+    int parts;
+    float *sums; /* [rows][out] */
+} ith_conv_left;
+
+/* Bytes of a number in one part of a left operand. */
+static inline int64_t ith_conv_number_bytes(const ith_conv *conv)
+{
+    return conv->kernel->type == ITH_F32 && conv->kernel->parts == 1 ? (int64_t)sizeof(float)
+                                                                     : (int64_t)sizeof(uint16_t);
+}
+
+/* Whether numbers of this type are a left operand as they lie, without pack_left. */
+static inline bool ith_conv_is_left(const ith_conv *conv, ith_dtype type)
+{
+    return conv->kernel->parts == 1 && conv->kernel->type == type;
+}
+
+/* Bytes of one part of `count` packed numbers. */
+static inline int64_t ith_conv_part_bytes(const ith_conv *conv, int64_t count)
+{
+    return ith_round_up(count * ith_conv_number_bytes(conv), ITH_ARENA_ALIGNMENT);
+}
+
+/* Makes `count` numbers of type `type` the data of a left operand: where they lie, or packed in `memory`, which has
+ * room for kernel->parts parts. */
+void ith_conv_take_left(const ith_conv *conv, const void *x, ith_dtype type, int64_t count, char *memory,
+                        ith_conv_left *left);
+/* Computes one product for `count` left operands, and adds it to their sums or overwrites these. */
+void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_left *left, int64_t count, bool adds);
+
+/* Computes a block and gives it to `output`. memory: the thread's scratch memory. May return early if the context is
+ * interrupted. */
+typedef void ith_conv_compute(ith_context *context, const ith_conv *conv, const ith_conv_block *block,
+                              const ith_conv_output *output, char *memory);
+ith_conv_compute ith_conv_compute_direct, ith_conv_compute_plane;
+/* The most units of a block. */
+int64_t ith_conv_direct_units(const ith_conv *conv);
+int64_t ith_conv_plane_units(const ith_conv *conv);
+/* Bytes of the scratch memory of a thread. */
+int64_t ith_conv_direct_bytes(const ith_conv *conv);
+int64_t ith_conv_plane_bytes(const ith_conv *conv);
+
+#endif
