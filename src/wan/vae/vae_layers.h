@@ -93,7 +93,7 @@ typedef struct ith_vae_frame {
     float *x;
     int64_t width, channels;
 } ith_vae_frame;
-/* Functions for ith_conv_output; user: an ith_vae_frame. The pixels overwrite those of the frame. */
+/* The function `take` of an ith_conv_output whose `user` is an ith_vae_frame: overwrites pixels of the frame. */
 void ith_vae_frame_store(void *user, int64_t row, int64_t first, int64_t count, const float *pixels);
 
 /* Applies a linear layer to every pixel of x: y = x w^T + b. */
