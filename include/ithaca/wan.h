@@ -66,8 +66,8 @@ ITH_API void ith_pipeline_close(ith_pipeline **pipeline);
 /* Fills *info with the properties of the checkpoint. The strings live as long as the pipeline. */
 ITH_API ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info);
 /* Reads the tokenizer and the header of every weight file, and checks that the files hold all tensors of the model, by
- * name, type and shape, and no others. ith_pipeline_generate makes this check before it loads anything, unless it was
- * made before. Errors as for ith_pipeline_open. */
+ * name, type and shape, and no others. ith_pipeline_generate makes this check before anything else, of files that have
+ * changed since the last one. Errors as for ith_pipeline_open. */
 ITH_API ith_status ith_pipeline_check(ith_pipeline *pipeline);
 
 /* Turns a text in UTF-8 into *count ids, at most 512. The last id is </s>. `ids` has room for 512. On failure *count is

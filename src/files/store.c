@@ -247,7 +247,7 @@ ith_status ith_store_open(ith_context *context, const char *folder, const char *
     ith_store *store = ith_alloc_zero(context, 1, sizeof *store, "a model component");
     if (!store)
         return ITH_ERR_MEMORY;
-    store->context = context;
+    store->context = ith_context_hold(context);
     bool sharded = false;
     ith_status status = choose(store, folder, stem, choice, &sharded);
     if (!status)
@@ -263,7 +263,7 @@ ith_status ith_store_open_random(ith_context *context, ith_dtype type, ith_store
     *out = ith_alloc_zero(context, 1, sizeof **out, "a model component");
     if (!*out)
         return ITH_ERR_MEMORY;
-    (*out)->context = context;
+    (*out)->context = ith_context_hold(context);
     ith_status status = ith_random_tensors_create(context, type, &(*out)->random);
     if (status)
         ith_store_close(out);
@@ -291,16 +291,25 @@ void ith_store_close(ith_store **store)
     ith_random_tensors_free(&(*store)->random);
     ith_free(context, (*store)->path);
     ith_free(context, *store);
+    ith_context_release(context);
     *store = NULL;
+}
+
+ith_status ith_store_hand_over(ith_store **store, ith_status status, ith_store **out)
+{
+    if (status || !out)
+        ith_store_close(store);
+    if (out)
+        *out = *store;
+    *store = NULL;
+    return status;
 }
 
 /* ---- Progress -------------------------------------------------------------------------------------------------- */
 
 void ith_store_show(ith_store *store, int stage)
 {
-    int64_t bytes = 0;
-    for (int64_t i = 0; i < store->entry_count; i++)
-        bytes += store->entries[i].tensor.bytes;
+    int64_t bytes = ith_store_bytes(store);
     store->shown = (ith_span){.stage = stage, .end = bytes, .total = bytes};
     ith_span_show(store->context, &store->shown, 0, 1);
 }
@@ -380,6 +389,14 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
 const char *ith_store_file_of(const ith_store *store, const ith_tensor *tensor)
 {
     return store->random ? "the random weights" : store->shards[find(store, tensor->name)->shard].path;
+}
+
+int64_t ith_store_bytes(const ith_store *store)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < store->entry_count; i++)
+        bytes += store->entries[i].tensor.bytes;
+    return bytes;
 }
 
 ith_status ith_store_check_unchanged(ith_context *context, const ith_store *store)

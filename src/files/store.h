@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors of one model component ("transformer", "vae", ...), from one file or from several shards with an index. A
  * loader takes every tensor by name and shape. A tensor that is left over is an error, so that a different kind of
- * model is never mistaken for this one. To open a store and to take tensors reads only the headers of the files. */
+ * model is never mistaken for this one. To open a store and to take tensors reads only the headers of the files. A
+ * store holds a reference to its context. */
 #ifndef ITH_FILES_STORE_H
 #define ITH_FILES_STORE_H
 
@@ -26,6 +27,9 @@ ith_status ith_store_open_random(ith_context *context, ith_dtype type, ith_store
 /* Bytes that the random tensors taken with out NULL will take from the context; 0 for a store with files. */
 int64_t ith_store_random_bytes(const ith_store *store);
 void ith_store_close(ith_store **store);
+/* Ends a function that opened a store and then had `status`. On success *out gets the store, on failure and with out
+ * NULL the store is closed. Returns status. */
+ith_status ith_store_hand_over(ith_store **store, ith_status status, ith_store **out);
 /* After this call the store reports the bytes of released and skipped tensors to the context's observer, as progress of
  * `stage`. */
 void ith_store_show(ith_store *store, int stage);
@@ -40,6 +44,8 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
                           const ith_tensor **out);
 /* The path of the file that holds a tensor of the store. It lives as long as the store. */
 const char *ith_store_file_of(const ith_store *store, const ith_tensor *tensor);
+/* The sum of the bytes of all tensors in the files. */
+int64_t ith_store_bytes(const ith_store *store);
 /* Checks that no file of the store was replaced, changed or removed since the store was opened. Takes one system call a
  * file. ITH_ERR_IO, with the name of the file. */
 ith_status ith_store_check_unchanged(ith_context *context, const ith_store *store);

@@ -1,45 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks the weight files of every component before a run begins, and computes the hash of a checkpoint. */
+/* Opens and checks the weight files of every component before a run begins, and computes the hash of a checkpoint. */
 #include "../base/context.h"
 #include "../base/hash.h"
 #include "../base/open_file.h"
-#include "../files/store.h"
 #include "model.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
-typedef ith_status (*check_fn)(ith_context *context, const char *folder);
-
-/* Checks the autoencoder's weights by loading them: this checks all tensors, and takes little memory, because large
- * weights stay in the mapped file. */
-static ith_status check_vae(ith_context *context, const char *folder)
+const char *ith_part_name(ith_part part)
 {
-    ith_vae *vae = NULL;
-    ith_status status = ith_vae_load(context, folder, ith_operands_f32(), &vae);
-    ith_vae_free(context, &vae);
-    return status;
+    static const char *const names[] = {"text_encoder", "transformer", "transformer_2", "vae"};
+    return names[part];
 }
 
-static ith_status check_part(ith_context *context, const ith_model *model, const char *part, check_fn check)
+static bool has_part(const ith_model *model, ith_part part)
 {
-    char *path = ith_model_path(context, model, part);
-    ith_status status = path ? check(context, path) : ITH_ERR_MEMORY;
+    return part != ITH_PART_DIT_2 || model->info.experts == 2;
+}
+
+/* Opens and checks the weight files of a component. Files that were open before are closed. */
+static ith_status open_part(ith_context *context, ith_model *model, ith_part part)
+{
+    static ith_status (*const check[])(ith_context *, const char *, ith_store **) = {
+        ith_text_encoder_check, ith_dit_check, ith_dit_check, ith_vae_check};
+    char *path = ith_model_path(context, model, ith_part_name(part));
+    ith_store_close(&model->files[part]);
+    ith_status status = path ? check[part](context, path, &model->files[part]) : ITH_ERR_MEMORY;
     ith_free(context, path);
     return status;
 }
 
-ith_status ith_model_check_weights(ith_context *context, const ith_model *model)
+ith_status ith_model_check_weights(ith_context *context, ith_model *model)
 {
-    ith_status status = check_part(context, model, "text_encoder", ith_text_encoder_check);
-    if (!status)
-        status = check_part(context, model, "transformer", ith_dit_check);
-    if (!status && model->info.experts == 2)
-        status = check_part(context, model, "transformer_2", ith_dit_check);
-    if (!status)
-        status = check_part(context, model, "vae", check_vae);
+    ith_status status = ITH_OK;
+    for (int part = 0; part < ITH_PARTS && !status; part++)
+        if (has_part(model, part) && (!model->files[part] || ith_store_check_unchanged(context, model->files[part])))
+            status = open_part(context, model, part);
     return status;
+}
+
+ith_status ith_model_check_unchanged(ith_context *context, const ith_model *model, ith_part part)
+{
+    return model->files[part] ? ith_store_check_unchanged(context, model->files[part]) : ITH_OK;
+}
+
+int64_t ith_model_file_bytes(const ith_model *model)
+{
+    int64_t bytes = 0;
+    for (int part = 0; part < ITH_PARTS; part++)
+        bytes += model->files[part] ? ith_store_bytes(model->files[part]) : 0;
+    return bytes;
 }
 
 /* ---- Comparing checkpoints ------------------------------------------------------------------------------------- */
@@ -67,42 +78,29 @@ static ith_status hash_config(ith_context *context, const ith_model *model, cons
     return status;
 }
 
-/* Hashes the weight files of one component into *hash. transformers calls the files of the text encoder "model",
- * diffusers calls all others "diffusion_pytorch_model". */
-static ith_status hash_weights(ith_context *context, const ith_model *model, const char *part, uint64_t *hash)
+/* Hashes the configuration and the weight files of one component into *hash. */
+static ith_status hash_part(ith_context *context, const ith_model *model, ith_part part, uint64_t *hash)
 {
-    bool text = !strcmp(part, "text_encoder");
-    char *path = ith_model_path(context, model, part);
-    ith_store *store = NULL;
-    ith_status status = !path ? ITH_ERR_MEMORY
-                        : text
-                            ? ith_store_open(context, path, "model", ITH_STORE_FILE_FIRST, &store)
-                            : ith_store_open(context, path, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &store);
+    char name[64];
     uint64_t own = 0;
+    snprintf(name, sizeof name, "%s/config.json", ith_part_name(part));
+    ith_status status = hash_config(context, model, name, hash);
     if (!status)
-        status = ith_store_hash(context, store, &own);
+        status = ith_store_hash(context, model->files[part], &own);
     *hash ^= own;
-    ith_store_close(&store);
-    ith_free(context, path);
     return status;
 }
 
 ith_status ith_model_hash(ith_context *context, const ith_model *model, uint64_t *hash)
 {
-    static const char *const parts[] = {"text_encoder", "vae", "transformer", "transformer_2"};
-    const int count = model->info.experts == 2 ? 4 : 3;
     *hash = 1;
     ith_status status = hash_config(context, model, "model_index.json", hash);
     if (!status)
         status = hash_config(context, model, "scheduler/scheduler_config.json", hash);
     if (!status)
         status = hash_config(context, model, "tokenizer/spiece.model", hash);
-    for (int i = 0; i < count && !status; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s/config.json", parts[i]);
-        status = hash_config(context, model, name, hash);
-        if (!status)
-            status = hash_weights(context, model, parts[i], hash);
-    }
+    for (int part = 0; part < ITH_PARTS && !status; part++)
+        if (has_part(model, part))
+            status = hash_part(context, model, part, hash);
     return status;
 }

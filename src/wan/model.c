@@ -183,6 +183,8 @@ void ith_model_free(ith_context *context, ith_model **model)
 {
     if (!*model)
         return;
+    for (int part = 0; part < ITH_PARTS; part++)
+        ith_store_close(&(*model)->files[part]);
     ith_free(context, (*model)->folder);
     ith_free(context, *model);
     *model = NULL;

@@ -10,6 +10,11 @@
 #include "text/text_encoder.h"
 #include "vae/vae.h"
 
+/* The components that have weights. */
+typedef enum ith_part { ITH_PART_TEXT, ITH_PART_DIT, ITH_PART_DIT_2, ITH_PART_VAE, ITH_PARTS } ith_part;
+/* The name of a component's folder: "text_encoder", "transformer", "transformer_2" or "vae". */
+const char *ith_part_name(ith_part part);
+
 typedef struct ith_model {
     char *folder;
     char kind[64], shift_source[160];
@@ -18,15 +23,22 @@ typedef struct ith_model {
     ith_text_config text;
     ith_vae_config vae;
     ith_scheduler scheduler;
+    ith_store *files[ITH_PARTS]; /* the weight files of each component, if ith_model_check_weights opened them */
 } ith_model;
 
 /* Reads and checks all configuration files of a folder. The caller frees *out with ith_model_free. ITH_ERR_IO if a file
  * cannot be read, ITH_ERR_FORMAT if its contents are wrong, ITH_ERR_UNSUPPORTED for a model of another kind. */
 ith_status ith_model_read(ith_context *context, const char *folder, ith_model **out);
-/* Checks that the weight files of every component hold all of its tensors, by name, type and shape, so that a run does
- * not fail after an hour, when it loads the second expert. Reads headers and small tensors only. */
-ith_status ith_model_check_weights(ith_context *context, const ith_model *model);
-/* Computes a hash of the configuration files and of the weight files (ith_store_hash). Processes compare their
+/* Opens the weight files of every component, and checks that they hold all of its tensors, by name, type and shape, so
+ * that a run does not fail after an hour, when the second expert's turn comes. Reads headers only. Files that are open
+ * from an earlier call and have not changed since are not read again. */
+ith_status ith_model_check_weights(ith_context *context, ith_model *model);
+/* Checks that the weight files of a component are still those that ith_model_check_weights opened, with the same
+ * content. ITH_ERR_IO with the name of the file if not. Nothing is checked if they are not open. */
+ith_status ith_model_check_unchanged(ith_context *context, const ith_model *model, ith_part part);
+/* The bytes of all weights in the files that ith_model_check_weights opened. */
+int64_t ith_model_file_bytes(const ith_model *model);
+/* Computes a hash of the configuration files and of the open weight files (ith_store_hash). Processes compare their
  * checkpoints by this hash. */
 ith_status ith_model_hash(ith_context *context, const ith_model *model, uint64_t *hash);
 void ith_model_free(ith_context *context, ith_model **model);

@@ -104,13 +104,8 @@ ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info)
 
 ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context)
 {
-    if (pipeline->checked)
-        return ITH_OK;
     ith_status status = ith_pipeline_need_tokenizer(pipeline, context);
-    if (!status)
-        status = ith_model_check_weights(context, pipeline->model);
-    pipeline->checked = !status;
-    return status;
+    return status ? status : ith_model_check_weights(context, pipeline->model);
 }
 
 ith_status ith_pipeline_check(ith_pipeline *pipeline)

@@ -27,7 +27,6 @@ struct ith_pipeline {
     ith_context *context;
     ith_model *model;
     ith_tokenizer *tokenizer; /* loaded when it is first needed; NULL before */
-    bool checked;             /* ith_pipeline_check has succeeded */
     uint64_t number;          /* a random number that identifies the pipeline among all processes */
     pthread_mutex_t lock;     /* protects shared.run and shared.ranks */
     ith_shared shared;

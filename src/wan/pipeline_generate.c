@@ -50,9 +50,10 @@ static ith_status encode_prompts(ith_rank *rank, void *user)
     const ith_model *model = rank->pipeline->model;
     ith_text_encoder *encoder = NULL;
     double start = ith_clock_seconds(), traced = ith_trace_begin(rank->context);
-    char *path = ith_model_path(rank->context, model, "text_encoder");
-    ith_status status =
-        path ? ith_text_encoder_load(rank->context, path, rank->types.products, &encoder) : ITH_ERR_MEMORY;
+    char *path = ith_model_path(rank->context, model, ith_part_name(ITH_PART_TEXT));
+    ith_status status = path ? ITH_OK : ITH_ERR_MEMORY;
+    if (!status)
+        status = ith_text_encoder_load(rank->context, path, rank->types.products, &encoder);
     ith_free(rank->context, path);
     ith_trace_end(rank->context, traced, "load text encoder", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;
@@ -63,7 +64,9 @@ static ith_status encode_prompts(ith_rank *rank, void *user)
     start = ith_clock_seconds();
     for (int i = 0; i < prompts && !status; i++) {
         traced = ith_trace_begin(rank->context);
-        status = encode_prompt(rank, encoder, i, prompts);
+        status = ith_model_check_unchanged(rank->context, model, ITH_PART_TEXT);
+        if (!status)
+            status = encode_prompt(rank, encoder, i, prompts);
         ith_trace_end(rank->context, traced, "text", "compute");
     }
     rank->report.text_seconds += ith_clock_seconds() - start;
@@ -125,8 +128,10 @@ static ith_status decode(ith_rank *rank)
     ith_vae *vae = NULL;
     ith_observer_set_activity(context, "loading the autoencoder");
     double start = ith_clock_seconds();
-    char *path = ith_model_path(context, rank->pipeline->model, "vae");
-    ith_status status = path ? ith_vae_load(context, path, rank->types.products, &vae) : ITH_ERR_MEMORY;
+    char *path = ith_model_path(context, rank->pipeline->model, ith_part_name(ITH_PART_VAE));
+    ith_status status = path ? ith_model_check_unchanged(context, rank->pipeline->model, ITH_PART_VAE) : ITH_ERR_MEMORY;
+    if (!status)
+        status = ith_vae_load(context, path, rank->types.products, &vae);
     ith_free(context, path);
     report->load_seconds += ith_clock_seconds() - start;
     if (status)

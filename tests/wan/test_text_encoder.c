@@ -262,7 +262,7 @@ static void write_weights(const char *folder, const char *without, const char *w
 static void expect_refused(char *folder, ith_status wanted, const char *words)
 {
     ith_text_encoder *encoder = (ith_text_encoder *)folder;
-    assert_int_equal(ith_text_encoder_check(context, folder), wanted);
+    assert_int_equal(ith_text_encoder_check(context, folder, NULL), wanted);
     assert_non_null(strstr(ith_context_error(context), words));
     ith_status status = ith_text_encoder_load(context, folder, operand_kinds[OPERANDS_F32], &encoder);
     if (status != wanted || !strstr(ith_context_error(context), words))
@@ -345,7 +345,7 @@ static void the_encoder_s_own_embedding_is_taken(void **state)
     ith_text_encoder_free(context, &encoder);
     for (int keep_shared = 0; keep_shared < 2; keep_shared++) {
         char *folder = odd_embedding("encoder.embed_tokens.weight", keep_shared);
-        assert_int_equal(ith_text_encoder_check(context, folder), ITH_OK);
+        assert_int_equal(ith_text_encoder_check(context, folder, NULL), ITH_OK);
         encoder = load(folder, OPERANDS_F32);
         float *rows = encode(encoder, ids, 3);
         assert_memory_equal(rows, wanted, 3 * 40 * sizeof *rows);
@@ -361,7 +361,7 @@ static ith_status load_and_encode(ith_context *poor, void *user)
     (void)user;
     ith_text_encoder *encoder = NULL;
     float rows[2 * 40];
-    ith_status status = ith_text_encoder_check(poor, ODD);
+    ith_status status = ith_text_encoder_check(poor, ODD, NULL);
     if (!status)
         status = ith_text_encoder_load(poor, ODD, operand_kinds[OPERANDS_F32], &encoder);
     if (!status)

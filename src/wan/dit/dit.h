@@ -14,6 +14,7 @@
 #include <ithaca/ithaca.h>
 
 #include "../../base/observer.h"
+#include "../../files/store.h"
 #include "../precision.h"
 
 #define ITH_DIT_TEXT_LEN 512 /* number of rows to which the reference pads an encoded prompt */
@@ -34,9 +35,9 @@ ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit
  * share them. */
 typedef struct ith_dit ith_dit;
 ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_types types, ith_dit **out);
-/* Checks that the weight files hold every tensor of the expert, by name, type and shape, and no other tensor. Reads
- * headers only. */
-ith_status ith_dit_check(ith_context *context, const char *folder);
+/* Opens the weight files, and checks that they hold every tensor of the expert, by name, type and shape, and no other
+ * tensor. Reads headers only. The caller closes *store; with store NULL the files are closed. */
+ith_status ith_dit_check(ith_context *context, const char *folder, ith_store **store);
 void ith_dit_free(ith_context *context, ith_dit **dit);
 const ith_dit_config *ith_dit_config_of(const ith_dit *dit);
 

@@ -132,16 +132,15 @@ ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_typ
     return status;
 }
 
-ith_status ith_dit_check(ith_context *context, const char *folder)
+ith_status ith_dit_check(ith_context *context, const char *folder, ith_store **out)
 {
     ith_store *store = NULL;
     ith_dit *dit = NULL;
     ith_status status = open_files(context, folder, (ith_number_types){ith_operands_f32(), ITH_F32}, &store, &dit);
     if (!status)
         status = ith_weights_check(context, store, name_weights, dit);
-    ith_store_close(&store);
     ith_dit_free(context, &dit);
-    return status;
+    return ith_store_hand_over(&store, status, out);
 }
 
 ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out)

@@ -74,6 +74,11 @@ static int64_t token_count(const ith_dit_shape *shape)
     return shape->frames * (shape->height / 2) * (shape->width / 2);
 }
 
+static ith_part part_of(const worker *w)
+{
+    return w->expert ? ITH_PART_DIT_2 : ITH_PART_DIT;
+}
+
 /* ---- Buffers --------------------------------------------------------------------------------------------------- */
 
 /* Lays out the buffers of one rank in an arena. If the arena has no memory yet, it only counts the bytes. */
@@ -242,10 +247,19 @@ static void keep_for_dump(const worker *w, int64_t step)
     dump->steps_done = step + 1;
 }
 
+/* What this rank knows against the next step: a request to stop, or weight files that changed. */
+static ith_status check_before_step(const worker *w)
+{
+    ith_status status = ith_observer_ask(w->context);
+    if (!status && !w->rank->position)
+        status = ith_model_check_unchanged(w->context, w->rank->pipeline->model, part_of(w));
+    return status;
+}
+
 static ith_status take_step(worker *w, int64_t step)
 {
     ith_rank *rank = w->rank;
-    ith_status status = ith_rank_agree(rank, ith_observer_ask(w->context));
+    ith_status status = ith_rank_agree(rank, check_before_step(w));
     if (!status)
         status = forward(w, step);
     if (status)
@@ -274,8 +288,10 @@ static ith_status load_expert(ith_rank *rank, void *user)
     ith_context *context = rank->context;
     ith_shared *shared = &rank->pipeline->shared;
     double start = ith_clock_seconds(), traced = ith_trace_begin(context);
-    char *path = ith_model_path(context, rank->pipeline->model, w->expert ? "transformer_2" : "transformer");
-    ith_status status = path ? ith_dit_load(context, path, rank->types, &shared->dit) : ITH_ERR_MEMORY;
+    char *path = ith_model_path(context, rank->pipeline->model, ith_part_name(part_of(w)));
+    ith_status status = path ? ith_model_check_unchanged(context, rank->pipeline->model, part_of(w)) : ITH_ERR_MEMORY;
+    if (!status)
+        status = ith_dit_load(context, path, rank->types, &shared->dit);
     ith_free(context, path);
     ith_trace_end(context, traced, "load transformer", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;

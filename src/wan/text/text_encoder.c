@@ -126,14 +126,17 @@ ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_o
     return status;
 }
 
-ith_status ith_text_encoder_check(ith_context *context, const char *folder)
+ith_status ith_text_encoder_check(ith_context *context, const char *folder, ith_store **out)
 {
     ith_text_encoder *encoder = NULL;
+    ith_store *store = NULL;
     ith_status status = open_encoder(context, folder, ith_operands_f32(), &encoder);
     if (!status)
         status = ith_weights_check(context, encoder->store, name_weights, encoder);
+    if (encoder)
+        store = encoder->store, encoder->store = NULL;
     ith_text_encoder_free(context, &encoder);
-    return status;
+    return ith_store_hand_over(&store, status, out);
 }
 
 void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder)

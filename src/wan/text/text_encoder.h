@@ -5,6 +5,7 @@
 
 #include "../../base/context.h"
 #include "../../base/observer.h"
+#include "../../files/store.h"
 #include "../../linear/operand.h"
 
 typedef struct ith_text_encoder ith_text_encoder;
@@ -20,9 +21,9 @@ ith_status ith_text_config_read(ith_context *context, const char *folder, ith_te
 /* Loads the encoder. types: the number types of its matrix products; its attention is f32. */
 ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_operand_types types,
                                  ith_text_encoder **out);
-/* Checks that the encoder in a folder can be loaded: the files hold exactly its tensors, with their types and shapes.
- * Reads headers and vectors only. */
-ith_status ith_text_encoder_check(ith_context *context, const char *folder);
+/* Opens the weight files, and checks that they hold every tensor of the encoder, by name, type and shape, and no other
+ * tensor. Reads headers only. The caller closes *store; with store NULL the files are closed. */
+ith_status ith_text_encoder_check(ith_context *context, const char *folder, ith_store **store);
 void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder);
 const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
 /* Encodes ids [count] into rows [count, dim], f32. Nothing is allocated between the first layer and the last. span: the

@@ -124,15 +124,34 @@ int64_t ith_vae_bytes(const ith_vae *vae)
     return struct_bytes(&vae->config) + ITH_ALLOC_HEADER + vae->memory.bytes;
 }
 
-ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out)
+/* Makes an autoencoder without weights, and opens its weight files. */
+static ith_status open_vae(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out)
 {
     ith_vae_config config;
     *out = NULL;
     ith_status status = ith_vae_config_read(context, folder, &config);
     if (!status)
         status = ith_vae_create(context, &config, types, out);
+    return status ? status
+                  : ith_store_open(context, folder, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &(*out)->store);
+}
+
+ith_status ith_vae_check(ith_context *context, const char *folder, ith_store **out)
+{
+    ith_vae *vae = NULL;
+    ith_store *store = NULL;
+    ith_status status = open_vae(context, folder, ith_operands_f32(), &vae);
     if (!status)
-        status = ith_store_open(context, folder, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &(*out)->store);
+        status = ith_weights_check(context, vae->store, name_weights, vae);
+    if (vae)
+        store = vae->store, vae->store = NULL;
+    ith_vae_free(context, &vae);
+    return ith_store_hand_over(&store, status, out);
+}
+
+ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out)
+{
+    ith_status status = open_vae(context, folder, types, out);
     if (!status)
         status = ith_weights_take(context, (*out)->store, false, name_weights, *out, &(*out)->memory);
     if (status)
