@@ -41,7 +41,7 @@ struct ith_store {
     int64_t entry_count;
     /* the part of the progress display that this store fills; its total is the bytes of all tensors */
     ith_span shown;
-    int64_t used_bytes;         /* bytes of the tensors released or skipped so far */
+    int64_t used_bytes;         /* bytes of the tensors released, retained or skipped so far */
     ith_random_tensors *random; /* the tensors of a store without files; NULL: the tensors come from files */
 };
 
@@ -295,16 +295,6 @@ void ith_store_close(ith_store **store)
     *store = NULL;
 }
 
-ith_status ith_store_hand_over(ith_store **store, ith_status status, ith_store **out)
-{
-    if (status || !out)
-        ith_store_close(store);
-    if (out)
-        *out = *store;
-    *store = NULL;
-    return status;
-}
-
 /* ---- Progress -------------------------------------------------------------------------------------------------- */
 
 void ith_store_show(ith_store *store, int stage)
@@ -417,6 +407,12 @@ void ith_store_release(ith_store *store, const ith_tensor *tensor)
     entry->copy = NULL;
     entry->tensor.data = origin->data;
     use_bytes(store, origin->bytes);
+}
+
+void ith_store_retain(ith_store *store, const ith_tensor *tensor)
+{
+    if (tensor && !store->random)
+        use_bytes(store, tensor->bytes);
 }
 
 void ith_store_skip(ith_store *store, const char *prefix)

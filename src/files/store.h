@@ -27,11 +27,8 @@ ith_status ith_store_open_random(ith_context *context, ith_dtype type, ith_store
 /* Bytes that the random tensors taken with out NULL will take from the context; 0 for a store with files. */
 int64_t ith_store_random_bytes(const ith_store *store);
 void ith_store_close(ith_store **store);
-/* Ends a function that opened a store and then had `status`. On success *out gets the store, on failure and with out
- * NULL the store is closed. Returns status. */
-ith_status ith_store_hand_over(ith_store **store, ith_status status, ith_store **out);
-/* After this call the store reports the bytes of released and skipped tensors to the context's observer, as progress of
- * `stage`. */
+/* After this call the store reports the bytes of released, retained and skipped tensors to the context's observer, as
+ * progress of `stage`. */
 void ith_store_show(ith_store *store, int stage);
 
 /* Whether the store has a tensor of that name. This does not take the tensor. */
@@ -49,8 +46,11 @@ int64_t ith_store_bytes(const ith_store *store);
 /* Checks that no file of the store was replaced, changed or removed since the store was opened. Takes one system call a
  * file. ITH_ERR_IO, with the name of the file. */
 ith_status ith_store_check_unchanged(ith_context *context, const ith_store *store);
-/* Ends the use of a taken tensor: its copy is freed. NULL is accepted. */
+/* Ends the use of a taken tensor: its copy is freed. Its bytes count as progress. NULL is accepted. */
 void ith_store_release(ith_store *store, const ith_tensor *tensor);
+/* Counts the bytes of a taken tensor as progress. The tensor stays in use until the store is closed. NULL is accepted.
+ */
+void ith_store_retain(ith_store *store, const ith_tensor *tensor);
 /* Counts every tensor whose name begins with `prefix` as taken: the loader does not need them. */
 void ith_store_skip(ith_store *store, const char *prefix);
 /* Computes a hash of the names, types and shapes of all tensors, and of a few numbers of each. Two stores with the same

@@ -53,7 +53,7 @@ static ith_status encode_prompts(ith_rank *rank, void *user)
     char *path = ith_model_path(rank->context, model, ith_part_name(ITH_PART_TEXT));
     ith_status status = path ? ITH_OK : ITH_ERR_MEMORY;
     if (!status)
-        status = ith_text_encoder_load(rank->context, path, rank->types.products, &encoder);
+        status = ith_text_encoder_open(rank->context, path, rank->types.products, false, &encoder);
     ith_free(rank->context, path);
     ith_trace_end(rank->context, traced, "load text encoder", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;
@@ -131,7 +131,7 @@ static ith_status decode(ith_rank *rank)
     char *path = ith_model_path(context, rank->pipeline->model, ith_part_name(ITH_PART_VAE));
     ith_status status = path ? ith_model_check_unchanged(context, rank->pipeline->model, ITH_PART_VAE) : ITH_ERR_MEMORY;
     if (!status)
-        status = ith_vae_load(context, path, rank->types.products, &vae);
+        status = ith_vae_open(context, path, rank->types.products, &vae);
     ith_free(context, path);
     report->load_seconds += ith_clock_seconds() - start;
     if (status)

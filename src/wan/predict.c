@@ -57,7 +57,7 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
                                const ith_dit_shape *shape, const int64_t counts[2], int64_t *bytes)
 {
     ith_dit *dit = NULL;
-    ith_status status = ith_dit_outline(context, &model->dit[expert], *types, &dit);
+    ith_status status = ith_dit_outline(context, &model->dit[expert], *types, false, &dit);
     if (status)
         return status;
     int64_t branches = counts[1] ? 2 : 1, texts = 0, making = 0, held = 0, ranks = 0;
@@ -121,7 +121,7 @@ static ith_status predict(ith_pipeline *pipeline, ith_context *context, const it
     if (options->dump_file && has_first)
         kept += latents * (options->steps + 2) + frame * options->frames;
     int64_t text = 0, denoise = 0;
-    status = ith_text_encoder_bytes(context, &model->text, types.products, longest, &text);
+    status = ith_text_encoder_bytes(context, &model->text, types.products, false, longest, &text);
     if (!status)
         status = denoise_bytes(pipeline, context, options, team, &types, &size, counts, &denoise);
     *bytes = kept + ith_max64(ith_max64(text, denoise), decode);

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds a model's tensors in its files by name and shape, and reads them into one allocation (weights.h). */
+/* Finds a model's tensors in its files by name and shape, and makes its layers and vectors in one allocation
+ * (weights.h). */
 #include "weights.h"
 
-#include "../base/dtype.h"
-#include "../base/size.h"
 #include "../files/tensor.h"
-#include "../linear/operand.h"
 
 #include <ithaca/wan.h>
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#define COPIED_TOGETHER (1 << 18) /* numbers that are copied between two checks for an interruption */
 
 typedef struct tensor_name {
     char text[224];
@@ -86,48 +82,26 @@ ith_linear *ith_weights_attach(ith_weights *w, int64_t in, int64_t out, const it
     return linear;
 }
 
-/* Copies a weight, and rounds it to the type in which it is stored. The file may be on a slow disk, so an interruption
- * is checked for before every COPIED_TOGETHER numbers. */
-static ith_status copy_weight(ith_context *context, char *to, ith_dtype stored, const ith_tensor *weight)
-{
-    const ith_operand_types types = {stored, stored, stored};
-    const char *from = weight->data;
-    int64_t from_bytes = ith_dtype_bytes(weight->dtype), to_bytes = ith_dtype_bytes(stored);
-    int64_t count = weight->bytes / from_bytes;
-    ith_status status = ITH_OK;
-    for (int64_t done = 0; done < count && !(status = ith_context_check(context)); done += COPIED_TOGETHER)
-        ith_operand_weights(&types, to + done * to_bytes, from + done * from_bytes, weight->dtype,
-                            ith_min64(COPIED_TOGETHER, count - done));
-    return status;
-}
-
-/* Takes one matrix of a layer from the weight files, and copies it into the model's memory. */
-static ith_linear_weight take_matrix(ith_weights *w, const char *module, int dims, const int64_t *shape,
-                                     ith_dtype stored)
-{
-    const int64_t numbers = elements(dims, shape), bytes = ith_dtype_bytes(stored);
-    char *copy = w->linears ? ith_arena_take(&w->arena, numbers, bytes) : NULL;
-    const ith_tensor *tensor = take(w, name_of(w, module, ".weight"), dims, shape);
-    if (tensor && !w->status)
-        w->status = copy_weight(w->context, copy, stored, tensor);
-    ith_store_release(w->store, tensor);
-    return (ith_linear_weight){.data = copy, .type = stored, .rows = shape[0]};
-}
-
 ith_linear *ith_weights_linear(ith_weights *w, const char *const *modules, int count, bool has_bias, int dims,
                                const int64_t *shape, ith_operand_types types)
 {
-    ith_linear_weight parts[ITH_LINEAR_PARTS_MAX];
+    ith_linear_weight parts[ITH_LINEAR_PARTS_MAX] = {{0}};
+    const ith_tensor *tensors[ITH_LINEAR_PARTS_MAX] = {NULL};
     const int64_t rows = shape[0];
     float *bias = w->reads && has_bias ? ith_alloc(w->context, count * rows, sizeof *bias, "a bias") : NULL;
     if (w->reads && has_bias && !bias)
         w->status = ITH_ERR_MEMORY;
     for (int i = 0; i < count; i++) {
-        parts[i] = take_matrix(w, modules[i], dims, shape, types.stored);
+        tensors[i] = take(w, name_of(w, modules[i], ".weight"), dims, shape);
+        if (tensors[i])
+            parts[i] =
+                (ith_linear_weight){tensors[i]->data, tensors[i]->dtype, rows, ith_store_file_of(w->store, tensors[i])};
         if (has_bias)
             read_floats(w, name_of(w, modules[i], ".bias"), 1, &rows, bias ? bias + i * rows : NULL);
     }
     ith_linear *linear = ith_weights_attach(w, elements(dims, shape) / rows, count * rows, parts, count, bias, types);
+    for (int i = 0; i < count; i++)
+        w->keeps_packed ? ith_store_release(w->store, tensors[i]) : ith_store_retain(w->store, tensors[i]);
     ith_free(w->context, bias);
     return linear;
 }
@@ -147,9 +121,10 @@ ith_status ith_weights_check(ith_context *context, ith_store *store, ith_weights
     return check(&w, name_all, model);
 }
 
-ith_status ith_weights_outline(ith_context *context, ith_weights_fn name_all, void *model, ith_weights_memory *memory)
+ith_status ith_weights_outline(ith_context *context, bool keeps_packed, ith_weights_fn name_all, void *model,
+                               ith_weights_memory *memory)
 {
-    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, false, &memory->linears);
+    ith_status status = ith_linear_set_create(context, keeps_packed, &memory->linears);
     if (status)
         return status;
     ith_weights w = {.context = context, .linears = memory->linears};
@@ -158,13 +133,14 @@ ith_status ith_weights_outline(ith_context *context, ith_weights_fn name_all, vo
     return w.status;
 }
 
-ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, ith_weights_fn name_all, void *model,
+ith_status ith_weights_take(ith_context *context, bool keeps_packed, bool shows, ith_weights_fn name_all, void *model,
                             ith_weights_memory *memory)
 {
-    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, false, &memory->linears);
+    ith_store *store = memory->store;
+    ith_status status = memory->linears ? ITH_OK : ith_linear_set_create(context, keeps_packed, &memory->linears);
     if (status)
         return status;
-    ith_weights w = {.context = context, .store = store, .linears = memory->linears};
+    ith_weights w = {.context = context, .store = store, .keeps_packed = keeps_packed, .linears = memory->linears};
     status = check(&w, name_all, model);
     memory->bytes = w.arena.used_bytes + ITH_ALLOC_HEADER + ith_linear_set_bytes(w.linears);
     if (!status)
@@ -182,5 +158,6 @@ void ith_weights_free(ith_context *context, ith_weights_memory *memory)
 {
     ith_linear_set_destroy(&memory->linears);
     ith_free(context, memory->arena);
+    ith_store_close(&memory->store);
     *memory = (ith_weights_memory){0};
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads the weights of a model from its files. Each model has one function, an ith_weights_fn, that lists all of its
- * tensors. This function is called to check names, types and shapes in the files; to count memory without files, so
- * that a prediction is exact to the byte; and to read the weights. */
+/* Finds the weights of a model in its files. Matrices stay in the mapped files, from which linear layers convert them
+ * whenever they are applied. Vectors and tables, which are small, are copied as f32.
+ *
+ * Each model has one function, an ith_weights_fn, that lists all of its tensors. This function is called to check
+ * names, types and shapes in the files; to count memory without files, so that a prediction is exact to the byte; and
+ * to make the layers. */
 #ifndef ITH_WAN_WEIGHTS_H
 #define ITH_WAN_WEIGHTS_H
 
@@ -9,20 +12,22 @@
 #include "../files/store.h"
 #include "../linear/linear.h"
 
-/* The memory of a model's weights. All members must be zero before the first call. */
+/* The memory of a model's weights, and their files. All members but `store` must be zero before the first call. */
 typedef struct ith_weights_memory {
+    ith_store *store; /* the open weight files, set before ith_weights_take */
     ith_linear_set *linears;
     void *arena;   /* memory of all linear layers, vectors and tables; NULL after ith_weights_outline */
-    int64_t bytes; /* bytes that the weights take from the context */
+    int64_t bytes; /* bytes that the weights take from the context, without the store */
 } ith_weights_memory;
 
-/* The state of one call of an ith_weights_fn, which lists a model's weights to load them, to check them, or only to
+/* The state of one call of an ith_weights_fn, which lists a model's weights to take them, to check them, or only to
  * count their memory. */
 typedef struct ith_weights {
     ith_context *context;
     ith_store *store;        /* the weight files; NULL: only memory is counted */
     bool reads;              /* false: tensors are checked and counted, and the functions below return NULL */
-    ith_arena arena;         /* memory for the weights that are read */
+    bool keeps_packed;       /* linear layers convert their weights now, and need the files no longer */
+    ith_arena arena;         /* memory for layers, vectors and tables */
     ith_linear_set *linears; /* the model's linear layers; NULL if tensors are only checked */
     ith_status status;       /* the first failure; after it, the functions below do nothing */
     char prefix[96];         /* prefix of the name of every tensor, such as "blocks.3." */
@@ -35,12 +40,16 @@ typedef void (*ith_weights_fn)(ith_weights *weights, void *model);
 /* Checks that the weight files hold every tensor that name_all lists, and no other. */
 ith_status ith_weights_check(ith_context *context, ith_store *store, ith_weights_fn name_all, void *model);
 /* Counts memory without files. Sets memory->bytes to the bytes that ith_weights_take would allocate, and
- * memory->linears to the model's linear layers without weights, from which the size of a workspace follows. */
-ith_status ith_weights_outline(ith_context *context, ith_weights_fn name_all, void *model, ith_weights_memory *memory);
-/* Checks and reads all weights of a model into *memory. With `shows`, progress is shown as ITH_STAGE_LOAD. */
-ith_status ith_weights_take(ith_context *context, ith_store *store, bool shows, ith_weights_fn name_all, void *model,
+ * memory->linears to the model's linear layers without weights, from which the size of a workspace follows.
+ * keeps_packed: linear layers hold a converted copy of their weights (ith_linear_set_create). */
+ith_status ith_weights_outline(ith_context *context, bool keeps_packed, ith_weights_fn name_all, void *model,
+                               ith_weights_memory *memory);
+/* Checks all weights of a model in memory->store, and makes its layers, vectors and tables. With `shows`, progress is
+ * shown as ITH_STAGE_LOAD. */
+ith_status ith_weights_take(ith_context *context, bool keeps_packed, bool shows, ith_weights_fn name_all, void *model,
                             ith_weights_memory *memory);
-/* Frees the memory of a model's weights. It may be called after a failure of ith_weights_take. */
+/* Frees the memory of a model's weights, and closes their files. It may be called after a failure of
+ * ith_weights_take. */
 void ith_weights_free(ith_context *context, ith_weights_memory *memory);
 
 /* Sets the first part of the tensor names for the calls that follow. The functions below look in the weight files for
@@ -48,11 +57,11 @@ void ith_weights_free(ith_context *context, ith_weights_memory *memory);
 void ith_weights_prefix(ith_weights *weights, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Finds a vector or a table in the weight files, and returns a copy of it in f32. */
 float *ith_weights_floats(ith_weights *weights, const char *name, int dims, const int64_t *shape);
-/* Finds the weight of a module in the weight files, and returns it without a copy. It stays in its mapped file until
- * ith_store_release drops its pages from memory. */
+/* Finds the weight of a module in the weight files, and returns it without a copy. It lies in its mapped file, and must
+ * be read as files/mapping.h says. */
 const ith_tensor *ith_weights_tensor(ith_weights *weights, const char *module, int dims, const int64_t *shape);
-/* Makes one linear layer from `count` modules in the weight files, each with a weight of this shape. The weights are
- * stacked: the first outputs of the layer belong to the first module. */
+/* Makes one linear layer from `count` modules in the weight files, each with a weight of this shape. The first outputs
+ * of the layer belong to the first module. */
 ith_linear *ith_weights_linear(ith_weights *weights, const char *const *modules, int count, bool has_bias, int dims,
                                const int64_t *shape, ith_operand_types types);
 /* Makes a linear layer from matrices that outlive it (ith_linear_attach), and from a bias [out] that is copied. bias

@@ -44,7 +44,7 @@ static void open_call(call *c, const char *golden, const char *model, int kind)
     memset(c, 0, sizeof *c);
     c->options = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
     check(context, ith_tensor_file_open(context, golden, &c->file));
-    check(context, ith_dit_load(context, model, number_kind(kind), &c->dit));
+    check(context, ith_dit_open(context, model, number_kind(kind), false, &c->dit));
     const ith_tensor *latents = find(c, "latents"), *time = find(c, "timestep");
     c->latents = latents->data;
     c->want = find(c, "out")->data;
@@ -389,7 +389,7 @@ static void nonsense_is_refused(void **state)
     call c;
     open_small(&c, OPERANDS_F32);
     ith_dit *dit = NULL;
-    assert_int_equal(ith_dit_load(context, SMALL, (ith_number_types){0}, &dit), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_dit_open(context, SMALL, (ith_number_types){0}, false, &dit), ITH_ERR_ARGUMENT);
     ith_dit_text *text = NULL;
     const float *rows = c.want;
     int64_t count = 513;
@@ -500,25 +500,39 @@ static void workspaces_are_as_predicted(call *c, ith_dit *outline)
         }
 }
 
+/* Bytes that the open files of an expert hold, which no configuration tells; *weights: bytes of their tensors. */
+static int64_t file_bytes(const char *model, int64_t *weights)
+{
+    ith_store *store = NULL;
+    int64_t before = memory_of(context).current_bytes;
+    check(context, ith_dit_check(context, model, &store));
+    int64_t bytes = memory_of(context).current_bytes - before;
+    *weights = ith_store_bytes(store);
+    ith_store_close(&store);
+    return bytes;
+}
+
 static void memory_is_as_predicted(void **state)
 {
     (void)state;
     for (int kind = 0; kind < operand_kinds_here(context); kind++)
         for (int small = 0; small < 2; small++) {
+            const char *model = small ? SMALL : "../models/shapes/transformer";
             call c;
             if (small)
                 open_small(&c, kind);
             else
                 open_shapes(&c, false, kind);
             ith_dit *outline = NULL;
-            check(context, ith_dit_outline(context, ith_dit_config_of(c.dit), number_kind(kind), &outline));
+            check(context, ith_dit_outline(context, ith_dit_config_of(c.dit), number_kind(kind), false, &outline));
             ith_dit_text_free(context, &c.text);
-            int64_t held = 0, making = 0, before = memory_of(context).current_bytes, loaded = ith_dit_bytes(c.dit);
-            assert_int_equal(ith_dit_bytes(outline), loaded);
+            int64_t held = 0, making = 0, weights = 0, files = file_bytes(model, &weights);
+            int64_t before = memory_of(context).current_bytes, own = ith_dit_bytes(c.dit);
+            assert_int_equal(ith_dit_bytes(outline), own);
+            assert_true(small || own < weights / 8); /* matrices stay in the files */
             ith_dit_free(context, &c.dit);
-            assert_int_equal(before - memory_of(context).current_bytes, loaded);
-            check(context,
-                  ith_dit_load(context, small ? SMALL : "../models/shapes/transformer", number_kind(kind), &c.dit));
+            assert_int_equal(before - memory_of(context).current_bytes, own + files);
+            check(context, ith_dit_open(context, model, number_kind(kind), false, &c.dit));
             float *rows = calloc((size_t)(300 * ith_dit_config_of(c.dit)->text_dim), sizeof *rows);
             const float *both[2] = {rows, rows};
             const int64_t counts[2] = {300, 2};
@@ -532,6 +546,23 @@ static void memory_is_as_predicted(void **state)
         }
 }
 
+static void memory_of_packed_weights_is_as_predicted(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+        const char *model = "../models/shapes/transformer";
+        ith_dit *dit = NULL, *outline = NULL;
+        int64_t weights = 0, files = file_bytes(model, &weights), before = memory_of(context).current_bytes;
+        check(context, ith_dit_open(context, model, number_kind(kind), true, &dit));
+        assert_int_equal(memory_of(context).current_bytes - before, ith_dit_bytes(dit) + files);
+        check(context, ith_dit_outline(context, ith_dit_config_of(dit), number_kind(kind), true, &outline));
+        assert_int_equal(ith_dit_bytes(outline), ith_dit_bytes(dit));
+        assert_true(ith_dit_bytes(dit) > weights / 2);
+        ith_dit_free(context, &outline);
+        ith_dit_free(context, &dit);
+    }
+}
+
 static ith_status whole_call(ith_context *poor, void *user)
 {
     (void)user;
@@ -542,7 +573,7 @@ static ith_status whole_call(ith_context *poor, void *user)
     float rows[2 * 10] = {0}, tokens[4 * 12] = {0}, out[4 * 20], t = 5;
     const float *const prompt = rows;
     const int64_t count = 2;
-    ith_status status = ith_dit_load(poor, SMALL, number_kind(OPERANDS_F32), &dit);
+    ith_status status = ith_dit_open(poor, SMALL, number_kind(OPERANDS_F32), false, &dit);
     if (!status)
         status = ith_dit_text_create(poor, dit, 1, &prompt, &count, &text);
     if (!status)
@@ -572,6 +603,7 @@ int main(void)
         cmocka_unit_test(other_models_are_refused_by_name),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(memory_is_as_predicted),
+        cmocka_unit_test(memory_of_packed_weights_is_as_predicted),
         cmocka_unit_test(failed_allocations_are_survived),
     };
     return cmocka_run_group_tests_name("dit", all, context_set_up, context_tear_down);

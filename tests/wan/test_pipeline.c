@@ -199,7 +199,8 @@ static bool has_progress(void *user)
     return *(bool *)user;
 }
 
-/* More than any machine has: refused before anything is loaded, with something that would fit; tried if forced to. */
+/* More than any machine has: refused before anything is begun, with something that would fit; tried if forced to, until
+ * it is stopped or has no memory for its noise. */
 static void a_run_too_large_for_the_machine_is_refused_first(void **state)
 {
     (void)state;
@@ -215,7 +216,9 @@ static void a_run_too_large_for_the_machine_is_refused_first(void **state)
     assert_true(report.predicted_bytes > (int64_t)1 << 40);
     assert_false(begun);
     options.force = true;
-    assert_int_equal(ith_pipeline_generate(pipeline, NULL, &options, NULL), ITH_ERR_INTERRUPTED);
+    ith_status status = ith_pipeline_generate(pipeline, NULL, &options, NULL);
+    assert_true(status == ITH_ERR_INTERRUPTED || status == ITH_ERR_MEMORY);
+    assert_null(strstr(ith_context_error(context), "at its peak"));
     assert_true(begun);
 }
 

@@ -21,7 +21,7 @@
 static ith_text_encoder *load(const char *folder, int kind)
 {
     ith_text_encoder *encoder = NULL;
-    if (ith_text_encoder_load(context, folder, operand_kinds[kind], &encoder))
+    if (ith_text_encoder_open(context, folder, operand_kinds[kind], false, &encoder))
         fail_msg("%s", ith_context_error(context));
     return encoder;
 }
@@ -184,8 +184,9 @@ static void check_memory(ith_operand_types types, int64_t count)
     ith_context_set_observer(m.context, &observer);
     int64_t files = file_bytes(m.context), predicted = 0;
     ith_text_encoder *encoder = NULL;
-    check(m.context, ith_text_encoder_load(m.context, SHAPES, types, &encoder));
-    check(m.context, ith_text_encoder_bytes(m.context, ith_text_encoder_config(encoder), types, count, &predicted));
+    check(m.context, ith_text_encoder_open(m.context, SHAPES, types, false, &encoder));
+    check(m.context,
+          ith_text_encoder_bytes(m.context, ith_text_encoder_config(encoder), types, false, count, &predicted));
     int32_t ids[512] = {0};
     float *rows = malloc(512 * 128 * sizeof *rows);
     check(m.context, ith_text_encode(m.context, encoder, ids, count, rows, &span));
@@ -264,7 +265,7 @@ static void expect_refused(char *folder, ith_status wanted, const char *words)
     ith_text_encoder *encoder = (ith_text_encoder *)folder;
     assert_int_equal(ith_text_encoder_check(context, folder, NULL), wanted);
     assert_non_null(strstr(ith_context_error(context), words));
-    ith_status status = ith_text_encoder_load(context, folder, operand_kinds[OPERANDS_F32], &encoder);
+    ith_status status = ith_text_encoder_open(context, folder, operand_kinds[OPERANDS_F32], false, &encoder);
     if (status != wanted || !strstr(ith_context_error(context), words))
         fail_msg("wanted %s with '%s', got %s: %s", ith_status_name(wanted), words, ith_status_name(status),
                  ith_context_error(context));
@@ -363,7 +364,7 @@ static ith_status load_and_encode(ith_context *poor, void *user)
     float rows[2 * 40];
     ith_status status = ith_text_encoder_check(poor, ODD, NULL);
     if (!status)
-        status = ith_text_encoder_load(poor, ODD, operand_kinds[OPERANDS_F32], &encoder);
+        status = ith_text_encoder_open(poor, ODD, operand_kinds[OPERANDS_F32], false, &encoder);
     if (!status)
         status = ith_text_encode(poor, encoder, (int32_t[]){7, 1}, 2, rows, NULL);
     ith_text_encoder_free(poor, &encoder);

@@ -55,7 +55,7 @@ static double decode_error(int kind, const char *z_name, const char *decoded_nam
     ith_tensor_file *file = NULL;
     ith_vae *vae = NULL;
     assert_int_equal(ith_tensor_file_open(context, GOLDEN, &file), ITH_OK);
-    assert_int_equal(ith_vae_load(context, MODEL, operand_kinds[kind], &vae), ITH_OK);
+    assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[kind], &vae), ITH_OK);
     const ith_tensor *z = ith_tensor_file_find(file, z_name), *decoded = ith_tensor_file_find(file, decoded_name);
     const int64_t *shape = decoded->shape, positions = shape[1] * shape[2] * shape[3];
     float *reference = malloc((size_t)decoded->bytes);
@@ -93,7 +93,7 @@ static comparison compare_video(int kind)
     ith_context *context = new_context();
     ith_tensor_file *file = NULL;
     ith_vae *vae = NULL;
-    assert_int_equal(ith_vae_load(context, MODEL, operand_kinds[kind], &vae), ITH_OK);
+    assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[kind], &vae), ITH_OK);
     assert_int_equal(ith_tensor_file_open(context, VIDEO, &file), ITH_OK);
     const ith_tensor *z = ith_tensor_file_find(file, "latents"), *golden = ith_tensor_file_find(file, "frames");
     const int64_t *s = golden->shape;
@@ -162,7 +162,7 @@ static void test_causal(void **state)
     enum { H = 3, W = 5, FRAMES = 4, POSITIONS = H * W };
     ith_context *context = new_context();
     ith_vae *vae = NULL;
-    assert_int_equal(ith_vae_load(context, MODEL, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
+    assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
     float latents[16 * FRAMES * POSITIONS], shorter[16 * 2 * POSITIONS];
     for (int64_t i = 0; i < 16 * FRAMES * POSITIONS; i++)
         latents[i] = sinf((float)(i * i % 1009));
@@ -231,7 +231,7 @@ static void check_memory(int kind, int64_t height, int64_t width)
     int64_t predicted = 0;
     m.context = failing_context(&m.allocator, -1);
     int64_t files = file_bytes(m.context);
-    assert_int_equal(ith_vae_load(m.context, MODEL, operand_kinds[kind], &vae), ITH_OK);
+    assert_int_equal(ith_vae_open(m.context, MODEL, operand_kinds[kind], &vae), ITH_OK);
     assert_int_equal(
         ith_vae_decode_bytes(m.context, ith_vae_config_of(vae), operand_kinds[kind], height, width, &predicted),
         ITH_OK);
@@ -331,7 +331,7 @@ static ith_status load_and_decode(ith_context *context, void *user)
     float latents[16] = {0}, numbers[8 * 8 * 3];
     frames out = {numbers, 0, 1, -1};
     ith_vae *vae = NULL;
-    ith_status status = ith_vae_load(context, MODEL, operand_kinds[OPERANDS_F32], &vae);
+    ith_status status = ith_vae_open(context, MODEL, operand_kinds[OPERANDS_F32], &vae);
     if (!status)
         status = ith_vae_decode(context, vae, latents, 1, 1, 1, keep_frame, &out);
     ith_vae_free(context, &vae);

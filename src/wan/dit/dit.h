@@ -6,7 +6,7 @@
  * Every other stage computes each token alone, so that its bits depend neither on other tokens nor on the number of
  * ranks.
  *
- * An expert is loaded with the number types of its products and of its attention. The first and the last layer, the
+ * An expert is opened with the number types of its products and of its attention. The first and the last layer, the
  * time embedding, norms, modulation and the residual stream are always f32. */
 #ifndef ITH_WAN_DIT_H
 #define ITH_WAN_DIT_H
@@ -31,10 +31,13 @@ typedef struct ith_dit_config {
 /* Reads and checks folder/config.json. If a field asks for another architecture, the error message names it. */
 ith_status ith_dit_config_read(ith_context *context, const char *folder, ith_dit_config *out);
 
-/* The weights of an expert, packed for matrix products. They are read-only once loaded, and all ranks of a process
- * share them. */
+/* The weights of an expert. Matrices lie in the mapped files, whose pages all processes of a machine share. They are
+ * read-only, and all ranks of a process share them. */
 typedef struct ith_dit ith_dit;
-ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_types types, ith_dit **out);
+/* Opens the weight files of an expert and makes its layers. keeps_packed: linear layers convert their weights now and
+ * keep them in memory; the results have the same bits. */
+ith_status ith_dit_open(ith_context *context, const char *folder, ith_number_types types, bool keeps_packed,
+                        ith_dit **out);
 /* Opens the weight files, and checks that they hold every tensor of the expert, by name, type and shape, and no other
  * tensor. Reads headers only. The caller closes *store; with store NULL the files are closed. */
 ith_status ith_dit_check(ith_context *context, const char *folder, ith_store **store);
@@ -93,9 +96,11 @@ void ith_dit_patchify(const float *latent, int64_t channels, const ith_dit_shape
 void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_shape *shape, int64_t begin, int64_t count,
                         float *latent);
 
-/* Makes an expert without weights, to predict memory. It counts the same bytes as a loaded expert. */
-ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out);
-/* Returns the exact number of bytes of a loaded expert. An expert of ith_dit_outline gives the same number. */
+/* Makes an expert without weights, to predict memory. It counts the same bytes as an open expert. */
+ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types,
+                           bool keeps_packed, ith_dit **out);
+/* Returns the exact number of bytes of an open expert without its ith_store. An expert of ith_dit_outline
+ * gives the same number. */
 int64_t ith_dit_bytes(const ith_dit *dit);
 /* Sets *held to the bytes of an ith_dit_text for `batch` prompts of at most `longest` rows, and *making to the further
  * bytes that ith_dit_text_create needs while it computes. */

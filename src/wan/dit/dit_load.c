@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads the transformer's weights by their names in the files: every tensor of diffusers' WanTransformer3DModel. Linear
- * layers that read the same rows are stacked into one: q, k, v of self-attention; k, v of cross-attention. */
+/* Finds the transformer's weights by their names in the files: every tensor of diffusers' WanTransformer3DModel. Linear
+ * layers that read the same rows become one: q, k, v of self-attention; k, v of cross-attention. */
 #include "../../base/context.h"
 #include "../../files/tensor.h"
 #include "../weights.h"
@@ -20,13 +20,13 @@ static ith_linear *linear(ith_weights *w, const char *module, int64_t in, int64_
     return stacked(w, &module, 1, in, out, types);
 }
 
-/* Loads scale_shift_table [1, rows, dim], a layer's learnt shifts, scales and gates. */
+/* Takes scale_shift_table [1, rows, dim], a layer's learnt shifts, scales and gates. */
 static float *modulation(ith_weights *w, int64_t rows, int64_t dim)
 {
     return ith_weights_floats(w, "scale_shift_table", 3, (int64_t[]){1, rows, dim});
 }
 
-/* Loads the weights of one layer. In the files, their names begin with "blocks.N.". */
+/* Takes the weights of one layer. In the files, their names begin with "blocks.N.". */
 static void name_layer(ith_weights *w, const ith_dit *dit, ith_dit_layer *layer)
 {
     static const char *const qkv[] = {"attn1.to_q", "attn1.to_k", "attn1.to_v"};
@@ -58,7 +58,7 @@ static ith_linear *patch_embedding(ith_weights *w, const ith_dit_config *c)
     return ith_weights_linear(w, &module, 1, true, 5, shape, ith_operands_f32());
 }
 
-/* Loads the last layer. The file has the rows of proj_out in the order (patch row, patch column, channel). They are
+/* Takes the last layer. The file has the rows of proj_out in the order (patch row, patch column, channel). They are
  * copied in the order (channel, patch row, patch column). */
 static ith_linear *head(ith_weights *w, const ith_dit_config *c)
 {
@@ -109,45 +109,46 @@ static ith_status new_dit(ith_context *context, const ith_dit_config *config, it
     return ITH_OK;
 }
 
-static ith_status open_files(ith_context *context, const char *folder, ith_number_types types, ith_store **store,
-                             ith_dit **out)
+/* Allocates an expert, reads its configuration, and opens its weight files. */
+static ith_status open_files(ith_context *context, const char *folder, ith_number_types types, ith_dit **out)
 {
     ith_dit_config config;
+    *out = NULL;
     ith_status status = ith_dit_config_read(context, folder, &config);
     if (!status)
         status = new_dit(context, &config, types, out);
-    return status ? status : ith_store_open(context, folder, STEM, ITH_STORE_INDEX_FIRST, store);
+    return status ? status : ith_store_open(context, folder, STEM, ITH_STORE_INDEX_FIRST, &(*out)->memory.store);
 }
 
-ith_status ith_dit_load(ith_context *context, const char *folder, ith_number_types types, ith_dit **out)
+ith_status ith_dit_open(ith_context *context, const char *folder, ith_number_types types, bool keeps_packed,
+                        ith_dit **out)
 {
-    ith_store *store = NULL;
-    *out = NULL;
-    ith_status status = open_files(context, folder, types, &store, out);
+    ith_status status = open_files(context, folder, types, out);
     if (!status)
-        status = ith_weights_take(context, store, true, name_weights, *out, &(*out)->memory);
-    ith_store_close(&store);
+        status = ith_weights_take(context, keeps_packed, true, name_weights, *out, &(*out)->memory);
     if (status)
         ith_dit_free(context, out);
     return status;
 }
 
-ith_status ith_dit_check(ith_context *context, const char *folder, ith_store **out)
+ith_status ith_dit_check(ith_context *context, const char *folder, ith_store **store)
 {
-    ith_store *store = NULL;
     ith_dit *dit = NULL;
-    ith_status status = open_files(context, folder, (ith_number_types){ith_operands_f32(), ITH_F32}, &store, &dit);
+    ith_status status = open_files(context, folder, (ith_number_types){ith_operands_f32(), ITH_F32}, &dit);
     if (!status)
-        status = ith_weights_check(context, store, name_weights, dit);
+        status = ith_weights_check(context, dit->memory.store, name_weights, dit);
+    if (!status && store)
+        *store = dit->memory.store, dit->memory.store = NULL;
     ith_dit_free(context, &dit);
-    return ith_store_hand_over(&store, status, out);
+    return status;
 }
 
-ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out)
+ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types,
+                           bool keeps_packed, ith_dit **out)
 {
     ith_status status = new_dit(context, config, types, out);
     if (!status)
-        status = ith_weights_outline(context, name_weights, *out, &(*out)->memory);
+        status = ith_weights_outline(context, keeps_packed, name_weights, *out, &(*out)->memory);
     if (status)
         ith_dit_free(context, out);
     return status;

@@ -291,7 +291,7 @@ static ith_status load_expert(ith_rank *rank, void *user)
     char *path = ith_model_path(context, rank->pipeline->model, ith_part_name(part_of(w)));
     ith_status status = path ? ith_model_check_unchanged(context, rank->pipeline->model, part_of(w)) : ITH_ERR_MEMORY;
     if (!status)
-        status = ith_dit_load(context, path, rank->types, &shared->dit);
+        status = ith_dit_open(context, path, rank->types, false, &shared->dit);
     ith_free(context, path);
     ith_trace_end(context, traced, "load transformer", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;

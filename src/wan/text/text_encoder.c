@@ -39,7 +39,6 @@ typedef struct text_layer {
 struct ith_text_encoder {
     ith_text_config config;
     ith_operand_types types;
-    ith_store *store;
     const ith_tensor *embedding; /* [vocab, dim], in the mapped file */
     float *final_norm;           /* [dim], weights of the last rms_norm */
     ith_weights_memory memory;
@@ -112,31 +111,30 @@ static ith_status open_encoder(ith_context *context, const char *folder, ith_ope
     ith_status status = ith_text_config_read(context, folder, &config);
     if (!status && !(*out = new_encoder(context, &config, types)))
         status = ITH_ERR_MEMORY;
-    return status ? status : ith_store_open(context, folder, "model", ITH_STORE_FILE_FIRST, &(*out)->store);
+    return status ? status : ith_store_open(context, folder, "model", ITH_STORE_FILE_FIRST, &(*out)->memory.store);
 }
 
-ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_operand_types types,
+ith_status ith_text_encoder_open(ith_context *context, const char *folder, ith_operand_types types, bool keeps_packed,
                                  ith_text_encoder **out)
 {
     ith_status status = open_encoder(context, folder, types, out);
     if (!status)
-        status = ith_weights_take(context, (*out)->store, true, name_weights, *out, &(*out)->memory);
+        status = ith_weights_take(context, keeps_packed, true, name_weights, *out, &(*out)->memory);
     if (status)
         ith_text_encoder_free(context, out);
     return status;
 }
 
-ith_status ith_text_encoder_check(ith_context *context, const char *folder, ith_store **out)
+ith_status ith_text_encoder_check(ith_context *context, const char *folder, ith_store **store)
 {
     ith_text_encoder *encoder = NULL;
-    ith_store *store = NULL;
     ith_status status = open_encoder(context, folder, ith_operands_f32(), &encoder);
     if (!status)
-        status = ith_weights_check(context, encoder->store, name_weights, encoder);
-    if (encoder)
-        store = encoder->store, encoder->store = NULL;
+        status = ith_weights_check(context, encoder->memory.store, name_weights, encoder);
+    if (!status && store)
+        *store = encoder->memory.store, encoder->memory.store = NULL;
     ith_text_encoder_free(context, &encoder);
-    return ith_store_hand_over(&store, status, out);
+    return status;
 }
 
 void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder)
@@ -145,7 +143,6 @@ void ith_text_encoder_free(ith_context *context, ith_text_encoder **encoder)
         return;
     ith_text_encoder *e = *encoder;
     ith_weights_free(context, &e->memory);
-    ith_store_close(&e->store);
     ith_free(context, e);
     *encoder = NULL;
 }
@@ -243,7 +240,7 @@ static ith_status embed(ith_context *context, const ith_text_encoder *encoder, c
 {
     ith_status status = ITH_OK;
     const ith_tensor *embedding = encoder->embedding;
-    const char *file = ith_store_file_of(encoder->store, embedding);
+    const char *file = ith_store_file_of(encoder->memory.store, embedding);
     int64_t dim = encoder->config.dim;
     for (int64_t i = 0; i < count && !status; i++)
         if (!(status = ith_context_check(context)))
@@ -328,7 +325,7 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 
 /* Predicts the peak memory of the encoder: its weights, and the buffers of one call of ith_text_encode. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
-                                  int64_t count, int64_t *bytes)
+                                  bool keeps_packed, int64_t count, int64_t *bytes)
 {
     ith_text_encoder *encoder = new_encoder(context, config, types);
     if (!encoder)
@@ -336,7 +333,7 @@ ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *c
     text_workspace workspace;
     ith_arena arena = {0};
     int64_t plan = 0;
-    ith_status status = ith_weights_outline(context, name_weights, encoder, &encoder->memory);
+    ith_status status = ith_weights_outline(context, keeps_packed, name_weights, encoder, &encoder->memory);
     if (!status)
         status = ith_text_attention_plan_bytes(context, config, count, &plan);
     if (!status) {

@@ -18,8 +18,10 @@ typedef struct ith_text_config {
  * differs. */
 ith_status ith_text_config_read(ith_context *context, const char *folder, ith_text_config *out);
 
-/* Loads the encoder. types: the number types of its matrix products; its attention is f32. */
-ith_status ith_text_encoder_load(ith_context *context, const char *folder, ith_operand_types types,
+/* Opens the weight files of the encoder and makes its layers. types: the number types of its matrix products; its
+ * attention is f32. keeps_packed: linear layers convert their weights now and keep them in memory; the results have the
+ * same bits. */
+ith_status ith_text_encoder_open(ith_context *context, const char *folder, ith_operand_types types, bool keeps_packed,
                                  ith_text_encoder **out);
 /* Opens the weight files, and checks that they hold every tensor of the encoder, by name, type and shape, and no other
  * tensor. Reads headers only. The caller closes *store; with store NULL the files are closed. */
@@ -30,8 +32,8 @@ const ith_text_config *ith_text_encoder_config(const ith_text_encoder *encoder);
  * part of the run's progress that this call accounts for. */
 ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                            float *rows, const ith_span *span);
-/* Sets *bytes to the peak memory of loading the encoder and encoding `count` ids, besides the mapped files. */
+/* Sets *bytes to the peak memory of an encoder that encodes `count` ids, besides its ith_store. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
-                                  int64_t count, int64_t *bytes);
+                                  bool keeps_packed, int64_t count, int64_t *bytes);
 
 #endif

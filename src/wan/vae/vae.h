@@ -18,10 +18,11 @@ typedef struct ith_vae_config {
 ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae_config *out);
 
 typedef struct ith_vae ith_vae;
-/* Loads the autoencoder. types: the number types of its matrix products and convolutions; its attention is f32. */
-ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out);
-/* Opens the weight files, and checks that they hold every tensor of the decoder, by name, type and shape, and beside
- * them only those of the encoder. Reads headers only. The caller closes *store; with store NULL the files are
+/* Opens the weight files of the autoencoder. types: the number types of its matrix products and convolutions; its
+ * attention is f32. */
+ith_status ith_vae_open(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out);
+/* Opens the weight files, and checks that they hold every tensor of the decoder, by name, type and shape, and no other
+ * tensor except the encoder's. Reads headers only. The caller closes *store; with store NULL the files are
  * closed. */
 ith_status ith_vae_check(ith_context *context, const char *folder, ith_store **store);
 void ith_vae_free(ith_context *context, ith_vae **vae);

@@ -236,7 +236,7 @@ static ith_status pack(ith_vae_decoder *d)
     ith_observer_show(work->context, ITH_STAGE_LOAD, 0, d->vae->weight_bytes);
     for (int64_t i = 0; i < work->linear_count && !status; i++) {
         const ith_vae_filter *f = work->linears[i].filter;
-        const char *file = ith_store_file_of(d->vae->store, f->weight);
+        const char *file = ith_store_file_of(d->vae->memory.store, f->weight);
         const ith_linear_weight part = {f->weight->data, f->weight->dtype, f->out, file};
         status = ith_linear_attach(work->context, work->linears[i].linear, &part, 1, f->bias);
         status = packed(d, f, status, &bytes);

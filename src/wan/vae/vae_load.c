@@ -116,7 +116,7 @@ ith_status ith_vae_create(ith_context *context, const ith_vae_config *config, it
     if (!*out)
         return ITH_ERR_MEMORY;
     (*out)->config = *config, (*out)->types = types;
-    return ith_weights_outline(context, name_weights, *out, &(*out)->memory);
+    return ith_weights_outline(context, false, name_weights, *out, &(*out)->memory);
 }
 
 int64_t ith_vae_bytes(const ith_vae *vae)
@@ -133,27 +133,27 @@ static ith_status open_vae(ith_context *context, const char *folder, ith_operand
     if (!status)
         status = ith_vae_create(context, &config, types, out);
     return status ? status
-                  : ith_store_open(context, folder, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST, &(*out)->store);
+                  : ith_store_open(context, folder, "diffusion_pytorch_model", ITH_STORE_INDEX_FIRST,
+                                   &(*out)->memory.store);
 }
 
-ith_status ith_vae_check(ith_context *context, const char *folder, ith_store **out)
+ith_status ith_vae_check(ith_context *context, const char *folder, ith_store **store)
 {
     ith_vae *vae = NULL;
-    ith_store *store = NULL;
     ith_status status = open_vae(context, folder, ith_operands_f32(), &vae);
     if (!status)
-        status = ith_weights_check(context, vae->store, name_weights, vae);
-    if (vae)
-        store = vae->store, vae->store = NULL;
+        status = ith_weights_check(context, vae->memory.store, name_weights, vae);
+    if (!status && store)
+        *store = vae->memory.store, vae->memory.store = NULL;
     ith_vae_free(context, &vae);
-    return ith_store_hand_over(&store, status, out);
+    return status;
 }
 
-ith_status ith_vae_load(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out)
+ith_status ith_vae_open(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out)
 {
     ith_status status = open_vae(context, folder, types, out);
     if (!status)
-        status = ith_weights_take(context, (*out)->store, false, name_weights, *out, &(*out)->memory);
+        status = ith_weights_take(context, false, false, name_weights, *out, &(*out)->memory);
     if (status)
         ith_vae_free(context, out);
     return status;
@@ -164,7 +164,6 @@ void ith_vae_free(ith_context *context, ith_vae **vae)
     if (!vae || !*vae)
         return;
     ith_weights_free(context, &(*vae)->memory);
-    ith_store_close(&(*vae)->store);
     ith_free(context, *vae);
     *vae = NULL;
 }

@@ -36,8 +36,7 @@ typedef struct ith_vae_level {
 struct ith_vae {
     ith_vae_config config;
     ith_operand_types types;
-    ith_store *store;
-    ith_weights_memory memory; /* memory of biases and norms */
+    ith_weights_memory memory; /* memory of biases and norms, and the weight files */
     int64_t weight_bytes;      /* bytes that the weights of convolutions and linear layers take in the file */
     ith_vae_filter post_quant, in, out;
     ith_vae_residual before, after; /* the residual blocks before and after the attention */
