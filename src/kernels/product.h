@@ -78,6 +78,11 @@ typedef struct ith_product_call {
     float *out;
     int64_t out_stride; /* numbers between two rows of out */
     bool adds;          /* the products are added to out; otherwise they overwrite it, and out is not read */
+    /* Memory that later calls read. A kernel may fetch it into the second-level cache meanwhile. NULL: none. */
+    const void *next;         /* the panel of the next call, of as many steps */
+    const void *next_left;    /* numbers that are packed next: the first 4 * steps bytes of each of some rows */
+    int64_t next_left_rows;   /* best no more than half of the call's tiles; the others fetch the panel */
+    int64_t next_left_stride; /* bytes between two of these rows */
 } ith_product_call;
 
 /* A product kernel: its name, its requirements, its sizes and its functions. */

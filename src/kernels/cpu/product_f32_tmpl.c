@@ -111,21 +111,38 @@ static inline __attribute__((always_inline)) void store(const ith_product_call *
             vec_store(out + v * LANES, adds ? vec_add(vec_load(out + v * LANES), sum[r][v]) : sum[r][v]);
 }
 
-/* Computes a tile: TILE_ROWS rows from row i on, of which `rows` exist, by `vecs` vectors. */
+/* What the tile number n of a call fetches: 16 bytes a step of the next panel or, when the panel is done, a row of the
+ * next left operand, 4 bytes a step; nothing but the panel at hand when all is done. */
+static inline tile_fetch fetch_of(const ith_product_call *c, int64_t n)
+{
+    enum { PANEL_TILES = COLUMNS * sizeof(float) / 16 };
+    if (c->next && n < PANEL_TILES)
+        return (tile_fetch){(const char *)c->next + n * 16 * c->steps, 64};
+    n -= c->next ? PANEL_TILES : 0;
+    if (n < c->next_left_rows)
+        return (tile_fetch){(const char *)c->next_left + n * c->next_left_stride, 16};
+    return (tile_fetch){c->right, 0};
+}
+
+/* Computes a tile: TILE_ROWS rows from row i on, of which `rows` exist, by `vecs` vectors. In place of a row that does
+ * not exist stands the last one. */
 static inline __attribute__((always_inline)) void tile_at(const ith_product_call *c, int64_t i, const int vecs)
 {
     static const float zeros[COLUMNS];
     const float *left[TILE_ROWS];
-    float *out = c->out + i * c->out_stride;
+    const char *row = (const char *)c->left + i * c->left_stride;
+    float *out = c->out + i * c->out_stride, *ahead = out;
     int64_t rows = ith_min64(TILE_ROWS, c->rows - i);
     vec sum[TILE_ROWS][TILE_VECS];
+#pragma GCC unroll 8
     for (int64_t r = 0; r < TILE_ROWS; r++) {
-        int64_t row = ith_min64(r, rows - 1); /* in place of a row that does not exist, the last one */
-        left[r] = (const float *)(const void *)((const char *)c->left + (i + row) * c->left_stride);
+        left[r] = (const float *)(const void *)row;
+        row += r + 1 < rows ? c->left_stride : 0;
         for (int v = 0; v < vecs; v++)
-            __builtin_prefetch(out + row * c->out_stride + v * LANES, 1);
+            __builtin_prefetch(ahead + v * LANES, 1);
+        ahead += r + 1 < rows ? c->out_stride : 0;
     }
-    tile_sum(sum, vecs, left, c->right, c->steps, zeros);
+    tile_sum(sum, vecs, left, c->right, c->steps, zeros, fetch_of(c, i / TILE_ROWS));
     if (rows < TILE_ROWS || c->columns < vecs * LANES)
         store_part(c, out, sum, rows, vecs);
     else if (c->adds)

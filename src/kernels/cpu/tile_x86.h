@@ -16,6 +16,7 @@
  *   TILE_RIGHT_0, _1, _2                registers for the vectors of a step of right
  *   TILE_BROADCAST                      a register for a broadcast number
  *   TILE_POINTER_0, ...                 registers for pointers to the rows of left
+ *   TILE_AHEAD, TILE_FROM_INDEX         a register for the address of a prefetch; TILE_ROWS as a string
  *   TILE_EACH_ROW(text)                 text(0) text(1) ..., for each row
  *   TILE_EACH_ROW_OF(text, a, b)        text(0, a, b) text(1, a, b) ..., for each row
  *   TILE_SUMS(v)                        the operands s0v, s1v, ... of the asm statement: vector v of each row of sum
@@ -23,11 +24,21 @@
 #ifndef ITH_KERNELS_TILE_X86_H
 #define ITH_KERNELS_TILE_X86_H
 
+#include "../kernel.h"
+
+/* Memory that is fetched into the second-level cache during a tile: every four steps the line at `from`, which then
+ * advances by `stride` bytes. Any address will do: what cannot be read is not fetched. */
+typedef struct tile_fetch {
+    const char *from;
+    int64_t stride;
+} tile_fetch;
+
 /* Step n of an unrolled loop. The index %[i] is negative and rises to 0; the pointers point to the ends of the rows. */
 #define TILE_FMA(r, v) "vfmadd231ps " TILE_RIGHT_##v ", " TILE_BROADCAST ", %[s" #r #v "]\n\t"
-#define TILE_ROW(r, n, fma) "vbroadcastss 4*" #n "(" TILE_POINTER_##r ",%[i]), " TILE_BROADCAST "\n\t" fma(r)
+#define TILE_ROW(r, n, vecs)                                                                                           \
+    "vbroadcastss 4*" #n "(" TILE_POINTER_##r ",%[i]), " TILE_BROADCAST "\n\t" TILE_FMA_##vecs(r)
 #define TILE_LOAD(v, n) "vmovups " TILE_VEC_BYTES "*(3*" #n "+" #v ")(%[right]), " TILE_RIGHT_##v "\n\t"
-#define TILE_STEP(n, load, fma) load(n) TILE_EACH_ROW_OF(TILE_ROW, n, fma)
+#define TILE_STEP(n, vecs) TILE_LOAD_##vecs(n) TILE_EACH_ROW_OF(TILE_ROW, n, vecs)
 
 /* The same for one, two and three vectors. */
 #define TILE_FMA_1(r) TILE_FMA(r, 0)
@@ -37,46 +48,56 @@
 #define TILE_LOAD_2(n) TILE_LOAD_1(n) TILE_LOAD(1, n)
 #define TILE_LOAD_3(n) TILE_LOAD_2(n) TILE_LOAD(2, n)
 
-/* Beginnings: sums of vector v of every row, from one load; a pointer to the end of row r. */
+/* Beginnings: a pointer to the end of row r; sums of vector v of every row, from one load. `pointers` holds a pointer
+ * to each row, a pointer to the numbers from which the sums start, and the tile_fetch. */
+#define TILE_POINTER(r) "movq 8*" #r "(%[pointers]), " TILE_POINTER_##r "\n\tsubq %[i], " TILE_POINTER_##r "\n\t"
 #define TILE_FROM_ROW(r, v, unused) "vmovaps %[s0" #v "], %[s" #r #v "]\n\t"
-#define TILE_FROM(v) "vmovups " TILE_VEC_BYTES "*" #v "(%[from]), %[s0" #v "]\n\t" TILE_EACH_ROW_OF(TILE_FROM_ROW, v, )
-#define TILE_POINTER(r) "movq 8*" #r "(%[left]), " TILE_POINTER_##r "\n\tsubq %[i], " TILE_POINTER_##r "\n\t"
-
+#define TILE_FROM(v)                                                                                                   \
+    "vmovups " TILE_VEC_BYTES "*" #v "(" TILE_AHEAD "), %[s0" #v "]\n\t" TILE_EACH_ROW_OF(TILE_FROM_ROW, v, )
+#define TILE_BEGIN(from)                                                                                               \
+    TILE_EACH_ROW(TILE_POINTER)                                                                                        \
+    "movq 8*" TILE_FROM_INDEX "(%[pointers]), " TILE_AHEAD "\n\t" from "movq 8+8*" TILE_FROM_INDEX                     \
+    "(%[pointers]), " TILE_AHEAD "\n\t"
+#define TILE_FROM_1 TILE_FROM(0)
+#define TILE_FROM_2 TILE_FROM_1 TILE_FROM(1)
+#define TILE_FROM_3 TILE_FROM_2 TILE_FROM(2)
 #define TILE_ADVANCE(steps) "addq $3*" #steps "*" TILE_VEC_BYTES ", %[right]\n\taddq $4*" #steps ", %[i]\n\t"
+#define TILE_FETCH "prefetcht1 (" TILE_AHEAD ")\n\taddq $64, " TILE_AHEAD "\n\t"
 
 /* Four steps at a time while 16 bytes or more of each row are left, then single steps. */
-#define TILE_LOOP(load, fma)                                                                                           \
-    TILE_EACH_ROW(TILE_POINTER)                                                                                        \
-    "cmpq $-16, %[i]\n\tjg 2f\n\t.p2align 5\n1:\n\t" TILE_STEP(0, load, fma) TILE_STEP(1, load, fma)                   \
-        TILE_STEP(2, load, fma) TILE_STEP(3, load, fma) TILE_ADVANCE(                                                  \
-            4) "cmpq $-16, %[i]\n\tjle 1b\n2:\n\ttestq %[i], %[i]\n\tjz 4f\n3:\n\t" TILE_STEP(0, load, fma)            \
-            TILE_ADVANCE(1) "jnz 3b\n4:"
+#define TILE_LOOP(vecs)                                                                                                \
+    TILE_BEGIN(TILE_FROM_##vecs)                                                                                       \
+    "cmpq $-16, %[i]\n\tjg 2f\n\t.p2align 6\n1:\n\t" TILE_FETCH TILE_STEP(0, vecs) TILE_STEP(1, vecs)                  \
+        TILE_STEP(2, vecs) TILE_STEP(3, vecs)                                                                          \
+            TILE_ADVANCE(4) "cmpq $-16, %[i]\n\tjle 1b\n"                                                              \
+                            "2:\n\ttestq %[i], %[i]\n\tjz 4f\n3:\n\t" TILE_STEP(0, vecs) TILE_ADVANCE(1) "jnz 3b\n4:"
 
 /* The rest of the operands. GCC takes 30; an operand that is read and written counts twice. */
-#define TILE_POSITION [right] "+&r"(right), [i] "+&r"(i)
-#define TILE_INPUTS [left] "r"(left), [from] "r"(from)
+#define TILE_OPERANDS [right] "+&r"(right), [i] "+&r"(i) : [pointers] "r"(&pointers) : TILE_CLOBBERS, "cc", "memory"
 
 /* Computes the first `vecs` vectors of each row of sum. `vecs`, 1 to TILE_VECS, is a constant of the caller.
  * left    pointers to `steps` contiguous numbers each; pointers may be equal
  * right   [steps][TILE_VECS * LANES]; the first `vecs` vectors of each step are read
- * from    [vecs * LANES], the numbers from which the sums start */
+ * from    [vecs * LANES], the numbers from which the sums start
+ * ahead   memory that a later tile reads */
 static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TILE_VECS], const int vecs,
                                                            const float *const left[TILE_ROWS], const float *right,
-                                                           int64_t steps, const float *from)
+                                                           int64_t steps, const float *from, tile_fetch ahead)
 {
+    struct {
+        const float *left[TILE_ROWS], *from;
+        tile_fetch ahead;
+    } pointers = {.from = from, .ahead = ahead};
     int64_t i = -steps * (int64_t)sizeof(float);
+#pragma GCC unroll 8
+    for (int r = 0; r < TILE_ROWS; r++)
+        pointers.left[r] = left[r];
     if (vecs == 3)
-        __asm__ volatile(TILE_FROM(0) TILE_FROM(1) TILE_FROM(2) TILE_LOOP(TILE_LOAD_3, TILE_FMA_3)
-                         : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2), TILE_POSITION:TILE_INPUTS
-                         : TILE_CLOBBERS, "cc", "memory");
+        __asm__ volatile(TILE_LOOP(3) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2), TILE_OPERANDS);
     else if (vecs == 2)
-        __asm__ volatile(TILE_FROM(0) TILE_FROM(1) TILE_LOOP(TILE_LOAD_2, TILE_FMA_2)
-                         : TILE_SUMS(0), TILE_SUMS(1), TILE_POSITION:TILE_INPUTS
-                         : TILE_CLOBBERS, "cc", "memory");
+        __asm__ volatile(TILE_LOOP(2) : TILE_SUMS(0), TILE_SUMS(1), TILE_OPERANDS);
     else
-        __asm__ volatile(TILE_FROM(0) TILE_LOOP(TILE_LOAD_1, TILE_FMA_1)
-                         : TILE_SUMS(0), TILE_POSITION:TILE_INPUTS
-                         : TILE_CLOBBERS, "cc", "memory");
+        __asm__ volatile(TILE_LOOP(1) : TILE_SUMS(0), TILE_OPERANDS);
 }
 
 #endif

@@ -17,7 +17,9 @@ enum { TILE_ROWS = 4, TILE_VECS = 3 };
 #define TILE_POINTER_1 "%%r9"
 #define TILE_POINTER_2 "%%r10"
 #define TILE_POINTER_3 "%%r11"
-#define TILE_CLOBBERS "r8", "r9", "r10", "r11", "xmm12", "xmm13", "xmm14", "xmm15"
+#define TILE_AHEAD "%%rax"
+#define TILE_FROM_INDEX "4"
+#define TILE_CLOBBERS "rax", "r8", "r9", "r10", "r11", "xmm12", "xmm13", "xmm14", "xmm15"
 
 #define TILE_EACH_ROW(text) text(0) text(1) text(2) text(3)
 #define TILE_EACH_ROW_OF(text, a, b) text(0, a, b) text(1, a, b) text(2, a, b) text(3, a, b)

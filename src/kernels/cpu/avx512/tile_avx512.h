@@ -21,7 +21,9 @@ enum { TILE_ROWS = 8, TILE_VECS = 3 };
 #define TILE_POINTER_5 "%%r9"
 #define TILE_POINTER_6 "%%r10"
 #define TILE_POINTER_7 "%%r11"
-#define TILE_CLOBBERS "rax", "rcx", "rsi", "rdi", "r8", "r9", "r10", "r11", "xmm28", "xmm29", "xmm30", "xmm31"
+#define TILE_AHEAD "%%rdx"
+#define TILE_FROM_INDEX "8"
+#define TILE_CLOBBERS "rdx", "rax", "rcx", "rsi", "rdi", "r8", "r9", "r10", "r11", "xmm28", "xmm29", "xmm30", "xmm31"
 
 #define TILE_EACH_ROW(text) text(0) text(1) text(2) text(3) text(4) text(5) text(6) text(7)
 #define TILE_EACH_ROW_OF(text, a, b)                                                                                   \
