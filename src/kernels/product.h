@@ -96,6 +96,10 @@ typedef struct ith_product_kernel {
     int64_t step;     /* the part of a panel that begins at step k, a multiple of `step`, lies right_bytes(k) behind its
                          beginning, and is itself a panel */
     int64_t depth;    /* the best number of steps of a call, a multiple of `step` */
+    /* For a linear layer: the best size of a block of left with all its parts, which the second-level cache holds while
+     * it is multiplied with every right panel of a strip; and the best number of columns of a strip. The faster a
+     * kernel, the more columns pay for the conversion of weights, and the more rows for reading a right panel. */
+    int64_t block_bytes, strip;
     /* The instructions of the products if left has 1, 2 or 3 parts (index parts - 1). */
     ith_instructions instructions[ITH_PRODUCT_PARTS_MAX];
     /* Bytes of a right panel of `steps` steps, a multiple of 64. */

@@ -22,14 +22,6 @@
 
 /* ---- The workspace --------------------------------------------------------------------------------------------- */
 
-/* The rows of a strip with which converting weights costs little: the faster a kernel multiplies, the more. */
-static int64_t strip_of(const ith_product_kernel *kernel)
-{
-    if (kernel->cpu & ITH_CPU_AMX_BF16)
-        return 2048;
-    return kernel->cpu & ITH_CPU_AVX512 ? 960 : 504;
-}
-
 static int64_t panels_bytes(const ith_linear_size *size, int64_t rows)
 {
     return ith_linear_panels(size, rows) * size->kernel->right_bytes(size->in);
@@ -49,7 +41,7 @@ void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_
     *w = (ith_linear_workspace){.set = set, .threads = threads};
     int64_t widest = 1;
     for (const ith_linear_size *s = set->sizes; s; s = s->next) {
-        w->strip = ith_max64(w->strip, strip_of(s->kernel));
+        w->strip = ith_max64(w->strip, s->kernel->strip);
         widest = ith_max64(widest, s->kernel->columns);
     }
     w->strip = ith_min64(w->strip, ith_round_up(ith_max64(rows, 1), widest));

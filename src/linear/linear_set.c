@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #define CACHE_LINE 64
-#define LEFT_BYTES (192 * 1024) /* most bytes of converted weights of a unit: less than half a second-level cache */
 
 /* ---- Sizes of layers ------------------------------------------------------------------------------------------- */
 
@@ -36,7 +35,7 @@ static void divide(ith_linear_size *s)
     s->blocks = ith_div_up(s->in, s->depth);
     s->row_bytes = ith_round_up(s->depth * element, 2 * CACHE_LINE) + CACHE_LINE;
     s->quantum = feature_quantum(kernel);
-    int64_t most = LEFT_BYTES / (s->row_bytes * s->parts_max) / s->quantum;
+    int64_t most = kernel->block_bytes / (s->row_bytes * s->parts_max) / s->quantum;
     s->features = ith_min64(ith_max64(most, 1) * s->quantum, ith_round_up(s->out, s->quantum));
 }
 

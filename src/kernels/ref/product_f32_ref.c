@@ -63,5 +63,7 @@ const ith_product_kernel ith_k_product_f32_ref_1x8 = {.name = "f32_ref",
                                                       .columns = COLUMNS,
                                                       .step = 2,
                                                       .depth = DEPTH,
+                                                      .block_bytes = 192 * 1024,
+                                                      .strip = 504,
                                                       .instructions = {{"f32_ref", 1}},
                                                       ITH_PRODUCT_FUNCTIONS};

@@ -14,5 +14,7 @@ const ith_product_kernel ith_k_product_bf16_amx_32x48 = {.name = "bf16_amx",
                                                          .columns = COLUMNS,
                                                          .step = STEP,
                                                          .depth = DEPTH,
+                                                         .block_bytes = 1024 * 1024,
+                                                         .strip = 2064,
                                                          .instructions = {{"bf16_amx", 1}},
                                                          ITH_PRODUCT_FUNCTIONS};

@@ -15,5 +15,7 @@ const ith_product_kernel ith_k_product_f32_amx_32x48 = {
     .columns = COLUMNS,
     .step = STEP,
     .depth = DEPTH,
+    .block_bytes = 1024 * 1024,
+    .strip = 2064,
     .instructions = {{"bf16_amx", 3}, {"bf16_amx", 5}, {"bf16_amx", 6}},
     ITH_PRODUCT_FUNCTIONS};

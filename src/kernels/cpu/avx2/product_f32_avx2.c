@@ -15,5 +15,7 @@ const ith_product_kernel ith_k_product_f32_avx2_4x24 = {.name = "f32_avx2",
                                                         .columns = COLUMNS,
                                                         .step = STEP,
                                                         .depth = DEPTH,
+                                                        .block_bytes = 192 * 1024,
+                                                        .strip = 504,
                                                         .instructions = {{"f32_avx2", 1}},
                                                         ITH_PRODUCT_FUNCTIONS};

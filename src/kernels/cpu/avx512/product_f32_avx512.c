@@ -14,5 +14,7 @@ const ith_product_kernel ith_k_product_f32_avx512_8x48 = {.name = "f32_avx512",
                                                           .columns = COLUMNS,
                                                           .step = STEP,
                                                           .depth = DEPTH,
+                                                          .block_bytes = 192 * 1024,
+                                                          .strip = 960,
                                                           .instructions = {{"f32_avx512", 1}},
                                                           ITH_PRODUCT_FUNCTIONS};
