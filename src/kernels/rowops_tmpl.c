@@ -152,13 +152,6 @@ static void gelu_tanh(float *y, const float *x, int64_t n)
         y[i] = gelu_tanh_f32(x[i]);
 }
 
-static void gelu_tanh_mul(float *y, const float *x, const float *z, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = gelu_tanh_f32(x[i]) * z[i];
-}
-
 /* Divides each pixel by its norm, but at least by 1e-12, so that a pixel of zeros stays zero. */
 static void channel_norm(float *y, const float *x, const float *gamma, int64_t pixels, int64_t channels, bool with_silu)
 {
@@ -287,7 +280,7 @@ static void turn_and_bias(float *y, int64_t y_stride, const float *x, int64_t x_
 #define ITH_ROWOPS_TABLE(isa)                                                                                          \
     {                                                                                                                  \
         .name = isa, .layer_norm = layer_norm, .rms_norm = rms_norm, .rope = rope, .add_gated = add_gated,             \
-        .silu = silu, .gelu_tanh = gelu_tanh, .gelu_tanh_mul = gelu_tanh_mul, .channel_norm = channel_norm,            \
-        .softmax = softmax, .bf16_from_f32 = bf16_from_f32, .f32_from_bf16 = f32_from_bf16,                            \
-        .round_to_bf16 = round_to_bf16, .multiply = multiply, .add_bias = add_bias, .turn_and_bias = turn_and_bias     \
+        .silu = silu, .gelu_tanh = gelu_tanh, .channel_norm = channel_norm, .softmax = softmax,                        \
+        .bf16_from_f32 = bf16_from_f32, .f32_from_bf16 = f32_from_bf16, .round_to_bf16 = round_to_bf16,                \
+        .multiply = multiply, .add_bias = add_bias, .turn_and_bias = turn_and_bias                                     \
     }

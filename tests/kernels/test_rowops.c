@@ -207,7 +207,7 @@ static void activations_are_right(void **state)
         for (int s = 0; s < SIZES; s++)
             for (int c = 0; c < 5; c++) {
                 int64_t n = sizes[s];
-                fill(x, 0, widths[c]), fill(a, 0, 2), poison(y);
+                fill(x, 0, widths[c]), poison(y);
                 for (int64_t i = 0; i < n; i++)
                     want[i] = silu((double)x[i]);
                 ops[t]->silu(y, x, n);
@@ -218,12 +218,6 @@ static void activations_are_right(void **state)
                 poison(y);
                 ops[t]->gelu_tanh(y, x, n);
                 assert_near(y, n, 4e-7, 0.1); /* the tail's argument is rounded: absolute error */
-                assert_guard(y, n);
-                for (int64_t i = 0; i < n; i++)
-                    want[i] = gelu_tanh((double)x[i]) * (double)a[i];
-                poison(y);
-                ops[t]->gelu_tanh_mul(y, x, a, n);
-                assert_near(y, n, 5e-7, 0.2);
                 assert_guard(y, n);
             }
 }
@@ -403,7 +397,8 @@ static void run_all(const ith_rowops *ops, int64_t n, float *out)
     ops->rms_norm(out, x, a, n, 1e-6f), out += n;
     ops->silu(out, x, n), out += n;
     ops->gelu_tanh(out, x, n), out += n;
-    ops->gelu_tanh_mul(out, x, b, n), out += n;
+    memcpy(out, x, (size_t)n * sizeof *out);
+    ops->multiply(out, b, n), out += n;
     ops->channel_norm(out, x, a, 1, n, true), out += n;
     memcpy(out, x, (size_t)n * sizeof *out);
     ops->softmax(out, n);
