@@ -52,6 +52,8 @@ bool ith_observer_stops(ith_observer *o)
 {
     if (atomic_load_explicit(&o->stopped, memory_order_relaxed))
         return true;
+    if (o->tick && !omp_get_thread_num())
+        o->tick(o->user);
     if (omp_get_thread_num() || ith_clock_seconds() < atomic_load_explicit(&o->next_look, memory_order_relaxed) ||
         pthread_mutex_trylock(&o->lock))
         return false;

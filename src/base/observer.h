@@ -19,6 +19,9 @@ typedef struct ith_observer {
     void (*show)(void *user, int stage, int64_t done, int64_t total); /* NULL: progress is not shown */
     /* asks whether to stop; NULL: the computation is never stopped */
     bool (*should_stop)(void *user);
+    /* called whenever a loop asks whether to stop, which is every few milliseconds at most, by the thread that owns the
+     * context: benchmarks cut time into slices here. NULL: not called */
+    void (*tick)(void *user);
     void *user;
     /* The members below are private to observer.c. */
     pthread_mutex_t lock;

@@ -69,7 +69,7 @@ void ith_trace_end(const ith_context *context, double begin, const char *name, c
     event span = {.name = name, .category = category, .begin = begin, .rank = ith_context_rank(context)};
     span.amount = ith_clock_seconds();
     if (trace->listen)
-        trace->listen(trace->listen_user, name, span.amount - begin);
+        trace->listen(trace->listen_user, name, begin, span.amount);
     else
         record(trace, EVENT_SPAN, &span);
 }

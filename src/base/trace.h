@@ -25,8 +25,9 @@ void ith_trace_end(const ith_context *context, double begin, const char *name, c
 /* Records that a counter has this value from now on. Infinite values and NaN are not recorded. */
 void ith_trace_counter(const ith_context *context, const char *name, double value);
 
-/* A function that gets the name and the length of every time interval at its end, from the thread that ends it. */
-typedef void (*ith_trace_listen_fn)(void *user, const char *name, double seconds);
+/* A function that gets the name of every time interval, its begin and its end (ith_clock_seconds), from the thread that
+ * ends it. */
+typedef void (*ith_trace_listen_fn)(void *user, const char *name, double begin, double end);
 /* From now on, `listen` gets the intervals of the context and its clones, and nothing is recorded. *before becomes the
  * trace that was recorded until now, or NULL. */
 ith_status ith_trace_listen(ith_context *context, ith_trace_listen_fn listen, void *user, struct ith_trace **before);

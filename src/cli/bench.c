@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca bench attention: makes a table with a row for each combination of sizes, strategies and softmaxes, measures
- * the rows (bench_run.c), and prints the table as text or as JSON. */
-#include "bench.h"
+ * the rows (bench_run.c), and prints the table as text or as JSON. The commands `ithaca bench block` and `ithaca bench
+ * decode` begin here too (bench_engine.c). */
+#include "bench_rows.h"
 
 #include "attend_options.h"
+#include "bench_engine.h"
 #include "cli.h"
 #include "interrupt.h"
 #include "json_number.h"
@@ -47,7 +49,8 @@ static const ith_option own_rows[] = {
 #undef AT
 
 static const char doc[] =
-    "Measure attention on random tensors: a row for each combination of the lists. WHAT is 'attention'."
+    "Measure attention on random tensors: a row for each combination of the lists. WHAT is 'attention'. Parts of the "
+    "engine have commands of their own: see 'ithaca bench block --help' and 'ithaca bench decode --help'."
     "\v"
     "Rows take turns, one repeat of each after the other, so that a machine that slows down slows all of them. "
     "seconds is the median of the repeats, from the moment all ranks begin to the end of the last, and spread the "
@@ -341,8 +344,29 @@ static int run(ith_context *context, const bench_settings *s, const char *comman
     return code;
 }
 
+/* Runs a command of its own if its name is the first argument. Returns false otherwise. */
+static bool run_engine_bench(int argc, char **argv, int *code)
+{
+    static const struct {
+        const char *what;
+        int (*run)(int argc, char **argv);
+    } commands[] = {{"block", ith_cli_bench_block}, {"decode", ith_cli_bench_decode}};
+    char name[64];
+    for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(argv[1], commands[i].what)) {
+            snprintf(name, sizeof name, "%s %s", argv[0], commands[i].what);
+            argv[1] = name;
+            *code = commands[i].run(argc - 1, argv + 1);
+            return true;
+        }
+    return false;
+}
+
 int ith_cli_bench(int argc, char **argv)
 {
+    int engine_code;
+    if (run_engine_bench(argc, argv, &engine_code))
+        return engine_code;
     bench_settings settings = {.strategies = "auto",
                                .seq = {{8192}, 1},
                                .batch = {{1}, 1},
@@ -359,9 +383,12 @@ int ith_cli_bench(int argc, char **argv)
     ith_context *context = NULL;
     int code = ITH_EXIT_DONE;
     if (!settings.what)
-        code = ith_cli_usage(argv[0], "what to measure is needed: attention");
+        code = ith_cli_usage(argv[0], "what to measure is needed: attention, block or decode");
     else if (strcmp(settings.what, "attention") != 0)
-        code = ith_cli_usage(argv[0], "'%s' is nothing that can be measured; 'attention' is", settings.what);
+        code = ith_cli_usage(argv[0],
+                             "'%s' is nothing that can be measured; 'attention' is, and, as the first argument, "
+                             "'block' and 'decode' are",
+                             settings.what);
     if (!code)
         code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (!code)

@@ -5,7 +5,7 @@
  *
  * A barrier stands before and after every execution. A rank that fails sets a flag and still arrives at the next
  * barrier, after which all ranks see the flag and return. So no rank waits for a rank that has left. */
-#include "bench.h"
+#include "bench_rows.h"
 
 #include "cli.h"
 

@@ -128,14 +128,6 @@ static bool goes_on(ith_linear_outcome *outcome)
     return !atomic_load_explicit(&outcome->status, memory_order_relaxed);
 }
 
-/* The steps of a block of k in right panel number `panel` of the strip. */
-static const char *right_of(const unit *u, int64_t panel, int64_t block)
-{
-    const ith_product_kernel *kernel = u->size->kernel;
-    const char *begin = u->product->panels + panel * kernel->right_bytes(u->size->in);
-    return begin + (block ? kernel->right_bytes(block * u->size->depth) : 0);
-}
-
 /* Multiplies the unit's features, within one block of k, by all right panels of the unit. Of the weights that the
  * thread converts next, a share is read ahead before each right panel. */
 static void multiply_block(const unit *u, int which, int64_t block, const ith_linear_left *left)
@@ -143,15 +135,11 @@ static void multiply_block(const unit *u, int which, int64_t block, const ith_li
     const ith_linear_product *p = u->product;
     const ith_linear_size *s = u->size;
     const ith_linear *layer = which ? p->gate : p->layer;
-    const int64_t columns = s->kernel->columns;
+    const int64_t columns = s->kernel->columns, panel_bytes = s->kernel->right_bytes(s->in);
     const bool last = block == s->blocks - 1, ends = last && (which || !p->gate);
     for (int64_t i = 0; i < u->panels; i++) {
         int64_t panel = u->first_panel + i;
         float *sums = u->sums[which] + i * u->count * columns;
-        const char *right = right_of(u, panel, block);
-        const char *next = i + 1 < u->panels ? right_of(u, panel + 1, block) : NULL;
-        if (!last && !next)
-            next = right_of(u, u->first_panel, block + 1);
         if (!layer->packed && !last)
             ith_linear_touch(layer, u->first, u->count, block + 1, i, u->panels);
         const ith_product_call call = {.rows = u->count,
@@ -161,11 +149,11 @@ static void multiply_block(const unit *u, int which, int64_t block, const ith_li
                                        .left_stride = s->row_bytes,
                                        .part_bytes = left->part_bytes,
                                        .parts = layer->parts,
-                                       .right = right,
+                                       .right = p->panels + panel * panel_bytes +
+                                                (block ? s->kernel->right_bytes(block * s->depth) : 0),
                                        .out = sums,
                                        .out_stride = columns,
-                                       .adds = block > 0,
-                                       .next = next};
+                                       .adds = block > 0};
         s->kernel->multiply(&call);
         if (ends && p->hidden)
             put_hidden(u, panel, u->sums[0] + i * u->count * columns, which ? sums : NULL);

@@ -357,11 +357,11 @@ typedef struct heard {
     double seconds;
 } heard;
 
-static void hear(void *user, const char *name, double seconds)
+static void hear(void *user, const char *name, double begin, double end)
 {
     heard *h = user;
     assert_string_equal(name, "heard");
-    h->intervals++, h->seconds += seconds;
+    h->intervals++, h->seconds += end - begin;
 }
 
 /* A listener gets intervals that began after it came, of clones too, and the trace lacks them. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ithaca bench attention: every row that was asked for is there, and its figures hang together.
+# ithaca bench: every row that was asked for is there, and its figures hang together.
 . cli/lib.sh
 small="--heads 2 --head-dim 32 --repeat 2"
 
@@ -45,4 +45,65 @@ expect 1 "ring" "$ithaca" bench attention $small --seq 64 --ranks 4 --ring 3 --s
 expect 1 "no_such" "$ithaca" bench attention $small --seq 64 --kernel no_such
 expect 1 "kv_heads is 3" "$ithaca" bench attention $small --seq 64 --kv-heads 3
 expect 1 "size can hold|no memory" "$ithaca" bench attention --seq 10000000 --batch 10000000 --heads 10000000
+
+# A block and a decoder with random weights: a row for each stage, which add up to the last row.
+figures='all(.[]; .seconds >= 0 and .spread >= 0 and .quiet_seconds <= .seconds * 1.0001 and .threads >= 1) and
+    all(.[] | select(.peak != null); .gflops > 0 and .burst_gflops >= .peak_gflops and .peak_gflops > 0 and
+        .share_of_peak > 0 and .quiet_share > 0 and (.operations / .seconds / .gflops / 1e9 - 1 | fabs) < 1e-4 and
+        (.share_of_peak * .peak_gflops / .gflops - 1 | fabs) < 1e-4 and (.peak | test("^[a-z0-9]+_"))) and
+    all(.[] | select(.peak == null); .operations == 0 and .gflops == null and .share_of_peak == null) and
+    ([.[:-1][].operations] | add) as $work | ($work / .[-1].operations - 1 | fabs) < 1e-4 and
+    .[-1].predicted_memory_bytes == .[-1].memory_bytes and .[-1].memory_bytes > .[-1].weights_bytes'
+tiny="--heads 2 --head-dim 32 --ffn-dim 96 --seq 70 --repeat 2"
+for options in "" "--precision f32 --weights f32 --threads 1" "--precision bf16 --weights f16 --threads 2 --softmax fixed_m --text 9"; do
+    expect 0 "" "$ithaca" bench block $tiny $options --json
+    jq -e "$figures" "$work/out" >/dev/null || fail "bench block $options: $(cat "$work/out")"
+    jq -e '[.[].stage] == ["qkv", "self attention", "project", "cross attention", "ffn", "rest", "block"]' "$work/out" \
+        >/dev/null || fail "the stages of a block"
+    [ -s "$work/err" ] && fail "standard error: $(cat "$work/err")"
+done
+jq -e 'all(.[]; .precision == "bf16" and .weights == "f16" and .threads == 2 and .text == 9 and .repeats == 2)' "$work/out" \
+    >/dev/null || fail "the options of bench block"
+expect 0 "" "$ithaca" bench decode --size small --height 32 --width 48 --frames 5 --repeat 2 --json
+jq -e "$figures" "$work/out" >/dev/null ||
+    fail "bench decode: $(cat "$work/out")"
+jq -e '[.[].stage] == ["latents", "attention", "level 1", "level 2", "level 3", "level 4", "picture", "norms", "rest",
+    "decode"]' "$work/out" >/dev/null || fail "the stages of a decoder"
+
+# No rate is above the peak by more than the noise, except where fewer operations are done than counted.
+expect 0 "" "$ithaca" bench block --heads 4 --head-dim 64 --ffn-dim 1024 --seq 512 --threads 1 --precision f32 --json
+jq -e '.[-1].quiet_share < 1.1' "$work/out" >/dev/null || fail "a share above the peak: $(cat "$work/out")"
+
+# The sizes of the models, in the table.
+for size in "1.3b 12 heads of 128, feed-forward 8960" "5b 24 heads of 128, feed-forward 14336" "a14b 40 heads of 128, feed-forward 13824"; do
+    expect 1 "tokens [0-9]+ would do" "$ithaca" bench block --size ${size%% *} --seq 1000000000
+done
+expect 0 "" "$ithaca" bench block $tiny
+grep -qE '^block: 2 heads of 32, feed-forward 96, 70 tokens, 512 rows of text; precision (f32|bf16), weights bf16, [0-9]+ threads$' \
+    "$work/out" && [ "$(wc -l <"$work/out")" = 10 ] || fail "the table of a block: $(cat "$work/out")"
+expect 0 "" "$ithaca" bench decode --size small --height 8 --width 8 --frames 1
+grep -qE '^memory [0-9.]+ MB held \(predicted [0-9.]+ MB; [0-9.]+ MB of it are the weights\), [0-9.]+ MB resident$' "$work/out" ||
+    fail "the table of a decoder: $(cat "$work/out")"
+
+# On a terminal progress is shown; Ctrl-C ends the command within a second, with nothing on standard output.
+if command -v script >/dev/null; then
+    script -qec "'$ithaca' bench block $tiny --json >'$work/out'" /dev/null >"$work/screen" </dev/null || fail "on a terminal"
+    grep -q 'run 3/3 in' "$work/screen" || fail "no progress on a terminal: $(cat "$work/screen")"
+fi
+set -m # so that the process does not inherit an ignored SIGINT
+timeout 100 "$ithaca" bench block --seq 4096 --repeat 1000 --json >"$work/out" 2>"$work/err" &
+set +m
+sleep 1
+kill -INT $!
+begin=$(date +%s%N) status=0
+wait $! || status=$?
+[ $(($(date +%s%N) - begin)) -lt 5000000000 ] && [ $status = 1 ] && [ ! -s "$work/out" ] || fail "SIGINT: status $status"
+grep -q 'interrupted by SIGINT' "$work/err" || fail "SIGINT is not named: $(cat "$work/err")"
+
+expect 2 "as the first argument, 'block' and 'decode'" "$ithaca" bench --seq 64 block
+expect 2 "there is no '7b'|7b" "$ithaca" bench block --size 7b
+expect 1 "head_dim is 31; it must be even.*32 would do" "$ithaca" bench block --head-dim 31
+expect 1 "text_rows is 513; it must lie between 1 and 512" "$ithaca" bench block --text 513
+expect 1 "frames is 6; it must be one more than a multiple of 4: the nearest are 5 and 9" "$ithaca" bench decode --frames 6
+expect 1 "width is 100; it must be a multiple of 8: the nearest are 96 and 104" "$ithaca" bench decode --width 100
 finish

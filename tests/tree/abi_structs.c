@@ -2,6 +2,7 @@
 /* The layout of the public structs, a line each: what a program that was built before relies on. */
 #include <ithaca/transport.h>
 #ifdef WITH_ENGINE
+#include <ithaca/bench.h>
 #include <ithaca/files.h>
 #include <ithaca/wan.h>
 #endif
@@ -44,6 +45,11 @@ int main(void)
     SHOW(ith_model_info, shift_source);
     SHOW(ith_generate_report, plan);
     SHOW(ith_generate_options, user);
+    SHOW(ith_bench_stage, burst_gflops);
+    SHOW(ith_bench_options, user);
+    SHOW(ith_bench_report, peak_bytes);
+    SHOW(ith_block_problem, text_rows);
+    SHOW(ith_decode_problem, width);
 #endif
     return 0;
 }

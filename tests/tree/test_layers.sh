@@ -16,10 +16,10 @@ declare -A may=(
     [plan]="plan attention kernels comm base|ithaca.h"
     [files]="files base|ithaca.h files.h"
     [linear]="linear kernels base|ithaca.h"
-    [wan]="wan linear files comm kernels base|ithaca.h files.h wan.h"
+    [wan]="wan linear files comm kernels base|ithaca.h files.h wan.h bench.h"
     [media]="media base|ithaca.h"
     [oracle]="oracle|ithaca.h"
-    [cli]="cli media oracle|ithaca.h files.h wan.h"
+    [cli]="cli media oracle|ithaca.h files.h wan.h bench.h"
 )
 
 for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc'); do

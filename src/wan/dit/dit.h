@@ -41,6 +41,11 @@ ith_status ith_dit_open(ith_context *context, const char *folder, ith_number_typ
 /* Opens the weight files, and checks that they hold every tensor of the expert, by name, type and shape, and no other
  * tensor. Reads headers only. The caller closes *store; with store NULL the files are closed. */
 ith_status ith_dit_check(ith_context *context, const char *folder, ith_store **store);
+/* Makes an expert with random weights of this type, for benchmarks. */
+ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_number_types types,
+                               ith_dtype type, ith_dit **out);
+/* Sets *bytes to the memory of these random weights, which the expert holds besides ith_dit_bytes. */
+ith_status ith_dit_random_bytes(ith_context *context, const ith_dit_config *config, ith_dtype type, int64_t *bytes);
 void ith_dit_free(ith_context *context, ith_dit **dit);
 const ith_dit_config *ith_dit_config_of(const ith_dit *dit);
 

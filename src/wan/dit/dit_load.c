@@ -143,6 +143,36 @@ ith_status ith_dit_check(ith_context *context, const char *folder, ith_store **s
     return status;
 }
 
+/* Allocates an expert, and opens a store of random weights for it. */
+static ith_status open_random(ith_context *context, const ith_dit_config *config, ith_number_types types,
+                              ith_dtype type, ith_dit **out)
+{
+    ith_status status = new_dit(context, config, types, out);
+    return status ? status : ith_store_open_random(context, type, &(*out)->memory.store);
+}
+
+ith_status ith_dit_make_random(ith_context *context, const ith_dit_config *config, ith_number_types types,
+                               ith_dtype type, ith_dit **out)
+{
+    ith_status status = open_random(context, config, types, type, out);
+    if (!status)
+        status = ith_weights_take(context, false, false, name_weights, *out, &(*out)->memory);
+    if (status)
+        ith_dit_free(context, out);
+    return status;
+}
+
+ith_status ith_dit_random_bytes(ith_context *context, const ith_dit_config *config, ith_dtype type, int64_t *bytes)
+{
+    ith_dit *dit = NULL;
+    ith_status status = open_random(context, config, (ith_number_types){ith_operands_f32(), ITH_F32}, type, &dit);
+    if (!status)
+        status = ith_weights_check(context, dit->memory.store, name_weights, dit);
+    *bytes = status ? 0 : ith_store_random_bytes(dit->memory.store);
+    ith_dit_free(context, &dit);
+    return status;
+}
+
 ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types,
                            bool keeps_packed, ith_dit **out)
 {

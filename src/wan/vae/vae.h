@@ -17,6 +17,10 @@ typedef struct ith_vae_config {
 /* Reads and checks folder/config.json. The Wan 2.2 autoencoder (is_residual) is refused by name. */
 ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae_config *out);
 
+/* Sets the configuration of the published Wan 2.1 autoencoder, but with base_dim channels at the largest picture (96 in
+ * the published one) and res_blocks residual blocks in a level (2), for benchmarks. */
+void ith_vae_config_usual(int64_t base_dim, int64_t res_blocks, ith_vae_config *out);
+
 typedef struct ith_vae ith_vae;
 /* Opens the weight files of the autoencoder. types: the number types of its matrix products and convolutions; its
  * attention is f32. */
@@ -25,6 +29,11 @@ ith_status ith_vae_open(ith_context *context, const char *folder, ith_operand_ty
  * tensor except the encoder's. Reads headers only. The caller closes *store; with store NULL the files are
  * closed. */
 ith_status ith_vae_check(ith_context *context, const char *folder, ith_store **store);
+/* Makes an autoencoder with random weights of this type, for benchmarks. */
+ith_status ith_vae_make_random(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                               ith_dtype type, ith_vae **out);
+/* Sets *bytes to the memory of these random weights, which ith_vae_decode_bytes does not count. */
+ith_status ith_vae_random_bytes(ith_context *context, const ith_vae_config *config, ith_dtype type, int64_t *bytes);
 void ith_vae_free(ith_context *context, ith_vae **vae);
 const ith_vae_config *ith_vae_config_of(const ith_vae *vae);
 

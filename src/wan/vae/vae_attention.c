@@ -8,6 +8,7 @@
 #include "vae_layers.h"
 
 #include "../../base/size.h"
+#include "../../base/trace.h"
 
 static int64_t channels_of(const ith_vae_attention *attention)
 {
@@ -21,7 +22,7 @@ void ith_vae_attention_add(ith_vae_work *work, const ith_vae *vae, int64_t pixel
     attention->proj = ith_vae_linear_add(work, &vae->proj, pixels);
 }
 
-static ith_attn_problem problem_of(const ith_vae_attention *attention)
+ith_attn_problem ith_vae_attention_problem(const ith_vae_attention *attention)
 {
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
     problem.heads = problem.kv_heads = 1, problem.head_dim = channels_of(attention);
@@ -32,7 +33,7 @@ static ith_attn_problem problem_of(const ith_vae_attention *attention)
 
 ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *attention)
 {
-    const ith_attn_problem problem = problem_of(attention);
+    const ith_attn_problem problem = ith_vae_attention_problem(attention);
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     options.strategy = ITH_STRATEGY_SINGLE;
     return ith_plan_create(work->context, &problem, &options, NULL, &attention->plan);
@@ -40,7 +41,7 @@ ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *a
 
 ith_status ith_vae_attention_plan_bytes(const ith_vae_work *work, const ith_vae_attention *attention, int64_t *bytes)
 {
-    const ith_attn_problem problem = problem_of(attention);
+    const ith_attn_problem problem = ith_vae_attention_problem(attention);
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     ith_plan_info info = ITH_PLAN_INFO_INIT;
     options.strategy = ITH_STRATEGY_SINGLE;
@@ -54,7 +55,7 @@ int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention)
     return attention->qkv->pixels * channels_of(attention) * 5 * (int64_t)sizeof(float);
 }
 
-ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attention)
+static ith_status apply(ith_vae_work *work, ith_vae_attention *attention)
 {
     const int64_t c = channels_of(attention), pixels = attention->qkv->pixels, count = pixels * c;
     /* work->temp has three parts: norm(x), later the output of `proj`; o; and rows with q, k and v side by side. */
@@ -75,4 +76,12 @@ ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attent
     for (int64_t i = 0; i < pixels; i++)
         work->rowops->add_gated(work->x + i * c, normal + i * c, NULL, c);
     return ITH_OK;
+}
+
+ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attention)
+{
+    double traced = ith_trace_begin(work->context);
+    ith_status status = apply(work, attention);
+    ith_trace_end(work->context, traced, ITH_VAE_ATTENTION, "compute");
+    return status;
 }

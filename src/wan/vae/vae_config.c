@@ -160,6 +160,20 @@ static ith_status read_config(ith_context *context, const ith_json *json, ith_va
     return status;
 }
 
+void ith_vae_config_usual(int64_t base_dim, int64_t res_blocks, ith_vae_config *out)
+{
+    *out = (ith_vae_config){.z_dim = USUAL_CHANNELS,
+                            .decoder_base_dim = base_dim,
+                            .levels = 4,
+                            .dim_mult = {1, 2, 4, 4},
+                            .res_blocks = res_blocks,
+                            .temporal_up = {true, true, false},
+                            .stride_time = 4,
+                            .stride_space = 8};
+    memcpy(out->mean, usual_mean, sizeof usual_mean);
+    memcpy(out->std, usual_std, sizeof usual_std);
+}
+
 ith_status ith_vae_config_read(ith_context *context, const char *folder, ith_vae_config *out)
 {
     *out = (ith_vae_config){0};

@@ -7,6 +7,7 @@
 #include "vae_layers.h"
 
 #include "../../base/size.h"
+#include "../../base/trace.h"
 
 #include <math.h>
 #include <omp.h>
@@ -36,7 +37,7 @@ ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter,
                                   .width = width,
                                   .strip = strip,
                                   .types = work->types};
-    conv->filter = filter, conv->first_times = 1, conv->times = times;
+    conv->filter = filter, conv->stage = work->stage, conv->first_times = 1, conv->times = times;
     if (!work->status)
         work->status = ith_conv_create(work->context, &shape, &conv->conv);
     return conv;
@@ -45,7 +46,7 @@ ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter,
 ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t pixels)
 {
     ith_vae_linear *layer = &work->linears[work->linear_count++];
-    layer->filter = filter, layer->pixels = pixels;
+    layer->filter = filter, layer->stage = work->stage, layer->pixels = pixels;
     return layer;
 }
 
@@ -115,11 +116,13 @@ void ith_vae_conv_put_rows(const ith_vae_work *work, const ith_vae_conv *conv, c
                            int64_t end)
 {
     const int64_t width = conv->conv.shape.width, channels = conv->conv.shape.in;
+    double traced = ith_trace_begin(work->context);
 #pragma omp parallel for collapse(2) schedule(static)
     for (int64_t row = begin; row < end; row++)
         for (int64_t first = 0; first < width; first += PIXELS_TOGETHER)
             ith_vae_conv_put(work, conv, row, first, ith_min64(PIXELS_TOGETHER, width - first),
                              x + (row * width + first) * channels);
+    ith_trace_end(work->context, traced, ITH_VAE_NORMS, "compute");
 }
 
 /* ---- Running --------------------------------------------------------------------------------------------------- */
@@ -136,7 +139,9 @@ static void show_progress(ith_vae_work *work, const ith_vae_conv *conv)
 
 ith_status ith_vae_conv_advance(ith_vae_work *work, ith_vae_conv *conv, int64_t taken, const ith_conv_output *output)
 {
+    double traced = ith_trace_begin(work->context);
     ith_status status = ith_conv_advance(work->context, &conv->conv, taken, output, work->conv_scratch);
+    ith_trace_end(work->context, traced, conv->stage, "compute");
     if (!status && taken == conv->conv.shape.height)
         show_progress(work, conv);
     return status;
@@ -164,7 +169,11 @@ void ith_vae_frame_store(void *user, int64_t row, int64_t first, int64_t count, 
 
 ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y)
 {
-    return ith_linear_apply_rows(work->context, layer->linear, &work->linear_workspace, layer->pixels, x, y);
+    double traced = layer->stage ? ith_trace_begin(work->context) : -1;
+    ith_status status =
+        ith_linear_apply_rows(work->context, layer->linear, &work->linear_workspace, layer->pixels, x, y);
+    ith_trace_end(work->context, traced, layer->stage, "compute");
+    return status;
 }
 
 /* ---- Residual blocks ------------------------------------------------------------------------------------------- */

@@ -12,9 +12,14 @@
 
 #define ITH_VAE_MOST_LINEARS (ITH_VAE_MOST_LEVELS + 3)
 
+/* Names of stages in the trace that belong to no level. */
+#define ITH_VAE_ATTENTION "attention"
+#define ITH_VAE_NORMS "norms"
+
 /* A linear layer that is applied to every pixel of a picture. */
 typedef struct ith_vae_linear {
     const ith_vae_filter *filter;
+    const char *stage; /* name of its time intervals in the trace; NULL: it is part of another interval */
     int64_t pixels;
     ith_linear *linear;
 } ith_vae_linear;
@@ -22,6 +27,7 @@ typedef struct ith_vae_linear {
 /* A convolution. */
 typedef struct ith_vae_conv {
     const ith_vae_filter *filter;
+    const char *stage; /* name of its time intervals in the trace: its level */
     const float *norm; /* gamma of the norm that, with silu, comes before the convolution; NULL: no norm, no silu */
     ith_conv conv;
     int64_t first_times, times; /* how often it is computed for the first latent frame, and for each later one */
@@ -34,6 +40,7 @@ typedef struct ith_vae_work {
     const ith_rowops *rowops;
     ith_operand_types types;
     ith_status status; /* the first failure while layers are added */
+    const char *stage; /* stage of the layers that are being added */
 
     ith_vae_conv *convs; /* all convolutions, in the order of the computation */
     int64_t conv_count;
@@ -112,6 +119,8 @@ typedef struct ith_vae_attention {
 
 /* Appends the linear layers of the attention, for latent frames of `pixels` pixels, to the decoder's list of layers. */
 void ith_vae_attention_add(ith_vae_work *work, const ith_vae *vae, int64_t pixels, ith_vae_attention *attention);
+/* The problem that the plan of the attention solves. */
+ith_attn_problem ith_vae_attention_problem(const ith_vae_attention *attention);
 /* Makes the plan of the attention, which the decoder destroys. */
 ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *attention);
 /* Sets *bytes to the memory that the plan of the attention will hold. */

@@ -17,12 +17,17 @@
 
 /* ---- Layers ---------------------------------------------------------------------------------------------------- */
 
+/* Names of the levels in the trace. */
+static const char *const level_names[ITH_VAE_MOST_LEVELS] = {"level 1", "level 2", "level 3", "level 4",
+                                                             "level 5", "level 6", "level 7", "level 8"};
+
 /* Adds the layers of a level (those at one picture size). pictures: the number of frames that one latent frame has
  * become before this level. Returns this number after the level. */
 static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t height, int64_t width, int64_t pictures)
 {
     const ith_vae_level *weights = &d->vae->levels[index];
     ith_vae_level_layers *level = &d->levels[index];
+    d->work.stage = level_names[index];
     *level = (ith_vae_level_layers){.height = height, .width = width, .in = weights->in, .out = weights->out};
     for (int64_t i = 0; i <= d->vae->config.res_blocks; i++) {
         ith_vae_conv *residual = ith_vae_residual_add(&d->work, &weights->residuals[i], height, width, pictures);
@@ -45,14 +50,18 @@ static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width)
     const ith_vae *vae = d->vae;
     ith_vae_work *work = &d->work;
     int64_t pictures = 1, scale = 1;
+    work->stage = "latents";
     d->post_quant = ith_vae_linear_add(work, &vae->post_quant, d->pixels);
     d->in = ith_vae_conv_add(work, &vae->in, height, width, ith_vae_strip(height, width), 1);
     d->before = ith_vae_residual_add(work, &vae->before, height, width, 1);
+    work->stage = NULL;
     ith_vae_attention_add(work, vae, d->pixels, &d->attention);
+    work->stage = "latents";
     d->after = ith_vae_residual_add(work, &vae->after, height, width, 1);
     for (int64_t i = 0; i < vae->config.levels; i++, scale *= 2)
         pictures = add_level(d, i, height * scale, width * scale, pictures);
     scale = vae->config.stride_space;
+    work->stage = "picture";
     d->out = ith_vae_conv_add(work, &vae->out, height * scale, width * scale,
                               ith_vae_strip(height * scale, width * scale), pictures);
     d->out->norm = vae->norm_out;

@@ -159,6 +159,32 @@ ith_status ith_vae_open(ith_context *context, const char *folder, ith_operand_ty
     return status;
 }
 
+ith_status ith_vae_make_random(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                               ith_dtype type, ith_vae **out)
+{
+    ith_status status = ith_vae_create(context, config, types, out);
+    if (!status)
+        status = ith_store_open_random(context, type, &(*out)->memory.store);
+    if (!status)
+        status = ith_weights_take(context, false, false, name_weights, *out, &(*out)->memory);
+    if (status)
+        ith_vae_free(context, out);
+    return status;
+}
+
+ith_status ith_vae_random_bytes(ith_context *context, const ith_vae_config *config, ith_dtype type, int64_t *bytes)
+{
+    ith_vae *vae = NULL;
+    ith_status status = ith_vae_create(context, config, ith_operands_f32(), &vae);
+    if (!status)
+        status = ith_store_open_random(context, type, &vae->memory.store);
+    if (!status)
+        status = ith_weights_check(context, vae->memory.store, name_weights, vae);
+    *bytes = status ? 0 : ith_store_random_bytes(vae->memory.store);
+    ith_vae_free(context, &vae);
+    return status;
+}
+
 void ith_vae_free(ith_context *context, ith_vae **vae)
 {
     if (!vae || !*vae)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of ithaca bench: its problems and its rows. Each repeat executes every row once, so a machine that becomes
  * slower affects all rows alike. */
-#ifndef ITH_CLI_BENCH_H
-#define ITH_CLI_BENCH_H
+#ifndef ITH_CLI_BENCH_ROWS_H
+#define ITH_CLI_BENCH_ROWS_H
 
 #include "../oracle/oracle.h"
 #include "attend_whole.h"

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ithaca bench block and ithaca bench decode: reads the options, lets the engine measure, and prints a row for each
+ * stage, as text or as JSON. */
+#include "bench_engine.h"
+
+#include "cli.h"
+#include "json_number.h"
+#include "option.h"
+#include "progress.h"
+#include "thread_limit.h"
+
+#include <ithaca/bench.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STAGES_MAX 32 /* more than any benchmark has */
+#define LARGEST 1e9   /* upper limit of options without a natural maximum */
+
+/* The values of the options that both commands have. */
+typedef struct engine_settings {
+    int size, precision, weights, softmax; /* numbers of words */
+    int64_t threads, repeats;
+    bool force, json;
+} engine_settings;
+
+/* The measurements of one command. */
+typedef struct engine_bench {
+    const char *what; /* "block" or "decode" */
+    ith_bench_stage stages[STAGES_MAX];
+    int count;
+    ith_bench_report report;
+    ith_progress progress;
+    int (*describe)(const void *settings, char *text, size_t bytes); /* writes the sizes that are measured as text */
+    json_t *(*to_json)(const void *settings);                        /* returns the sizes as a JSON object */
+    const void *settings;
+} engine_bench;
+
+ITH_OPTION_WORD_OF(precision)
+ITH_OPTION_WORD_OF(softmax)
+
+static const char *weights_word(int value)
+{
+    static const char *const words[] = {"bf16", "f32", "f16"};
+    return (unsigned)value < sizeof words / sizeof *words ? words[value] : "unknown";
+}
+
+/* The options of both commands. FIRST: the first field of the command's settings, an engine_settings. */
+#define SHARED(member) offsetof(engine_settings, member)
+#define SHARED_ROWS                                                                                                    \
+    {"precision",                                                                                                      \
+     "auto|f32|bf16",                                                                                                  \
+     "Type to which operands are rounded (auto: as 'ithaca generate' chooses)",                                        \
+     ITH_OPTION_WORD,                                                                                                  \
+     ITH_FROM_COMMAND,                                                                                                 \
+     SHARED(precision),                                                                                                \
+     0,                                                                                                                \
+     0,                                                                                                                \
+     precision_word,                                                                                                   \
+     0},                                                                                                               \
+        {"weights",                                                                                                    \
+         "bf16|f32|f16",                                                                                               \
+         "Type in which the weights are stored (bf16)",                                                                \
+         ITH_OPTION_WORD,                                                                                              \
+         ITH_FROM_COMMAND,                                                                                             \
+         SHARED(weights),                                                                                              \
+         0,                                                                                                            \
+         0,                                                                                                            \
+         weights_word,                                                                                                 \
+         0},                                                                                                           \
+        {"threads",                                                                                                    \
+         "N",                                                                                                          \
+         "Threads (all cores)",                                                                                        \
+         ITH_OPTION_WHOLE,                                                                                             \
+         ITH_FROM_COMMAND,                                                                                             \
+         SHARED(threads),                                                                                              \
+         1,                                                                                                            \
+         ITH_CLI_THREADS_MAX,                                                                                          \
+         NULL,                                                                                                         \
+         0},                                                                                                           \
+        {"repeat",                                                                                                     \
+         "N",                                                                                                          \
+         "Times that it is run after a first one to warm up (5)",                                                      \
+         ITH_OPTION_WHOLE,                                                                                             \
+         ITH_FROM_COMMAND,                                                                                             \
+         SHARED(repeats),                                                                                              \
+         1,                                                                                                            \
+         1000,                                                                                                         \
+         NULL,                                                                                                         \
+         0},                                                                                                           \
+        {"force", NULL, "Run even if memory seems too small", ITH_OPTION_FLAG, ITH_FROM_COMMAND, SHARED(force), 0, 0,  \
+         NULL,    0},                                                                                                  \
+    {                                                                                                                  \
+        "json", NULL, "Print a JSON array, an object for each stage", ITH_OPTION_FLAG, ITH_FROM_COMMAND, SHARED(json), \
+            0, 0, NULL, 0                                                                                              \
+    }
+
+#define FIGURES_DOC                                                                                                    \
+    "Each repeat runs every stage once; 'rest' is the time between stages, and the last row is the whole. seconds is " \
+    "the median of the repeats, and spread the difference of the slowest and the fastest over it. gflops counts the "  \
+    "operations of the definition of a stage over seconds. peak names the instructions that the stage multiplies "     \
+    "with, peak_gflops is what they can do at most, measured after each repeat on as many threads (the median of the " \
+    "means), and share_of_peak, the mean share, is gflops over it. On a machine that others use too, quiet_share "     \
+    "says "                                                                                                            \
+    "more about the program: quiet_seconds adds up the fastest time of each slice of a stage in any repeat (slices "   \
+    "of a millisecond with --threads 1; otherwise a stage of the block, or one convolution of a frame), "              \
+    "burst_gflops is the highest peak in any two milliseconds, and quiet_share is operations over quiet_seconds over " \
+    "burst_gflops. The peak of the whole is its rate if every stage ran at its own peak. memory is the most that the " \
+    "engine held, predicted and measured, weights included: a run with a checkpoint keeps these in the mapped files."
+
+/* ---- Measuring ------------------------------------------------------------------------------------------------- */
+
+static void take_stage(void *user, const ith_bench_stage *stage)
+{
+    engine_bench *bench = user;
+    if (bench->count < STAGES_MAX)
+        bench->stages[bench->count++] = *stage;
+}
+
+static void show_progress(void *user, int64_t done, int64_t total)
+{
+    engine_bench *bench = user;
+    ith_progress_show(&bench->progress, 0, done, total);
+}
+
+/* Fills in the options of the engine. `attention`: room for the options of self-attention. */
+static ith_bench_options options_of(const engine_settings *s, engine_bench *bench, ith_attn_options *attention)
+{
+    static const ith_dtype types[] = {ITH_BF16, ITH_F32, ITH_F16}; /* indexed as weights_word */
+    ith_bench_options options = ITH_BENCH_OPTIONS_INIT;
+    *attention = (ith_attn_options)ITH_ATTN_OPTIONS_INIT;
+    attention->softmax = (ith_softmax)s->softmax;
+    options.precision = (ith_precision)s->precision, options.weights = types[s->weights];
+    options.threads = (int)s->threads, options.repeats = (int)s->repeats, options.force = s->force;
+    options.attention = attention;
+    options.on_stage = take_stage, options.on_progress = show_progress, options.user = bench;
+    return options;
+}
+
+/* ---- Report ---------------------------------------------------------------------------------------------------- */
+
+/* The rates of a stage, in 10^9 operations a second, and its shares of the peak; 0 if it multiplies nothing. */
+typedef struct rates {
+    double gflops, share, quiet_share;
+} rates;
+
+static rates rates_of(const ith_bench_stage *stage)
+{
+    rates r = {0};
+    if (stage->seconds > 0)
+        r.gflops = 1e-9 * stage->operations / stage->seconds;
+    if (stage->peak_gflops > 0)
+        r.share = r.gflops / stage->peak_gflops;
+    if (stage->quiet_seconds > 0 && stage->burst_gflops > 0)
+        r.quiet_share = 1e-9 * stage->operations / stage->quiet_seconds / stage->burst_gflops;
+    return r;
+}
+
+static double megabytes(int64_t bytes)
+{
+    return 1e-6 * (double)bytes;
+}
+
+static void print_table(const engine_bench *bench, const engine_settings *s)
+{
+    char sizes[256];
+    bench->describe(bench->settings, sizes, sizeof sizes);
+    printf("%s: %s; precision %s, weights %s, %d threads\n", bench->what, sizes,
+           ith_precision_name(bench->report.precision), weights_word(s->weights), bench->report.threads);
+    printf("%-20s %10s %7s %10s %9s %-25s %9s %7s %9s %7s\n", "stage", "seconds", "spread", "quiet", "GFLOP/s", "peak",
+           "GFLOP/s", "share", "burst", "quiet");
+    for (int i = 0; i < bench->count; i++) {
+        const ith_bench_stage *stage = &bench->stages[i];
+        const rates r = rates_of(stage);
+        printf("%-20s %10.4f %6.1f%% %10.4f", stage->name, stage->seconds, 100 * stage->spread, stage->quiet_seconds);
+        if (stage->peak[0])
+            printf(" %9.1f %-25s %9.1f %6.1f%% %9.1f %6.1f%%", r.gflops, stage->peak, stage->peak_gflops, 100 * r.share,
+                   stage->burst_gflops, 100 * r.quiet_share);
+        putchar('\n');
+    }
+    printf("memory %.1f MB held (predicted %.1f MB; %.1f MB of it are the weights), %.1f MB resident\n",
+           megabytes(bench->report.peak_bytes), megabytes(bench->report.predicted_bytes),
+           megabytes(bench->report.weights_bytes), megabytes(ith_cli_resident_bytes()));
+}
+
+/* A stage as a JSON object. A stage that multiplies nothing has no rates: they are null. */
+static json_t *stage_json(const ith_bench_stage *stage)
+{
+    const rates r = rates_of(stage);
+    json_t *row = json_pack("{s:s, s:f, s:f, s:f, s:f}", "stage", stage->name, "operations", stage->operations,
+                            "seconds", stage->seconds, "spread", stage->spread, "quiet_seconds", stage->quiet_seconds);
+    const struct {
+        const char *name;
+        double value;
+    } figures[] = {{"gflops", r.gflops},
+                   {"peak_gflops", stage->peak_gflops},
+                   {"share_of_peak", r.share},
+                   {"burst_gflops", stage->burst_gflops},
+                   {"quiet_share", r.quiet_share}};
+    const bool multiplies = stage->peak[0];
+    json_object_set_new(row, "peak", multiplies ? json_string(stage->peak) : json_null());
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        json_object_set_new(row, figures[i].name, multiplies ? json_real(figures[i].value) : json_null());
+    return row;
+}
+
+static json_t *memory_json(const ith_bench_report *report)
+{
+    return json_pack("{s:I, s:I, s:I, s:I}", "memory_bytes", (json_int_t)report->peak_bytes, "predicted_memory_bytes",
+                     (json_int_t)report->predicted_bytes, "weights_bytes", (json_int_t)report->weights_bytes,
+                     "resident_bytes", (json_int_t)ith_cli_resident_bytes());
+}
+
+/* Prints the stages as a JSON array, one object on each line. */
+static int print_json(const engine_bench *bench, const engine_settings *s)
+{
+    for (int i = 0; i < bench->count; i++) {
+        json_t *row = bench->to_json(bench->settings);
+        json_object_update_new(
+            row, json_pack("{s:s, s:s, s:i, s:i}", "precision", ith_precision_name(bench->report.precision), "weights",
+                           weights_word(s->weights), "threads", bench->report.threads, "repeats", (int)s->repeats));
+        json_object_update_new(row, stage_json(&bench->stages[i]));
+        if (i == bench->count - 1)
+            json_object_update_new(row, memory_json(&bench->report));
+        fputs(i ? ",\n " : "[", stdout);
+        int failed = !row || json_dumpf(row, stdout, JSON_REAL_PRECISION(6));
+        json_decref(row);
+        if (failed)
+            return ith_cli_error("the stages cannot be written as JSON");
+    }
+    puts("]");
+    return ITH_EXIT_DONE;
+}
+
+/* A call of the engine's benchmark with a problem, ith_block_problem or ith_decode_problem. */
+typedef ith_status (*measure_fn)(ith_context *context, const void *problem, const ith_bench_options *options,
+                                 ith_bench_report *report);
+
+/* Measures and prints. A signal ends the process at once, because nothing is written before the end. */
+static int run(engine_bench *bench, const engine_settings *s, measure_fn measure, const void *problem)
+{
+    static const ith_progress_stage stage = {"bench", "run", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS};
+    ith_attn_options attention;
+    ith_context *context = NULL;
+    const ith_bench_options options = options_of(s, bench, &attention);
+    bench->report = (ith_bench_report)ITH_BENCH_REPORT_INIT;
+    int code = ith_cli_prepare_threads(0, s->threads);
+    if (!code)
+        code = ith_cli_context(ITH_TALK_NORMAL, &context);
+    if (code)
+        return code;
+    ith_progress_begin(&bench->progress, &stage, 1, !isatty(STDERR_FILENO));
+    ith_status status = measure(context, problem, &options, &bench->report);
+    ith_progress_end(&bench->progress);
+    if (status)
+        code = ith_cli_error("%s", ith_context_error(context));
+    else if (s->json)
+        code = print_json(bench, s);
+    else
+        print_table(bench, s);
+    ith_context_destroy(&context);
+    return code;
+}
+
+/* ---- Block ----------------------------------------------------------------------------------------------------- */
+
+typedef struct block_settings {
+    engine_settings shared;
+    int64_t seq, heads, head_dim, ffn_dim, text;
+} block_settings;
+
+/* The published models, in the order of block_word. */
+static const struct block_size {
+    const char *name;
+    int64_t heads, head_dim, ffn_dim;
+} block_sizes[] = {{"1.3b", 12, 128, 8960}, {"5b", 24, 128, 14336}, {"a14b", 40, 128, 13824}};
+
+static const char *block_word(int value)
+{
+    return (unsigned)value < sizeof block_sizes / sizeof *block_sizes ? block_sizes[value].name : "unknown";
+}
+
+#define AT(member) offsetof(block_settings, member)
+static const ith_option block_rows[] = {
+    {"size", "1.3b|5b|a14b", "Model whose block is measured (1.3b)", ITH_OPTION_WORD, ITH_FROM_COMMAND, SHARED(size), 0,
+     0, block_word, 0},
+    {"seq", "N", "Tokens of the sequence (8192)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(seq), 1, LARGEST, NULL, 0},
+    {"text", "N", "Rows of the prompt that cross-attention attends to (512)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     AT(text), 1, LARGEST, NULL, 0},
+    {"heads", "N", "Heads, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(heads), 1, LARGEST, NULL, 0},
+    {"head-dim", "N", "Head size, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(head_dim), 1, LARGEST,
+     NULL, 0},
+    {"ffn-dim", "N", "Hidden width of the feed-forward network, instead of the model's", ITH_OPTION_WHOLE,
+     ITH_FROM_COMMAND, AT(ffn_dim), 1, LARGEST, NULL, 0},
+    {"softmax", "auto|online|fixed_m", "Softmax of self-attention (auto)", ITH_OPTION_WORD, ITH_FROM_COMMAND,
+     SHARED(softmax), 0, 0, softmax_word, 0},
+    SHARED_ROWS,
+};
+#undef AT
+
+static const char block_doc[] =
+    "Measure one block of the diffusion transformer with random weights, stage by stage. No checkpoint is needed."
+    "\v"
+    "The stages: qkv is the norm, the products for q, k and v, their norms and RoPE; project is the output of "
+    "self-attention and the q of cross-attention; ffn is the output of cross-attention and the feed-forward "
+    "network.\n\n" FIGURES_DOC;
+
+static int describe_block(const void *settings, char *text, size_t bytes)
+{
+    const block_settings *s = settings;
+    return snprintf(text, bytes, "%lld heads of %lld, feed-forward %lld, %lld tokens, %lld rows of text",
+                    (long long)s->heads, (long long)s->head_dim, (long long)s->ffn_dim, (long long)s->seq,
+                    (long long)s->text);
+}
+
+static json_t *block_json(const void *settings)
+{
+    const block_settings *s = settings;
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "bench", "block", "size", block_word(s->shared.size), "seq",
+                     (json_int_t)s->seq, "heads", (json_int_t)s->heads, "head_dim", (json_int_t)s->head_dim, "ffn_dim",
+                     (json_int_t)s->ffn_dim, "text", (json_int_t)s->text);
+}
+
+static ith_status measure_block(ith_context *context, const void *problem, const ith_bench_options *options,
+                                ith_bench_report *report)
+{
+    return ith_bench_block(context, problem, options, report);
+}
+
+int ith_cli_bench_block(int argc, char **argv)
+{
+    block_settings s = {.shared.repeats = 5, .seq = 8192, .text = 512};
+    ith_options options = {
+        .table = block_rows, .count = sizeof block_rows / sizeof *block_rows, .settings = &s, .command = argv[0]};
+    ith_options_parse(&options, argc, argv, block_doc, NULL);
+    const struct block_size *size = &block_sizes[s.shared.size];
+    s.heads = s.heads ? s.heads : size->heads;
+    s.head_dim = s.head_dim ? s.head_dim : size->head_dim;
+    s.ffn_dim = s.ffn_dim ? s.ffn_dim : size->ffn_dim;
+    ith_block_problem problem = ITH_BLOCK_PROBLEM_INIT;
+    problem.heads = s.heads, problem.head_dim = s.head_dim, problem.ffn_dim = s.ffn_dim;
+    problem.tokens = s.seq, problem.text_rows = s.text;
+    engine_bench bench = {.what = "block", .describe = describe_block, .to_json = block_json, .settings = &s};
+    int code = run(&bench, &s.shared, measure_block, &problem);
+    ith_options_free(&options);
+    return code;
+}
+
+/* ---- Decode ---------------------------------------------------------------------------------------------------- */
+
+typedef struct decode_settings {
+    engine_settings shared;
+    int64_t frames, height, width;
+} decode_settings;
+
+/* Sizes of the autoencoder, in the order of decode_word. */
+static const struct decode_size {
+    const char *name;
+    int64_t base_dim, res_blocks;
+} decode_sizes[] = {{"2.1", 96, 2}, {"small", 16, 1}};
+
+static const char *decode_word(int value)
+{
+    return (unsigned)value < sizeof decode_sizes / sizeof *decode_sizes ? decode_sizes[value].name : "unknown";
+}
+
+#define AT(member) offsetof(decode_settings, member)
+static const ith_option decode_rows[] = {
+    {"size", "2.1|small", "Autoencoder: the published one of Wan 2.1, or a small one (2.1)", ITH_OPTION_WORD,
+     ITH_FROM_COMMAND, SHARED(size), 0, 0, decode_word, 0},
+    {"frames", "N", "Frames of the video, one more than a multiple of 4 (5)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     AT(frames), 1, LARGEST, NULL, 0},
+    {"height", "N", "Pixels, a multiple of 8 (480)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(height), 1, LARGEST, NULL,
+     0},
+    {"width", "N", "Pixels, a multiple of 8 (832)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(width), 1, LARGEST, NULL, 0},
+    SHARED_ROWS,
+};
+#undef AT
+
+static const char decode_doc[] =
+    "Measure the decoder of the autoencoder with random weights, stage by stage. No checkpoint is needed."
+    "\v"
+    "The stages: latents is the convolutions at the size of the latents; attention the attention between them, with "
+    "its "
+    "products; level 1 to level 4 the convolutions at each size of picture; picture the last convolution; norms the "
+    "norms before convolutions. The operations of a convolution are counted by its definition. In f32, most are "
+    "computed "
+    "with fewer multiplications, as F(2x2, 3x3), so that their share of the peak may exceed 100%.\n\n" FIGURES_DOC;
+
+static int describe_decode(const void *settings, char *text, size_t bytes)
+{
+    const decode_settings *s = settings;
+    return snprintf(text, bytes, "autoencoder %s, %lld frames of %lld x %lld", decode_word(s->shared.size),
+                    (long long)s->frames, (long long)s->width, (long long)s->height);
+}
+
+static json_t *decode_json(const void *settings)
+{
+    const decode_settings *s = settings;
+    return json_pack("{s:s, s:s, s:I, s:I, s:I}", "bench", "decode", "size", decode_word(s->shared.size), "frames",
+                     (json_int_t)s->frames, "height", (json_int_t)s->height, "width", (json_int_t)s->width);
+}
+
+static ith_status measure_decode(ith_context *context, const void *problem, const ith_bench_options *options,
+                                 ith_bench_report *report)
+{
+    return ith_bench_decode(context, problem, options, report);
+}
+
+int ith_cli_bench_decode(int argc, char **argv)
+{
+    decode_settings s = {.shared.repeats = 5, .frames = 5, .height = 480, .width = 832};
+    ith_options options = {
+        .table = decode_rows, .count = sizeof decode_rows / sizeof *decode_rows, .settings = &s, .command = argv[0]};
+    ith_options_parse(&options, argc, argv, decode_doc, NULL);
+    ith_decode_problem problem = ITH_DECODE_PROBLEM_INIT;
+    problem.base_dim = decode_sizes[s.shared.size].base_dim;
+    problem.res_blocks = decode_sizes[s.shared.size].res_blocks;
+    problem.frames = s.frames, problem.height = s.height, problem.width = s.width;
+    engine_bench bench = {.what = "decode", .describe = describe_decode, .to_json = decode_json, .settings = &s};
+    int code = run(&bench, &s.shared, measure_decode, &problem);
+    ith_options_free(&options);
+    return code;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts that all benchmarks share: reading options, checking memory, the observer, the threads, the report. */
+#ifndef ITH_WAN_BENCH_CALL_H
+#define ITH_WAN_BENCH_CALL_H
+
+#include "bench_clock.h"
+
+/* One call of a benchmark. */
+typedef struct ith_bench_call {
+    ith_context *context;
+    ith_bench_options options; /* with all defaults filled in */
+    ith_attn_options attention;
+    ith_number_types types;
+    ith_bench_report report;
+    ith_observer observer;
+    ith_bench_clock *clock;        /* gets the ticks of the observer; NULL: nothing is measured yet */
+    ith_observer *observer_before; /* the context's observer before the call */
+    int64_t bytes_before;          /* what the context held before the call */
+    int threads_before;
+} ith_bench_call;
+
+/* Copies the caller's options (NULL: defaults), checks them and fills in defaults. Then sets the calling thread's
+ * number of OpenMP threads and the context's observer, until ith_bench_call_end. */
+ith_status ith_bench_call_begin(ith_bench_call *call, ith_context *context, const ith_bench_options *options,
+                                const ith_bench_report *report);
+/* Undoes ith_bench_call_begin and fills in the caller's report, which may be NULL. Returns status. */
+ith_status ith_bench_call_end(ith_bench_call *call, ith_bench_report *report, ith_status status);
+
+/* Predicts the bytes of a benchmark of size `size`, from the sizes that the caller of ith_bench_call_fits knows. */
+typedef ith_status (*ith_bench_predict_fn)(void *user, int64_t size, int64_t *bytes);
+/* Checks that the machine has the predicted memory, which report.predicted_bytes already is for `size`. The sentence of
+ * ITH_ERR_MEMORY names the largest size that fits, a multiple of `multiple`, and calls it `noun`. */
+ith_status ith_bench_call_check_memory(ith_bench_call *call, ith_bench_predict_fn predict, void *user, int64_t size,
+                                       int64_t multiple, const char *noun);
+
+/* Checks that `value` lies between `least` and `most`. */
+ith_status ith_bench_check_range(ith_context *context, const char *name, int64_t value, int64_t least, int64_t most);
+
+#endif
