@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How fast linear layers are, the conversion of their weights included, in GFLOP/s and as a share of the peak of the
+ * kernel's instructions, which is measured in turn with them on as many threads.
+ *
+ *     bench_linear [--in N] [--out N] [--hidden N] [--rows N] [--weights f32|bf16|f16] [--multiply f32|bf16]
+ *                  [--keep-packed 0|1] [--threads N] [--repeat N]
+ *
+ * Without --in and --out the layers of Wan 1.3B and A14B are measured. --hidden N measures a feed-forward network of in
+ * to N to out features.
+ *
+ * of peak   share of the peak by the wall clock, the median of the repeats
+ * quiet     one thread: the run is cut into slices of about a millisecond; the sum of the fastest time of every slice,
+ *           as a share of the fastest peak: the rate without other programs on the machine
+ * convert   share of the time in which weights are converted
+ * pack      share of the time in which rows of x are packed
+ * other     share of the time in which sums are turned into rows, hidden rows are packed, and threads wait
+ *
+ * The times are taken around the calls of the product kernel, of which the layer gets a copy that looks at the clock.
+ */
+#include "../src/base/clock.h"
+#include "../src/base/dtype.h"
+#include "../src/kernels/peak.h"
+#include "../src/kernels/rowops.h"
+#include "../src/linear/linear_set.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPEATS_MAX = 100, SLICES_MAX = 1 << 20, BURSTS = 20, LAYERS = 2 };
+enum { CONVERT, PACK, OTHER, PARTS };
+static const double PEAK_SECONDS = 0.05, BURST_SECONDS = 0.002, SLICE_SECONDS = 0.001;
+
+typedef struct settings {
+    int64_t in, out, hidden, rows;
+    ith_dtype weights, multiply;
+    bool keeps_packed;
+    int threads, repeats;
+} settings;
+
+/* One layer, or a feed-forward network, with its weights and its rows. */
+typedef struct subject {
+    ith_context *context;
+    const settings *set;
+    ith_linear_set *linears;
+    ith_linear *layers[LAYERS];
+    ith_arena layers_arena, workspace_arena;
+    ith_linear_workspace workspace;
+    void *weights;
+    float *x, *y;
+} subject;
+
+/* ---- The kernel with a clock ----------------------------------------------------------------------------------- */
+
+/* What one thread saw in one run. */
+typedef struct meter {
+    double last;           /* the end of the last call of multiply, or the beginning of a part after it */
+    int since;             /* this part: CONVERT, PACK or OTHER */
+    double seconds[PARTS]; /* outside of multiply */
+    int64_t calls;
+} meter;
+
+static const ith_product_kernel *timed;
+static _Thread_local meter own;
+static double fastest[SLICES_MAX]; /* of every slice, over all repeats */
+static double slice_begin;
+static int64_t slice_calls; /* calls of multiply in a slice; 0: slices are not measured */
+
+/* The thread begins to do something else than before. */
+static void begin_part(int part)
+{
+    if (own.since == part)
+        return;
+    double now = ith_clock_seconds();
+    own.seconds[own.since] += now - own.last;
+    own.last = now, own.since = part;
+}
+
+static void timed_pack_left(const ith_product_left *left)
+{
+    begin_part(CONVERT);
+    timed->pack_left(left);
+}
+
+static void timed_pack_right(const ith_product_right *right)
+{
+    begin_part(PACK);
+    timed->pack_right(right);
+}
+
+static void end_slice(double now)
+{
+    int64_t slice = own.calls / slice_calls;
+    if (slice < SLICES_MAX && (!fastest[slice] || now - slice_begin < fastest[slice]))
+        fastest[slice] = now - slice_begin;
+    slice_begin = now;
+}
+
+static void timed_multiply(const ith_product_call *call)
+{
+    double begin = ith_clock_seconds();
+    own.seconds[own.since] += begin - own.last;
+    timed->multiply(call);
+    own.last = ith_clock_seconds(), own.since = OTHER;
+    if (slice_calls && (own.calls + 1) % slice_calls == 0)
+        end_slice(own.last);
+    own.calls++;
+}
+
+/* ---- Making ---------------------------------------------------------------------------------------------------- */
+
+/* Numbers around 0, the same in every run, of the type of the weights. */
+static void fill(void *numbers, ith_dtype type, int64_t count)
+{
+    uint32_t state = 1;
+    for (int64_t i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        float value = (float)(int32_t)state * 0x1p-31f;
+        ith_from_f32((char *)numbers + i * ith_dtype_bytes(type), type, &value, 1);
+    }
+}
+
+static void lay_out_layers(subject *s)
+{
+    const settings *set = s->set;
+    const ith_operand_types types = set->multiply == ITH_BF16 ? (ith_operand_types){ITH_BF16, ITH_BF16, ITH_BF16}
+                                                              : (ith_operand_types){ITH_F32, ITH_F32, ITH_F32};
+    s->layers[0] =
+        ith_linear_lay_out(s->linears, set->in, set->hidden ? set->hidden : set->out, types, &s->layers_arena);
+    s->layers[1] = set->hidden ? ith_linear_lay_out(s->linears, set->hidden, set->out, types, &s->layers_arena) : NULL;
+}
+
+static int64_t widest(const settings *set)
+{
+    return set->hidden ? set->hidden * (set->in > set->out ? set->in : set->out) : set->in * set->out;
+}
+
+static ith_status make(subject *s)
+{
+    const settings *set = s->set;
+    ith_status status = ith_linear_set_create(s->context, set->keeps_packed, &s->linears);
+    if (!status) {
+        lay_out_layers(s);
+        status = ith_linear_set_status(s->linears);
+    }
+    if (!status)
+        status = ith_arena_allocate(s->context, &s->layers_arena, "layers");
+    if (status)
+        return status;
+    lay_out_layers(s);
+    ith_linear_workspace_lay_out(s->linears, set->threads, set->rows, &s->workspace_arena, &s->workspace);
+    status = ith_arena_allocate(s->context, &s->workspace_arena, "a workspace");
+    s->weights = ith_alloc(s->context, widest(set), ith_dtype_bytes(set->weights), "weights");
+    s->x = ith_alloc(s->context, set->rows * set->in, sizeof *s->x, "rows");
+    s->y = ith_alloc(s->context, set->rows * set->out, sizeof *s->y, "rows");
+    if (status || !s->weights || !s->x || !s->y)
+        return ITH_ERR_MEMORY;
+    ith_linear_workspace_lay_out(s->linears, set->threads, set->rows, &s->workspace_arena, &s->workspace);
+    fill(s->weights, set->weights, widest(set));
+    fill(s->x, ITH_F32, set->rows * set->in);
+    for (int i = 0; i < LAYERS && s->layers[i] && !status; i++) {
+        const ith_linear_weight weight = {s->weights, set->weights, s->layers[i]->size->out, NULL};
+        status = ith_linear_attach(s->context, s->layers[i], &weight, 1, NULL);
+    }
+    return status;
+}
+
+/* Gives the layers a copy of their kernel that looks at the clock. */
+static void take_time(subject *s)
+{
+    static ith_product_kernel kernel;
+    timed = s->layers[0]->size->kernel;
+    kernel = *timed;
+    kernel.pack_left = timed_pack_left, kernel.pack_right = timed_pack_right, kernel.multiply = timed_multiply;
+    for (int i = 0; i < LAYERS && s->layers[i]; i++)
+        ((ith_linear_size *)(void *)s->layers[i]->size)->kernel = &kernel;
+}
+
+static void unmake(subject *s)
+{
+    ith_linear_set_destroy(&s->linears);
+    ith_free(s->context, s->layers_arena.base);
+    ith_free(s->context, s->workspace_arena.base);
+    ith_free(s->context, s->weights);
+    ith_free(s->context, s->x);
+    ith_free(s->context, s->y);
+}
+
+/* ---- Measuring ------------------------------------------------------------------------------------------------- */
+
+static const float *row_of_x(const void *user, int64_t row, float *space)
+{
+    const subject *s = user;
+    (void)space;
+    return s->x + row * s->set->in;
+}
+
+static void take_row(void *user, int64_t row, int64_t first, int64_t count, const float *y)
+{
+    const subject *s = user;
+    memcpy(s->y + row * s->set->out + first, y, (size_t)count * sizeof *y);
+}
+
+static ith_status run(subject *s)
+{
+    const ith_linear_input x = {row_of_x, s};
+    const ith_linear_output y = {take_row, NULL, s};
+    const ith_feed_forward network = {s->layers[0], NULL, s->layers[1],
+                                      ith_rowops_choose(ith_context_cpu(s->context))->gelu_tanh};
+    return s->set->hidden ? ith_feed_forward_apply(s->context, &network, &s->workspace, s->set->rows, &x, &y)
+                          : ith_linear_apply(s->context, s->layers[0], &s->workspace, s->set->rows, &x, &y);
+}
+
+/* Runs once; adds the times of all threads outside of multiply to parts, in seconds of one thread. */
+static ith_status run_timed(subject *s, double *seconds, double *parts)
+{
+    double begin = ith_clock_seconds();
+#pragma omp parallel num_threads(s->set->threads)
+    own = (meter){.last = begin, .since = OTHER};
+    slice_begin = begin;
+    ith_status status = run(s);
+    double end = ith_clock_seconds();
+    *seconds = end - begin;
+    if (slice_calls)
+        end_slice(end);
+#pragma omp parallel num_threads(s->set->threads)
+    {
+        own.seconds[OTHER] += end - own.last;
+        for (int i = 0; i < PARTS; i++)
+#pragma omp atomic
+            parts[i] += own.seconds[i] / s->set->threads;
+    }
+    return status;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return values[count / 2];
+}
+
+static double quiet_seconds(void)
+{
+    double sum = 0;
+    for (int i = 0; i < SLICES_MAX && fastest[i]; i++)
+        sum += fastest[i];
+    return sum;
+}
+
+static ith_status measure(subject *s)
+{
+    const settings *set = s->set;
+    uint32_t cpu = ith_context_cpu(s->context);
+    const ith_instructions *instructions = &s->layers[0]->size->kernel->instructions[s->layers[0]->parts - 1];
+    double wide = (double)(set->hidden ? set->hidden * (set->in + set->out) : set->in * set->out);
+    double work = 2e-9 * wide * (double)set->rows, peaks[REPEATS_MAX], shares[REPEATS_MAX], rates[REPEATS_MAX];
+    double seconds = 0, all = 0, burst = 0, parts[PARTS] = {0};
+    memset(fastest, 0, sizeof fastest);
+    slice_calls = 0;
+    ith_status status = run_timed(s, &seconds, parts);
+    if (set->threads == 1)
+        slice_calls = 1 + (int64_t)((double)own.calls * SLICE_SECONDS / seconds);
+    memset(parts, 0, sizeof parts);
+    for (int n = 0; n < set->repeats && !status; n++) {
+        status = run_timed(s, &seconds, parts);
+        all += seconds;
+        peaks[n] = ith_peak_of_product(instructions, cpu, set->threads, PEAK_SECONDS);
+        rates[n] = work / seconds, shares[n] = rates[n] / peaks[n];
+        for (int i = 0; i < BURSTS; i++) {
+            double peak = ith_peak_of_product(instructions, cpu, set->threads, BURST_SECONDS);
+            burst = peak > burst ? peak : burst;
+        }
+    }
+    if (status)
+        return status;
+    char peak[64];
+    ith_peak_describe_product(instructions, cpu, peak, sizeof peak);
+    printf("%-7s %-7s %-13s %6lld %6lld %6lld %6lld %3d %9.1f %9.1f %7.1f%%", ith_dtype_name(set->weights),
+           ith_dtype_name(set->multiply), peak, (long long)set->in, (long long)set->hidden, (long long)set->out,
+           (long long)set->rows, set->threads, median(rates, set->repeats), median(peaks, set->repeats),
+           100 * median(shares, set->repeats));
+    if (set->threads == 1)
+        printf(" %6.1f%%", 100 * work / quiet_seconds() / burst);
+    else
+        printf(" %7s", "-");
+    printf(" %6.1f%% %6.1f%% %6.1f%%\n", 100 * parts[CONVERT] / all, 100 * parts[PACK] / all, 100 * parts[OTHER] / all);
+    fflush(stdout);
+    return ITH_OK;
+}
+
+static ith_status bench(ith_context *context, const settings *set)
+{
+    subject s = {.context = context, .set = set};
+    omp_set_num_threads(set->threads);
+    ith_status status = make(&s);
+    if (!status) {
+        take_time(&s);
+        status = measure(&s);
+    }
+    unmake(&s);
+    return status;
+}
+
+static ith_status bench_all(ith_context *context, const settings *set)
+{
+    static const int64_t sizes[][2] = {{1536, 1536}, {1536, 8960}, {8960, 1536}, {5120, 5120}, {5120, 13824}};
+    static const ith_dtype types[][2] = {{ITH_F32, ITH_F32}, {ITH_BF16, ITH_F32}, {ITH_BF16, ITH_BF16}};
+    ith_status status = ITH_OK;
+    printf("%-7s %-7s %-13s %6s %6s %6s %6s %3s %9s %9s %8s %7s %7s %7s %7s\n", "weights", "product", "peak", "in",
+           "hidden", "out", "rows", "thr", "GFLOP/s", "peak", "of peak", "quiet", "convert", "pack", "other");
+    for (int size = 0; size < (set->in ? 1 : 5) && !status; size++)
+        for (int type = 0; type < 3 && !status; type++) {
+            settings one = *set;
+            one.weights = set->weights ? set->weights : types[type][0];
+            one.multiply = set->multiply ? set->multiply : types[type][1];
+            one.in = set->in ? set->in : sizes[size][0], one.out = set->in ? set->out : sizes[size][1];
+            bool again = type && (set->weights || set->multiply);
+            if (!again && ith_product_kernel_choose(one.multiply, ith_context_cpu(context)))
+                status = bench(context, &one);
+        }
+    return status;
+}
+
+/* ---- The command line ------------------------------------------------------------------------------------------ */
+
+static ith_dtype parse_dtype(const char *name)
+{
+    static const ith_dtype dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(name, ith_dtype_name(dtypes[i])) == 0)
+            return dtypes[i];
+    return ITH_DTYPE_NONE;
+}
+
+static bool parse(int argc, char **argv, settings *set)
+{
+    bool good = argc % 2 == 1;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        const char *value = argv[i + 1];
+        if (strcmp(argv[i], "--in") == 0)
+            set->in = atoll(value);
+        else if (strcmp(argv[i], "--out") == 0)
+            set->out = atoll(value);
+        else if (strcmp(argv[i], "--hidden") == 0)
+            set->hidden = atoll(value);
+        else if (strcmp(argv[i], "--rows") == 0)
+            set->rows = atoll(value);
+        else if (strcmp(argv[i], "--weights") == 0)
+            good = good && (set->weights = parse_dtype(value));
+        else if (strcmp(argv[i], "--multiply") == 0)
+            good = good && (set->multiply = parse_dtype(value));
+        else if (strcmp(argv[i], "--keep-packed") == 0)
+            set->keeps_packed = atoi(value);
+        else if (strcmp(argv[i], "--threads") == 0)
+            set->threads = atoi(value);
+        else if (strcmp(argv[i], "--repeat") == 0)
+            set->repeats = atoi(value);
+        else
+            return false;
+    }
+    if (set->multiply && !set->weights)
+        set->weights = set->multiply;
+    if (set->weights && !set->multiply)
+        set->multiply = ITH_F32;
+    return good && set->in >= 0 && set->hidden >= 0 && !set->in == !set->out && set->rows >= 1 && set->threads >= 1 &&
+           set->repeats >= 1 && set->repeats <= REPEATS_MAX;
+}
+
+int main(int argc, char **argv)
+{
+    settings set = {.rows = 2048, .threads = 1, .repeats = 5};
+    if (!parse(argc, argv, &set)) {
+        fprintf(stderr, "usage: bench_linear [--in N] [--out N] [--hidden N] [--rows N] [--weights f32|bf16|f16]\n"
+                        "                    [--multiply f32|bf16] [--keep-packed 0|1] [--threads N] [--repeat N]\n");
+        return 2;
+    }
+    ith_context *context = NULL;
+    if (ith_context_create(NULL, &context) != ITH_OK) {
+        fprintf(stderr, "bench_linear: %s\n", ith_context_error(NULL));
+        return 1;
+    }
+    ith_status status = bench_all(context, &set);
+    if (status)
+        fprintf(stderr, "bench_linear: %s\n", ith_context_error(context));
+    ith_context_destroy(&context);
+    return status ? 1 : 0;
+}
