@@ -18,7 +18,7 @@
 #include <omp.h>
 #include <string.h>
 
-#define PACKED_ROWS 8 /* rows of x that a thread packs together */
+#define PACKED_ROWS 16 /* rows of x that a thread packs together */
 
 /* ---- The workspace --------------------------------------------------------------------------------------------- */
 
@@ -75,6 +75,7 @@ typedef struct task {
     const ith_linear_input *x;
     const ith_linear_output *y;
     ith_linear_outcome *outcome;
+    atomic_llong next_unit[2]; /* of the products of the strip */
 } task;
 
 static bool failed(const task *t)
@@ -103,10 +104,14 @@ static void pack_rows(const task *t, int64_t first, int64_t count, int64_t panel
     kernel->pack_right(&right);
 }
 
-static void pack_strip(const task *t, int64_t first, int64_t count, char *memory)
+/* Packs the rows of a strip. No thread takes units meanwhile, so their counts begin anew. */
+static void pack_strip(task *t, int64_t first, int64_t count, char *memory)
 {
     const ith_linear_size *size = t->first->size;
     const int64_t groups = ith_div_up(size->kernel->columns, PACKED_ROWS), panels = ith_linear_panels(size, count);
+    if (omp_get_thread_num() == 0)
+        for (int i = 0; i < 2; i++)
+            atomic_store(&t->next_unit[i], 0);
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < panels * groups; i++)
         if (!failed(t))
@@ -114,13 +119,14 @@ static void pack_strip(const task *t, int64_t first, int64_t count, char *memory
 }
 
 /* Multiplies the packed rows of a strip by the first layer, or its hidden rows by the second. */
-static void multiply_strip(const task *t, int64_t first, int64_t count, bool second, char *memory)
+static void multiply_strip(task *t, int64_t first, int64_t count, bool second, char *memory)
 {
     char *hidden = t->workspace->panels + panels_bytes(t->first->size, t->workspace->strip);
     ith_linear_product product = {.layer = second ? t->second : t->first,
                                   .gate = second ? NULL : t->gate,
                                   .rowops = t->rowops,
                                   .outcome = t->outcome,
+                                  .next_unit = &t->next_unit[second],
                                   .first = first,
                                   .rows = count,
                                   .panels = second ? hidden : t->workspace->panels,
@@ -131,14 +137,13 @@ static void multiply_strip(const task *t, int64_t first, int64_t count, bool sec
         product.hidden_steps = t->second->size->in;
     }
     ith_linear_divide(&product, omp_get_num_threads());
-#pragma omp for schedule(dynamic)
-    for (int64_t unit = 0; unit < product.units; unit++)
-        ith_linear_compute(&product, unit, memory);
+    ith_linear_compute(&product, memory);
+#pragma omp barrier
 }
 
-/* Computes one thread's share of a call. OpenMP requires that every thread reaches every loop, even after a failure;
- * at the end of each loop the threads wait for one another. */
-static void compute_share(const task *t)
+/* Computes one thread's share of a call. OpenMP requires that every thread reaches every loop and barrier, even after a
+ * failure; there the threads wait for one another. */
+static void compute_share(task *t)
 {
     char *memory = t->workspace->memory + omp_get_thread_num() * t->workspace->thread_bytes;
     for (int64_t first = 0; first < t->rows; first += t->strip) {

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#define CACHE_LINE 64
-
 /* The arguments of ith_linear_convert, and the matrix that is being read. */
 typedef struct conversion {
     const ith_linear *linear;
@@ -73,16 +71,11 @@ const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t 
     return c.weight->file ? c.weight->file : "a mapped file";
 }
 
-void ith_linear_touch(const ith_linear *linear, int64_t first, int64_t count, int64_t block, int64_t share,
-                      int64_t shares)
+void ith_linear_fetch(const ith_linear *linear, int64_t first, int64_t count, int64_t block, ith_product_call *call)
 {
-    const ith_linear_size *size = linear->size;
-    for (int64_t i = share * count / shares; i < (share + 1) * count / shares; i++) {
-        int64_t row = first + i;
-        const ith_linear_weight *weight = weight_of(linear, &row);
-        const char *from = block_of_row(size, weight, row, block);
-        int64_t bytes = ith_linear_steps(size, block) * ith_dtype_bytes(weight->type);
-        for (int64_t byte = 0; byte < bytes; byte += CACHE_LINE)
-            __builtin_prefetch(from + byte, 0, 2);
-    }
+    int64_t row = first;
+    const ith_linear_weight *weight = weight_of(linear, &row);
+    call->next_left = block_of_row(linear->size, weight, row, block);
+    call->next_left_rows = ith_min64(count, weight->rows - row);
+    call->next_left_stride = linear->size->in * ith_dtype_bytes(weight->type);
 }

@@ -56,9 +56,8 @@ typedef struct ith_linear_left {
  * while it was read. */
 const char *ith_linear_convert(const ith_linear *linear, int64_t first, int64_t count, int64_t block, char *to,
                                int64_t part_bytes);
-/* Asks the processor to read a share of the weights that ith_linear_convert would read into its second-level cache:
- * share number `share` of `shares`. */
-void ith_linear_touch(const ith_linear *linear, int64_t first, int64_t count, int64_t block, int64_t share,
-                      int64_t shares);
+/* Sets call->next_left to the weights of features [first, first + count) within a block of k. Features of a second
+ * matrix are left out. */
+void ith_linear_fetch(const ith_linear *linear, int64_t first, int64_t count, int64_t block, ith_product_call *call);
 
 #endif

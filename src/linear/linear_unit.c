@@ -128,41 +128,86 @@ static bool goes_on(ith_linear_outcome *outcome)
     return !atomic_load_explicit(&outcome->status, memory_order_relaxed);
 }
 
-/* Multiplies the unit's features, within one block of k, by all right panels of the unit. Of the weights that the
- * thread converts next, a share is read ahead before each right panel. */
-static void multiply_block(const unit *u, int which, int64_t block, const ith_linear_left *left)
+/* The place of a block of the product in the order in which a thread computes them. */
+typedef struct place {
+    int which; /* 0: the layer; 1: the gate */
+    int64_t block;
+} place;
+
+/* The block of k after this one; a unit's last block is followed by the first block of another unit. */
+static place after(const unit *u, place at)
+{
+    bool last = at.block == u->size->blocks - 1;
+    return (place){last && u->product->gate ? 1 - at.which : at.which, last ? 0 : at.block + 1};
+}
+
+static bool is_last(const unit *u, place at)
+{
+    return at.block == u->size->blocks - 1 && (at.which || !u->product->gate);
+}
+
+static const ith_linear *layer_of(const unit *u, place at)
+{
+    return at.which ? u->product->gate : u->product->layer;
+}
+
+/* The steps of a block of k in right panel number `panel` of the strip. */
+static const char *right_of(const unit *u, int64_t panel, int64_t block)
+{
+    const ith_product_kernel *kernel = u->size->kernel;
+    const char *begin = u->product->panels + panel * kernel->right_bytes(u->size->in);
+    return begin + (block ? kernel->right_bytes(block * u->size->depth) : 0);
+}
+
+/* Sets the memory that is fetched while panel number i of the unit is multiplied: the next panel, and a share of the
+ * weights that are converted next. They belong to this unit or to the one that the thread is likely to take next. */
+static void fetch_ahead(const unit *u, place at, int64_t i, ith_product_call *call)
+{
+    const ith_linear_product *p = u->product;
+    const place next = after(u, at);
+    int64_t first = u->first, count = u->count;
+    call->next = right_of(u, i + 1 < u->panels ? u->first_panel + i + 1 : u->first_panel,
+                          i + 1 < u->panels ? at.block : next.block);
+    if (is_last(u, at)) {
+        int64_t unit = atomic_load_explicit(p->next_unit, memory_order_relaxed);
+        first = unit / p->groups * p->features;
+        count = unit < p->units ? ith_min64(p->features, u->size->out - first) : 0;
+    }
+    int64_t begin = i * count / u->panels, end = (i + 1) * count / u->panels;
+    if (!layer_of(u, next)->packed && begin < end)
+        ith_linear_fetch(layer_of(u, next), first + begin, end - begin, next.block, call);
+}
+
+/* Multiplies the unit's features, within one block of k, by all right panels of the unit. */
+static void multiply_block(const unit *u, place at, const ith_linear_left *left)
 {
     const ith_linear_product *p = u->product;
     const ith_linear_size *s = u->size;
-    const ith_linear *layer = which ? p->gate : p->layer;
-    const int64_t columns = s->kernel->columns, panel_bytes = s->kernel->right_bytes(s->in);
-    const bool last = block == s->blocks - 1, ends = last && (which || !p->gate);
+    const int64_t columns = s->kernel->columns;
     for (int64_t i = 0; i < u->panels; i++) {
         int64_t panel = u->first_panel + i;
-        float *sums = u->sums[which] + i * u->count * columns;
-        if (!layer->packed && !last)
-            ith_linear_touch(layer, u->first, u->count, block + 1, i, u->panels);
-        const ith_product_call call = {.rows = u->count,
-                                       .columns = p->hidden ? columns : ith_min64(columns, p->rows - panel * columns),
-                                       .steps = ith_linear_steps(s, block),
-                                       .left = left->first,
-                                       .left_stride = s->row_bytes,
-                                       .part_bytes = left->part_bytes,
-                                       .parts = layer->parts,
-                                       .right = p->panels + panel * panel_bytes +
-                                                (block ? s->kernel->right_bytes(block * s->depth) : 0),
-                                       .out = sums,
-                                       .out_stride = columns,
-                                       .adds = block > 0};
+        float *sums = u->sums[at.which] + i * u->count * columns;
+        ith_product_call call = {.rows = u->count,
+                                 .columns = p->hidden ? columns : ith_min64(columns, p->rows - panel * columns),
+                                 .steps = ith_linear_steps(s, at.block),
+                                 .left = left->first,
+                                 .left_stride = s->row_bytes,
+                                 .part_bytes = left->part_bytes,
+                                 .parts = layer_of(u, at)->parts,
+                                 .right = right_of(u, panel, at.block),
+                                 .out = sums,
+                                 .out_stride = columns,
+                                 .adds = at.block > 0};
+        fetch_ahead(u, at, i, &call);
         s->kernel->multiply(&call);
-        if (ends && p->hidden)
-            put_hidden(u, panel, u->sums[0] + i * u->count * columns, which ? sums : NULL);
-        else if (ends)
+        if (is_last(u, at) && p->hidden)
+            put_hidden(u, panel, u->sums[0] + i * u->count * columns, at.which ? sums : NULL);
+        else if (is_last(u, at))
             put_rows(u, panel, sums);
     }
 }
 
-void ith_linear_compute(const ith_linear_product *p, int64_t number, char *memory)
+static void compute_unit(const ith_linear_product *p, int64_t number, char *memory)
 {
     const ith_linear_size *size = p->layer->size;
     const int64_t panels = ith_linear_panels(size, p->rows), group = number % p->groups;
@@ -174,11 +219,19 @@ void ith_linear_compute(const ith_linear_product *p, int64_t number, char *memor
     u.turned = (float *)(void *)(u.left + left_bytes(size));
     u.sums[0] = (float *)(void *)((char *)u.turned + sums_bytes(size, 1, size->features));
     u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, u.panels, u.count));
-    for (int which = 0; which < (p->gate ? 2 : 1); which++)
-        for (int64_t block = 0; block < size->blocks; block++) {
-            ith_linear_left left;
-            if (!goes_on(p->outcome) || !left_of(&u, which ? p->gate : p->layer, block, &left))
-                return;
-            multiply_block(&u, which, block, &left);
-        }
+    for (place at = {0, 0};; at = after(&u, at)) {
+        ith_linear_left left;
+        if (!goes_on(p->outcome) || !left_of(&u, layer_of(&u, at), at.block, &left))
+            return;
+        multiply_block(&u, at, &left);
+        if (is_last(&u, at))
+            return;
+    }
+}
+
+void ith_linear_compute(const ith_linear_product *product, char *memory)
+{
+    int64_t unit;
+    while ((unit = atomic_fetch_add(product->next_unit, 1)) < product->units && goes_on(product->outcome))
+        compute_unit(product, unit, memory);
 }

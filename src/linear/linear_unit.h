@@ -33,6 +33,7 @@ typedef struct ith_linear_product {
     const ith_linear_output *output;
     int64_t features, groups; /* features of a unit, and groups of right panels */
     int64_t units;
+    atomic_llong *next_unit; /* the first unit that no thread has taken */
 } ith_linear_product;
 
 /* Right panels of a strip of `rows` rows. */
@@ -45,7 +46,7 @@ static inline int64_t ith_linear_panels(const ith_linear_size *size, int64_t row
 void ith_linear_divide(ith_linear_product *product, int threads);
 /* Bytes of scratch memory with which a thread computes a unit of a layer of this size, for strips of `rows` rows. */
 int64_t ith_linear_unit_bytes(const ith_linear_size *size, int64_t rows);
-/* Computes one unit in the calling thread's scratch memory, unless the call has failed before. */
-void ith_linear_compute(const ith_linear_product *product, int64_t unit, char *memory);
+/* Takes units and computes them in the calling thread's scratch memory, until there are none or the call has failed. */
+void ith_linear_compute(const ith_linear_product *product, char *memory);
 
 #endif

@@ -21,6 +21,7 @@ static int64_t right_bytes(int64_t steps)
 
 static void round_numbers(float *x, int64_t count)
 {
+#pragma omp simd
     for (int64_t i = 0; i < count; i++)
         x[i] = ith_round_to_bf16(x[i]);
 }
@@ -52,24 +53,43 @@ static vec load_column(const float *x, int64_t k, int64_t count, bool rounds)
     return vec_load(part);
 }
 
+/* Packs steps [k, k + steps) of `count` columns into the columns that begin at `panel`; both are at most LANES. */
+static void pack_square(float *panel, const ith_product_right *p, const float *const *columns, int64_t count, int64_t k,
+                        int64_t steps)
+{
+    vec x[LANES];
+    for (int64_t j = 0; j < LANES; j++)
+        x[j] = load_column(j < count ? columns[j] : NULL, k, steps, p->rounds);
+    vec_transpose(x);
+    for (int64_t n = 0; n < steps; n++) {
+        float step[LANES];
+        vec_store(step, x[n]);
+        memcpy(panel + (k + n) * COLUMNS, step, (size_t)count * sizeof *panel);
+    }
+}
+
+/* The same for LANES steps of LANES columns that exist, without rounding. */
+static inline void pack_whole_square(float *panel, const float *const *columns, int64_t k)
+{
+    vec x[LANES];
+    for (int j = 0; j < LANES; j++)
+        x[j] = vec_load(columns[j] + k);
+    vec_transpose(x);
+    for (int n = 0; n < LANES; n++)
+        vec_store(panel + (k + n) * COLUMNS, x[n]);
+}
+
 /* Packs `count` columns, at most LANES, into the columns that begin at `panel`. */
 static void pack_columns(float *panel, const ith_product_right *p, const float *const *columns, int64_t count)
 {
-    for (int64_t k = 0; k < p->steps; k += LANES) {
-        int64_t steps = ith_min64(LANES, p->steps - k);
-        vec x[LANES];
-        for (int64_t j = 0; j < LANES; j++)
-            x[j] = load_column(j < count ? columns[j] : NULL, k, steps, p->rounds);
-        vec_transpose(x);
-        for (int64_t n = 0; n < steps; n++) {
-            float step[LANES], *to = panel + (k + n) * COLUMNS;
-            vec_store(step, x[n]);
-            if (count == LANES)
-                vec_store(to, x[n]);
-            else
-                memcpy(to, step, (size_t)count * sizeof *to);
-        }
-    }
+    bool whole = count == LANES && !p->rounds;
+    for (int64_t j = 0; j < count; j++)
+        whole = whole && columns[j];
+    int64_t k = 0;
+    for (; whole && k + LANES <= p->steps; k += LANES)
+        pack_whole_square(panel, columns, k);
+    for (; k < p->steps; k += LANES)
+        pack_square(panel, p, columns, count, k, ith_min64(LANES, p->steps - k));
 }
 
 static void pack_right(const ith_product_right *p)
