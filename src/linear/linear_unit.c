@@ -169,9 +169,9 @@ static void fetch_ahead(const unit *u, place at, int64_t i, ith_product_call *ca
     call->next = right_of(u, i + 1 < u->panels ? u->first_panel + i + 1 : u->first_panel,
                           i + 1 < u->panels ? at.block : next.block);
     if (is_last(u, at)) {
-        int64_t unit = atomic_load_explicit(p->next_unit, memory_order_relaxed);
-        first = unit / p->groups * p->features;
-        count = unit < p->units ? ith_min64(p->features, u->size->out - first) : 0;
+        int64_t number = atomic_load_explicit(p->next_unit, memory_order_relaxed);
+        first = number / p->groups * p->features;
+        count = number < p->units ? ith_min64(p->features, u->size->out - first) : 0;
     }
     int64_t begin = i * count / u->panels, end = (i + 1) * count / u->panels;
     if (!layer_of(u, next)->packed && begin < end)
@@ -231,7 +231,7 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
 
 void ith_linear_compute(const ith_linear_product *product, char *memory)
 {
-    int64_t unit;
-    while ((unit = atomic_fetch_add(product->next_unit, 1)) < product->units && goes_on(product->outcome))
-        compute_unit(product, unit, memory);
+    int64_t number;
+    while ((number = atomic_fetch_add(product->next_unit, 1)) < product->units && goes_on(product->outcome))
+        compute_unit(product, number, memory);
 }
