@@ -34,6 +34,7 @@ void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_lef
         for (int64_t panel = 0; panel < ith_conv_panels(conv); panel++)
             for (int64_t i = 0; i < count; i++) {
                 const int64_t column = panel * kernel->columns;
+                const bool leaves = i + 1 == count && panel + 1 < ith_conv_panels(conv);
                 const ith_product_call call = {.rows = left[i].rows,
                                                .columns = ith_min64(kernel->columns, out - column),
                                                .steps = ith_min64(most, steps - first),
@@ -45,7 +46,10 @@ void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_lef
                                                    ith_conv_panel(conv, product, panel) + kernel->right_bytes(first),
                                                .out = left[i].sums + column,
                                                .out_stride = out,
-                                               .adds = adds || first > 0};
+                                               .adds = adds || first > 0,
+                                               .next = leaves ? ith_conv_panel(conv, product, panel + 1) +
+                                                                    kernel->right_bytes(first)
+                                                              : NULL};
                 kernel->multiply(&call);
             }
 }
