@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefetching into the second-level cache: rows before they are packed, and the next block of keys while the tiles of
- * the current block are computed, some cache lines with each tile. Include a vec_<isa>.h before this header. */
+/* Prefetching for attention: rows before they are packed. Include a vec_<isa>.h before this header. */
 #ifndef ITH_KERNELS_ATTN_FETCH_H
 #define ITH_KERNELS_ATTN_FETCH_H
 
 #include "../../base/dtype.h"
-#include "../../base/size.h"
 #include "../kernel.h"
-
-enum { FETCH_LINE = 64 };
+#include "fetch.h"
 
 /* Prefetches row j of k or v before it is packed. The rows of a head lie too far apart in memory for the hardware to
  * predict their addresses. */
@@ -19,26 +16,6 @@ static inline void fetch_row(const ith_attn_pack *p, const void *const *rows, in
     const char *row = rows[j], *end = row + p->head_dim * ith_dtype_bytes(p->dtype);
     for (; row < end; row += FETCH_LINE)
         vec_prefetch(row);
-}
-
-/* A prefetch that is spread over the computation of several tiles, some cache lines with each. */
-typedef struct fetch {
-    const char *next, *end; /* the memory that is still to be fetched */
-    int64_t lines;          /* number of cache lines that are fetched with each tile */
-} fetch;
-
-/* Plans a prefetch of `bytes` bytes from `next` on, but not beyond `end`, spread over `tiles` tiles. */
-static inline fetch fetch_of(const void *next, const void *end, int64_t bytes, int64_t tiles)
-{
-    const char *from = next, *to = end;
-    return (fetch){from, to - from < bytes ? to : from + bytes, ith_div_up(bytes / FETCH_LINE, ith_max64(tiles, 1))};
-}
-
-/* Prefetches the f->lines cache lines that are due each time a tile is computed. */
-static inline void fetch_some(fetch *f)
-{
-    for (int64_t n = 0; n < f->lines && f->next < f->end; n++, f->next += FETCH_LINE)
-        vec_prefetch(f->next);
 }
 
 #endif

@@ -18,6 +18,7 @@
 
 #include "../../../base/size.h"
 #include "../../product.h"
+#include "../fetch.h"
 
 #include "split_amx.h"
 #include "tiles_amx.h"
@@ -270,11 +271,13 @@ static void copy_last_steps(char *edge, const ith_product_call *c, const char *l
 /* Adds the products of all steps, from the first or, if `begun` is true, from the second tile of steps on. `rows`
  * exist; they fill both tiles of left rows, or are in the upper one. */
 static inline __attribute__((always_inline)) void add_steps(const ith_product_call *c, const char *left, int64_t rows,
-                                                            const bool both, const bool begun)
+                                                            const bool both, const bool begun, fetch *ahead)
 {
     const char *right = (const char *)c->right + (begun ? STEP_BYTES : 0), *from = left + (begun ? TILE_ROW_BYTES : 0);
-    for (int64_t k = begun ? STEP : 0; k + STEP <= c->steps; k += STEP, right += STEP_BYTES, from += TILE_ROW_BYTES)
+    for (int64_t k = begun ? STEP : 0; k + STEP <= c->steps; k += STEP, right += STEP_BYTES, from += TILE_ROW_BYTES) {
         add_step(from, c->left_stride, c->part_bytes, right, c->parts, NULL, both);
+        fetch_some(ahead);
+    }
     if (c->steps % STEP) {
         _Alignas(64) char edge[PARTS * EDGE_BYTES];
         copy_last_steps(edge, c, left, rows);
@@ -296,13 +299,15 @@ static inline void store_sums(float *out, int64_t row_bytes)
 /* Computes all whole squares of a call that has all columns and at least STEP steps. Returns their rows. */
 static int64_t multiply_squares(const ith_product_call *c)
 {
+    int64_t bytes = c->next ? right_bytes(c->steps) : 0;
+    fetch ahead = fetch_of(c->next, (const char *)c->next + bytes, bytes, c->rows / ROWS * (c->steps / STEP));
     square s = {.row_bytes = c->out_stride * (int64_t)sizeof(float), .adds = c->adds};
     int64_t i = 0;
     for (; i + ROWS <= c->rows; i += ROWS, s.before = s.out) {
         const char *left = (const char *)c->left + i * c->left_stride;
         s.out = c->out + i * c->out_stride;
         add_step(left, c->left_stride, c->part_bytes, c->right, c->parts, &s, true);
-        add_steps(c, left, ROWS, true, true);
+        add_steps(c, left, ROWS, true, true, &ahead);
     }
     if (s.before)
         store_sums(s.before, s.row_bytes);
@@ -333,7 +338,7 @@ static void multiply_edge(const ith_product_call *c, int64_t i, int64_t rows)
     _tile_loadd(0, sums, BYTES);
     _tile_loadd(2, sums + LANES, BYTES);
     _tile_loadd(4, sums + 2 * LANES, BYTES);
-    add_steps(c, (const char *)c->left + i * c->left_stride, rows, false, false);
+    add_steps(c, (const char *)c->left + i * c->left_stride, rows, false, false, &(fetch){0});
     _tile_stored(0, sums, BYTES);
     _tile_stored(2, sums + LANES, BYTES);
     _tile_stored(4, sums + 2 * LANES, BYTES);
