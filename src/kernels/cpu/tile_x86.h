@@ -62,7 +62,8 @@ typedef struct tile_fetch {
 #define TILE_FROM_2 TILE_FROM_1 TILE_FROM(1)
 #define TILE_FROM_3 TILE_FROM_2 TILE_FROM(2)
 #define TILE_ADVANCE(steps) "addq $3*" #steps "*" TILE_VEC_BYTES ", %[right]\n\taddq $4*" #steps ", %[i]\n\t"
-#define TILE_FETCH "prefetcht1 (" TILE_AHEAD ")\n\taddq $64, " TILE_AHEAD "\n\t"
+#define TILE_FETCH                                                                                                     \
+    "prefetcht1 (" TILE_AHEAD ")\n\taddq 16+8*" TILE_FROM_INDEX "(%[pointers]), " TILE_AHEAD "\n\t"
 
 /* Four steps at a time while 16 bytes or more of each row are left, then single steps. */
 #define TILE_LOOP(vecs)                                                                                                \
