@@ -109,16 +109,20 @@ static void pack_turned(const ith_product_turned *p)
 
 /* ---- The product ----------------------------------------------------------------------------------------------- */
 
-/* Writes the first `rows` rows and `columns` columns of a tile. */
-static void store_part(const ith_product_call *c, float *out, vec sum[TILE_ROWS][TILE_VECS], int64_t rows, int vecs)
+/* Writes the first `rows` rows and `columns` columns of a tile. Only constants are indices of `sum`, which therefore
+ * stays in registers. */
+static inline __attribute__((always_inline)) void
+store_part(const ith_product_call *c, float *out, vec sum[TILE_ROWS][TILE_VECS], int64_t rows, const int vecs)
 {
-    for (int64_t r = 0; r < rows; r++, out += c->out_stride) {
-        float sums[COLUMNS];
+    float sums[TILE_ROWS][COLUMNS];
+#pragma GCC unroll 8
+    for (int r = 0; r < TILE_ROWS; r++)
+#pragma GCC unroll 4
         for (int v = 0; v < vecs; v++)
-            vec_store(sums + v * LANES, sum[r][v]);
+            vec_store(sums[r] + v * LANES, sum[r][v]);
+    for (int64_t r = 0; r < rows; r++, out += c->out_stride)
         for (int64_t j = 0; j < c->columns; j++)
-            out[j] = c->adds ? out[j] + sums[j] : sums[j];
-    }
+            out[j] = c->adds ? out[j] + sums[r][j] : sums[r][j];
 }
 
 static inline __attribute__((always_inline)) void store(const ith_product_call *c, float *out,

@@ -24,14 +24,7 @@
 #ifndef ITH_KERNELS_TILE_X86_H
 #define ITH_KERNELS_TILE_X86_H
 
-#include "../kernel.h"
-
-/* Memory that is fetched into the second-level cache during a tile: every four steps the line at `from`, which then
- * advances by `stride` bytes. Any address will do: what cannot be read is not fetched. */
-typedef struct tile_fetch {
-    const char *from;
-    int64_t stride;
-} tile_fetch;
+#include "tile_fetch.h"
 
 /* Step n of an unrolled loop. The index %[i] is negative and rises to 0; the pointers point to the ends of the rows. */
 #define TILE_FMA(r, v) "vfmadd231ps " TILE_RIGHT_##v ", " TILE_BROADCAST ", %[s" #r #v "]\n\t"
