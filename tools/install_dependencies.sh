@@ -3,7 +3,7 @@
 # Installs what building and testing need, on Debian or Ubuntu; does nothing where it is all there.
 set -eu
 packages="build-essential cmake ninja-build pkg-config clang libomp-dev
-          libdnnl-dev libjansson-dev libsentencepiece-dev libutf8proc-dev libyaml-dev
+          libjansson-dev libsentencepiece-dev libutf8proc-dev libyaml-dev
           libavformat-dev libavcodec-dev libavfilter-dev libswscale-dev libavutil-dev libcmocka-dev jq"
 # for the build for 64-bit ARM and its tests
 [ "$(uname -m)" != x86_64 ] || packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"

@@ -211,11 +211,9 @@ typedef struct ith_memory_use {
 ITH_API ith_status ith_context_memory(ith_context *context, ith_memory_use *use);
 
 /* Instruction sets, as bits. The environment variable ITHACA_CPU limits them from outside, for every context of the
- * process and for oneDNN: a list of names, separated by commas or spaces ("baseline", "avx2", "avx512", "avx512_bf16",
- * "avx512_fp16", "neon", "amx_bf16"), each of which also allows the sets that it needs. "avx2" allows AVX2 and the
- * baseline. A set that the machine lacks stays absent. An unknown name makes ith_context_create fail with
- * ITH_ERR_ARGUMENT. oneDNN goes no lower than SSE4.1, and knows only levels, each of which includes all levels below
- * it: avx512_fp16 without the levels below it counts as AVX-512. */
+ * process: a list of names, separated by commas or spaces ("baseline", "avx2", "avx512", "avx512_bf16", "avx512_fp16",
+ * "neon", "amx_bf16"), each of which also allows the sets that it needs. "avx2" allows AVX2 and the baseline. A set that
+ * the machine lacks stays absent. An unknown name makes ith_context_create fail with ITH_ERR_ARGUMENT. */
 typedef enum ith_cpu_feature {
     ITH_CPU_BASELINE = 1u << 0,    /* plain C: always there */
     ITH_CPU_AVX2 = 1u << 1,        /* AVX2, FMA and F16C */

@@ -39,7 +39,7 @@ static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention 
                           "\n"
                           "The environment variable ITHACA_CPU limits the instruction sets that are used: a list of "
                           "baseline, avx2, avx512, avx512_bf16, avx512_fp16, amx_bf16 and neon, separated by commas or "
-                          "spaces. Each name brings the sets that it stands on. oneDNN goes down to SSE4.1.";
+                          "spaces. Each name brings the sets that it stands on.";
 
 int ith_cli_error(const char *format, ...)
 {

@@ -4,16 +4,15 @@
 
 #include "../base/cpu.h"
 #include "../kernels/product.h"
-#include "../linear/onednn.h"
 
 #include <stdio.h>
 
 /* Whether this machine multiplies bf16 faster than f32. With AMX it does. With AVX512-BF16 but without AMX, AMD's
- * processors do by their documentation (not measured here), and Intel's do not: oneDNN is slower there in bf16 than in
- * f32 (docs/perflog.md). */
+ * processors do by their documentation (not measured here), and Intel's do not
+ * (docs/perflog.md). */
 static bool bf16_is_faster(const ith_context *context)
 {
-    if (!ith_product_kernel_choose(ITH_BF16, ith_context_cpu(context)) || !ith_onednn_multiplies_bf16(context))
+    if (!ith_product_kernel_choose(ITH_BF16, ith_context_cpu(context)))
         return false;
     return (ith_context_cpu(context) & ITH_CPU_AMX_BF16) || ith_cpu_is_amd();
 }

@@ -44,10 +44,6 @@ for file in $(grep -lE 'immintrin\.h|arm_neon\.h|_mm(256|512)_' $(git ls-files '
     case "$file" in src/kernels/cpu/*) ;; *) complain "$file: instruction sets belong under src/kernels/cpu" ;; esac
 done
 
-for file in $(grep -lE '# *include *[<"].*(dnnl|onednn_(api|limit)\.h)' $(git ls-files src)); do
-    case "$file" in src/linear/onednn.c | src/linear/onednn_*.h) ;; *) complain "$file: only onednn.c uses oneDNN" ;; esac
-done
-
 # Only the program speaks to people and ends the process.
 for file in $(git ls-files 'src/*.c' 'src/*.cc' | grep -v '^src/cli/'); do
     ! grep -nE '(^|[^>.[:alnum:]_])(exit|abort|_exit|printf|puts|perror) *\(' "$file" || complain "$file: a library does not print or exit"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between the first denoising step of an expert and its last, nothing is allocated and no object of oneDNN is made. */
-#include "linear/onednn.h"
+/* Between the first denoising step of an expert and its last, nothing is allocated. */
 #include "support/engine/engine_ranks.h"
 #include "support/memory.h"
 #include "support/temporary.h"
@@ -17,11 +16,10 @@
 typedef struct counts {
     failing_allocator allocator;
     ith_stage last;
-    long allocations;      /* when the part before was done */
-    int64_t objects, done; /* objects of oneDNN; steps in thousandths */
+    long allocations; /* when the part before was done */
+    int64_t done;     /* steps in thousandths */
     int parts, phases, steps;
     long more_allocations; /* within phases */
-    int64_t more_objects;
 } counts;
 
 /* A part of a layer is done, or a step. */
@@ -30,17 +28,15 @@ static void count(void *user, ith_stage stage, int64_t done, int64_t total)
     counts *c = user;
     (void)total;
     long allocations = atomic_load(&c->allocator.calls);
-    int64_t objects = ith_onednn_objects_made();
     if (stage == ITH_STAGE_DENOISE && c->last == ITH_STAGE_DENOISE) {
         c->more_allocations += allocations - c->allocations;
-        c->more_objects += objects - c->objects;
         c->parts++;
     } else if (stage == ITH_STAGE_DENOISE) {
         c->phases++;
     }
     if (stage == ITH_STAGE_DENOISE && done % ITH_PROGRESS_UNIT == 0 && done != c->done)
         c->steps++, c->done = done;
-    c->last = stage, c->allocations = allocations, c->objects = objects;
+    c->last = stage, c->allocations = allocations;
 }
 
 /* dump: a file, or NULL. */
@@ -61,7 +57,6 @@ static void denoise(int ranks, ith_cfg cfg, const ith_attn_options *attention, i
     if (status)
         fail_msg("%s", ith_context_error(context));
     assert_int_equal(c.more_allocations, 0);
-    assert_int_equal(c.more_objects, 0);
     assert_int_equal(c.phases, 2);
     assert_int_equal(c.steps, STEPS);
     assert_true(c.parts > 2 * STEPS);

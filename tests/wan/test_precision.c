@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a precision means on a machine: the three choices, the rule of auto, and its sentence. */
 #include "kernels/product.h"
-#include "linear/onednn.h"
 #include "support/engine/kinds.h"
 #include "support/fixture.h"
 
@@ -40,7 +39,6 @@ static void without_bf16_instructions_f32_multiplies(void **state)
                               ITH_CPU_BASELINE | ITH_CPU_AVX2 | ITH_CPU_AVX512};
     for (int i = 0; i < 3; i++) {
         ith_context *own = limited(masks[i]);
-        assert_false(ith_onednn_multiplies_bf16(own));
         assert_types(ith_number_types_choose(own, ITH_PRECISION_BF16), ITH_BF16, ITH_F32);
         assert_int_equal(ith_precision_resolve(own, ITH_PRECISION_AUTO), ITH_PRECISION_F32);
         assert_int_equal(ith_precision_resolve(own, ITH_PRECISION_BF16), ITH_PRECISION_BF16);
@@ -48,23 +46,11 @@ static void without_bf16_instructions_f32_multiplies(void **state)
     }
 }
 
-/* oneDNN would use AMX where the processor has it: a context without AMX keeps clear of its bf16 products. */
-static void a_mask_also_limits_onednn(void **state)
-{
-    (void)state;
-    if (!(ith_context_cpu(context) & ITH_CPU_AMX_BF16) || !ith_onednn_multiplies_bf16(context))
-        skip();
-    ith_context *own = limited(ith_context_cpu(context) & ~(uint32_t)ITH_CPU_AMX_BF16);
-    assert_false(ith_onednn_multiplies_bf16(own));
-    ith_context_destroy(&own);
-}
-
 static void auto_follows_the_rule(void **state)
 {
     (void)state;
     uint32_t cpu = ith_context_cpu(context);
-    bool multiplies = ith_product_kernel_choose(ITH_BF16, cpu) && ith_onednn_multiplies_bf16(context);
-    bool fast = multiplies && ((cpu & ITH_CPU_AMX_BF16) || ith_cpu_is_amd());
+    bool fast = ith_product_kernel_choose(ITH_BF16, cpu) && ((cpu & ITH_CPU_AMX_BF16) || ith_cpu_is_amd());
     ith_precision precision = ith_precision_resolve(context, ITH_PRECISION_AUTO);
     assert_int_equal(precision, fast ? ITH_PRECISION_BF16 : ITH_PRECISION_F32);
     assert_types(ith_number_types_choose(context, ITH_PRECISION_BF16), ITH_BF16, fast ? ITH_BF16 : ITH_F32);
@@ -100,7 +86,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_is_f32_everywhere),
         cmocka_unit_test(without_bf16_instructions_f32_multiplies),
-        cmocka_unit_test(a_mask_also_limits_onednn),
         cmocka_unit_test(auto_follows_the_rule),
         cmocka_unit_test(sentences),
     };

@@ -58,7 +58,7 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
                                const int64_t *counts, ith_dit_text **out);
 void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 
-/* One rank's buffers, plans and oneDNN objects for latents of one size. A forward pass allocates nothing. The entries
+/* One rank's buffers and plans for latents of one size. A forward pass allocates nothing. The entries
  * of a batch are the guidance branches. */
 typedef struct ith_dit_workspace ith_dit_workspace;
 typedef struct ith_dit_shape {

@@ -3,15 +3,13 @@
 
 #include "base/dtype.h"
 #include "kernels/product.h"
-#include "linear/onednn.h"
 
 const ith_operand_types operand_kinds[OPERAND_KINDS] = {
     {ITH_F32, ITH_F32, ITH_F32}, {ITH_BF16, ITH_BF16, ITH_F32}, {ITH_BF16, ITH_BF16, ITH_BF16}};
 
 int operand_kinds_here(const ith_context *of)
 {
-    return ith_product_kernel_choose(ITH_BF16, ith_context_cpu(of)) && ith_onednn_multiplies_bf16(of) ? OPERAND_KINDS
-                                                                                                      : OPERANDS_BF16;
+    return ith_product_kernel_choose(ITH_BF16, ith_context_cpu(of)) ? OPERAND_KINDS : OPERANDS_BF16;
 }
 
 double operand_value(float x, int kind)
