@@ -7,6 +7,7 @@
 
 #define CLEARED_TOGETHER 65536 /* bytes that a thread clears at a time */
 #define MOST_FRAMES 4          /* the largest depth of a kernel in time */
+#define LEAST_UNITS 32         /* units of a block, however many threads there are */
 
 double ith_conv_operations(const ith_conv_shape *s)
 {
@@ -58,7 +59,20 @@ static int64_t pixel_bytes(const ith_conv *conv)
     return conv->shape.in * ith_dtype_bytes(ith_conv_row_type(conv));
 }
 
-/* If no product kernel takes bf16 here, f32's takes the same numbers: products of bf16 are exact in f32. */
+/* The product kernel of a convolution. If none takes bf16 here, f32's takes the same numbers: products of bf16 are
+ * exact in f32. A kernel that splits f32 numbers into parts is passed over: the filters would take half as much memory
+ * again, and splitting all pixels, once for each product that reads them, costs most of what its products gain. */
+static const ith_product_kernel *choose_kernel(ith_dtype type, uint32_t cpu)
+{
+    const ith_product_kernel *kernel = type == ITH_BF16 ? ith_product_kernel_choose(ITH_BF16, cpu) : NULL;
+    for (int i = 0; !kernel && ith_product_kernel_at(i); i++) {
+        const ith_product_kernel *k = ith_product_kernel_at(i);
+        if (k->type == ITH_F32 && k->parts == 1 && !(k->cpu & ~cpu))
+            kernel = k;
+    }
+    return kernel;
+}
+
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, ith_conv *conv)
 {
     *conv = (ith_conv){.shape = *shape};
@@ -66,9 +80,7 @@ ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, it
     if (status)
         return status;
     uint32_t cpu = ith_context_cpu(context);
-    conv->kernel = ith_product_kernel_choose(shape->types.multiplied, cpu);
-    if (!conv->kernel)
-        conv->kernel = ith_product_kernel_choose(ITH_F32, cpu);
+    conv->kernel = choose_kernel(shape->types.multiplied, cpu);
     if (shape->kernel == 3 && conv->kernel->type == ITH_F32)
         conv->winograd = ith_winograd_choose(cpu);
     conv->ring_rows = ring_rows(conv);
@@ -116,15 +128,24 @@ typedef struct block_grid {
     int64_t across;  /* units of a row in a block; the last block of a row may have fewer */
     int64_t rows;    /* rows of units in a block */
     int64_t columns; /* blocks beside one another */
+    int64_t count;
 } block_grid;
 
-static block_grid grid_of(const ith_conv *conv)
+/* Cuts `rows` rows of pixels into blocks for the calling thread's team: the same number of blocks for each thread, and
+ * so large that the filters, which pass by once for each block, are multiplied with many units. */
+static block_grid grid_of(const ith_conv *conv, int64_t rows)
 {
+    const int64_t unit = ith_conv_unit(conv), threads = omp_get_max_threads();
     int64_t most = conv->winograd ? ith_conv_plane_units(conv) : ith_conv_direct_units(conv);
-    block_grid grid = {.units = ith_div_up(conv->shape.width, ith_conv_unit(conv))};
+    block_grid grid = {.units = ith_div_up(conv->shape.width, unit)};
+    const int64_t unit_rows = ith_div_up(rows, unit), all = unit_rows * grid.units;
+    if (!all)
+        return grid;
+    most = ith_min64(most, ith_max64(ith_div_up(all, ith_round_up(ith_div_up(all, most), threads)), LEAST_UNITS));
     grid.across = ith_div_up(grid.units, ith_div_up(grid.units, most));
     grid.columns = ith_div_up(grid.units, grid.across);
     grid.rows = grid.columns > 1 ? 1 : ith_min64(most / grid.across, ITH_CONV_MOST_ROWS);
+    grid.count = ith_div_up(unit_rows, grid.rows) * grid.columns;
     return grid;
 }
 
@@ -161,16 +182,15 @@ static ith_conv_block block_of(const ith_conv *conv, const block_grid *grid, int
 ith_status ith_conv_advance(ith_context *context, ith_conv *conv, int64_t taken, const ith_conv_output *output,
                             void *scratch)
 {
-    const block_grid grid = grid_of(conv);
     const int64_t end = rows_ready(conv, taken), bytes = thread_bytes(conv);
-    const int64_t blocks = ith_div_up(end - conv->made, grid.rows * ith_conv_unit(conv)) * grid.columns;
     ith_conv_compute *const compute = conv->winograd ? ith_conv_compute_plane : ith_conv_compute_direct;
     if (taken < conv->taken || taken > conv->shape.height)
         return ith_fail(context, ITH_ERR_ARGUMENT, "%lld rows after %lld of %lld rows of a frame", (long long)taken,
                         (long long)conv->taken, (long long)conv->shape.height);
+    const block_grid grid = grid_of(conv, end - conv->made);
     conv->taken = taken;
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < blocks; i++) {
+    for (int64_t i = 0; i < grid.count; i++) {
         const ith_conv_block block = block_of(conv, &grid, i, end);
         if (!ith_context_interrupted(context))
             compute(context, conv, &block, output, (char *)scratch + omp_get_thread_num() * bytes);

@@ -6,15 +6,13 @@
 
 #include <string.h>
 
-/* Bytes of the pixels of one product and of the sums of a block: both stay in the second-level cache. */
-#define BLOCK_BYTES (256 << 10)
-#define LEAST_UNITS 32
+/* The most pixels of a block. All filters pass by once for each block: the faster the products, the larger it is. */
+#define MOST_PIXELS_F32 256
+#define MOST_PIXELS_BF16 512
 
 int64_t ith_conv_direct_units(const ith_conv *conv)
 {
-    const ith_conv_shape *s = &conv->shape;
-    int64_t units = BLOCK_BYTES / ((s->in + s->out) * (int64_t)sizeof(float));
-    return ith_max64(ith_round_up(units, conv->kernel->rows), LEAST_UNITS);
+    return ith_round_up(conv->kernel->type == ITH_F32 ? MOST_PIXELS_F32 : MOST_PIXELS_BF16, conv->kernel->rows);
 }
 
 /* Bytes of a row of packed pixels. */

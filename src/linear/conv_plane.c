@@ -4,16 +4,13 @@
  * computed, and the result is added to the pixels of the tiles. */
 #include "conv_parts.h"
 
-/* Bytes of one row of v, for all tiles of a block: they stay in the second-level cache or near it. */
-#define BLOCK_BYTES (1 << 20)
-#define LEAST_TILES 32
+/* The filters of all products pass by once for each block, so blocks are large. One product of v and a part of its
+ * steps stay in the second-level cache. */
 #define MOST_TILES 128
 
 int64_t ith_conv_plane_units(const ith_conv *conv)
 {
-    int64_t tiles = BLOCK_BYTES / (4 * ith_conv_steps(conv) * (int64_t)sizeof(float));
-    tiles = ith_max64(ith_min64(tiles, MOST_TILES), LEAST_TILES);
-    return ith_round_up(tiles, conv->kernel->rows);
+    return ith_round_up(MOST_TILES, conv->kernel->rows);
 }
 
 /* The scratch memory of a thread. */
