@@ -25,16 +25,29 @@ static int64_t call_steps(const ith_conv *conv)
     return ith_round_up(ith_div_up(steps, parts), conv->kernel->step);
 }
 
+/* The panel of the next call after steps [first, first + most) of a panel: the next panel, the next steps of all panels
+ * or the next product. NULL after the last. */
+static const char *next_panel(const ith_conv *conv, int64_t product, int64_t panel, int64_t first, int64_t most)
+{
+    if (++panel == ith_conv_panels(conv))
+        panel = 0, first += most;
+    if (first >= ith_conv_steps(conv))
+        first = 0, product++;
+    if (product == ith_conv_products(conv))
+        return NULL;
+    return ith_conv_panel(conv, product, panel) + conv->kernel->right_bytes(first);
+}
+
 /* A panel of filters stays in the first-level cache while all left operands pass by. */
 void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_left *left, int64_t count, bool adds)
 {
     const ith_product_kernel *kernel = conv->kernel;
     const int64_t steps = ith_conv_steps(conv), most = call_steps(conv), out = conv->shape.out;
     for (int64_t first = 0; first < steps; first += most)
-        for (int64_t panel = 0; panel < ith_conv_panels(conv); panel++)
+        for (int64_t panel = 0; panel < ith_conv_panels(conv); panel++) {
+            const int64_t column = panel * kernel->columns;
+            const char *next = next_panel(conv, product, panel, first, most);
             for (int64_t i = 0; i < count; i++) {
-                const int64_t column = panel * kernel->columns;
-                const bool leaves = i + 1 == count && panel + 1 < ith_conv_panels(conv);
                 const ith_product_call call = {.rows = left[i].rows,
                                                .columns = ith_min64(kernel->columns, out - column),
                                                .steps = ith_min64(most, steps - first),
@@ -47,9 +60,8 @@ void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_lef
                                                .out = left[i].sums + column,
                                                .out_stride = out,
                                                .adds = adds || first > 0,
-                                               .next = leaves ? ith_conv_panel(conv, product, panel + 1) +
-                                                                    kernel->right_bytes(first)
-                                                              : NULL};
+                                               .next = i + 1 == count ? next : NULL};
                 kernel->multiply(&call);
             }
+        }
 }
