@@ -124,8 +124,11 @@ static ith_status make(maker *m)
     fill_biases(m);
     ith_status status =
         ith_dit_embed_text(m->context, m->dit, &m->linears, m->rows, &(ith_linear_input){prompt_row, m}, m->embedded);
-    for (int64_t layer = 0; layer < m->dit->config.layers && !status; layer++)
+    for (int64_t layer = 0; layer < m->dit->config.layers && !status; layer++) {
+        if (layer + 1 < m->dit->config.layers)
+            ith_linear_prefetch(m->dit->layers[layer + 1].cross_kv);
         status = make_layer(m, layer);
+    }
     return status;
 }
 
