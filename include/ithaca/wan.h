@@ -101,8 +101,7 @@ ITH_API const char *ith_cfg_name(ith_cfg cfg);
 
 /* The number type to which the operands of matrix products, of convolutions and of the transformer's attention are
  * rounded, to nearest, ties to even. Sums, norms, modulation, softmax and latents are f32, and so are the transformer's
- * first layer, last layer and time embedding. F32 and BF16 both work on every machine. With BF16 the weights of the
- * text encoder and of the transformer take half the memory. */
+ * first layer, last layer and time embedding. F32 and BF16 both work on every machine. */
 typedef enum ith_precision {
     ITH_PRECISION_AUTO = 0, /* BF16 on processors with AMX, and on AMD's processors with AVX512-BF16, which multiply it
                              * faster than f32; F32 on all others. The choice measures nothing. */
@@ -117,12 +116,12 @@ ITH_API const char *ith_precision_name(ith_precision precision);
 ITH_API void ith_precision_describe(const ith_context *context, ith_precision asked, char *text, size_t bytes);
 
 /* The stages of a run, and the units in which on_progress counts them. LOAD counts bytes of the weights of the
- * component that is being loaded. TEXT, DENOISE and DECODE count thousandths (ITH_PROGRESS_UNIT) of a prompt, a
+ * component that is being opened; it passes at once, unless weights are converted (keep_packed). TEXT, DENOISE and DECODE count thousandths (ITH_PROGRESS_UNIT) of a prompt, a
  * denoising step and a frame. Each component begins at 0 again. */
 typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, ITH_STAGE_DECODE } ith_stage;
 #define ITH_PROGRESS_UNIT 1000
 
-/* The work of one rank in a run. The lowest rank of a process loads weights and encodes prompts, rank 0 decodes. */
+/* The work of one rank in a run. The lowest rank of a process opens weights and encodes prompts, rank 0 decodes. */
 typedef struct ith_generate_report {
     size_t struct_size;
     double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds;
@@ -132,14 +131,18 @@ typedef struct ith_generate_report {
     int64_t predicted_bytes; /* predicted peak memory of this process; set on the lowest of its ranks */
     int64_t peak_bytes;      /* measured peak memory of the context's allocator */
     char plan[512];          /* the plan of the self-attention, as ith_plan_print writes it */
+    /* Bytes of the weights that the run reads from mapped files; set on the lowest rank of a process. Their pages are in
+     * the system's cache once for all processes. They count neither as held nor as predicted, because the system may
+     * drop them. */
+    int64_t mapped_bytes;
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}                                          \
+        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0                                        \
     }
 
 /* The options of a run. Every rank gives the same options, except where a comment says that an option belongs to a rank
- * or to a process (`threads`, `force`). Zero and NULL mean "the model's default" or "none" unless a comment says
+ * or to a process (`threads`, `force`, `keep_packed`). Zero and NULL mean "the model's default" or "none" unless a comment says
  * otherwise. */
 typedef struct ith_generate_options {
     size_t struct_size;
@@ -171,11 +174,15 @@ typedef struct ith_generate_options {
     ith_status (*on_frame)(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width);
     bool (*should_stop)(void *user); /* called before every step and frame, and about 20 times a second in between */
     void *user;
+    /* Of a process. 0: linear layers convert their weights from the mapped files whenever they are applied. Otherwise
+     * they convert them once for each component, and keep them in memory, which the prediction counts. The results have
+     * the same bits. */
+    int64_t keep_packed;
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \
     {                                                                                                                  \
         sizeof(ith_generate_options), NULL, NULL, 0, 0, 0, 0, 0, {NAN, NAN}, NAN, ITH_SOLVER_AUTO, ITH_SIGMAS_AUTO,    \
-            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, false, NULL, NULL, NULL, NULL, NULL        \
+            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, false, NULL, NULL, NULL, NULL, NULL, 0     \
     }
 
 /* Fills in the model's defaults for options that are not given, the size of the saved latents if from_latents is given,
@@ -194,7 +201,7 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
  * Ranks are the caller's: threads that ith_run_ranks or the caller starts, or processes. A rank works with the context
  * of its communicator, which gets the sentence of a failure. This context must be the pipeline's or a clone of its
  * family. Ranks that call with the same pipeline share the weights, encoded prompts and threads of their process. The
- * lowest of them loads and encodes for all, with all of the threads, while the others wait. Rank 0 decodes; it alone
+ * lowest of them opens and encodes for all, with all of the threads, while the others wait. Rank 0 decodes; it alone
  * has frames and writes files.
  *
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
@@ -203,6 +210,9 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
  * the group (see Ranks in ithaca.h), and all ranks return the status and the sentence of the rank that failed first.
  * Then prompts are encoded; latents are denoised, and saved if latents_file is given; frames are decoded and handed to
  * on_frame one after the other; and the dump is written.
+ *
+ * Weights are read from their files all the time, as files.h says. If a weight file is cut, replaced, overwritten or
+ * removed during the run, all ranks return ITH_ERR_IO with its name, at the latest before the next denoising step.
  *
  * ITH_ERR_INTERRUPTED is returned by all ranks within a second after should_stop of any rank returned true, or
  * ith_pipeline_cancel was called in any process. The sentence says where the run was. If denoising was not finished, no

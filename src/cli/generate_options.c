@@ -48,10 +48,13 @@ static const ith_option own_rows[] = {
      "Both guidance branches at once (batch), on two halves of the ranks, or one after the other in less memory",
      ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, cfg_word, 0},
     {"precision", "auto|bf16|f32",
-     "Of the operands of products and attention; bf16 halves the weights. auto: bf16 on processors with AMX and on "
+     "Of the operands of products and attention. auto: bf16 on processors with AMX and on "
      "AMD's "
      "with AVX512-BF16, f32 on all others",
      ITH_OPTION_WORD, ITH_FROM_MODEL, AT(precision), 0, 0, precision_word, 0},
+    {"keep-packed", NULL,
+     "Convert the weights of linear layers once and keep them in memory, instead of whenever they are used",
+     ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_packed), 0, 0, NULL, 0},
     {"force", NULL, "Go on although the machine seems to have less memory than the run will hold", ITH_OPTION_FLAG,
      ITH_FROM_COMMAND, AT(force), 0, 0, NULL, 0},
     {.help = "Intermediate results:"},
@@ -130,6 +133,7 @@ int ith_generate_translate(ith_generation *g, const char *command)
     out->seed = settings->seed, out->noise_file = settings->noise;
     out->dump_file = settings->dump, out->from_latents = settings->from_latents;
     out->force = settings->force;
+    out->keep_packed = settings->keep_packed;
     g->ranks = settings->choices.ranks ? (int)settings->choices.ranks : 1;
     out->threads = (int)settings->choices.threads;
     out->attention = &g->attention;

@@ -130,6 +130,8 @@ static void print_text(const ith_generation *g)
     printf("total           %9.3f s\n", g->total_seconds);
     printf("peak memory     %9.0f MB held (predicted %.0f MB), %.0f MB resident\n", megabytes(r->peak_bytes),
            megabytes(g->predicted_bytes), megabytes(ith_cli_resident_bytes()));
+    printf("weight files    %9.0f MB mapped, in the system's cache as far as it has room\n",
+           megabytes(r->mapped_bytes));
 }
 
 /* The durations of all stages as a JSON object. */
@@ -146,8 +148,9 @@ static json_t *seconds_json(const ith_generation *g)
 /* The predicted and the measured memory as a JSON object. */
 static json_t *memory_json(const ith_generation *g)
 {
-    return json_pack("{s:I, s:I, s:I}", "predicted_bytes", (json_int_t)g->predicted_bytes, "peak_bytes",
-                     (json_int_t)g->report.peak_bytes, "resident_bytes", (json_int_t)ith_cli_resident_bytes());
+    return json_pack("{s:I, s:I, s:I, s:I}", "predicted_bytes", (json_int_t)g->predicted_bytes, "peak_bytes",
+                     (json_int_t)g->report.peak_bytes, "resident_bytes", (json_int_t)ith_cli_resident_bytes(),
+                     "mapped_bytes", (json_int_t)g->report.mapped_bytes);
 }
 
 /* The settings of the run as a JSON object. A seed above INT64_MAX becomes text, because Jansson's integers end

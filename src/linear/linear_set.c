@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The linear layers of a model: their sizes, their places in an arena, their weights. */
-#define _DEFAULT_SOURCE /* madvise */
 #include "linear_set.h"
 
 #include "../base/dtype.h"
+#include "../base/prefetch.h"
 #include "../base/size.h"
 
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define CACHE_LINE 64
 
@@ -189,15 +187,11 @@ ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith
     return linear->packed ? keep_packed(context, linear) : ITH_OK;
 }
 
-/* The system may refuse the advice, which changes only the time. */
 void ith_linear_prefetch(const ith_linear *linear)
 {
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     for (int i = 0; i < linear->count && !linear->packed; i++) {
         const ith_linear_weight *w = &linear->weights[i];
-        uintptr_t begin = (uintptr_t)w->data / page * page;
-        uintptr_t end = (uintptr_t)w->data + (uintptr_t)(w->rows * linear->size->in * ith_dtype_bytes(w->type));
         if (w->file)
-            (void)madvise((void *)begin, end - begin, MADV_WILLNEED);
+            ith_prefetch(w->data, w->rows * linear->size->in * ith_dtype_bytes(w->type));
     }
 }

@@ -74,11 +74,16 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
     return false;
 }
 
-/* Tries changes in this order until the run fits: guidance branches computed one after the other; precision bf16; both
+/* Tries changes in this order until the run fits: weights that stay in their files, which holds for all that follow;
+ * guidance branches computed one after the other; precision bf16; both
  * changes; both and fewer frames; both and a smaller picture. */
 static bool find_what_fits(search *s, const ith_generate_options *asked)
 {
-    ith_generate_options in_turn = *asked, bf16 = *asked, both = *asked;
+    ith_generate_options mapped = *asked;
+    mapped.keep_packed = 0;
+    if (asked->keep_packed && fits(s, &mapped))
+        return true;
+    ith_generate_options in_turn = mapped, bf16 = mapped, both = mapped;
     in_turn.cfg = both.cfg = ITH_CFG_SEQUENTIAL;
     bf16.precision = both.precision = ITH_PRECISION_BF16;
     if (asked->from_latents)
@@ -87,7 +92,8 @@ static bool find_what_fits(search *s, const ith_generate_options *asked)
            smaller_pictures_fit(s, both);
 }
 
-/* Writes the options of `other` that differ from `asked` to `text`: ", precision bf16, cfg sequential, frames 21". */
+/* Writes the options of `other` that differ from `asked` to `text`: ", keep_packed off, precision bf16, cfg
+ * sequential, frames 21". */
 static void describe_changes(const ith_generate_options *asked, const ith_generate_options *other, char *text,
                              size_t bytes)
 {
@@ -96,7 +102,8 @@ static void describe_changes(const ith_generate_options *asked, const ith_genera
         snprintf(frames, sizeof frames, ", frames %lld", (long long)other->frames);
     if (other->height != asked->height)
         snprintf(size, sizeof size, ", height %lld, width %lld", (long long)other->height, (long long)other->width);
-    snprintf(text, bytes, "%s%s%s%s", other->precision != asked->precision ? ", precision bf16" : "",
+    snprintf(text, bytes, "%s%s%s%s%s", other->keep_packed != asked->keep_packed ? ", keep_packed off" : "",
+             other->precision != asked->precision ? ", precision bf16" : "",
              other->cfg != asked->cfg ? ", cfg sequential" : "", frames, size);
 }
 

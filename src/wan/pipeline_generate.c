@@ -5,7 +5,7 @@
  *   denoise                             all ranks
  *   save the latents -> decode          rank 0
  *
- * Each stage loads its weights and frees them before the next stage begins. */
+ * Each stage opens its weights and closes them before the next stage begins. */
 #include "rank.h"
 
 #include "../base/clock.h"
@@ -43,7 +43,7 @@ static ith_status encode_prompt(ith_rank *rank, const ith_text_encoder *encoder,
     return ith_text_encode(rank->context, encoder, ids, *count, shared->text[which], &span);
 }
 
-/* Loads the text encoder, encodes the prompts, and frees the text encoder. */
+/* Opens the text encoder, encodes the prompts, and frees the text encoder. */
 static ith_status encode_prompts(ith_rank *rank, void *user)
 {
     (void)user;
@@ -53,9 +53,9 @@ static ith_status encode_prompts(ith_rank *rank, void *user)
     char *path = ith_model_path(rank->context, model, ith_part_name(ITH_PART_TEXT));
     ith_status status = path ? ITH_OK : ITH_ERR_MEMORY;
     if (!status)
-        status = ith_text_encoder_open(rank->context, path, rank->types.products, false, &encoder);
+        status = ith_text_encoder_open(rank->context, path, rank->types.products, rank->options.keep_packed, &encoder);
     ith_free(rank->context, path);
-    ith_trace_end(rank->context, traced, "load text encoder", "load");
+    ith_trace_end(rank->context, traced, "open text encoder", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;
     if (status)
         return status;
@@ -119,14 +119,14 @@ static ith_status save_latents(ith_rank *rank)
     return status;
 }
 
-/* Loads the autoencoder, decodes the latents into frames, and frees the autoencoder. */
+/* Opens the autoencoder, decodes the latents into frames, and frees the autoencoder. */
 static ith_status decode(ith_rank *rank)
 {
     ith_context *context = rank->context;
     ith_generate_report *report = &rank->report;
     const ith_latent_size *size = &rank->size;
     ith_vae *vae = NULL;
-    ith_observer_set_activity(context, "loading the autoencoder");
+    ith_observer_set_activity(context, "opening the autoencoder");
     double start = ith_clock_seconds();
     char *path = ith_model_path(context, rank->pipeline->model, ith_part_name(ITH_PART_VAE));
     ith_status status = path ? ith_model_check_unchanged(context, rank->pipeline->model, ITH_PART_VAE) : ITH_ERR_MEMORY;
@@ -164,7 +164,7 @@ static ith_status make_latents(ith_rank *rank)
     uint64_t noise = 0;
     ith_status status = ith_rank_first(rank, "", create_dump, NULL);
     if (!status)
-        status = ith_rank_lead(rank, "loading the text encoder", encode_prompts, NULL);
+        status = ith_rank_lead(rank, "opening the text encoder", encode_prompts, NULL);
     if (!status)
         status = ith_rank_lead(rank, "making noise", make_noise, &noise);
     if (!status)

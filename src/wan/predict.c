@@ -3,9 +3,12 @@
  * frees its memory at its end.
  *
  *   whole run the latents, the encoded prompts, and the contents of the dump file
- *   text      the text encoder's weights and workspace
- *   denoise   one expert's weights, the prompts' keys and values, and every rank's workspace and share of the latents
- *   decode    the autoencoder's weights, caches and layers */
+ *   text      the text encoder's vectors and workspace
+ *   denoise   one expert's vectors, the prompts' keys and values, and every rank's workspace and share of the latents
+ *   decode    the autoencoder's packed filters, caches and layers
+ *
+ * Matrices of weights lie in mapped files, whose pages the system may drop and read again, so they do not count. With
+ * keep_packed they are converted into memory, and count. */
 #include "pipeline.h"
 
 #include "../base/context.h"
@@ -50,14 +53,14 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
     return status;
 }
 
-/* The peak memory of one expert: its weights, the prompts' keys and values, and then either the buffers in which these
- * keys are made or the workspaces of the ranks, whichever is larger. */
+/* The peak memory of one expert: what ith_dit_bytes counts, the prompts' keys and values, and then either the buffers
+ * in which these keys are made or the workspaces of the ranks, whichever is larger. */
 static ith_status expert_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                const ith_team *team, int expert, const ith_number_types *types,
                                const ith_dit_shape *shape, const int64_t counts[2], int64_t *bytes)
 {
     ith_dit *dit = NULL;
-    ith_status status = ith_dit_outline(context, &model->dit[expert], *types, false, &dit);
+    ith_status status = ith_dit_outline(context, &model->dit[expert], *types, options->keep_packed, &dit);
     if (status)
         return status;
     int64_t branches = counts[1] ? 2 : 1, texts = 0, making = 0, held = 0, ranks = 0;
@@ -121,7 +124,7 @@ static ith_status predict(ith_pipeline *pipeline, ith_context *context, const it
     if (options->dump_file && has_first)
         kept += latents * (options->steps + 2) + frame * options->frames;
     int64_t text = 0, denoise = 0;
-    status = ith_text_encoder_bytes(context, &model->text, types.products, false, longest, &text);
+    status = ith_text_encoder_bytes(context, &model->text, types.products, options->keep_packed, longest, &text);
     if (!status)
         status = denoise_bytes(pipeline, context, options, team, &types, &size, counts, &denoise);
     *bytes = kept + ith_max64(ith_max64(text, denoise), decode);

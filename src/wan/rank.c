@@ -158,7 +158,7 @@ static void observe(ith_rank *rank)
     ith_context_set_observer(rank->context, &rank->observer);
 }
 
-/* The leader's checks before weights are loaded: predicts the memory of its process, compares it with the machine's,
+/* The leader's checks before the run begins: predicts the memory of its process, compares it with the machine's,
  * and checks the weight files. */
 static ith_status prepare(ith_rank *rank, void *user)
 {
@@ -171,6 +171,8 @@ static ith_status prepare(ith_rank *rank, void *user)
         status = ith_check_memory(rank->pipeline, rank->context, options, &rank->team, *bytes, &memory);
     if (!status && !options->from_latents)
         status = ith_pipeline_check_in(rank->pipeline, rank->context);
+    if (!status)
+        rank->report.mapped_bytes = ith_model_file_bytes(rank->pipeline->model);
     return status;
 }
 

@@ -43,8 +43,8 @@ int main(void)
 #ifdef WITH_ENGINE
     SHOW(ith_tensor, bytes);
     SHOW(ith_model_info, shift_source);
-    SHOW(ith_generate_report, plan);
-    SHOW(ith_generate_options, user);
+    SHOW(ith_generate_report, mapped_bytes);
+    SHOW(ith_generate_options, keep_packed);
     SHOW(ith_bench_stage, burst_gflops);
     SHOW(ith_bench_options, user);
     SHOW(ith_bench_report, peak_bytes);

@@ -113,21 +113,63 @@ static void bf16_comes_as_close_as_the_reference_in_bf16(void **state)
     assert_true(final_error <= 2.5e-2);
 }
 
-static void the_same_bits_twice(void **state)
+static ith_generate_options small_run(void)
 {
-    (void)state;
     ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
     options.prompt = "a purple circle moving downwards, grey background";
     options.frames = 5, options.height = 48, options.width = 80, options.steps = 3;
     options.precision = ITH_PRECISION_F32, options.seed = 7;
-    ith_tensor_file *first = golden_generate(context, pipeline, 1, &options, NULL);
-    ith_tensor_file *second = golden_generate(context, pipeline, 1, &options, NULL);
+    return options;
+}
+
+static void assert_same_dumps(const ith_tensor_file *first, const ith_tensor_file *second)
+{
     for (int64_t i = 0; i < ith_tensor_file_count(first); i++) {
         const ith_tensor *a = ith_tensor_file_at(first, i), *b = ith_tensor_file_at(second, i);
         assert_string_equal(a->name, b->name);
         assert_int_equal(a->bytes, b->bytes);
         assert_memory_equal(a->data, b->data, (size_t)a->bytes);
     }
+}
+
+/* Notes the memory that is held while denoising. */
+static void note_memory(void *user, ith_stage stage, int64_t done, int64_t total)
+{
+    (void)done, (void)total;
+    if (stage == ITH_STAGE_DENOISE)
+        *(int64_t *)user = memory_of(context).current_bytes;
+}
+
+/* Weights that are kept in memory give the bits that they give from the files. */
+static void kept_weights_change_nothing_but_memory(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        ith_generate_options options = small_run();
+        int64_t held[2] = {0};
+        ith_generate_report report = ITH_GENERATE_REPORT_INIT;
+        ith_tensor_file *dumps[2];
+        options.precision = bf16 ? ITH_PRECISION_BF16 : ITH_PRECISION_F32;
+        options.on_progress = note_memory;
+        for (int kept = 0; kept < 2; kept++) {
+            options.keep_packed = kept, options.user = &held[kept];
+            dumps[kept] = golden_generate(context, pipeline, 1, &options, &report);
+        }
+        assert_same_dumps(dumps[0], dumps[1]);
+        ith_tensor_file_close(&dumps[0]);
+        ith_tensor_file_close(&dumps[1]);
+        assert_true(held[1] > held[0] + (4 << 20));
+        assert_true(report.mapped_bytes > 4 << 20);
+    }
+}
+
+static void the_same_bits_twice(void **state)
+{
+    (void)state;
+    ith_generate_options options = small_run();
+    ith_tensor_file *first = golden_generate(context, pipeline, 1, &options, NULL);
+    ith_tensor_file *second = golden_generate(context, pipeline, 1, &options, NULL);
+    assert_same_dumps(first, second);
     ith_tensor_file_close(&second);
     options.seed = 8;
     second = golden_generate(context, pipeline, 1, &options, NULL);
@@ -390,6 +432,7 @@ int main(void)
         cmocka_unit_test(frames_are_the_golden_ones),
         cmocka_unit_test(bf16_comes_as_close_as_the_reference_in_bf16),
         cmocka_unit_test(the_same_bits_twice),
+        cmocka_unit_test(kept_weights_change_nothing_but_memory),
         cmocka_unit_test(no_kernel_is_chosen_by_measurement),
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test(a_run_too_large_for_the_machine_is_refused_first),

@@ -39,7 +39,7 @@ typedef struct worker {
     buffers b;
     ith_arena arena;      /* memory of the buffers */
     ith_sampler *sampler; /* the solver for this rank's tokens, with the history of its earlier predictions */
-    /* The members below are for the expert that is loaded at present. */
+    /* The members below are for the expert that is open at present. */
     int expert;
     int64_t first_step, end_step; /* the expert computes denoising steps first_step .. end_step - 1 */
     double guidance;              /* the factor g of guidance; if it is at most 1, the negative prompt is left out */
@@ -281,8 +281,8 @@ static ith_status take_step(worker *w, int64_t step)
 
 /* ---- The steps of one expert ----------------------------------------------------------------------------------- */
 
-/* Loads the weights of an expert, and makes the prompts' keys and values for its cross-attention. */
-static ith_status load_expert(ith_rank *rank, void *user)
+/* Opens the weights of an expert, and makes the prompts' keys and values for its cross-attention. */
+static ith_status open_expert(ith_rank *rank, void *user)
 {
     const worker *w = user;
     ith_context *context = rank->context;
@@ -291,9 +291,9 @@ static ith_status load_expert(ith_rank *rank, void *user)
     char *path = ith_model_path(context, rank->pipeline->model, ith_part_name(part_of(w)));
     ith_status status = path ? ith_model_check_unchanged(context, rank->pipeline->model, part_of(w)) : ITH_ERR_MEMORY;
     if (!status)
-        status = ith_dit_open(context, path, rank->types, false, &shared->dit);
+        status = ith_dit_open(context, path, rank->types, rank->options.keep_packed, &shared->dit);
     ith_free(context, path);
-    ith_trace_end(context, traced, "load transformer", "load");
+    ith_trace_end(context, traced, "open transformer", "load");
     rank->report.load_seconds += ith_clock_seconds() - start;
     if (status)
         return status;
@@ -343,7 +343,7 @@ static ith_status take_steps(worker *w)
 static ith_status run_expert(worker *w)
 {
     ith_status status =
-        ith_rank_lead(w->rank, w->expert ? "loading the transformer_2" : "loading the transformer", load_expert, w);
+        ith_rank_lead(w->rank, w->expert ? "opening the transformer_2" : "opening the transformer", open_expert, w);
     if (!status)
         status = make_workspace(w);
     if (!status)
