@@ -11,6 +11,7 @@
  * make the conversion of weights cost a few percent of their products. */
 #include "linear.h"
 
+#include "../base/file_fault.h"
 #include "../base/size.h"
 #include "../kernels/rowops.h"
 #include "linear_unit.h"
@@ -177,7 +178,7 @@ static ith_status run(ith_context *context, task *t)
     switch (atomic_load(&outcome.status)) {
     case ITH_OK: return ITH_OK;
     case ITH_ERR_INTERRUPTED: return ith_fail_interrupted(context);
-    default: return ith_fail(context, ITH_ERR_IO, "%s was cut while its weights were read", atomic_load(&outcome.file));
+    default: return ith_fail_file_fault(context, atomic_load(&outcome.file));
     }
 }
 

@@ -3,6 +3,7 @@
 #include "linear_set.h"
 
 #include "../base/dtype.h"
+#include "../base/file_fault.h"
 #include "../base/prefetch.h"
 #include "../base/size.h"
 
@@ -162,7 +163,7 @@ static ith_status keep_packed(ith_context *context, const ith_linear *linear)
             cut = file;
     }
     if (cut)
-        return ith_fail(context, ITH_ERR_IO, "%s was cut while its weights were read", cut);
+        return ith_fail_file_fault(context, cut);
     return ith_context_check(context);
 }
 

@@ -226,12 +226,13 @@ ith_status ith_vae_decoder_bytes(ith_vae_decoder *d, int64_t *bytes)
 
 /* ---- Weights --------------------------------------------------------------------------------------------------- */
 
-/* Shows the progress after a convolution's weights have been packed. If packing failed, adds the name of the weights to
- * the error message. */
+/* Shows the progress after a convolution's weights have been packed. If packing failed, adds the names of the file and
+ * of the weights to the error message. */
 static ith_status packed(const ith_vae_decoder *d, const ith_vae_filter *filter, ith_status status, int64_t *bytes)
 {
     if (status)
-        return ith_fail_in(d->work.context, status, "%s", filter->weight->name);
+        return ith_fail_in(d->work.context, status, "%s: %s", ith_store_file_of(d->vae->memory.store, filter->weight),
+                           filter->weight->name);
     *bytes += filter->weight->bytes;
     ith_observer_show(d->work.context, ITH_STAGE_LOAD, *bytes, d->vae->weight_bytes);
     return ITH_OK;
