@@ -9,7 +9,7 @@ part=transformer/diffusion_pytorch_model-00001-of-00002.safetensors
 # disturb WORDS RANKS COMMAND: runs COMMAND on the file when the first step is done. The run would take minutes.
 disturb() {
     local words=$1 ranks=$2 command=$3 process status=0
-    rm -rf own && cp -r "$model" own
+    rm -rf own err && cp -r "$model" own
     "$ithaca" generate --model own --prompt x --height 48 --width 48 --frames 1 --steps 10000 --boundary 0 --ranks "$ranks" --verbose \
         --output clip.mp4 >out 2>err </dev/null &
     process=$!
