@@ -113,13 +113,14 @@ ith_status ith_random_tensors_take(ith_random_tensors *t, const char *name, int 
                                    const ith_tensor **out)
 {
     int64_t bytes = 0, all = 0;
+    const int64_t more = data_offset() + ITH_ALLOC_HEADER;
     for (random_tensor *made = t->first; made && out; made = made->next)
         if (!strcmp(made->name, name)) {
             *out = &made->tensor;
             return ITH_OK;
         }
     if (!ith_tensor_bytes(t->type, dims, shape, &bytes) ||
-        !ith_size_add(t->bytes, bytes + data_offset() + ITH_ALLOC_HEADER, &all))
+        !ith_size_add(bytes, more, &all) || !ith_size_add(t->bytes, all, &all))
         return ith_fail(t->context, ITH_ERR_MEMORY, "random weights take more memory than a size can hold");
     if (out)
         return make(t, name, dims, shape, bytes, out);

@@ -386,6 +386,7 @@ static void a_listener_takes_the_place_of_the_trace(void **state)
     trace_file file = saved(context);
     assert_int_equal(count_events(&file, "X", NULL), 1);
     assert_int_equal(count_events(&file, "X", "recorded"), 1);
+    free(file.events);
     ith_context_destroy(&clone);
     ith_context_destroy(&context);
 }

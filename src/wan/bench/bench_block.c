@@ -29,7 +29,6 @@ typedef struct block_bench {
     ith_dit_text *text;
     ith_dit_workspace *workspace;
     float *tokens, *out, *text_rows; /* [tokens, 4 CHANNELS] twice, and [text_rows, TEXT_DIM], in one allocation */
-    ith_bench_clock clock;
 } block_bench;
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------------- */
@@ -111,8 +110,9 @@ static ith_status predict(void *user, int64_t tokens, int64_t *bytes)
     return status;
 }
 
-static ith_status check_memory(block_bench *b)
+static ith_status check_memory(void *user)
 {
+    block_bench *b = user;
     ith_bench_call *call = &b->call;
     ith_status status =
         ith_dit_random_bytes(call->context, &b->config, call->options.weights, &call->report.weights_bytes);
@@ -137,8 +137,9 @@ static ith_status make_buffers(block_bench *b)
     return status ? status : ith_noise_make(context, 1, 0, b->problem.text_rows * TEXT_DIM, b->text_rows);
 }
 
-static ith_status make(block_bench *b)
+static ith_status make(void *user)
 {
+    block_bench *b = user;
     ith_context *context = b->call.context;
     const ith_dit_shape shape = shape_of(b, b->problem.tokens);
     ith_status status = ith_dit_make_random(context, &b->config, b->call.types, b->call.options.weights, &b->dit);
@@ -153,8 +154,9 @@ static ith_status make(block_bench *b)
     return status;
 }
 
-static void destroy(block_bench *b)
+static void destroy(void *user)
 {
+    block_bench *b = user;
     ith_context *context = b->call.context;
     ith_dit_workspace_free(context, &b->workspace);
     ith_dit_text_free(context, &b->text);
@@ -169,17 +171,18 @@ static ith_status attention_unit(block_bench *b, const ith_plan *plan, int *unit
     ith_plan_info info = ITH_PLAN_INFO_INIT;
     ith_status status = ith_plan_describe(plan, &info);
     if (!status)
-        *unit = ith_bench_clock_add_kernel(&b->clock, info.kernel);
+        *unit = ith_bench_clock_add_kernel(&b->call.clock, info.kernel);
     return status;
 }
 
 /* Names the stages and counts their operations. A product of rows with a matrix [out, in] takes 2 rows in out. */
-static ith_status add_stages(block_bench *b)
+static ith_status add_stages(void *user)
 {
+    block_bench *b = user;
     const ith_block_problem *p = &b->problem;
     const double rows = (double)p->tokens, dim = (double)b->config.dim, ffn = (double)p->ffn_dim;
     const double square = 2 * rows * dim * dim, keys = (double)ith_dit_text_keys(p->text_rows);
-    ith_bench_clock *clock = &b->clock;
+    ith_bench_clock *clock = &b->call.clock;
     const ith_instructions product =
         ith_bench_product(b->call.context, &b->call.types.products, b->call.options.weights);
     const int linear = ith_bench_clock_add_product(clock, product);
@@ -205,18 +208,14 @@ static ith_status forward(void *user, const ith_span *span)
     return ith_dit_forward(b->call.context, b->workspace, b->tokens, &time, b->out);
 }
 
-static ith_status measure(block_bench *b)
-{
-    const ith_bench_options *options = &b->call.options;
-    b->clock = (ith_bench_clock){.context = b->call.context,
-                                 .options = options,
-                                 .threads = options->threads,
-                                 .repeats = options->repeats,
-                                 .whole = "block"};
-    ith_status status = add_stages(b);
-    b->call.clock = &b->clock;
-    return status ? status : ith_bench_clock_run(&b->clock, forward, b);
-}
+static const ith_bench_kind kind = {
+    .whole = "block",
+    .check_memory = check_memory,
+    .make = make,
+    .add_stages = add_stages,
+    .run = forward,
+    .destroy = destroy,
+};
 
 ith_status ith_bench_block(ith_context *context, const ith_block_problem *problem, const ith_bench_options *options,
                            ith_bench_report *report)
@@ -225,16 +224,8 @@ ith_status ith_bench_block(ith_context *context, const ith_block_problem *proble
     if (!context)
         return ith_need(NULL, context, "context");
     ith_status status = read_problem(context, problem, &b.problem);
-    if (!status)
-        status = ith_bench_call_begin(&b.call, context, options, report);
     if (status)
         return status;
     b.config = config_of(&b.problem);
-    status = check_memory(&b);
-    if (!status)
-        status = make(&b);
-    if (!status)
-        status = measure(&b);
-    destroy(&b);
-    return ith_bench_call_end(&b.call, report, status);
+    return ith_bench_call_perform(&b.call, context, options, report, &kind, &b);
 }

@@ -62,10 +62,10 @@ static void show_progress(void *user, int stage, int64_t done, int64_t total)
 {
     const ith_bench_call *call = user;
     const ith_bench_options *o = &call->options;
-    const ith_span *span = call->clock ? &call->clock->span : NULL;
+    const ith_span *span = &call->clock.span;
     if (stage == ITH_BENCH_PROGRESS)
         o->on_progress(o->user, done, total);
-    else if (stage == ITH_STAGE_DECODE && span)
+    else if (stage == ITH_STAGE_DECODE && call->measuring)
         o->on_progress(o->user, span->begin + done * (span->end - span->begin) / total, span->total);
 }
 
@@ -77,13 +77,14 @@ static bool should_stop(void *user)
 
 static void tick(void *user)
 {
-    const ith_bench_call *call = user;
-    if (call->clock)
-        ith_bench_clock_tick(call->clock);
+    ith_bench_call *call = user;
+    if (call->measuring)
+        ith_bench_clock_tick(&call->clock);
 }
 
-ith_status ith_bench_call_begin(ith_bench_call *call, ith_context *context, const ith_bench_options *options,
-                                const ith_bench_report *report)
+/* Reads the options, and sets the number of threads and the observer until `end`. */
+static ith_status begin(ith_bench_call *call, ith_context *context, const ith_bench_options *options,
+                        const ith_bench_report *report)
 {
     *call = (ith_bench_call){.context = context,
                              .options = ITH_BENCH_OPTIONS_INIT,
@@ -115,7 +116,7 @@ ith_status ith_bench_call_begin(ith_bench_call *call, ith_context *context, cons
     return ITH_OK;
 }
 
-ith_status ith_bench_call_end(ith_bench_call *call, ith_bench_report *report, ith_status status)
+static void end(ith_bench_call *call, ith_bench_report *report)
 {
     ith_context_set_observer(call->context, call->observer_before);
     ith_observer_close(&call->observer);
@@ -123,6 +124,33 @@ ith_status ith_bench_call_end(ith_bench_call *call, ith_bench_report *report, it
     call->report.peak_bytes = ith_context_peak_bytes(call->context) - call->bytes_before;
     if (report)
         ITH_SIZED_FILL(call->context, ith_bench_report, ITH_BENCH_REPORT_INIT, report, &call->report);
+}
+
+static ith_status measure(ith_bench_call *call, const ith_bench_kind *kind, void *user)
+{
+    call->clock = (ith_bench_clock){.context = call->context,
+                                    .options = &call->options,
+                                    .threads = call->options.threads,
+                                    .repeats = call->options.repeats,
+                                    .whole = kind->whole};
+    ith_status status = kind->add_stages(user);
+    call->measuring = !status;
+    return status ? status : ith_bench_clock_run(&call->clock, kind->run, user);
+}
+
+ith_status ith_bench_call_perform(ith_bench_call *call, ith_context *context, const ith_bench_options *options,
+                                  ith_bench_report *report, const ith_bench_kind *kind, void *user)
+{
+    ith_status status = begin(call, context, options, report);
+    if (status)
+        return status;
+    status = kind->check_memory(user);
+    if (!status)
+        status = kind->make(user);
+    if (!status)
+        status = measure(call, kind, user);
+    kind->destroy(user);
+    end(call, report);
     return status;
 }
 

@@ -13,20 +13,29 @@ typedef struct ith_bench_call {
     ith_number_types types;
     ith_bench_report report;
     ith_observer observer;
-    ith_bench_clock *clock;        /* gets the ticks of the observer; NULL: nothing is measured yet */
+    ith_bench_clock clock;
+    bool measuring;                /* whether the clock runs: it gets the ticks of the observer */
     ith_observer *observer_before; /* the context's observer before the call */
     int64_t bytes_before;          /* what the context held before the call */
     int threads_before;
 } ith_bench_call;
 
-/* Copies the caller's options (NULL: defaults), checks them and fills in defaults. Then sets the calling thread's
- * number of OpenMP threads and the context's observer, until ith_bench_call_end. */
-ith_status ith_bench_call_begin(ith_bench_call *call, ith_context *context, const ith_bench_options *options,
-                                const ith_bench_report *report);
-/* Undoes ith_bench_call_begin and fills in the caller's report, which may be NULL. Returns status. */
-ith_status ith_bench_call_end(ith_bench_call *call, ith_bench_report *report, ith_status status);
+/* What one kind of benchmark does, in this order. `user` is the argument of ith_bench_call_perform. */
+typedef struct ith_bench_kind {
+    const char *whole;                      /* name of the intervals of the trace that contain the stages */
+    ith_status (*check_memory)(void *user); /* predicts the memory and calls ith_bench_call_check_memory */
+    ith_status (*make)(void *user);         /* makes the weights and the inputs */
+    ith_status (*add_stages)(void *user);   /* adds the stages to call.clock */
+    ith_bench_run_fn run;                   /* one repeat */
+    void (*destroy)(void *user);            /* frees what `make` has made, as far as it came */
+} ith_bench_kind;
 
-/* Predicts the bytes of a benchmark of size `size`, from the sizes that the caller of ith_bench_call_fits knows. */
+/* Copies the caller's options (NULL: defaults), checks them and fills in defaults, performs the benchmark with this
+ * number of OpenMP threads and an observer of its own, and fills in the caller's report, which may be NULL. */
+ith_status ith_bench_call_perform(ith_bench_call *call, ith_context *context, const ith_bench_options *options,
+                                  ith_bench_report *report, const ith_bench_kind *kind, void *user);
+
+/* Predicts the bytes of a benchmark of size `size`, with all else as in this call. */
 typedef ith_status (*ith_bench_predict_fn)(void *user, int64_t size, int64_t *bytes);
 /* Checks that the machine has the predicted memory, which report.predicted_bytes already is for `size`. The sentence of
  * ITH_ERR_MEMORY names the largest size that fits, a multiple of `multiple`, and calls it `noun`. */

@@ -23,7 +23,6 @@ typedef struct decode_bench {
     int64_t latent_frames;
     ith_vae *vae;
     float *latents; /* [z_dim, latent_frames, height / 8, width / 8] */
-    ith_bench_clock clock;
 } decode_bench;
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------------- */
@@ -81,8 +80,9 @@ static ith_status predict(void *user, int64_t width, int64_t *bytes)
     return status;
 }
 
-static ith_status check_memory(decode_bench *b)
+static ith_status check_memory(void *user)
 {
+    decode_bench *b = user;
     ith_bench_call *call = &b->call;
     ith_status status =
         ith_vae_random_bytes(call->context, &b->config, call->options.weights, &call->report.weights_bytes);
@@ -132,15 +132,15 @@ static ith_status add_attention(decode_bench *b, const ith_vae_attention *attent
         return status;
     const double operations =
         linear_operations(attention->qkv) + linear_operations(attention->proj) + 4 * pixels * pixels * channels;
-    ith_bench_clock_add(&b->clock, ITH_VAE_ATTENTION, times_of(b, 1, 1) * operations,
-                        ith_bench_clock_add_kernel(&b->clock, info.kernel));
+    ith_bench_clock_add(&b->call.clock, ITH_VAE_ATTENTION, times_of(b, 1, 1) * operations,
+                        ith_bench_clock_add_kernel(&b->call.clock, info.kernel));
     return ITH_OK;
 }
 
 /* Counts the operations of every layer of a decoder, which has not been opened. */
-static ith_status add_stages(decode_bench *b, const ith_vae_decoder *d)
+static ith_status add_layers(decode_bench *b, const ith_vae_decoder *d)
 {
-    ith_bench_clock *clock = &b->clock;
+    ith_bench_clock *clock = &b->call.clock;
     const ith_vae_work *work = &d->work;
     const int unit = ith_bench_clock_add_product(clock, ith_bench_product(b->call.context, &work->types, ITH_F32));
     add_operations(clock, d->post_quant->stage, times_of(b, 1, 1) * linear_operations(d->post_quant), unit);
@@ -156,14 +156,15 @@ static ith_status add_stages(decode_bench *b, const ith_vae_decoder *d)
     return status;
 }
 
-static ith_status name_stages(decode_bench *b)
+static ith_status add_stages(void *user)
 {
+    decode_bench *b = user;
     const int64_t stride = b->config.stride_space;
     ith_vae_decoder *decoder = NULL;
     ith_status status = ith_vae_decoder_create(b->call.context, b->vae, b->problem.height / stride,
                                                b->problem.width / stride, &decoder);
     if (!status)
-        status = add_stages(b, decoder);
+        status = add_layers(b, decoder);
     ith_vae_decoder_free(&decoder);
     return status;
 }
@@ -186,8 +187,9 @@ static ith_status decode(void *user, const ith_span *span)
                           b->problem.width / stride, take_frame, NULL);
 }
 
-static ith_status make(decode_bench *b)
+static ith_status make(void *user)
 {
+    decode_bench *b = user;
     ith_context *context = b->call.context;
     const int64_t count = latent_numbers(b, b->problem.width);
     ith_status status =
@@ -198,18 +200,21 @@ static ith_status make(decode_bench *b)
     return b->latents ? ith_noise_make(context, 0, 0, count, b->latents) : ITH_ERR_MEMORY;
 }
 
-static ith_status measure(decode_bench *b)
+static void destroy(void *user)
 {
-    const ith_bench_options *options = &b->call.options;
-    b->clock = (ith_bench_clock){.context = b->call.context,
-                                 .options = options,
-                                 .threads = options->threads,
-                                 .repeats = options->repeats,
-                                 .whole = "decode"};
-    ith_status status = name_stages(b);
-    b->call.clock = &b->clock;
-    return status ? status : ith_bench_clock_run(&b->clock, decode, b);
+    decode_bench *b = user;
+    ith_vae_free(b->call.context, &b->vae);
+    ith_free(b->call.context, b->latents);
 }
+
+static const ith_bench_kind kind = {
+    .whole = "decode",
+    .check_memory = check_memory,
+    .make = make,
+    .add_stages = add_stages,
+    .run = decode,
+    .destroy = destroy,
+};
 
 ith_status ith_bench_decode(ith_context *context, const ith_decode_problem *problem, const ith_bench_options *options,
                             ith_bench_report *report)
@@ -218,18 +223,9 @@ ith_status ith_bench_decode(ith_context *context, const ith_decode_problem *prob
     if (!context)
         return ith_need(NULL, context, "context");
     ith_status status = read_problem(context, problem, &b.problem);
-    if (!status)
-        status = ith_bench_call_begin(&b.call, context, options, report);
     if (status)
         return status;
     ith_vae_config_usual(b.problem.base_dim, b.problem.res_blocks, &b.config);
     b.latent_frames = (b.problem.frames - 1) / b.config.stride_time + 1;
-    status = check_memory(&b);
-    if (!status)
-        status = make(&b);
-    if (!status)
-        status = measure(&b);
-    ith_vae_free(context, &b.vae);
-    ith_free(context, b.latents);
-    return ith_bench_call_end(&b.call, report, status);
+    return ith_bench_call_perform(&b.call, context, options, report, &kind, &b);
 }
