@@ -17,6 +17,7 @@
 
 #include "../base/arena.h"
 #include "../base/context.h"
+#include "../kernels/kernel.h"
 #include "operand.h"
 
 typedef struct ith_linear_set ith_linear_set;
@@ -55,6 +56,8 @@ int64_t ith_linear_set_bytes(const ith_linear_set *set);
  * ITH_ERR_ARGUMENT for another type or another number of rows, ITH_ERR_IO if a file is cut while it is read. */
 ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *parts, int count,
                              const float *bias);
+/* The instructions that multiply the layer's weights, once they are set. */
+ith_instructions ith_linear_instructions(const ith_linear *linear);
 /* Asks the system to read the pages of the layer's weights from their files; does not wait for them. */
 void ith_linear_prefetch(const ith_linear *linear);
 

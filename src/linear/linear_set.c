@@ -188,6 +188,11 @@ ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith
     return linear->packed ? keep_packed(context, linear) : ITH_OK;
 }
 
+ith_instructions ith_linear_instructions(const ith_linear *linear)
+{
+    return linear->size->kernel->instructions[linear->parts - 1];
+}
+
 void ith_linear_prefetch(const ith_linear *linear)
 {
     for (int i = 0; i < linear->count && !linear->packed; i++) {

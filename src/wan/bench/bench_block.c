@@ -183,9 +183,7 @@ static ith_status add_stages(void *user)
     const double rows = (double)p->tokens, dim = (double)b->config.dim, ffn = (double)p->ffn_dim;
     const double square = 2 * rows * dim * dim, keys = (double)ith_dit_text_keys(p->text_rows);
     ith_bench_clock *clock = &b->call.clock;
-    const ith_instructions product =
-        ith_bench_product(b->call.context, &b->call.types.products, b->call.options.weights);
-    const int linear = ith_bench_clock_add_product(clock, product);
+    const int linear = ith_bench_clock_add_product(clock, ith_linear_instructions(b->dit->layers[0].qkv));
     int self = 0, cross = 0;
     ith_status status = attention_unit(b, b->workspace->self_plan, &self);
     if (!status)

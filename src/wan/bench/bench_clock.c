@@ -5,7 +5,6 @@
 #include "../../base/clock.h"
 #include "../../base/context.h"
 #include "../../base/trace.h"
-#include "../../kernels/product.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -45,12 +44,6 @@ int ith_bench_clock_add_kernel(ith_bench_clock *clock, const char *kernel)
 void ith_bench_clock_add(ith_bench_clock *clock, const char *name, double operations, int unit)
 {
     clock->stages[clock->stage_count++] = (ith_bench_clock_stage){name, operations, unit};
-}
-
-ith_instructions ith_bench_product(const ith_context *context, const ith_operand_types *types, ith_dtype weights)
-{
-    const ith_product_kernel *kernel = ith_product_kernel_choose(types->multiplied, ith_context_cpu(context));
-    return kernel->instructions[ith_product_parts(kernel, weights, types->stored == ITH_BF16) - 1];
 }
 
 /* Measures the peak of instructions once, and describes them. The peak of an attention kernel is asked of libithaca,

@@ -53,8 +53,6 @@ int ith_bench_clock_add_product(ith_bench_clock *clock, ith_instructions product
 int ith_bench_clock_add_kernel(ith_bench_clock *clock, const char *kernel);
 /* Adds a stage. `unit`: an index that the functions above have returned, or ITH_BENCH_NO_UNIT. */
 void ith_bench_clock_add(ith_bench_clock *clock, const char *name, double operations, int unit);
-/* The instructions of a product of activations and weights of these types. weights: their type in the file. */
-ith_instructions ith_bench_product(const ith_context *context, const ith_operand_types *types, ith_dtype weights);
 
 /* To be called whenever the computation asks its observer whether to stop (ith_observer.tick). */
 void ith_bench_clock_tick(ith_bench_clock *clock);

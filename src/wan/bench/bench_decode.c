@@ -137,12 +137,13 @@ static ith_status add_attention(decode_bench *b, const ith_vae_attention *attent
     return ITH_OK;
 }
 
-/* Counts the operations of every layer of a decoder, which has not been opened. */
+/* Counts the operations of every layer of a decoder, which has not been opened. Convolutions use kernels that take each
+ * number as one part. */
 static ith_status add_layers(decode_bench *b, const ith_vae_decoder *d)
 {
     ith_bench_clock *clock = &b->call.clock;
     const ith_vae_work *work = &d->work;
-    const int unit = ith_bench_clock_add_product(clock, ith_bench_product(b->call.context, &work->types, ITH_F32));
+    const int unit = ith_bench_clock_add_product(clock, d->in->conv.kernel->instructions[0]);
     add_operations(clock, d->post_quant->stage, times_of(b, 1, 1) * linear_operations(d->post_quant), unit);
     ith_status status = add_attention(b, &d->attention);
     for (int64_t i = 0; i < work->conv_count; i++) {
