@@ -536,10 +536,13 @@ ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text
 /* Frees a plan. A plan that another thread executes is freed when that execution ends. */
 ITH_API void ith_plan_destroy(ith_plan **plan);
 
-/* Lists the kernels: returns the name of kernel number `index`, 0, 1, ..., and NULL behind the last. *usable becomes
+/* Lists the kernels of attention: returns the name of kernel number `index`, 0, 1, ..., and NULL behind the last. *usable becomes
  * true if this context may run the kernel, and false for a context of NULL. usable may be NULL. Names are valid as long
  * as the process. */
 ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool *usable);
+/* Lists the kernels of matrix products, under linear layers and convolutions, in the same way. Of those that compute in
+ * a type and are usable, the first is used. */
+ITH_API const char *ith_product_list(const ith_context *context, int index, bool *usable);
 
 /* Lists the shared modules that were found: returns the path of module number `index`, 0, 1, ..., and NULL behind the
  * last. Modules are files with the names ithaca_kernel_NAME.so, which hold kernels, and ithaca_transport_NAME.so, which

@@ -247,6 +247,17 @@ static void print_object(json_t *object, int indent)
     }
 }
 
+/* The kernels of matrix products as a JSON array [{"name", "usable"}]. */
+static json_t *list_products(const ith_context *context)
+{
+    json_t *products = json_array();
+    bool usable = false;
+    const char *name;
+    for (int i = 0; (name = ith_product_list(context, i, &usable)); i++)
+        json_array_append_new(products, json_pack("{s:s, s:b}", "name", name, "usable", usable));
+    return products;
+}
+
 /* The modules that were found, each with the reason if it cannot be used, as a JSON array. */
 static json_t *describe_modules(void)
 {
@@ -261,9 +272,9 @@ static json_t *describe_modules(void)
 static json_t *describe_kernels(ith_context *context, int threads)
 {
     json_t *peaks = measure_peaks(context, threads);
-    return json_pack("{s:i, s:o, s:o, s:o, s:[{s:s, s:s}]}", "measured_threads", threads, "peaks", peaks, "kernels",
-                     measure_kernels(context, threads), "modules", describe_modules(), "transports", "name", "local",
-                     "about", "ranks as threads of one process");
+    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:[{s:s, s:s}]}", "measured_threads", threads, "peaks", peaks, "kernels",
+                     measure_kernels(context, threads), "products", list_products(context), "modules",
+                     describe_modules(), "transports", "name", "local", "about", "ranks as threads of one process");
 }
 
 /* Describes the machine and either the model or the kernels, as text or as JSON. */

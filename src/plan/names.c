@@ -7,6 +7,7 @@
 #include "../base/sized.h"
 #include "../comm/comm.h"
 #include "../kernels/kernel_module.h"
+#include "../kernels/product.h"
 
 #include <string.h>
 
@@ -29,6 +30,16 @@ NAME_FUNCTION(ith_kernel_origin_name, ith_kernel_origin, "named", "estimate", "w
 const char *ith_kernel_list(const ith_context *context, int index, bool *usable)
 {
     const ith_attn_kernel *kernel = index >= 0 ? ith_attn_kernel_at(index) : NULL;
+    if (!kernel)
+        return NULL;
+    if (usable)
+        *usable = context && (kernel->cpu & ~ith_context_cpu(context)) == 0;
+    return kernel->name;
+}
+
+const char *ith_product_list(const ith_context *context, int index, bool *usable)
+{
+    const ith_product_kernel *kernel = ith_product_kernel_at(index);
     if (!kernel)
         return NULL;
     if (usable)

@@ -413,8 +413,14 @@ static void kernels_and_peaks(void **state)
     assert_non_null(ith_kernel_list(NULL, 0, &usable));
     assert_false(usable);
     assert_non_null(ith_kernel_list(context, 0, NULL));
-    for (int i = 0; i < NONSENSE; i++)
+    usable = true;
+    assert_non_null(ith_product_list(NULL, 0, &usable));
+    assert_false(usable);
+    assert_non_null(ith_product_list(context, 0, NULL));
+    for (int i = 0; i < NONSENSE; i++) {
         assert_null(ith_kernel_list(context, nonsense[i], &usable));
+        assert_null(ith_product_list(context, nonsense[i], &usable));
+    }
     const char *refusal = "untouched";
     for (int i = 0; i < NONSENSE; i++)
         assert_null(ith_module_list(nonsense[i], &refusal));

@@ -184,7 +184,7 @@ done
 
 "$ithaca" info --json | jq -e '.version and .machine.processors >= 1 and (.kernels | length) >= 1 and
     any(.kernels[]; .usable and .f32_gflops > 0) and all(.peaks[]; .gflops > 0) and .transports[0].name == "local" and
-    all(.kernels[]; .usable == has("peak")) and
+    all(.kernels[]; .usable == has("peak")) and any(.products[]; .name == "f32_ref" and .usable) and
     all(.kernels[] | select(.f32_gflops); (.f32_share * .peak_gflops / .f32_gflops - 1 | fabs) < 1e-9)' >/dev/null ||
     fail "info --json lacks something"
 
@@ -205,7 +205,8 @@ expect 1 "spiece.model" "$ithaca" tokenize --model "$work/described" x
 
 # ITHACA_CPU hides instruction sets.
 ITHACA_CPU=baseline "$ithaca" info --json | jq -e '.machine.instruction_sets == "baseline" and (.peaks | length) == 1 and
-    [.kernels[] | select(.usable) | .name, .peak] == ["f32_ref", "f32_ref"]' >/dev/null || fail "ITHACA_CPU=baseline"
+    [.kernels[] | select(.usable) | .name, .peak] == ["f32_ref", "f32_ref"] and
+    [.products[] | select(.usable) | .name] == ["f32_ref"]' >/dev/null || fail "ITHACA_CPU=baseline"
 ITHACA_CPU=abacus expect 1 "ITHACA_CPU names 'abacus'.*baseline avx2" "$ithaca" info
 
 if command -v help2man >/dev/null; then
