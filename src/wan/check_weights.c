@@ -34,7 +34,7 @@ static ith_status open_part(ith_context *context, ith_model *model, ith_part par
 ith_status ith_model_check_weights(ith_context *context, ith_model *model)
 {
     ith_status status = ITH_OK;
-    for (int part = 0; part < ITH_PARTS && !status; part++)
+    for (ith_part part = 0; part < ITH_PARTS && !status; part++)
         if (has_part(model, part) && (!model->files[part] || ith_store_check_unchanged(context, model->files[part])))
             status = open_part(context, model, part);
     return status;
@@ -48,7 +48,7 @@ ith_status ith_model_check_unchanged(ith_context *context, const ith_model *mode
 int64_t ith_model_file_bytes(const ith_model *model)
 {
     int64_t bytes = 0;
-    for (int part = 0; part < ITH_PARTS; part++)
+    for (ith_part part = 0; part < ITH_PARTS; part++)
         bytes += model->files[part] ? ith_store_bytes(model->files[part]) : 0;
     return bytes;
 }
@@ -99,7 +99,7 @@ ith_status ith_model_hash(ith_context *context, const ith_model *model, uint64_t
         status = hash_config(context, model, "scheduler/scheduler_config.json", hash);
     if (!status)
         status = hash_config(context, model, "tokenizer/spiece.model", hash);
-    for (int part = 0; part < ITH_PARTS && !status; part++)
+    for (ith_part part = 0; part < ITH_PARTS && !status; part++)
         if (has_part(model, part))
             status = hash_part(context, model, part, hash);
     return status;
