@@ -26,8 +26,13 @@
 
 #include "tile_fetch.h"
 
+/* The instruction that multiplies and adds. With VDPBF16PS, left and right are pairs of bf16 in words of 32 bits. */
+#ifndef TILE_MULTIPLY
+#define TILE_MULTIPLY "vfmadd231ps"
+#endif
+
 /* Step n of an unrolled loop. The index %[i] is negative and rises to 0; the pointers point to the ends of the rows. */
-#define TILE_FMA(r, v) "vfmadd231ps " TILE_RIGHT_##v ", " TILE_BROADCAST ", %[s" #r #v "]\n\t"
+#define TILE_FMA(r, v) TILE_MULTIPLY " " TILE_RIGHT_##v ", " TILE_BROADCAST ", %[s" #r #v "]\n\t"
 #define TILE_ROW(r, n, vecs)                                                                                           \
     "vbroadcastss 4*" #n "(" TILE_POINTER_##r ",%[i]), " TILE_BROADCAST "\n\t" TILE_FMA_##vecs(r)
 #define TILE_LOAD(v, n) "vmovups " TILE_VEC_BYTES "*(3*" #n "+" #v ")(%[right]), " TILE_RIGHT_##v "\n\t"

@@ -16,6 +16,8 @@
  * The including file defines PARTS (1 or 3) and DEPTH, the best number of steps of a call. */
 #include "../avx512/vec_avx512.h"
 
+#include "../avx512/numbers_avx512.h"
+
 #include "../../../base/size.h"
 #include "../../product.h"
 #include "../fetch.h"
@@ -42,24 +44,6 @@ static int64_t right_bytes(int64_t steps)
 }
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
-
-/* A mask of the first `count` of LANES lanes. */
-static inline __mmask16 first_lanes(int64_t count)
-{
-    return (__mmask16)(count >= LANES ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1u);
-}
-
-/* Loads numbers [k, k + LANES) of `count` numbers; the others are zeros. */
-static inline vec load_numbers(const void *x, ith_dtype dtype, int64_t k, int64_t count)
-{
-    __mmask16 there = first_lanes(count - k);
-    if (dtype == ITH_F32)
-        return _mm512_maskz_loadu_ps(there, (const float *)x + k);
-    __m256i shorts = _mm256_maskz_loadu_epi16(there, (const uint16_t *)x + k);
-    if (dtype == ITH_F16)
-        return _mm512_cvtph_ps(shorts);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(shorts), 16));
-}
 
 /* Splits 32 numbers, the 16 of a and the 16 of b, into parts. Numbers that are rounded have one part; the others are
  * zeros. */
@@ -140,9 +124,6 @@ static inline vec load_turned(const ith_product_turned *p, int64_t k, int64_t j)
 
 static void pack_turned(const ith_product_turned *p)
 {
-    static const uint16_t zip[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                     8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    const __m512i order = _mm512_loadu_si512(zip);
     char *to = (char *)p->panel + p->first / STEP * STEP_BYTES;
     for (int64_t k = 0; k < ith_round_up(p->count, STEP); k += 2) {
         char *row = to + k / STEP * STEP_BYTES + k % STEP / 2 * TILE_ROW_BYTES;
@@ -150,7 +131,7 @@ static void pack_turned(const ith_product_turned *p)
             __m512i part[PARTS];
             split_numbers(load_turned(p, k, t * LANES), load_turned(p, k + 1, t * LANES), p->rounds, part);
             for (int n = 0; n < PARTS; n++)
-                _mm512_store_si512(row + n * PART_BYTES + t * TILE_BYTES, _mm512_permutexvar_epi16(order, part[n]));
+                _mm512_store_si512(row + n * PART_BYTES + t * TILE_BYTES, pair_halves(part[n]));
         }
     }
 }
