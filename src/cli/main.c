@@ -29,7 +29,7 @@ static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention 
                           "  generate   a prompt becomes a video\n"
                           "  attend     attention on tensors from a .safetensors file\n"
                           "  verify     every strategy against a float64 softmax\n"
-                          "  bench      how fast attention is, beside the peak of its instructions\n"
+                          "  bench      how fast attention, a block or the decoder is, beside the peak\n"
                           "  info       the machine, the kernels, a model\n"
                           "  tokenize   the ids that a model's tokenizer gives\n"
                           "\n"
