@@ -9,8 +9,9 @@
  * to N to out features.
  *
  * of peak   share of the peak by the wall clock, the median of the repeats
- * quiet     one thread: the run is cut into slices of about a millisecond; the sum of the fastest time of every slice,
- *           as a share of the fastest peak: the rate without other programs on the machine
+ * quiet     one thread: the share of the peak if nobody else used the core. A run is cut into slices of about a
+ *           millisecond, between bursts of the peak, because the clock changes. Each slice counts with its best share
+ *           over all repeats, where its peak is the faster burst beside it
  * convert   share of the time in which weights are converted
  * pack      share of the time in which rows of x are packed
  * other     share of the time in which sums are turned into rows, hidden rows are packed, and threads wait
@@ -28,9 +29,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEATS_MAX = 100, SLICES_MAX = 1 << 20, BURSTS = 20, LAYERS = 2 };
+enum { REPEATS_MAX = 100, SLICES_MAX = 1 << 20, BURSTS = 3, LAYERS = 2 };
 enum { CONVERT, PACK, OTHER, PARTS };
-static const double PEAK_SECONDS = 0.05, BURST_SECONDS = 0.002, SLICE_SECONDS = 0.001;
+static const double PEAK_SECONDS = 0.05, BURST_SECONDS = 0.00004, SLICE_SECONDS = 0.001;
 
 typedef struct settings {
     int64_t in, out, hidden, rows;
@@ -63,8 +64,12 @@ typedef struct meter {
 
 static const ith_product_kernel *timed;
 static _Thread_local meter own;
-static double fastest[SLICES_MAX]; /* of every slice, over all repeats */
-static double slice_begin;
+static double
+    capacity[SLICES_MAX]; /* operations of the peak in the time of every slice, in 10^9; the least of all runs */
+static double slice_begin, burst; /* when the slice began, and the peak just before */
+static double burst_seconds;      /* time of all bursts of a run */
+static const ith_instructions *slice_instructions;
+static uint32_t slice_cpu;
 static int64_t slice_calls; /* calls of multiply in a slice; 0: slices are not measured */
 
 /* The thread begins to do something else than before. */
@@ -89,12 +94,28 @@ static void timed_pack_right(const ith_product_right *right)
     timed->pack_right(right);
 }
 
+/* Measures a burst of the peak, and begins a slice. */
+static void begin_slice(void)
+{
+    double begin = ith_clock_seconds();
+    burst = 0;
+    for (int i = 0; i < BURSTS; i++) {
+        double peak = ith_peak_of_product(slice_instructions, slice_cpu, 1, BURST_SECONDS);
+        burst = peak > burst ? peak : burst;
+    }
+    slice_begin = ith_clock_seconds();
+    burst_seconds += slice_begin - begin;
+}
+
 static void end_slice(double now)
 {
     int64_t slice = own.calls / slice_calls;
-    if (slice < SLICES_MAX && (!fastest[slice] || now - slice_begin < fastest[slice]))
-        fastest[slice] = now - slice_begin;
-    slice_begin = now;
+    double seconds = now - slice_begin, before = burst;
+    begin_slice();
+    double most = seconds * (before > burst ? before : burst);
+    if (slice < SLICES_MAX && (!capacity[slice] || most < capacity[slice]))
+        capacity[slice] = most;
+    own.last = slice_begin;
 }
 
 static void timed_multiply(const ith_product_call *call)
@@ -215,18 +236,20 @@ static ith_status run(subject *s)
 /* Runs once; adds the times of all threads outside of multiply to parts, in seconds of one thread. */
 static ith_status run_timed(subject *s, double *seconds, double *parts)
 {
+    if (slice_calls)
+        begin_slice();
+    burst_seconds = 0;
     double begin = ith_clock_seconds();
 #pragma omp parallel num_threads(s->set->threads)
     own = (meter){.last = begin, .since = OTHER};
-    slice_begin = begin;
     ith_status status = run(s);
     double end = ith_clock_seconds();
-    *seconds = end - begin;
+    *seconds = end - begin - burst_seconds;
     if (slice_calls)
         end_slice(end);
 #pragma omp parallel num_threads(s->set->threads)
     {
-        own.seconds[OTHER] += end - own.last;
+        own.seconds[OTHER] += end > own.last ? end - own.last : 0;
         for (int i = 0; i < PARTS; i++)
 #pragma omp atomic
             parts[i] += own.seconds[i] / s->set->threads;
@@ -246,11 +269,12 @@ static double median(double *values, int count)
     return values[count / 2];
 }
 
-static double quiet_seconds(void)
+/* Operations of the peak in the time of a whole run, in 10^9. */
+static double quiet_capacity(void)
 {
     double sum = 0;
-    for (int i = 0; i < SLICES_MAX && fastest[i]; i++)
-        sum += fastest[i];
+    for (int i = 0; i < SLICES_MAX && capacity[i]; i++)
+        sum += capacity[i];
     return sum;
 }
 
@@ -261,9 +285,9 @@ static ith_status measure(subject *s)
     const ith_instructions *instructions = &s->layers[0]->size->kernel->instructions[s->layers[0]->parts - 1];
     double wide = (double)(set->hidden ? set->hidden * (set->in + set->out) : set->in * set->out);
     double work = 2e-9 * wide * (double)set->rows, peaks[REPEATS_MAX], shares[REPEATS_MAX], rates[REPEATS_MAX];
-    double seconds = 0, all = 0, burst = 0, parts[PARTS] = {0};
-    memset(fastest, 0, sizeof fastest);
-    slice_calls = 0;
+    double seconds = 0, all = 0, parts[PARTS] = {0};
+    memset(capacity, 0, sizeof capacity);
+    slice_calls = 0, slice_instructions = instructions, slice_cpu = cpu;
     ith_status status = run_timed(s, &seconds, parts);
     if (set->threads == 1)
         slice_calls = 1 + (int64_t)((double)own.calls * SLICE_SECONDS / seconds);
@@ -273,10 +297,6 @@ static ith_status measure(subject *s)
         all += seconds;
         peaks[n] = ith_peak_of_product(instructions, cpu, set->threads, PEAK_SECONDS);
         rates[n] = work / seconds, shares[n] = rates[n] / peaks[n];
-        for (int i = 0; i < BURSTS; i++) {
-            double peak = ith_peak_of_product(instructions, cpu, set->threads, BURST_SECONDS);
-            burst = peak > burst ? peak : burst;
-        }
     }
     if (status)
         return status;
@@ -287,7 +307,7 @@ static ith_status measure(subject *s)
            (long long)set->rows, set->threads, median(rates, set->repeats), median(peaks, set->repeats),
            100 * median(shares, set->repeats));
     if (set->threads == 1)
-        printf(" %6.1f%%", 100 * work / quiet_seconds() / burst);
+        printf(" %6.1f%%", 100 * work / quiet_capacity());
     else
         printf(" %7s", "-");
     printf(" %6.1f%% %6.1f%% %6.1f%%\n", 100 * parts[CONVERT] / all, 100 * parts[PACK] / all, 100 * parts[OTHER] / all);

@@ -4,7 +4,6 @@
 #define ITH_LINEAR_OPERAND_H
 
 #include "../base/context.h"
-#include "../kernels/rowops.h"
 
 /* Three choices, each F32 or BF16. A weight is rounded to `stored` and an activation to `rounded`. Both are then
  * converted to `multiplied`, without loss. The product of two bf16 numbers is exact in f32: f32 and bf16 instructions
@@ -25,12 +24,5 @@ static inline ith_operand_types ith_operands_f32(void)
  * a file, is not F32, BF16 or F16. `what` names the operation in the message: "a linear layer", ... */
 ith_status ith_operand_types_check(ith_context *context, const ith_operand_types *types, ith_dtype weight_type,
                                    const char *what);
-
-/* Rounds and converts `count` activations. to and x may be the same array if `multiplied` is F32. */
-void ith_operand_round(const ith_operand_types *types, const ith_rowops *rowops, void *to, const float *x,
-                       int64_t count);
-/* Rounds and converts `count` weights of a file. weight_type: F32, BF16 or F16. */
-void ith_operand_weights(const ith_operand_types *types, void *to, const void *weights, ith_dtype weight_type,
-                         int64_t count);
 
 #endif

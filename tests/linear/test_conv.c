@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions, fed with frames a few rows at a time, against sums in float64. */
+#include "kernels/rowops.h"
 #include "linear/conv.h"
 
 #include "support/engine/kinds.h"

@@ -4,6 +4,7 @@
 #ifndef ITH_WAN_DIT_HEADS_H
 #define ITH_WAN_DIT_HEADS_H
 
+#include "../../kernels/rowops.h"
 #include "dit_weights.h"
 
 /* Rows of `parts` vectors of dim numbers: q, k and v, or some of them. The first `normed` vectors get RMSNorm, and RoPE

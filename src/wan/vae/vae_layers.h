@@ -6,6 +6,7 @@
 #define ITH_WAN_VAE_LAYERS_H
 
 #include "../../base/observer.h"
+#include "../../kernels/rowops.h"
 #include "../../linear/conv.h"
 #include "../../linear/linear.h"
 #include "vae_weights.h"
