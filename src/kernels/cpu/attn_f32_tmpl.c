@@ -11,40 +11,36 @@
  *
  *     s^T [keys][queries] = k [keys][D] q^T [D][queries],      o^T [D][queries] += v^T [D][keys] p^T [keys][queries].
  *
- * The left side streams past in the order in which it is packed, and its numbers are broadcast. The right side has
- * QUERIES columns and stays in the first-level cache. Maxima and sums need no step across lanes.
+ * The left side has rows that are contiguous along the sum, as the product kernels have them; its numbers are
+ * broadcast. The right side has QUERIES columns and stays in the first-level cache. Maxima and sums need no step across
+ * lanes.
  *
- * Packed: panels of PANEL keys, each flag | b [PANEL] | k | v, where the flag says whether b has numbers other than 0.
- * Within a panel, the rows of k and the columns of v stand in micro-panels of ROWS or LESS rows or columns, their
- * height (see `split`): [D][height] for k, [PANEL][height] for v. The last panel is padded with absent keys (b = -inf,
- * k = v = 0), D with columns of zeros.
+ * Packed: panels of PANEL keys, each flag | b [PANEL] | k [PANEL][D] | v^T [D][PANEL], where the flag says whether b
+ * has numbers other than 0. The last panel is padded with absent keys (b = -inf, k = v = 0), and D in v^T with zeros up
+ * to a whole tile.
  *
  * Loops: for each block of block_kv_compute keys, for each panel of QUERIES queries,
- *     scores          for each micro-panel of k: a tile of s, summed over D in registers
+ *     scores          for each TILE_ROWS rows of k: a tile of s, summed over D in registers
  *     mask            applies the mask, if there is one
  *     probabilities   raises the maximum (online), replaces s by p, and adds p to l
- *     values          for each panel of keys, for each micro-panel of v: a tile of o, summed over the keys in
+ *     values          for each panel of keys, for each TILE_ROWS rows of v^T: a tile of o, summed over the keys in
  *                     registers, then o = o 2^(m - m') + tile
  *
  * Padding queries are zeros and are computed like the others, so that the arithmetic of a row is the same wherever it
  * stands.
  *
  * The including file includes its vec_<isa>.h and defines, besides what attn_lanes.h needs,
- *   ROWS, TILE_VECS   the tile in registers: ROWS x TILE_VECS vectors, ROWS = 6, QUERIES = LANES * TILE_VECS
- *   BLOCK_Q           the best number of queries of a block */
+ *   tile_rows, TILE_ROWS, TILE_VECS   the tile in registers (tile_rows.h), QUERIES = LANES * TILE_VECS
+ *   PANEL                             number of keys of a packed panel, a multiple of LANES and of TILE_ROWS
+ *   BLOCK_Q                           the best number of queries of a block */
 #include "attn_fetch.h"
 #include "attn_lanes.h"
 
 enum {
-    /* A micro-panel holds ROWS rows of k (or columns of v), or this many where ROWS would leave more padding. */
-    LESS = 4,
-    /* Number of keys in a packed panel. */
-    PANEL = 128,
     /* Packing prefetches a key while it reads the key that comes this many rows earlier. */
-    ROWS_AHEAD = 2 * ROWS,
+    ROWS_AHEAD = 12,
     WRITE_AHEAD = 1024 /* packing prefetches the memory that it writes this many floats ahead */
 };
-_Static_assert(ROWS == 6, "split is made for heights of 6 and 4");
 
 static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
@@ -54,51 +50,22 @@ static bool supports(ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 static ith_attn_tile_limits tiles(int64_t head_dim)
 {
     (void)head_dim;
-    return (ith_attn_tile_limits){.best = {BLOCK_Q, 128 * PANEL, PANEL, PANEL},
+    return (ith_attn_tile_limits){.best = {BLOCK_Q, 128 * 128, PANEL, PANEL},
                                   .step = {QUERIES, PANEL, PANEL, PANEL},
                                   .most = {128 * QUERIES, 65536 * PANEL, 64 * PANEL, PANEL}};
 }
 
 /* ---- Packed keys and values ------------------------------------------------------------------------------------ */
 
-/* The division of the rows of k, or the columns of v, into micro-panels: first micro-panels of ROWS, then of LESS rows
- * or columns. The last micro-panel may be padded. */
-typedef struct micro_panels {
-    int64_t tall, all; /* number of micro-panels of ROWS rows or columns; number of all micro-panels */
-} micro_panels;
-
-static micro_panels split(int64_t count)
-{
-    int64_t tall = count / ROWS, rest = count % ROWS;
-    if (rest == 0)
-        return (micro_panels){tall, tall};
-    if (rest > LESS)
-        return (micro_panels){tall + 1, tall + 1};
-    if (ROWS + rest <= 2 * LESS && tall > 0)
-        return (micro_panels){tall - 1, tall + 1};
-    return (micro_panels){tall, tall + 1};
-}
-
-static int64_t height_of(const micro_panels *g, int64_t n)
-{
-    return n < g->tall ? ROWS : LESS;
-}
-
-static int64_t start_of(const micro_panels *g, int64_t n)
-{
-    return n < g->tall ? n * ROWS : g->tall * ROWS + (n - g->tall) * LESS;
-}
-
-/* The head size D, rounded up to whole micro-panels. */
+/* The head size D, rounded up to whole tiles. */
 static int64_t padded_dim(int64_t D)
 {
-    micro_panels g = split(D);
-    return start_of(&g, g.all);
+    return ith_round_up(D, TILE_ROWS);
 }
 
 static int64_t panel_floats(int64_t D)
 {
-    return ith_round_up(ALIGN_FLOATS + PANEL + PANEL * D + PANEL * padded_dim(D) + LANES, ALIGN_FLOATS);
+    return ith_round_up(ALIGN_FLOATS + PANEL + PANEL * D + PANEL * padded_dim(D), ALIGN_FLOATS);
 }
 
 static const float *panel_bias(const float *panel)
@@ -121,48 +88,37 @@ static int64_t packed_bytes(int64_t keys, int64_t head_dim)
     return packed_panels(keys, PANEL, panel_floats(head_dim) * (int64_t)sizeof(float));
 }
 
-/* Packs the keys of a panel, transposed, into micro-panels. Each store writes a full vector and may write beyond its
- * micro-panel. Stores go in the order of addresses, so the next one overwrites the excess. The excess of the last
- * micro-panel of keys falls into the values, which are packed afterwards, and the excess of the values falls into
- * padding. */
+/* Packs the keys of a panel as rows. Each store writes a full vector and may write beyond its row. Stores go in the
+ * order of addresses, so the next row overwrites the excess. The excess of the last row falls into the values, which
+ * are packed afterwards. */
 static void pack_keys(float *k, const ith_attn_pack *p, int64_t first)
 {
-    micro_panels g = split(PANEL);
     int64_t D = p->head_dim;
-    for (int64_t n = 0; n < g.all; n++) {
-        int64_t start = start_of(&g, n), height = height_of(&g, n);
-        for (int64_t r = 0; r < height; r++) {
-            fetch_row(p, p->k, first + start + r + ROWS_AHEAD);
-            fetch_row(p, p->v, first + start + r);
-        }
+    for (int64_t i = 0; i < PANEL; i++, k += D) {
+        const char *row = key_row(p, p->k, first + i);
+        fetch_row(p, p->k, first + i + ROWS_AHEAD);
+        fetch_row(p, p->v, first + i);
         for (int64_t d = 0; d < D; d += LANES) {
-            vec x[LANES];
-            for (int64_t r = 0; r < LANES; r++)
-                x[r] = r < height ? load_part(key_row(p, p->k, first + start + r), p->dtype, d, D) : vec_set(0.0f);
-            vec_transpose(x);
-            for (int64_t e = 0; e < ith_min64(LANES, D - d); e++) {
-                float *at = k + start * D + (d + e) * height;
-                __builtin_prefetch(at + WRITE_AHEAD, 1);
-                vec_store(at, x[e]);
-            }
+            __builtin_prefetch(k + d + WRITE_AHEAD, 1);
+            vec_store(k + d, load_part(row, p->dtype, d, D));
         }
     }
 }
 
+/* Packs the values of a panel, transposed in squares of LANES keys and LANES elements. padded_dim(D) is at most D
+ * rounded up to LANES, so every square has elements of v. */
 static void pack_values(float *v, const ith_attn_pack *p, int64_t first)
 {
-    micro_panels g = split(p->head_dim);
-    const char *row[PANEL];
-    for (int64_t i = 0; i < PANEL; i++)
-        row[i] = key_row(p, p->v, first + i);
-    for (int64_t n = 0; n < g.all; n++) {
-        int64_t start = start_of(&g, n), height = height_of(&g, n);
-        for (int64_t i = 0; i < PANEL; i++) {
-            float *at = v + start * PANEL + i * height;
-            __builtin_prefetch(at + WRITE_AHEAD, 1);
-            vec_store(at, load_part(row[i], p->dtype, start, p->head_dim));
+    int64_t D = p->head_dim, padded = padded_dim(D);
+    for (int64_t i = 0; i < PANEL; i += LANES)
+        for (int64_t d = 0; d < padded; d += LANES) {
+            vec x[LANES];
+            for (int64_t n = 0; n < LANES; n++)
+                x[n] = load_part(key_row(p, p->v, first + i + n), p->dtype, d, D);
+            vec_transpose(x);
+            for (int64_t e = 0; e < ith_min64(LANES, padded - d); e++)
+                vec_store(v + (d + e) * PANEL + i, x[e]);
         }
-    }
 }
 
 static void pack(const ith_attn_pack *p)
@@ -177,104 +133,81 @@ static void pack(const ith_attn_pack *p)
 
 /* ---- The tile -------------------------------------------------------------------------------------------------- */
 
-/* The arguments of one tile of a matrix product, with h rows and `width` columns: sum [h][width] = from [width] +
- * transpose(a [steps][h]) b [steps][width]. For logits (scale is NULL), out = sum + bias, and top is raised to the
- * maxima of out. For outputs, out = out scale + sum. */
+/* The arguments of one tile of a matrix product: sum [TILE_ROWS][width] = from [width] + left [TILE_ROWS][steps] right
+ * [steps][width]. For logits (scale is NULL), out = sum + bias, and top is raised to the maxima of out. For outputs,
+ * out = out scale + sum. */
 typedef struct tile {
-    const float *a, *b, *from;
+    const float *left;
+    int64_t left_stride; /* numbers between two rows of left */
+    const float *right, *from;
     int64_t steps;
-    float *out;         /* [h rows][width columns]: the tile of logits or outputs */
-    const float *bias;  /* [h rows]: numbers that are added to the rows of logits; NULL: none */
-    float *top;         /* [width columns]: the largest logit of each; NULL: not wanted */
-    const float *scale; /* [width columns]: factors of the old outputs; NULL for logits */
+    float *out;         /* [TILE_ROWS][QUERIES]: the tile of logits or outputs */
+    const float *bias;  /* [TILE_ROWS]: numbers that are added to the rows of logits; NULL: none */
+    float *top;         /* [width]: the largest logit of each column; NULL: not wanted */
+    const float *scale; /* [width]: factors of the old outputs; NULL for logits */
 } tile;
 
-static inline __attribute__((always_inline)) void tile_of(const tile *t, const int rows, const int vecs)
+static inline __attribute__((always_inline)) void tile_of(const tile *t, const int vecs)
 {
-    const float *a = t->a, *b = t->b, *from = t->from, *end = b + t->steps * vecs * LANES;
-    vec sum[ROWS][TILE_VECS];
-#pragma GCC unroll 16
-    for (int r = 0; r < ROWS && r < rows; r++)
-#pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS && n < vecs; n++)
-            sum[r][n] = vec_load(from + n * LANES);
-    for (; b < end; a += rows, b += vecs * LANES) {
-        vec x[TILE_VECS];
-#pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS && n < vecs; n++)
-            x[n] = vec_load(b + n * LANES);
-#pragma GCC unroll 16
-        for (int r = 0; r < ROWS && r < rows; r++) {
-            vec y = vec_set(a[r]);
-#pragma GCC unroll 16
-            for (int n = 0; n < TILE_VECS && n < vecs; n++)
-                sum[r][n] = vec_fma(x[n], y, sum[r][n]);
-        }
-    }
+    vec sum[TILE_ROWS][TILE_VECS];
+    tile_rows(sum, vecs, t->left, t->left_stride, t->right, t->steps, t->from);
     float *out = t->out;
     if (t->scale != NULL) {
         const float *scale = t->scale;
 #pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS && n < vecs; n++) {
+        for (int n = 0; n < vecs; n++) {
             vec y = vec_load(scale + n * LANES);
 #pragma GCC unroll 16
-            for (int r = 0; r < ROWS && r < rows; r++)
-                sum[r][n] = vec_fma(vec_load(out + (r * vecs + n) * LANES), y, sum[r][n]);
+            for (int r = 0; r < TILE_ROWS; r++)
+                sum[r][n] = vec_fma(vec_load(out + r * QUERIES + n * LANES), y, sum[r][n]);
         }
     }
     if (t->bias != NULL) {
         const float *bias = t->bias;
 #pragma GCC unroll 16
-        for (int r = 0; r < ROWS && r < rows; r++)
+        for (int r = 0; r < TILE_ROWS; r++)
 #pragma GCC unroll 16
-            for (int n = 0; n < TILE_VECS && n < vecs; n++)
+            for (int n = 0; n < vecs; n++)
                 sum[r][n] = vec_add(sum[r][n], vec_set(bias[r]));
     }
     if (t->top != NULL) {
         float *top = t->top;
 #pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS && n < vecs; n++) {
+        for (int n = 0; n < vecs; n++) {
             vec most = vec_load(top + n * LANES);
 #pragma GCC unroll 16
-            for (int r = 0; r < ROWS && r < rows; r++)
+            for (int r = 0; r < TILE_ROWS; r++)
                 most = vec_max(sum[r][n], most);
             vec_store(top + n * LANES, most);
         }
     }
 #pragma GCC unroll 16
-    for (int r = 0; r < ROWS && r < rows; r++)
+    for (int r = 0; r < TILE_ROWS; r++)
 #pragma GCC unroll 16
-        for (int n = 0; n < TILE_VECS && n < vecs; n++)
-            vec_store(out + (r * vecs + n) * LANES, sum[r][n]);
+        for (int n = 0; n < vecs; n++)
+            vec_store(out + r * QUERIES + n * LANES, sum[r][n]);
 }
 
-/* Defines tile_<rows>x<vecs>, which computes a tile of `rows` rows of `vecs` vectors. It is not inlined, so that the
- * compiler keeps every sum of the tile in a register. */
-#define TILE_FUNCTION(rows, vecs)                                                                                      \
-    static __attribute__((noinline)) void tile_##rows##x##vecs(const tile *t)                                          \
-    {                                                                                                                  \
-        tile_of(t, rows, vecs);                                                                                        \
-    }
-TILE_FUNCTION(6, 1)
-TILE_FUNCTION(4, 1)
-TILE_FUNCTION(6, 2)
-TILE_FUNCTION(4, 2)
-#if TILE_VECS > 2
-TILE_FUNCTION(6, 3)
-TILE_FUNCTION(4, 3)
-TILE_FUNCTION(6, 4)
-TILE_FUNCTION(4, 4)
-#endif
+/* Tiles of 1, 2 and 3 vectors. They are not inlined, so that the compiler keeps every sum of the tile in a register. */
+static __attribute__((noinline)) void tile_1(const tile *t)
+{
+    tile_of(t, 1);
+}
+
+static __attribute__((noinline)) void tile_2(const tile *t)
+{
+    tile_of(t, 2);
+}
+
+static __attribute__((noinline)) void tile_3(const tile *t)
+{
+    tile_of(t, 3);
+}
 
 typedef void tile_function(const tile *t);
-static tile_function *const tile_functions[TILE_VECS][2] = {
-    {tile_6x1, tile_4x1},
-    {tile_6x2, tile_4x2},
-#if TILE_VECS > 2
-    {tile_6x3, tile_4x3},
-    {tile_6x4, tile_4x4},
-#endif
-};
+static tile_function *const tile_functions[] = {tile_1, tile_2, tile_3};
+_Static_assert(128 * 128 % PANEL == 0 && PANEL % LANES == 0 && PANEL % TILE_ROWS == 0, "panels divide blocks of keys");
+_Static_assert(sizeof tile_functions / sizeof *tile_functions == TILE_VECS, "one function for each width");
 
 /* ---- Scratch --------------------------------------------------------------------------------------------------- */
 
@@ -282,8 +215,8 @@ static tile_function *const tile_functions[TILE_VECS][2] = {
 typedef struct work {
     query_lanes t;
     int64_t block; /* number of keys computed at a time (block_kv_compute) */
-    float *q;      /* queries times c = scale log2(e), in panels [D][width] of `width` queries each */
-    float *s;      /* [block][width]: logits, then probabilities, of one panel of queries */
+    float *q;      /* queries times c = scale log2(e), in panels [D][QUERIES] */
+    float *s;      /* [block][QUERIES]: logits, then probabilities, of one panel of queries */
     fetch ahead;   /* prefetch of the next block of keys */
 } work;
 
@@ -292,7 +225,7 @@ static work lay_out(ith_arena *arena, int64_t rows, int64_t D, int64_t block)
     work w = {.block = block};
     rows = ith_round_up(rows, LANES);
     w.s = ith_arena_take(arena, QUERIES * (int64_t)sizeof *w.s, block);
-    w.q = ith_arena_take(arena, rows, D * (int64_t)sizeof *w.q);
+    w.q = ith_arena_take(arena, ith_round_up(rows, QUERIES), D * (int64_t)sizeof *w.q);
     w.t = lanes_lay_out(arena, rows, D, padded_dim(D));
     return w;
 }
@@ -314,7 +247,7 @@ static void load_queries(work *w)
         for (int64_t n = 0; n < LANES; n++)
             row[n] = i + n < call->q_rows ? call->q[i + n] : NULL;
         for (int64_t d = 0; d < w->t.D; d += LANES)
-            turn_in(w->q + panel * w->t.D + i - panel, lanes_width(&w->t, panel), row, call->dtype, d, w->t.D, c);
+            turn_in(w->q + panel * w->t.D + i - panel, row, call->dtype, d, w->t.D, c);
     }
 }
 
@@ -324,7 +257,7 @@ static void load_queries(work *w)
 static fetch fetch_of_next(const work *w, const float *next)
 {
     int64_t D = w->t.D, panels = w->block / PANEL, bytes = panels * panel_floats(D) * (int64_t)sizeof(float);
-    int64_t tiles = ith_div_up(w->t.rows, QUERIES) * panels * (split(PANEL).all + split(D).all);
+    int64_t tiles = ith_div_up(w->t.rows, QUERIES) * panels * (PANEL + padded_dim(D)) / TILE_ROWS;
     const char *end = (const char *)w->t.call->packed + packed_bytes(w->t.call->keys, D);
     return fetch_of(next, end, bytes, tiles);
 }
@@ -333,36 +266,42 @@ static fetch fetch_of_next(const work *w, const float *next)
  * online softmax, raises w->t.top to the maxima. */
 static void panel_scores(work *w, const float *panel, int64_t keys, int64_t i, float *s)
 {
-    int64_t width = lanes_width(&w->t, i), D = w->t.D;
-    tile_function *const *function = tile_functions[width / LANES - 1];
-    micro_panels g = split(PANEL);
-    tile t = {.b = w->q + i * D, .from = w->t.from + i, .steps = D};
+    int64_t D = w->t.D;
+    tile_function *function = tile_functions[lanes_width(&w->t, i) / LANES - 1];
+    tile t = {.left_stride = D, .right = w->q + i * D, .from = w->t.from + i, .steps = D};
     t.top = w->t.call->softmax == ITH_SOFTMAX_ONLINE ? w->t.top : NULL;
-    for (int64_t n = 0; n < g.all && start_of(&g, n) < keys; n++) {
-        int64_t start = start_of(&g, n);
+    for (int64_t j = 0; j < keys; j += TILE_ROWS) {
+        t.left = panel_keys(panel) + j * D;
         fetch_some(&w->ahead);
-        t.a = panel_keys(panel) + start * D;
-        t.out = s + start * width;
-        t.bias = panel_bias(panel) ? panel_bias(panel) + start : NULL;
-        function[n >= g.tall](&t);
+        t.out = s + j * QUERIES;
+        t.bias = panel_bias(panel) ? panel_bias(panel) + j : NULL;
+        function(&t);
     }
 }
 
 /* Replaces the logits s of LANES queries by probabilities, and adds these to l. There are four partial sums, because in
  * one long sum similar terms would all be rounded in the same direction. */
-static inline __attribute__((always_inline)) void lane_probabilities(float *s, int64_t width, int64_t keys, float *l,
-                                                                     vec m, const exp_kind kind)
+static inline __attribute__((always_inline)) void lane_probabilities(float *s, int64_t keys, float *l, vec m,
+                                                                     const exp_kind kind)
 {
     vec sum[4] = {vec_set(0.0f), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)};
-    for (int64_t j = 0; j < keys; j += 4)
+    int64_t j = 0;
+    for (; j + 4 <= keys; j += 4, s += 4 * QUERIES) {
+        vec p[4];
 #pragma GCC unroll 4
-        for (int64_t n = 0; n < 4; n++, s += width) {
-            if (j + n >= keys)
-                break;
-            vec p = probability_of(vec_load(s), m, kind);
-            vec_store(s, p);
-            sum[n] = vec_add(sum[n], p);
+        for (int n = 0; n < 4; n++)
+            p[n] = probability_of(vec_load(s + n * QUERIES), m, kind);
+#pragma GCC unroll 4
+        for (int n = 0; n < 4; n++) {
+            vec_store(s + n * QUERIES, p[n]);
+            sum[n] = vec_add(sum[n], p[n]);
         }
+    }
+    for (int n = 0; j < keys; j++, n++, s += QUERIES) {
+        vec p = probability_of(vec_load(s), m, kind);
+        vec_store(s, p);
+        sum[n] = vec_add(sum[n], p);
+    }
     vec_store(l, vec_add(vec_load(l), vec_add(vec_add(sum[0], sum[1]), vec_add(sum[2], sum[3]))));
 }
 
@@ -374,10 +313,10 @@ static __attribute__((noinline)) void probabilities(work *w, int64_t keys, int64
         float *s = w->s + n, *l = w->t.l + i + n;
         vec m = vec_load(w->t.shift + i + n);
         switch (w->t.kind) {
-        case F32_ONLINE: lane_probabilities(s, width, keys, l, m, F32_ONLINE); break;
-        case F32_FIXED: lane_probabilities(s, width, keys, l, m, F32_FIXED); break;
-        case SHORT_ONLINE: lane_probabilities(s, width, keys, l, m, SHORT_ONLINE); break;
-        case SHORT_FIXED: lane_probabilities(s, width, keys, l, m, SHORT_FIXED); break;
+        case F32_ONLINE: lane_probabilities(s, keys, l, m, F32_ONLINE); break;
+        case F32_FIXED: lane_probabilities(s, keys, l, m, F32_FIXED); break;
+        case SHORT_ONLINE: lane_probabilities(s, keys, l, m, SHORT_ONLINE); break;
+        case SHORT_FIXED: lane_probabilities(s, keys, l, m, SHORT_FIXED); break;
         }
     }
 }
@@ -386,16 +325,14 @@ static __attribute__((noinline)) void probabilities(work *w, int64_t keys, int64
 static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, const float *p)
 {
     static const float zeros[QUERIES];
-    int64_t width = lanes_width(&w->t, i), D = w->t.D;
-    tile_function *const *function = tile_functions[width / LANES - 1];
-    micro_panels g = split(D);
-    tile t = {.b = p, .from = zeros, .steps = keys, .scale = w->t.scale};
-    for (int64_t n = 0; n < g.all; n++) {
-        int64_t start = start_of(&g, n);
+    int64_t D = w->t.D;
+    tile_function *function = tile_functions[lanes_width(&w->t, i) / LANES - 1];
+    tile t = {.left_stride = PANEL, .right = p, .from = zeros, .steps = keys, .scale = w->t.scale};
+    for (int64_t d = 0; d < D; d += TILE_ROWS) {
+        t.left = panel_values(panel, D) + d * PANEL;
         fetch_some(&w->ahead);
-        t.a = panel_values(panel, D) + start * PANEL;
-        t.out = lanes_o(&w->t, i) + start * width;
-        function[n >= g.tall](&t);
+        t.out = lanes_o(&w->t, i) + d * QUERIES;
+        function(&t);
     }
 }
 
@@ -403,18 +340,18 @@ static void panel_sums(work *w, const float *panel, int64_t keys, int64_t i, con
  * of them. */
 static void attend_panel(work *w, const float *panel, int64_t first, int64_t keys, int64_t i)
 {
-    int64_t width = lanes_width(&w->t, i), floats = panel_floats(w->t.D);
+    int64_t floats = panel_floats(w->t.D);
     lanes_fill(w->t.top, -INFINITY);
     lanes_fill(w->t.scale, 1.0f);
     for (int64_t j = 0; j < keys; j += PANEL)
-        panel_scores(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
+        panel_scores(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * QUERIES);
     if (w->t.call->mask_kind != ITH_MASK_NONE) {
-        lanes_mask(&w->t, w->s, width, first, keys, i);
-        lanes_find_top(&w->t, w->s, width, keys, i);
+        lanes_mask(&w->t, w->s, QUERIES, first, keys, i);
+        lanes_find_top(&w->t, w->s, QUERIES, keys, i);
     }
     probabilities(w, keys, i);
     for (int64_t j = 0; j < keys; j += PANEL) {
-        panel_sums(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * width);
+        panel_sums(w, panel + j / PANEL * floats, ith_min64(PANEL, keys - j), i, w->s + j * QUERIES);
         lanes_fill(w->t.scale, 1.0f); /* o is multiplied by 2^(m - m') only once, with the first panel */
     }
 }

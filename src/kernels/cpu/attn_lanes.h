@@ -4,9 +4,9 @@
  *     s^T [keys][queries],   o^T [D][queries]
  *
  * so that maxima and sums over keys need no step across lanes. The kernel computes s, p and o = o scale + p v; the
- * functions here load, update and store the state m, l and o. Queries stand in panels of QUERIES; the last panel may be
- * narrower, a multiple of LANES. Padding queries are zeros and are computed like the others, so that the arithmetic of
- * a row is the same wherever it stands.
+ * functions here load, update and store the state m, l and o. Queries stand in panels of QUERIES; in the last panel
+ * only the first columns may be used, a multiple of LANES. Padding queries are zeros and are computed like the others,
+ * so that the arithmetic of a row is the same wherever it stands.
  *
  * All functions are static inline. Include a vec_<isa>.h before this header (see attn_state.h), and define
  *     QUERIES      number of queries of a panel, a multiple of LANES
@@ -31,7 +31,7 @@ typedef struct query_lanes {
     exp_kind kind;
     int64_t D, padded; /* head size; head size with padding */
     int64_t rows;      /* number of queries, with padding */
-    float *o;          /* unnormalised outputs, in panels [padded][width] of `width` queries */
+    float *o;          /* unnormalised outputs, in panels [padded][QUERIES] */
     /* [rows] each: the offset m of a query, shift_of(m), and the sum l of its probabilities. */
     float *m, *shift, *l;
     float *from; /* [rows]: the number from which the sum q . k starts, -m or 0 */
@@ -48,7 +48,7 @@ static inline query_lanes lanes_lay_out(ith_arena *arena, int64_t rows, int64_t 
     query_lanes t = {.D = D, .padded = padded, .rows = rows};
     t.top = ith_arena_take(arena, QUERIES, BYTES);
     t.scale = ith_arena_take(arena, QUERIES, BYTES);
-    t.o = ith_arena_take(arena, rows, padded * BYTES);
+    t.o = ith_arena_take(arena, ith_round_up(rows, QUERIES), padded * BYTES);
     t.m = ith_arena_take(arena, rows, BYTES);
     t.shift = ith_arena_take(arena, rows, BYTES);
     t.l = ith_arena_take(arena, rows, BYTES);
@@ -57,7 +57,7 @@ static inline query_lanes lanes_lay_out(ith_arena *arena, int64_t rows, int64_t 
     return t;
 }
 
-/* The number of queries in the panel that begins at query i. */
+/* The number of queries in the panel that begins at query i, a multiple of LANES. */
 static inline int64_t lanes_width(const query_lanes *t, int64_t i)
 {
     return ith_min64(QUERIES, t->rows - i);
@@ -85,25 +85,24 @@ static inline void transpose_square(float *out, int64_t out_stride, const float 
 }
 
 /* Reads elements [d, d + LANES) of LANES rows, multiplies row n by factor[n], and writes them, transposed, into columns
- * of a panel that is `width` columns wide. */
-static inline void turn_in(float *columns, int64_t width, const char *const *row, ith_dtype dtype, int64_t d, int64_t D,
-                           vec factor)
+ * of a panel. */
+static inline void turn_in(float *columns, const char *const *row, ith_dtype dtype, int64_t d, int64_t D, vec factor)
 {
     vec x[LANES];
     for (int64_t r = 0; r < LANES; r++)
         x[r] = load_part(row[r], dtype, d, D);
     vec_transpose(x);
     for (int64_t e = 0; e < ith_min64(LANES, D - d); e++)
-        vec_store(columns + (d + e) * width, vec_mul(factor, x[e]));
+        vec_store(columns + (d + e) * QUERIES, vec_mul(factor, x[e]));
 }
 
 /* Writes the outputs o of LANES queries to t->turned as rows, the row of query n multiplied by factor[n]. */
-static inline void turn_out(const query_lanes *t, const float *o, int64_t width, const float *factor)
+static inline void turn_out(const query_lanes *t, const float *o, const float *factor)
 {
     for (int64_t d = 0; d < t->D; d += LANES) {
         vec x[LANES];
         for (int64_t e = 0; e < LANES; e++)
-            x[e] = d + e < t->D ? vec_mul(vec_load(factor), vec_load(o + (d + e) * width)) : vec_set(0.0f);
+            x[e] = d + e < t->D ? vec_mul(vec_load(factor), vec_load(o + (d + e) * QUERIES)) : vec_set(0.0f);
         vec_transpose(x);
         for (int64_t n = 0; n < LANES; n++)
             vec_store(t->turned + n * ith_round_up(t->D, LANES) + d, x[n]);
@@ -119,7 +118,6 @@ static inline void lanes_load(query_lanes *t)
     for (int64_t i = 0; i < t->rows; i += LANES) {
         const char *row[LANES];
         float factor[LANES], *o = lanes_o(t, i);
-        int64_t width = lanes_width(t, i / QUERIES * QUERIES);
         for (int64_t n = 0; n < LANES; n++) {
             bool old = has_state(call, i + n);
             t->m[i + n] = first_m(call, i + n);
@@ -130,9 +128,9 @@ static inline void lanes_load(query_lanes *t)
             row[n] = old ? (const char *)(call->o_sum + (i + n) * t->D) : NULL;
         }
         for (int64_t d = 0; d < t->D; d += LANES)
-            turn_in(o, width, row, ITH_F32, d, t->D, vec_load(factor));
+            turn_in(o, row, ITH_F32, d, t->D, vec_load(factor));
         for (int64_t d = t->D; d < t->padded; d++)
-            vec_store(o + d * width, vec_set(0.0f));
+            vec_store(o + d * QUERIES, vec_set(0.0f));
     }
 }
 
@@ -143,7 +141,7 @@ static inline void lanes_store(const query_lanes *t)
         float factor[LANES];
         for (int64_t n = 0; n < LANES; n++)
             factor[n] = factor_out(t->call, i + n, t->m[i + n], t->l[i + n]);
-        turn_out(t, lanes_o(t, i), lanes_width(t, i / QUERIES * QUERIES), factor);
+        turn_out(t, lanes_o(t, i), factor);
         for (int64_t n = 0; n < LANES && i + n < t->call->q_rows; n++)
             store_query(t->call, i + n, t->turned + n * ith_round_up(t->D, LANES), t->m[i + n], t->l[i + n]);
     }

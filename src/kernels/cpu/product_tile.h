@@ -71,7 +71,8 @@ static inline __attribute__((always_inline)) void tile_at(const ith_product_call
             __builtin_prefetch(ahead + v * LANES, 1);
         ahead += r + 1 < rows ? c->out_stride : 0;
     }
-    tile_sum(sum, vecs, left, c->right, c->steps, zeros, fetch_of(c, i / TILE_ROWS));
+    tile_fetch next = fetch_of(c, i / TILE_ROWS);
+    tile_sum(sum, vecs, left, c->right, c->steps, zeros, &next);
     if (rows < TILE_ROWS || c->columns < vecs * LANES)
         store_part(c, out, sum, rows, vecs);
     else if (c->adds)

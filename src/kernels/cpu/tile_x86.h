@@ -64,9 +64,9 @@
     "prefetcht1 (" TILE_AHEAD ")\n\taddq 16+8*" TILE_FROM_INDEX "(%[pointers]), " TILE_AHEAD "\n\t"
 
 /* Four steps at a time while 16 bytes or more of each row are left, then single steps. */
-#define TILE_LOOP(vecs)                                                                                                \
+#define TILE_LOOP(vecs, fetch)                                                                                         \
     TILE_BEGIN(TILE_FROM_##vecs)                                                                                       \
-    "cmpq $-16, %[i]\n\tjg 2f\n\t.p2align 6\n1:\n\t" TILE_FETCH TILE_STEP(0, vecs) TILE_STEP(1, vecs)                  \
+    "cmpq $-16, %[i]\n\tjg 2f\n\t.p2align 6\n1:\n\t" fetch TILE_STEP(0, vecs) TILE_STEP(1, vecs)                       \
         TILE_STEP(2, vecs) TILE_STEP(3, vecs)                                                                          \
             TILE_ADVANCE(4) "cmpq $-16, %[i]\n\tjle 1b\n"                                                              \
                             "2:\n\ttestq %[i], %[i]\n\tjz 4f\n3:\n\t" TILE_STEP(0, vecs) TILE_ADVANCE(1) "jnz 3b\n4:"
@@ -78,25 +78,30 @@
  * left    pointers to `steps` contiguous numbers each; pointers may be equal
  * right   [steps][TILE_VECS * LANES]; the first `vecs` vectors of each step are read
  * from    [vecs * LANES], the numbers from which the sums start
- * ahead   memory that a later tile reads */
+ * ahead   memory that a later tile reads, fetched if vecs is TILE_VECS; NULL, as a constant of the caller: nothing is
+ *         fetched */
 static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TILE_VECS], const int vecs,
                                                            const float *const left[TILE_ROWS], const float *right,
-                                                           int64_t steps, const float *from, tile_fetch ahead)
+                                                           int64_t steps, const float *from, const tile_fetch *ahead)
 {
     struct {
         const float *left[TILE_ROWS], *from;
         tile_fetch ahead;
-    } pointers = {.from = from, .ahead = ahead};
+    } pointers = {.from = from};
     int64_t i = -steps * (int64_t)sizeof(float);
 #pragma GCC unroll 8
     for (int r = 0; r < TILE_ROWS; r++)
         pointers.left[r] = left[r];
-    if (vecs == 3)
-        __asm__ volatile(TILE_LOOP(3) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2), TILE_OPERANDS);
+    if (ahead != NULL)
+        pointers.ahead = *ahead;
+    if (vecs == 3 && ahead != NULL)
+        __asm__ volatile(TILE_LOOP(3, TILE_FETCH) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2), TILE_OPERANDS);
+    else if (vecs == 3)
+        __asm__ volatile(TILE_LOOP(3, ) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2), TILE_OPERANDS);
     else if (vecs == 2)
-        __asm__ volatile(TILE_LOOP(2) : TILE_SUMS(0), TILE_SUMS(1), TILE_OPERANDS);
+        __asm__ volatile(TILE_LOOP(2, ) : TILE_SUMS(0), TILE_SUMS(1), TILE_OPERANDS);
     else
-        __asm__ volatile(TILE_LOOP(1) : TILE_SUMS(0), TILE_OPERANDS);
+        __asm__ volatile(TILE_LOOP(1, ) : TILE_SUMS(0), TILE_OPERANDS);
 }
 
 #endif

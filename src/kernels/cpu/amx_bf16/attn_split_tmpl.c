@@ -188,7 +188,7 @@ typedef struct work {
      * 16 pairs of neighbouring keys by 16 queries. */
     char *p;
     float *sum; /* [STEP][QUERIES]: sums of p v for 32 elements of D, which add_square adds to o */
-    /* The part [STEP][width] of the outputs o to which add_square adds `sum`; NULL once `sum` has been added. */
+    /* The part [STEP][QUERIES] of the outputs o to which add_square adds `sum`; NULL once `sum` has been added. */
     float *sum_target;
     int64_t width;      /* number of queries of the job to which `sum` belongs */
     float v_unit;       /* the factor of `sum` that undoes the scaling of v (panel_head.v_unit) */
@@ -281,7 +281,7 @@ static __attribute__((noinline)) void add_square(work *w)
 {
     float *o = w->sum_target;
     const vec unit = vec_set(w->v_unit);
-    for (int64_t d = 0; o != NULL && d < STEP; d++, o += w->width)
+    for (int64_t d = 0; o != NULL && d < STEP; d++, o += QUERIES)
         for (int64_t n = 0; n < w->width; n += LANES) {
             vec sum = vec_mul(vec_load(w->sum + d * QUERIES + n), unit);
             vec_store(o + n, vec_fma(vec_load(o + n), vec_load(w->t.scale + n), sum));
@@ -543,7 +543,7 @@ static void values(work *w, const job *j)
             add_square(w);
         }
         store_square(w->sum);
-        w->sum_target = lanes_o(&w->t, j->i) + step * STEP * w->width;
+        w->sum_target = lanes_o(&w->t, j->i) + step * STEP * QUERIES;
     }
 }
 

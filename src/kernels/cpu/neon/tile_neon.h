@@ -8,6 +8,8 @@
 #include "../tile_fetch.h"
 #include "vec_neon.h"
 
+#include <stddef.h>
+
 enum { TILE_ROWS = 4, TILE_VECS = 3 };
 
 /* Adds the products of the numbers in one lane of `left` by a step of right. */
@@ -27,23 +29,27 @@ enum { TILE_ROWS = 4, TILE_VECS = 3 };
  * left    pointers to `steps` contiguous numbers each; pointers may be equal
  * right   [steps][TILE_VECS * LANES]; the first `vecs` vectors of each step are read
  * from    [vecs * LANES], the numbers from which the sums start
- * ahead   memory that a later tile reads */
+ * ahead   memory that a later tile reads; NULL: nothing is fetched */
 static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TILE_VECS], const int vecs,
                                                            const float *const left[TILE_ROWS], const float *right,
-                                                           int64_t steps, const float *from, tile_fetch ahead)
+                                                           int64_t steps, const float *from, const tile_fetch *ahead)
 {
     float32x4_t x[TILE_ROWS];
+    tile_fetch fetch = {(const char *)left[0], 0};
     int64_t k = 0;
 #pragma GCC unroll 4
     for (int r = 0; r < TILE_ROWS; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < vecs; v++)
             sum[r][v] = vec_load(from + v * LANES);
-    for (; k + 4 <= steps; k += 4, ahead.from += ahead.stride) {
+    if (ahead != NULL)
+        fetch = *ahead;
+    for (; k + 4 <= steps; k += 4, fetch.from += fetch.stride) {
 #pragma GCC unroll 4
         for (int r = 0; r < TILE_ROWS; r++)
             x[r] = vld1q_f32(left[r] + k);
-        vec_prefetch(ahead.from);
+        if (ahead != NULL)
+            vec_prefetch(fetch.from);
         TILE_STEP(0);
         TILE_STEP(1);
         TILE_STEP(2);
