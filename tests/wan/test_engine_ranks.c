@@ -22,6 +22,7 @@
 
 #define MOST_RANKS 4
 #define FRAME_BYTES (5 * 48 * 80 * 3)
+#define LIST_BYTES 250e3 /* lists of the tensors of all files of the small model, and of an expert once more */
 
 typedef struct team team;
 
@@ -57,7 +58,6 @@ struct team {
     failing_allocator allocators[MOST_RANKS];
 };
 
-#define LIST_BYTES 250e3 /* lists of the tensors of all files of the small model, and of an expert once more */
 /* ---- Callbacks ------------------------------------------------------------------------------------------------- */
 
 static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
