@@ -258,6 +258,30 @@ static void test_memory(void **state)
     omp_set_num_threads(threads);
 }
 
+/* The published autoencoder at 1280 x 720 keeps two frames for each convolution over time, and few whole frames
+ * besides. */
+static void test_large_pictures(void **state)
+{
+    (void)state;
+    static const int64_t most[] = {10000000000, 5500000000, 5500000000};
+    int threads = omp_get_max_threads();
+    ith_context *context = new_context();
+    ith_vae_config config;
+    char *folder = temporary_folder();
+    const char *text = "{\"_class_name\": \"AutoencoderKLWan\"}";
+    temporary_write(temporary_path(folder, "config.json"), text, strlen(text));
+    assert_int_equal(ith_vae_config_read(context, folder, &config), ITH_OK);
+    temporary_remove(folder);
+    omp_set_num_threads(2);
+    for (int kind = 0; kind < operand_kinds_here(context); kind++) {
+        int64_t bytes = 0;
+        assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[kind], 90, 160, &bytes), ITH_OK);
+        assert_in_range(bytes, most[kind] / 2, most[kind]);
+    }
+    omp_set_num_threads(threads);
+    ith_context_destroy(&context);
+}
+
 /* ---- Configurations -------------------------------------------------------------------------------------------- */
 
 #define GOOD_LEVELS "\"dim_mult\": [1, 2, 4], \"temperal_downsample\": [false, true], "
@@ -344,13 +368,10 @@ static void test_failing_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_video),
-        cmocka_unit_test(test_video_bf16),
-        cmocka_unit_test(test_causal),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_golden),     cmocka_unit_test(test_video),
+        cmocka_unit_test(test_video_bf16), cmocka_unit_test(test_causal),
+        cmocka_unit_test(test_memory),     cmocka_unit_test(test_large_pictures),
+        cmocka_unit_test(test_config),     cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,13 +14,15 @@
 #include <string.h>
 
 #define PIXELS_TOGETHER 64 /* pixels of a row that one thread normalises at a time */
-#define STRIP_PIXELS 1024  /* the least pixels of a strip for each thread */
+#define STRIP_PIXELS 512   /* the least pixels of a strip for each thread: a block of a convolution */
+#define LEAST_PIXELS 2048  /* the least pixels of a strip */
 
 /* ---- Adding layers --------------------------------------------------------------------------------------------- */
 
 int64_t ith_vae_strip(int64_t height, int64_t width)
 {
-    int64_t rows = ith_div_up((int64_t)STRIP_PIXELS * ith_max64(omp_get_max_threads(), 2), width);
+    int64_t pixels = ith_max64((int64_t)STRIP_PIXELS * omp_get_max_threads(), LEAST_PIXELS);
+    int64_t rows = ith_div_up(pixels, width);
     return ith_min64(ith_round_up(rows, 2), height);
 }
 
