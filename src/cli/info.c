@@ -272,8 +272,8 @@ static json_t *describe_modules(void)
 static json_t *describe_kernels(ith_context *context, int threads)
 {
     json_t *peaks = measure_peaks(context, threads);
-    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:[{s:s, s:s}]}", "measured_threads", threads, "peaks", peaks, "kernels",
-                     measure_kernels(context, threads), "products", list_products(context), "modules",
+    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:[{s:s, s:s}]}", "measured_threads", threads, "peaks", peaks,
+                     "kernels", measure_kernels(context, threads), "products", list_products(context), "modules",
                      describe_modules(), "transports", "name", "local", "about", "ranks as threads of one process");
 }
 
