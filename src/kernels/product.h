@@ -6,12 +6,14 @@
  *
  *     out[i][j] (+)= sum over k < steps of left[i][k] right[k][j]
  *
- * left   rows of numbers that are contiguous along k: the weights of a linear layer (row i belongs to output feature
- *        i), or the pixels of a frame (the channels of neighbouring pixels lie side by side). Its numbers are
- * broadcast. right  panels of `columns` columns, packed in the kernel's own order: rows of activations of a linear
- * layer (column j is a row of x), or the filters of a convolution (column j belongs to output channel j). A panel stays
- * in the first-level cache; its columns lie in the lanes of vectors. out    f32. A linear layer gets y transposed,
- * [features][rows of x], and a convolution gets [pixels][channels].
+ * left     Rows of numbers that are contiguous along k: the weights of a linear layer (row i belongs to output feature
+ *          i), or the pixels of a frame (the channels of neighbouring pixels lie side by side). They are broadcast.
+ *
+ * right    Panels of `columns` columns, packed in the kernel's own order: rows of activations of a linear layer (column
+ *          j is a row of x), or the filters of a convolution (column j belongs to output channel j). A panel stays in
+ *          the first-level cache; its columns lie in the lanes of vectors.
+ *
+ * out      f32. A linear layer gets y transposed, [features][rows of x], and a convolution gets [pixels][channels].
  *
  * So weights need no transposition: pack_left only converts numbers. The caller cuts k into blocks of `depth` steps,
  * and left into blocks of rows that fit the second-level cache (the loops of BLIS, doi:10.1145/2764454).
@@ -27,7 +29,7 @@
  *   - It accepts every rows >= 0, every columns from 0 to its own, and every steps >= 1. It reads left[0, rows)[0,
  *     steps) and nothing else of left, and writes out[0, rows)[0, columns) and nothing else.
  *   - Sums are f32. Products of bf16 are exact in f32. Against float64 the error is at most the error of a sum in f32
- * in any order.
+ *     in any order.
  *   - NaN and infinity in row i of left or in column j of right reach only the numbers out[i][*] or out[*][j]. */
 #ifndef ITH_KERNELS_PRODUCT_H
 #define ITH_KERNELS_PRODUCT_H

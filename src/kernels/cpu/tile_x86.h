@@ -16,7 +16,8 @@
  *   TILE_RIGHT_0, _1, _2                registers for the vectors of a step of right
  *   TILE_BROADCAST                      a register for a broadcast number
  *   TILE_POINTER_0, ...                 registers for pointers to the rows of left
- *   TILE_AHEAD, TILE_FROM_INDEX         a register for the address of a prefetch; TILE_ROWS as a string
+ *   TILE_AHEAD                          a register for the address of a prefetch
+ *   TILE_FROM_INDEX                     TILE_ROWS as a string: the pointer to `from` follows those to the rows
  *   TILE_EACH_ROW(text)                 text(0) text(1) ..., for each row
  *   TILE_EACH_ROW_OF(text, a, b)        text(0, a, b) text(1, a, b) ..., for each row
  *   TILE_SUMS(v)                        the operands s0v, s1v, ... of the asm statement: vector v of each row of sum
