@@ -352,6 +352,40 @@ static void the_encoder_s_own_embedding_is_taken(void **state)
     free(wanted);
 }
 
+/* A copy of the model whose tensors begin at odd addresses, because its header is one space longer. */
+static char *misaligned_model(void)
+{
+    char *folder = temporary_folder();
+    size_t bytes = 0;
+    char *config = temporary_read(ODD "/config.json", &bytes);
+    temporary_write(temporary_path(folder, "config.json"), config, bytes);
+    char *whole = temporary_read(ODD "/model.safetensors", &bytes), *longer = malloc(bytes + 1);
+    uint64_t header = 0;
+    memcpy(&header, whole, 8);
+    memcpy(longer, whole, 8 + header);
+    longer[8 + header] = ' ';
+    memcpy(longer + 9 + header, whole + 8 + header, bytes - 8 - header);
+    header++;
+    memcpy(longer, &header, 8);
+    temporary_write(temporary_path(folder, "model.safetensors"), longer, bytes + 1);
+    free(longer), free(whole), free(config);
+    return folder;
+}
+
+static void misaligned_weights_give_the_same_bits(void **state)
+{
+    (void)state;
+    const int32_t ids[] = {7, 3, 1};
+    char *folder = misaligned_model();
+    ith_text_encoder *aligned = load(ODD, OPERANDS_F32), *misaligned = load(folder, OPERANDS_F32);
+    float *wanted = encode(aligned, ids, 3), *rows = encode(misaligned, ids, 3);
+    assert_memory_equal(rows, wanted, 3 * 40 * sizeof *rows);
+    free(wanted), free(rows);
+    ith_text_encoder_free(context, &aligned);
+    ith_text_encoder_free(context, &misaligned);
+    temporary_remove(folder);
+}
+
 static ith_status load_and_encode(ith_context *poor, void *user)
 {
     (void)user;
@@ -382,6 +416,7 @@ int main(void)
         cmocka_unit_test(memory_is_predicted),
         cmocka_unit_test(other_configurations_are_refused),
         cmocka_unit_test(other_weights_are_refused),
+        cmocka_unit_test(misaligned_weights_give_the_same_bits),
         cmocka_unit_test(the_encoder_s_own_embedding_is_taken),
         cmocka_unit_test(failing_allocations_are_survived),
     };
