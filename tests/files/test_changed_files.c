@@ -4,6 +4,7 @@
 #include "files/mapping.h"
 #include "files/store.h"
 #include "files/tensor.h"
+#include "support/engine/misaligned.h"
 #include "support/folder_fixture.h"
 #include "support/memory.h"
 
@@ -86,30 +87,13 @@ static void a_cut_store_is_not_read(void **state)
     ith_store_close(&store);
 }
 
-/* Moves the data of every tensor by one byte, by a space in the header, so that the store must copy them. */
-static void misalign(const char *name)
-{
-    size_t bytes = 0;
-    char *whole = temporary_read(path_of(name), &bytes), *longer = malloc(bytes + 1);
-    uint64_t header = 0;
-    memcpy(&header, whole, 8);
-    memcpy(longer, whole, 8 + header);
-    longer[8 + header] = ' ';
-    memcpy(longer + 9 + header, whole + 8 + header, bytes - 8 - header);
-    header++;
-    memcpy(longer, &header, 8);
-    temporary_write(path_of(name), longer, bytes + 1);
-    free(whole);
-    free(longer);
-}
-
 static void a_cut_misaligned_tensor_is_not_copied(void **state)
 {
     (void)state;
     ith_store *store = NULL;
     const ith_tensor *weight = NULL;
     write_model("odd.safetensors");
-    misalign("odd.safetensors");
+    write_misaligned(path_of("odd.safetensors"), path_of("odd.safetensors"));
     assert_int_equal(ith_store_open(context, folder, "odd", ITH_STORE_FILE_FIRST, &store), ITH_OK);
     temporary_require(truncate(path_of("odd.safetensors"), 8192) == 0, "truncate");
     assert_cut(ith_store_take(context, store, "weight", 1, (int64_t[]){NUMBERS}, &weight), path_of("odd.safetensors"));

@@ -4,6 +4,7 @@
 #include "files/store.h"
 #include "support/compare.h"
 #include "support/engine/kinds.h"
+#include "support/engine/misaligned.h"
 #include "support/fixture.h"
 #include "support/memory.h"
 #include "support/temporary.h"
@@ -352,31 +353,12 @@ static void the_encoder_s_own_embedding_is_taken(void **state)
     free(wanted);
 }
 
-/* A copy of the model whose tensors begin at odd addresses, because its header is one space longer. */
-static char *misaligned_model(void)
-{
-    char *folder = temporary_folder();
-    size_t bytes = 0;
-    char *config = temporary_read(ODD "/config.json", &bytes);
-    temporary_write(temporary_path(folder, "config.json"), config, bytes);
-    char *whole = temporary_read(ODD "/model.safetensors", &bytes), *longer = malloc(bytes + 1);
-    uint64_t header = 0;
-    memcpy(&header, whole, 8);
-    memcpy(longer, whole, 8 + header);
-    longer[8 + header] = ' ';
-    memcpy(longer + 9 + header, whole + 8 + header, bytes - 8 - header);
-    header++;
-    memcpy(longer, &header, 8);
-    temporary_write(temporary_path(folder, "model.safetensors"), longer, bytes + 1);
-    free(longer), free(whole), free(config);
-    return folder;
-}
-
 static void misaligned_weights_give_the_same_bits(void **state)
 {
     (void)state;
     const int32_t ids[] = {7, 3, 1};
-    char *folder = misaligned_model();
+    char *folder = odd_folder("\"d_model\": 40", "\"d_model\": 40");
+    write_misaligned(ODD "/model.safetensors", temporary_path(folder, "model.safetensors"));
     ith_text_encoder *aligned = load(ODD, OPERANDS_F32), *misaligned = load(folder, OPERANDS_F32);
     float *wanted = encode(aligned, ids, 3), *rows = encode(misaligned, ids, 3);
     assert_memory_equal(rows, wanted, 3 * 40 * sizeof *rows);
