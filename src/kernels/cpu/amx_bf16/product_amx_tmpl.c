@@ -280,8 +280,11 @@ static inline void store_sums(float *out, int64_t row_bytes)
 /* Computes all whole squares of a call that has all columns and at least STEP steps. Returns their rows. */
 static int64_t multiply_squares(const ith_product_call *c)
 {
-    int64_t bytes = c->next ? right_bytes(c->steps) : 0;
-    fetch ahead = fetch_of(c->next, (const char *)c->next + bytes, bytes, c->rows / ROWS * (c->steps / STEP));
+    fetch ahead = {0};
+    if (c->next) {
+        int64_t bytes = right_bytes(c->steps);
+        ahead = fetch_of(c->next, (const char *)c->next + bytes, bytes, c->rows / ROWS * (c->steps / STEP));
+    }
     square s = {.row_bytes = c->out_stride * (int64_t)sizeof(float), .adds = c->adds};
     int64_t i = 0;
     for (; i + ROWS <= c->rows; i += ROWS, s.before = s.out) {

@@ -2,7 +2,7 @@
 /* Matrix products of bf16 with AMX. */
 #define PARTS 1
 
-enum { DEPTH = 1536 };
+enum { DEPTH = 1792 };
 
 #include "product_amx_tmpl.c"
 
@@ -14,7 +14,7 @@ const ith_product_kernel ith_k_product_bf16_amx_32x48 = {.name = "bf16_amx",
                                                          .columns = COLUMNS,
                                                          .step = STEP,
                                                          .depth = DEPTH,
-                                                         .block_bytes = 1152 * 1024,
+                                                         .block_bytes = 1024 * 1024,
                                                          .strip = 2064,
                                                          .instructions = {{"bf16_amx", 1}},
                                                          ITH_PRODUCT_FUNCTIONS};
