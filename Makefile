@@ -50,7 +50,7 @@ tsan: dependencies ## the ranks, attention and the engine on ranks under ThreadS
 	@cd $(TSAN_BUILD) && OMP_TOOL_LIBRARIES=libarcher.so \
 	TSAN_OPTIONS="ignore_noninstrumented_modules=1 $$TSAN_OPTIONS" $(CTEST) -L tsan $(TSAN_TESTS)
 
-bench: build ## load, text, per step and decode of the small model; attention kernels
+bench: build ## load, text, per step and decode of the small model; attention and product kernels, linear layers
 	@cmake --build $(BUILD) --target bench
 	@for program in $(BUILD)/bench_*; do echo "== $$program"; $$program || exit 1; done
 
