@@ -94,11 +94,6 @@ void ith_conv_lay_out_rows(ith_conv *conv, ith_arena *arena)
     conv->rows = ith_arena_take(arena, conv->ring_rows + 1, conv->row_bytes);
 }
 
-int64_t ith_conv_rows_bytes(const ith_conv *conv)
-{
-    return ith_round_up((conv->ring_rows + 1) * conv->row_bytes, ITH_ARENA_ALIGNMENT);
-}
-
 void ith_conv_clear(ith_context *context, ith_conv *conv)
 {
     int64_t bytes = (conv->ring_rows + 1) * conv->row_bytes;

@@ -69,8 +69,6 @@ ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, it
 void ith_conv_lay_out_weights(ith_conv *conv, ith_arena *arena);
 /* Takes memory for the rows of input from the arena. */
 void ith_conv_lay_out_rows(ith_conv *conv, ith_arena *arena);
-/* Bytes that ith_conv_lay_out_rows takes. */
-int64_t ith_conv_rows_bytes(const ith_conv *conv);
 
 /* Rounds weight [out, in, frames, kernel, kernel] of F32, BF16 or F16 to types.stored and packs it. bias [out] must
  * outlive conv. scratch: ith_conv_packing_bytes(conv, threads) bytes, aligned to 64. */

@@ -21,7 +21,7 @@ typedef struct plane_memory {
     char *left;    /* a packed product of v */
 } plane_memory;
 
-/* Lays the scratch memory out for `tiles` tiles. With base = NULL it only counts the bytes. */
+/* Lays the scratch memory out for a block of `tiles` tiles. An arena without memory only counts the bytes. */
 static plane_memory lay_out(const ith_conv *conv, int64_t tiles, ith_arena *arena)
 {
     const int64_t number = sizeof(float), steps = ith_conv_steps(conv), out = conv->shape.out;
