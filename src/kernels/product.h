@@ -95,6 +95,7 @@ typedef struct ith_product_kernel {
     int parts;        /* parts of an f32 number on the left: 1, or 3 if f32 is computed as sums of bf16 */
     int64_t rows;     /* rows of the tile in registers: blocks of left are best cut into multiples of it */
     int64_t columns;  /* columns of a right panel */
+    int64_t lanes;    /* a call takes as long for any number of columns as for the next multiple of `lanes` */
     int64_t step;     /* the part of a panel that begins at step k, a multiple of `step`, lies right_bytes(k) behind its
                          beginning, and is itself a panel */
     int64_t depth;    /* the best number of steps of a call, a multiple of `step` */

@@ -178,6 +178,15 @@ static void fetch_ahead(const unit *u, place at, int64_t i, ith_product_call *ca
         ith_linear_fetch(layer_of(u, next), first + begin, end - begin, next.block, call);
 }
 
+/* The columns of right panel number `panel` that are computed: its rows of x, and the columns that cost no more. Hidden
+ * rows are packed from whole panels. */
+static int64_t columns_of(const unit *u, int64_t panel)
+{
+    const ith_product_kernel *kernel = u->size->kernel;
+    int64_t rows = u->product->rows - panel * kernel->columns;
+    return u->product->hidden ? kernel->columns : ith_min64(kernel->columns, ith_round_up(rows, kernel->lanes));
+}
+
 /* Multiplies the unit's features, within one block of k, by all right panels of the unit. */
 static void multiply_block(const unit *u, place at, const ith_linear_left *left)
 {
@@ -188,7 +197,7 @@ static void multiply_block(const unit *u, place at, const ith_linear_left *left)
         int64_t panel = u->first_panel + i;
         float *sums = u->sums[at.which] + i * u->count * columns;
         ith_product_call call = {.rows = u->count,
-                                 .columns = p->hidden ? columns : ith_min64(columns, p->rows - panel * columns),
+                                 .columns = columns_of(u, panel),
                                  .steps = ith_linear_steps(s, at.block),
                                  .left = left->first,
                                  .left_stride = s->row_bytes,

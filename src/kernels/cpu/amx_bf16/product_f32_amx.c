@@ -13,6 +13,7 @@ const ith_product_kernel ith_k_product_f32_amx_32x48 = {
     .parts = PARTS,
     .rows = ROWS,
     .columns = COLUMNS,
+    .lanes = COLUMNS,
     .step = STEP,
     .depth = DEPTH,
     .block_bytes = 1024 * 1024,

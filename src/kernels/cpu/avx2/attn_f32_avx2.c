@@ -5,7 +5,7 @@
 #include "../tile_strided.h"
 
 #define QUERIES (LANES * TILE_VECS)
-enum { PANEL = 256, BLOCK_Q = 384 };
+enum { PANEL = 256, BLOCK_Q = 192 };
 
 #include "../attn_f32_tmpl.c"
 

@@ -114,6 +114,7 @@ const ith_product_kernel ith_k_product_bf16_avx512bf16_8x48 = {.name = "bf16_avx
                                                                .parts = 1,
                                                                .rows = TILE_ROWS,
                                                                .columns = COLUMNS,
+                                                               .lanes = LANES,
                                                                .step = STEP,
                                                                .depth = DEPTH,
                                                                .block_bytes = 192 * 1024,
