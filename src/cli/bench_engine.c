@@ -46,55 +46,23 @@ static const char *weights_word(int value)
     return (unsigned)value < sizeof words / sizeof *words ? words[value] : "unknown";
 }
 
-/* The options of both commands. FIRST: the first field of the command's settings, an engine_settings. */
+/* The options of both commands. A command's struct of settings begins with an engine_settings. */
 #define SHARED(member) offsetof(engine_settings, member)
-#define SHARED_ROWS                                                                                                    \
-    {"precision",                                                                                                      \
-     "auto|f32|bf16",                                                                                                  \
-     "Type to which operands are rounded (auto: as 'ithaca generate' chooses)",                                        \
-     ITH_OPTION_WORD,                                                                                                  \
-     ITH_FROM_COMMAND,                                                                                                 \
-     SHARED(precision),                                                                                                \
-     0,                                                                                                                \
-     0,                                                                                                                \
-     precision_word,                                                                                                   \
-     0},                                                                                                               \
-        {"weights",                                                                                                    \
-         "bf16|f32|f16",                                                                                               \
-         "Type in which the weights are stored (bf16)",                                                                \
-         ITH_OPTION_WORD,                                                                                              \
-         ITH_FROM_COMMAND,                                                                                             \
-         SHARED(weights),                                                                                              \
-         0,                                                                                                            \
-         0,                                                                                                            \
-         weights_word,                                                                                                 \
-         0},                                                                                                           \
-        {"threads",                                                                                                    \
-         "N",                                                                                                          \
-         "Threads (all cores)",                                                                                        \
-         ITH_OPTION_WHOLE,                                                                                             \
-         ITH_FROM_COMMAND,                                                                                             \
-         SHARED(threads),                                                                                              \
-         1,                                                                                                            \
-         ITH_CLI_THREADS_MAX,                                                                                          \
-         NULL,                                                                                                         \
-         0},                                                                                                           \
-        {"repeat",                                                                                                     \
-         "N",                                                                                                          \
-         "Times that it is run after a first one to warm up (5)",                                                      \
-         ITH_OPTION_WHOLE,                                                                                             \
-         ITH_FROM_COMMAND,                                                                                             \
-         SHARED(repeats),                                                                                              \
-         1,                                                                                                            \
-         1000,                                                                                                         \
-         NULL,                                                                                                         \
-         0},                                                                                                           \
-        {"force", NULL, "Run even if memory seems too small", ITH_OPTION_FLAG, ITH_FROM_COMMAND, SHARED(force), 0, 0,  \
-         NULL,    0},                                                                                                  \
-    {                                                                                                                  \
-        "json", NULL, "Print a JSON array, an object for each stage", ITH_OPTION_FLAG, ITH_FROM_COMMAND, SHARED(json), \
-            0, 0, NULL, 0                                                                                              \
-    }
+static const ith_option shared_rows[] = {
+    {"precision", "auto|f32|bf16", "Type to which operands are rounded (auto: as 'ithaca generate' chooses)",
+     ITH_OPTION_WORD, ITH_FROM_COMMAND, SHARED(precision), 0, 0, precision_word, 0},
+    {"weights", "bf16|f32|f16", "Type in which the weights are stored (bf16)", ITH_OPTION_WORD, ITH_FROM_COMMAND,
+     SHARED(weights), 0, 0, weights_word, 0},
+    {"threads", "N", "Threads (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, SHARED(threads), 1, ITH_CLI_THREADS_MAX,
+     NULL, 0},
+    {"repeat", "N", "Times that it is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     SHARED(repeats), 1, 1000, NULL, 0},
+    {"force", NULL, "Run even if memory seems too small", ITH_OPTION_FLAG, ITH_FROM_COMMAND, SHARED(force), 0, 0, NULL,
+     0},
+    {"json", NULL, "Print a JSON array, an object for each stage", ITH_OPTION_FLAG, ITH_FROM_COMMAND, SHARED(json), 0,
+     0, NULL, 0},
+};
+enum { SHARED_ROWS = sizeof shared_rows / sizeof *shared_rows };
 
 #define FIGURES_DOC                                                                                                    \
     "Each repeat runs every stage once; 'rest' is the time between stages, and the last row is the whole. seconds is " \
@@ -108,6 +76,17 @@ static const char *weights_word(int value)
     "burst_gflops is the highest peak in any two milliseconds, and quiet_share is operations over quiet_seconds over " \
     "burst_gflops. The peak of the whole is its rate if every stage ran at its own peak. memory is the most that the " \
     "engine held, predicted and measured, weights included: a run with a checkpoint keeps these in the mapped files."
+
+/* Reads a command's own options and the shared ones from the command line. */
+static void parse(int argc, char **argv, const ith_option *own_rows, int own_count, void *settings, const char *doc)
+{
+    ith_option table[ITH_OPTIONS_MAX];
+    memcpy(table, own_rows, (size_t)own_count * sizeof *table);
+    memcpy(table + own_count, shared_rows, sizeof shared_rows);
+    ith_options options = {.table = table, .count = own_count + SHARED_ROWS, .settings = settings, .command = argv[0]};
+    ith_options_parse(&options, argc, argv, doc, NULL);
+    ith_options_free(&options);
+}
 
 /* ---- Measuring ------------------------------------------------------------------------------------------------- */
 
@@ -295,7 +274,6 @@ static const ith_option block_rows[] = {
      ITH_FROM_COMMAND, AT(ffn_dim), 1, LARGEST, NULL, 0},
     {"softmax", "auto|online|fixed_m", "Softmax of self-attention (auto)", ITH_OPTION_WORD, ITH_FROM_COMMAND,
      SHARED(softmax), 0, 0, softmax_word, 0},
-    SHARED_ROWS,
 };
 #undef AT
 
@@ -331,9 +309,7 @@ static ith_status measure_block(ith_context *context, const void *problem, const
 int ith_cli_bench_block(int argc, char **argv)
 {
     block_settings s = {.shared.repeats = 5, .seq = 8192, .text = 512};
-    ith_options options = {
-        .table = block_rows, .count = sizeof block_rows / sizeof *block_rows, .settings = &s, .command = argv[0]};
-    ith_options_parse(&options, argc, argv, block_doc, NULL);
+    parse(argc, argv, block_rows, sizeof block_rows / sizeof *block_rows, &s, block_doc);
     const struct block_size *size = &block_sizes[s.shared.size];
     s.heads = s.heads ? s.heads : size->heads;
     s.head_dim = s.head_dim ? s.head_dim : size->head_dim;
@@ -342,9 +318,7 @@ int ith_cli_bench_block(int argc, char **argv)
     problem.heads = s.heads, problem.head_dim = s.head_dim, problem.ffn_dim = s.ffn_dim;
     problem.tokens = s.seq, problem.text_rows = s.text;
     engine_bench bench = {.what = "block", .describe = describe_block, .to_json = block_json, .settings = &s};
-    int code = run(&bench, &s.shared, measure_block, &problem);
-    ith_options_free(&options);
-    return code;
+    return run(&bench, &s.shared, measure_block, &problem);
 }
 
 /* ---- Decode ---------------------------------------------------------------------------------------------------- */
@@ -374,7 +348,6 @@ static const ith_option decode_rows[] = {
     {"height", "N", "Pixels, a multiple of 8 (480)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(height), 1, LARGEST, NULL,
      0},
     {"width", "N", "Pixels, a multiple of 8 (832)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(width), 1, LARGEST, NULL, 0},
-    SHARED_ROWS,
 };
 #undef AT
 
@@ -411,15 +384,11 @@ static ith_status measure_decode(ith_context *context, const void *problem, cons
 int ith_cli_bench_decode(int argc, char **argv)
 {
     decode_settings s = {.shared.repeats = 5, .frames = 5, .height = 480, .width = 832};
-    ith_options options = {
-        .table = decode_rows, .count = sizeof decode_rows / sizeof *decode_rows, .settings = &s, .command = argv[0]};
-    ith_options_parse(&options, argc, argv, decode_doc, NULL);
+    parse(argc, argv, decode_rows, sizeof decode_rows / sizeof *decode_rows, &s, decode_doc);
     ith_decode_problem problem = ITH_DECODE_PROBLEM_INIT;
     problem.base_dim = decode_sizes[s.shared.size].base_dim;
     problem.res_blocks = decode_sizes[s.shared.size].res_blocks;
     problem.frames = s.frames, problem.height = s.height, problem.width = s.width;
     engine_bench bench = {.what = "decode", .describe = describe_decode, .to_json = decode_json, .settings = &s};
-    int code = run(&bench, &s.shared, measure_decode, &problem);
-    ith_options_free(&options);
-    return code;
+    return run(&bench, &s.shared, measure_decode, &problem);
 }
