@@ -224,12 +224,6 @@ int ith_option_find(const ith_options *options, const char *name)
     return -1;
 }
 
-bool ith_option_given(const ith_options *options, const char *name)
-{
-    int index = ith_option_find(options, name);
-    return index >= 0 && options->source[index] != ITH_FROM_NOWHERE;
-}
-
 void ith_options_free(ith_options *options)
 {
     for (int i = 0; i < options->count; i++)

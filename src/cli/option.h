@@ -77,8 +77,6 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
                     size_t why_bytes);
 /* The index of the option `name`; -1 if there is none. */
 int ith_option_find(const ith_options *options, const char *name);
-/* Whether any source has set the option `name`. */
-bool ith_option_given(const ith_options *options, const char *name);
 void ith_options_free(ith_options *options);
 
 /* Reads the command line with argp. Usage errors end the process with status 2, --help and --version with 0. doc and

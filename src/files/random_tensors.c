@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors of random numbers (random_tensors.h). A tensor repeats a pattern of PATTERN numbers. Their count is prime, so
+/* Tensors of random numbers (random_tensors.h). A tensor repeats a pattern of PATTERN numbers. PATTERN is prime, so
  * that the rows of a matrix differ. */
 #include "random_tensors.h"
 
@@ -119,8 +119,8 @@ ith_status ith_random_tensors_take(ith_random_tensors *t, const char *name, int 
             *out = &made->tensor;
             return ITH_OK;
         }
-    if (!ith_tensor_bytes(t->type, dims, shape, &bytes) ||
-        !ith_size_add(bytes, more, &all) || !ith_size_add(t->bytes, all, &all))
+    if (!ith_tensor_bytes(t->type, dims, shape, &bytes) || !ith_size_add(bytes, more, &all) ||
+        !ith_size_add(t->bytes, all, &all))
         return ith_fail(t->context, ITH_ERR_MEMORY, "random weights take more memory than a size can hold");
     if (out)
         return make(t, name, dims, shape, bytes, out);

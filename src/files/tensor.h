@@ -29,10 +29,8 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
 ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const ith_tensor *tensor, int64_t first,
                                   int64_t count, float *out);
 
-/* The path with which a file was opened; it lives as long as the file. */
-const char *ith_tensor_file_path(const ith_tensor_file *file);
-/* Checks that the file is still the one that was opened, with the same content. Takes one system call. ITH_ERR_IO if it
- * was replaced, changed or removed. */
+/* Checks that the file is still the one that was opened, with the same content. Takes two system calls. ITH_ERR_IO if
+ * it was replaced, changed or removed. */
 ith_status ith_tensor_file_check(ith_context *context, const ith_tensor_file *file);
 
 /* A shape as text for messages, such as "[2, 3]". */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of safetensors files (tensor.h has the format). It trusts nothing in the header: type, shape and offsets
  * of each tensor must agree, and the tensors must cover the data without gap or overlap. */
-#include "../base/size.h"
 #include "mapping.h"
 #include "quote.h"
 #include "tensor.h"
@@ -342,11 +341,6 @@ void ith_tensor_file_close(ith_tensor_file **file)
     ith_free(context, *file);
     ith_context_release(context);
     *file = NULL;
-}
-
-const char *ith_tensor_file_path(const ith_tensor_file *file)
-{
-    return file->path;
 }
 
 ith_status ith_tensor_file_check(ith_context *context, const ith_tensor_file *file)

@@ -22,11 +22,6 @@ static const ith_peak_row *const peaks[] = {
 };
 enum { PEAKS = sizeof peaks / sizeof *peaks };
 
-const ith_peak_row *ith_peak_at(int index)
-{
-    return index >= 0 && index < PEAKS ? peaks[index] : NULL;
-}
-
 /* Whether the instruction sets `cpu` include every set that the loop of multiply-adds needs. */
 static bool usable(const ith_peak_row *peak, uint32_t cpu)
 {

@@ -13,10 +13,6 @@ typedef struct ith_peak_row {
     double (*work)(int64_t rounds); /* runs the loop; returns the number of floating-point operations done */
 } ith_peak_row;
 
-/* Returns row number `index` of the table of peak rates (the ITH_PEAK rows of kernels.inc); NULL beyond the last
- * row. */
-const ith_peak_row *ith_peak_at(int index);
-
 /* The peak of a kernel, in 10^9 operations a second: its rate if it did nothing but multiply and add. Half of the
  * operations of attention are for logits, half for outputs. If each half runs on instructions of peak R, and `times` of
  * their products make one product of the tensors' type,

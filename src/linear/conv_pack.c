@@ -6,7 +6,6 @@
 
 #include <omp.h>
 #include <stdatomic.h>
-#include <string.h>
 
 static int64_t panel_bytes(const ith_conv *conv)
 {

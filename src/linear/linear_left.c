@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Converts weights into left operands of a product kernel, a block of k at a time. Weights may lie in a mapped file,
  * which another process can cut at any time: they are read inside a guard (file_fault.h). */
-#include "../base/dtype.h"
 #include "../base/file_fault.h"
 #include "../base/size.h"
 #include "linear_set.h"

@@ -2,7 +2,6 @@
 /* The linear layers of a model: their sizes, their places in an arena, their weights. */
 #include "linear_set.h"
 
-#include "../base/dtype.h"
 #include "../base/file_fault.h"
 #include "../base/prefetch.h"
 #include "../base/size.h"

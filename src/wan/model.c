@@ -8,7 +8,6 @@
 #include "model_index.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* The reference's negative prompt for its own models (wan/configs/shared_config.py, sample_neg_prompt). */
 static const char official_negative[] =

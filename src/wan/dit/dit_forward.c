@@ -8,11 +8,9 @@
  *     x += gate_ff FFN(LN(x) (1 + scale_ff) + shift_ff)
  *   out = head(LN(x) (1 + scale) + shift), with the head's table + e
  *
- * Between two products, a row passes over memory once: a linear layer asks for a row of its input when it packs it
- * (normed_row, o_row), and gives the pieces of a row of its output to the place where they are needed (add_to_x,
- * dit_heads.c). */
+ * Between two products, a row is read and written once. A linear layer calls normed_row or o_row for a row of its input
+ * when it packs the row, and passes a row of its output, in pieces, to add_to_x or to dit_heads.c. */
 #include "../../base/context.h"
-#include "../../base/dtype.h"
 #include "../../base/trace.h"
 #include "dit_heads.h"
 #include "dit_workspace.h"
@@ -141,7 +139,7 @@ static ith_dit_heads heads_of(const pass *p, int parts, int norms)
                            .strip = ith_linear_strip(&w->linears)};
 }
 
-/* x += gate (w_o o + b_o). `name`: the name of w_o o + b_o, for tests. */
+/* Computes x += gate (w_o o + b_o). name: the name of w_o o + b_o in the function that watches, for tests. */
 static ith_status add_projected_o(const pass *p, const ith_linear *linear, attended o, const entry_vectors *gate,
                                   const char *name)
 {
@@ -266,8 +264,8 @@ static ith_status compute_layer(const pass *p)
     return ITH_OK;
 }
 
-/* Asks the system for the weights of the layer after this one, or of the first layer, with which the next pass begins.
- */
+/* Asks the system for the weights of the next layer. After the last layer this is the first one, because the next pass
+ * begins with it. */
 static void prefetch_next(const pass *p)
 {
     const ith_dit *dit = p->w->dit;

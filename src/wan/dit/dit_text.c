@@ -4,7 +4,6 @@
  * Here one key stands for all of them, with log(512 - n) added to its logit. Shorter prompts of a batch get further
  * keys, whose bias is -infinity. */
 #include "../../base/context.h"
-#include "../../base/dtype.h"
 #include "../../base/size.h"
 #include "../../kernels/rowops.h"
 #include "dit_heads.h"

@@ -14,8 +14,6 @@
  * linear layer has computed it. */
 #include "text_encoder.h"
 
-#include "../../base/dtype.h"
-#include "../../base/size.h"
 #include "../../files/tensor.h"
 #include "../../kernels/rowops.h"
 #include "../weights.h"
@@ -45,7 +43,7 @@ struct ith_text_encoder {
     text_layer layers[];
 };
 
-/* ---- Loading --------------------------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------------------------- */
 
 /* Makes one linear layer from `count` modules that read the same rows, each from `in` to `out` numbers. */
 static ith_linear *linear(ith_weights *w, const ith_text_encoder *encoder, const char *const *modules, int count,
@@ -54,7 +52,7 @@ static ith_linear *linear(ith_weights *w, const ith_text_encoder *encoder, const
     return ith_weights_linear(w, modules, count, false, 2, (int64_t[]){out, in}, encoder->types);
 }
 
-/* Loads the weights of one layer. In the files, their names begin with "encoder.block.N.". */
+/* Takes the weights of one layer. In the files, their names begin with "encoder.block.N.". */
 static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_layer *layer)
 {
     static const char *const qkv[] = {"layer.0.SelfAttention.q", "layer.0.SelfAttention.k", "layer.0.SelfAttention.v"};
@@ -72,7 +70,7 @@ static void name_layer(ith_weights *w, const ith_text_encoder *encoder, text_lay
     layer->wo = linear(w, encoder, &wo, 1, ffn, dim);
 }
 
-/* Lists all weights of the encoder, to load, check or count them. If the file has both shared.weight and
+/* Lists all weights of the encoder, to take, check or count them. If the file has both shared.weight and
  * encoder.embed_tokens.weight, the latter is used, as in transformers 5. */
 static void name_weights(ith_weights *w, void *model)
 {

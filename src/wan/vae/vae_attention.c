@@ -7,7 +7,6 @@
  * pixels. */
 #include "vae_layers.h"
 
-#include "../../base/size.h"
 #include "../../base/trace.h"
 
 static int64_t channels_of(const ith_vae_attention *attention)

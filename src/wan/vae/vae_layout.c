@@ -11,7 +11,6 @@
 #include <ithaca/wan.h>
 
 #include <omp.h>
-#include <string.h>
 
 #define LINE_FLOATS 4096 /* the least numbers in a thread's buffer for normalised pixels */
 
@@ -33,7 +32,7 @@ static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t height, int6
         ith_vae_conv *residual = ith_vae_residual_add(&d->work, &weights->residuals[i], height, width, pictures);
         level->residuals = i ? level->residuals : residual;
     }
-    /* `time` feeds `resample`, two rows for each of its own. */
+    /* Each row of the output of `time` becomes two rows of the input of `resample`. */
     const int64_t strip = ith_max64(ith_vae_strip(2 * height, 2 * width) / 2, 1);
     if (weights->time.in) {
         level->time = ith_vae_conv_add(&d->work, &weights->time, height, width, strip, pictures);
@@ -108,9 +107,8 @@ void ith_vae_decoder_free(ith_vae_decoder **decoder)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* Lays out the linear layers and one workspace, which they use in turn. The workspace has
- * room for as many rows as a latent frame has pixels, which is the number of rows of the widest layers. The layer of a
- * shortcut has more rows, which are narrower, and processes a part of them at a time. */
+/* Lays out the linear layers and the workspace that they share. Every layer is applied to a strip of rows at a time, so
+ * a layer with more rows than a latent frame has pixels, such as a shortcut, needs no more memory. */
 static void lay_out_linears(ith_vae_decoder *d, ith_arena *arena)
 {
     ith_vae_work *work = &d->work;

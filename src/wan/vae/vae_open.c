@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads the decoder's weights by their names in the file, as diffusers' AutoencoderKLWan writes them, in the order of
+/* Finds the decoder's weights by their names in the file, as diffusers' AutoencoderKLWan writes them, in the order of
  * the computation. One function lists them all: to check the file, to count memory, and to read (weights.h). */
 #include "../weights.h"
 #include "vae_weights.h"
@@ -17,7 +17,7 @@ static module_name name_of(const char *module, const char *part)
     return name;
 }
 
-/* Loads the weight and the bias of a convolution or a linear layer. dims: dimensions of the weight, 5 for convolutions
+/* Takes the weight and the bias of a convolution or a linear layer. dims: dimensions of the weight, 5 for convolutions
  * over frames, 4 for convolutions over one picture. */
 static ith_vae_filter filter_of(ith_weights *w, ith_vae *vae, const char *module, int dims, int64_t in, int64_t out,
                                 int64_t frames, int64_t kernel)
@@ -33,14 +33,14 @@ static ith_vae_filter filter_of(ith_weights *w, ith_vae *vae, const char *module
                             .kernel = kernel};
 }
 
-/* Loads the scale (gamma) of a norm over the channels of each pixel. The file gives it 3 or 4 dimensions. */
+/* Takes the scale (gamma) of a norm over the channels of each pixel. The file gives it 3 or 4 dimensions. */
 static float *gamma_of(ith_weights *w, const char *module, const char *part, int dims, int64_t channels)
 {
     const int64_t shape[] = {channels, 1, 1, 1};
     return ith_weights_floats(w, name_of(module, part).text, dims, shape);
 }
 
-/* Loads the weights of a residual block. Only a block that changes the number of channels has a shortcut. */
+/* Takes the weights of a residual block. Only a block that changes the number of channels has a shortcut. */
 static void name_residual(ith_weights *w, ith_vae *vae, const char *module, int64_t in, int64_t out,
                           ith_vae_residual *residual)
 {
@@ -52,7 +52,7 @@ static void name_residual(ith_weights *w, ith_vae *vae, const char *module, int6
         residual->shortcut = filter_of(w, vae, name_of(module, ".conv_shortcut").text, 5, in, out, 1, 1);
 }
 
-/* Loads the weights of the layers at the size of the latents: a residual block, the attention, a residual block. */
+/* Takes the weights of the layers at the size of the latents: a residual block, the attention, a residual block. */
 static void name_middle(ith_weights *w, ith_vae *vae)
 {
     const int64_t channels = ith_vae_level_in(&vae->config, 0);
@@ -63,7 +63,7 @@ static void name_middle(ith_weights *w, ith_vae *vae)
     name_residual(w, vae, "decoder.mid_block.resnets.1", channels, channels, &vae->after);
 }
 
-/* Loads the weights of a level (the layers at one picture size). Its first residual block changes the number of
+/* Takes the weights of a level (the layers at one picture size). Its first residual block changes the number of
  * channels from `in` to `out`. The upsampling convolution halves `out`. */
 static void name_level(ith_weights *w, ith_vae *vae, int64_t index)
 {
