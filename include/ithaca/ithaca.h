@@ -212,8 +212,8 @@ ITH_API ith_status ith_context_memory(ith_context *context, ith_memory_use *use)
 
 /* Instruction sets, as bits. The environment variable ITHACA_CPU limits them from outside, for every context of the
  * process: a list of names, separated by commas or spaces ("baseline", "avx2", "avx512", "avx512_bf16", "avx512_fp16",
- * "neon", "amx_bf16"), each of which also allows the sets that it needs. "avx2" allows AVX2 and the baseline. A set that
- * the machine lacks stays absent. An unknown name makes ith_context_create fail with ITH_ERR_ARGUMENT. */
+ * "neon", "amx_bf16"), each of which also allows the sets that it needs. "avx2" allows AVX2 and the baseline. A set
+ * that the machine lacks stays absent. An unknown name makes ith_context_create fail with ITH_ERR_ARGUMENT. */
 typedef enum ith_cpu_feature {
     ITH_CPU_BASELINE = 1u << 0,    /* plain C: always there */
     ITH_CPU_AVX2 = 1u << 1,        /* AVX2, FMA and F16C */
@@ -536,12 +536,12 @@ ITH_API const char *ith_plan_print(const ith_plan *plan, char *text, size_t text
 /* Frees a plan. A plan that another thread executes is freed when that execution ends. */
 ITH_API void ith_plan_destroy(ith_plan **plan);
 
-/* Lists the kernels of attention: returns the name of kernel number `index`, 0, 1, ..., and NULL behind the last. *usable becomes
- * true if this context may run the kernel, and false for a context of NULL. usable may be NULL. Names are valid as long
- * as the process. */
+/* Lists the kernels of attention: returns the name of kernel number `index`, 0, 1, ..., and NULL behind the last.
+ * *usable becomes true if this context may run the kernel, and false for a context of NULL. usable may be NULL. Names
+ * are valid as long as the process. */
 ITH_API const char *ith_kernel_list(const ith_context *context, int index, bool *usable);
-/* Lists the kernels of matrix products, under linear layers and convolutions, in the same way. Of those that compute in
- * a type and are usable, the first is used. */
+/* Lists the kernels of the matrix products of linear layers and convolutions, in the same way. For each number type the
+ * first usable kernel in the list is used. */
 ITH_API const char *ith_product_list(const ith_context *context, int index, bool *usable);
 
 /* Lists the shared modules that were found: returns the path of module number `index`, 0, 1, ..., and NULL behind the

@@ -66,8 +66,8 @@ ITH_API void ith_pipeline_close(ith_pipeline **pipeline);
 /* Fills *info with the properties of the checkpoint. The strings live as long as the pipeline. */
 ITH_API ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info);
 /* Reads the tokenizer and the header of every weight file, and checks that the files hold all tensors of the model, by
- * name, type and shape, and no others. ith_pipeline_generate makes this check before anything else, of files that have
- * changed since the last one. Errors as for ith_pipeline_open. */
+ * name, type and shape, and no others. ith_pipeline_generate makes this check too, before it computes; it skips files
+ * that have not changed since the last check. Errors as for ith_pipeline_open. */
 ITH_API ith_status ith_pipeline_check(ith_pipeline *pipeline);
 
 /* Turns a text in UTF-8 into *count ids, at most 512. The last id is </s>. `ids` has room for 512. On failure *count is
@@ -116,8 +116,9 @@ ITH_API const char *ith_precision_name(ith_precision precision);
 ITH_API void ith_precision_describe(const ith_context *context, ith_precision asked, char *text, size_t bytes);
 
 /* The stages of a run, and the units in which on_progress counts them. LOAD counts bytes of the weights of the
- * component that is being opened; it passes at once, unless weights are converted (keep_packed). TEXT, DENOISE and DECODE count thousandths (ITH_PROGRESS_UNIT) of a prompt, a
- * denoising step and a frame. Each component begins at 0 again. */
+ * component that is being opened; it passes at once, unless weights are converted (keep_packed). TEXT, DENOISE and
+ * DECODE count thousandths (ITH_PROGRESS_UNIT) of a prompt, a denoising step and a frame. Each component begins at 0
+ * again. */
 typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, ITH_STAGE_DECODE } ith_stage;
 #define ITH_PROGRESS_UNIT 1000
 
@@ -131,19 +132,19 @@ typedef struct ith_generate_report {
     int64_t predicted_bytes; /* predicted peak memory of this process; set on the lowest of its ranks */
     int64_t peak_bytes;      /* measured peak memory of the context's allocator */
     char plan[512];          /* the plan of the self-attention, as ith_plan_print writes it */
-    /* Bytes of the weights that the run reads from mapped files; set on the lowest rank of a process. Their pages are in
-     * the system's cache once for all processes. They count neither as held nor as predicted, because the system may
+    /* Bytes of the weights that the run reads from mapped files; set on the lowest rank of a process. Their pages are
+     * in the system's cache once for all processes. They count neither as held nor as predicted, because the system may
      * drop them. */
     int64_t mapped_bytes;
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0                                        \
+        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0                                       \
     }
 
 /* The options of a run. Every rank gives the same options, except where a comment says that an option belongs to a rank
- * or to a process (`threads`, `force`, `keep_packed`). Zero and NULL mean "the model's default" or "none" unless a comment says
- * otherwise. */
+ * or to a process (`threads`, `force`, `keep_packed`). Zero and NULL mean "the model's default" or "none" unless a
+ * comment says otherwise. */
 typedef struct ith_generate_options {
     size_t struct_size;
     const char *prompt;   /* UTF-8; required unless from_latents is given */
@@ -166,7 +167,7 @@ typedef struct ith_generate_options {
     const ith_attn_options *attention; /* for the self-attention, except for `threads`; NULL: choose everything */
     /* The thread that called ith_pipeline_generate calls the callbacks. on_progress and on_frame are called on rank 0
      * only. should_stop is called on every rank; threads that have the same function call it at the same time.
-     * on_progress is called whenever a part of the work is done (a tensor is loaded, or a part of a layer, a step or a
+     * on_progress is called whenever a part of the work is done (a tensor is opened, or a part of a layer, a step or a
      * frame is computed). In between it is called about once a second with the same numbers, while the run is alive. */
     void (*on_progress)(void *user, ith_stage stage, int64_t done, int64_t total);
     /* Gets finished frames in order: [height, width, 3] 8-bit RGB, valid during the call. A failure that it returns
@@ -211,7 +212,7 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
  * Then prompts are encoded; latents are denoised, and saved if latents_file is given; frames are decoded and handed to
  * on_frame one after the other; and the dump is written.
  *
- * Weights are read from their files all the time, as files.h says. If a weight file is cut, replaced, overwritten or
+ * Weights are read from their files during the whole run (files.h). If a weight file is cut, replaced, overwritten or
  * removed during the run, all ranks return ITH_ERR_IO with its name, at the latest before the next denoising step.
  *
  * ITH_ERR_INTERRUPTED is returned by all ranks within a second after should_stop of any rank returned true, or

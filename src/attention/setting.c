@@ -231,8 +231,8 @@ static bool overlap(const extent *a, const extent *b)
            !interleave(a, b);
 }
 
-/* Whether o is q itself: the same memory with the same strides. A row of q is read by the same computation that writes
- * this row of o, and before it does. */
+/* Whether o is q itself: the same memory with the same strides. This is safe because the computation of a block of o
+ * reads its rows of q before it writes them. */
 static bool o_is_q(const ith_attn_setting *s, const ith_attn_tensors *tensors)
 {
     ith_rows q = ith_rows_of(s, ITH_TENSOR_Q, tensors), o = ith_rows_of(s, ITH_TENSOR_O, tensors);

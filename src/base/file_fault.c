@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handler of SIGBUS, and the guards that it returns to (file_fault.h).
  *
- * The library may be in a process more than once, as libithaca and libithaca_wan contain this file. Each copy has a
- * handler and threads' guards of its own. The later handler calls the earlier one for a signal that is not its own. */
+ * A process may have this file twice, because libithaca and libithaca_wan both contain it. Each copy has its own
+ * handler and its own guards. The handler that was installed later calls the earlier one for a signal that is not its
+ * own. */
 #include "file_fault.h"
 
 #include <pthread.h>
@@ -12,7 +13,7 @@
 #include <stddef.h>
 #include <ucontext.h>
 
-#define MOST_FOUND 8 /* different handlers of the program that are found one after the other */
+#define MOST_FOUND 8 /* the most different handlers of the program that are kept */
 
 /* A call of ith_file_fault_guard that has not returned. */
 typedef struct guard {
@@ -24,14 +25,14 @@ typedef struct guard {
  * variable in every thread without an allocation. */
 static __thread guard *volatile innermost __attribute__((tls_model("initial-exec")));
 
-/* The actions that SIGBUS had when this file's handler was installed: at first, and each time that the program had put
- * another handler in its place. An action keeps its place for good, because a signal may come at any time. */
+/* The actions of SIGBUS that this file's handler has replaced: the first one, and one for each different handler that
+ * the program installed later. Entries are never removed, because a signal may come at any time. */
 static struct sigaction found[MOST_FOUND];
 static int found_count;
 static atomic_int latest;                                /* index of the action that was replaced last */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for installing */
 
-/* Whether the calling thread is in an earlier handler, to which this file's handler has handed a signal. */
+/* Whether the calling thread is in a replaced handler, which this file's handler has called. */
 static __thread volatile bool handing_on __attribute__((tls_model("initial-exec")));
 
 /* Whether the signal reports an access to a page that a mapped file does not have or that cannot be read. */
@@ -40,7 +41,7 @@ static bool is_lost_page(const siginfo_t *info)
     return info->si_code == BUS_ADRERR || info->si_code == BUS_OBJERR || info->si_code == BUS_MCEERR_AR;
 }
 
-/* Does with a signal what would have happened without this file's handler. */
+/* Passes a signal to an action, as the system would have done without this file's handler. */
 static void hand_on(const struct sigaction *action, int number, siginfo_t *info, void *machine_state)
 {
     bool sent = info->si_code <= 0; /* by kill or raise, not by an access of this thread */
@@ -63,14 +64,14 @@ static void take_signal(int number, siginfo_t *info, void *machine_state)
         pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)machine_state)->uc_sigmask, NULL);
         siglongjmp(g->place, 1);
     }
-    /* The program's handler may be a later one that hands signals back to this one. They then go to the first. */
+    /* The program's handler may have been installed later, and may call this one. The signal then goes to the first. */
     bool returned = handing_on;
     handing_on = true;
     hand_on(&found[returned ? 0 : atomic_load(&latest)], number, info, machine_state);
     handing_on = returned;
 }
 
-/* Keeps an action that is about to be replaced. Returns false if there is no place for it. */
+/* Stores an action that is about to be replaced. Returns false if there is no place for it. */
 static bool keep(const struct sigaction *action)
 {
     int index = 0;
@@ -99,7 +100,7 @@ bool ith_file_fault_guard(void (*read)(void *user), void *user)
     guard g = {.outer = innermost};
     static pthread_once_t installed = PTHREAD_ONCE_INIT;
     pthread_once(&installed, ith_file_fault_renew);
-    if (sigsetjmp(g.place, 0)) { /* 0: without the signal mask, which would take a system call */
+    if (sigsetjmp(g.place, 0)) { /* 0: no signal mask is saved, because that takes a system call */
         innermost = g.outer;
         return false;
     }

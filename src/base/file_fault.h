@@ -7,16 +7,16 @@
 
 #include "context.h"
 
-/* Calls read(user) on the calling thread. Returns true when it has returned, and false as soon as it accesses a lost
- * page: `read` is then left at this access, so it must own no lock and no memory that would have to be released.
+/* Calls read(user) on the calling thread. Returns true if it returns, and false if it accesses a lost page. In that
+ * case the guard ends `read` at this access, so `read` must hold no lock and no memory that it would release later.
  *
  * The first call installs a handler for SIGBUS, which stays. A SIGBUS of any other origin goes to the handler that was
  * installed before, or has its default action. Guards may be nested, and any number of threads may be inside one. A
  * guard takes about ten nanoseconds, and no system call. */
 bool ith_file_fault_guard(void (*read)(void *user), void *user);
 
-/* Installs the handler again if the program has replaced it since. From then on the program's handler gets the signals
- * that are not this library's. */
+/* Installs the handler again if the program has replaced it. After that, a SIGBUS that does not come from a guard goes
+ * to the handler of the program. */
 void ith_file_fault_renew(void);
 
 /* Records the error sentence for a guard that has returned false, and returns ITH_ERR_IO. file: the name of the file,

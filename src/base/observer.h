@@ -19,8 +19,8 @@ typedef struct ith_observer {
     void (*show)(void *user, int stage, int64_t done, int64_t total); /* NULL: progress is not shown */
     /* asks whether to stop; NULL: the computation is never stopped */
     bool (*should_stop)(void *user);
-    /* called whenever a loop asks whether to stop, which is every few milliseconds at most, by the thread that owns the
-     * context: benchmarks cut time into slices here. NULL: not called */
+    /* The thread that owns the context calls this function whenever a loop asks whether to stop, which is every few
+     * milliseconds. Benchmarks cut time into slices with it. NULL: there is none. */
     void (*tick)(void *user);
     void *user;
     /* The members below are private to observer.c. */
@@ -28,7 +28,7 @@ typedef struct ith_observer {
     atomic_bool stopped;
     _Atomic double next_look;   /* time when the next callback is due (ith_clock_seconds) */
     double next_ask, next_show; /* times when should_stop and show are due */
-    int stage;                  /* stage (such as loading weights) of the last call of `show`; -1: none yet */
+    int stage;                  /* stage (such as ITH_STAGE_TEXT) of the last call of `show`; -1: none yet */
     int64_t done, total;
     char activity[96]; /* the name of the computation, for the error sentence of an interruption; "": none */
 } ith_observer;

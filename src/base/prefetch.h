@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /* Asks the system to read the pages of [data, data + bytes), a part of a mapped file, into its page cache. Does not
- * wait for the disk. A later access to them is then no slower than an access to memory, if the disk was fast enough. A
- * request that the system refuses is forgotten. */
+ * wait for the disk. A page that has arrived before it is accessed costs no more than memory. Failures are ignored,
+ * because the access itself reads the page. */
 void ith_prefetch(const void *data, int64_t bytes);
 
 #endif

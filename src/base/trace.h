@@ -28,8 +28,8 @@ void ith_trace_counter(const ith_context *context, const char *name, double valu
 /* A function that gets the name of every time interval, its begin and its end (ith_clock_seconds), from the thread that
  * ends it. */
 typedef void (*ith_trace_listen_fn)(void *user, const char *name, double begin, double end);
-/* From now on, `listen` gets the intervals of the context and its clones, and nothing is recorded. *before becomes the
- * trace that was recorded until now, or NULL. */
+/* From now on, `listen` gets the intervals of the context and its clones, and nothing is recorded. Sets *before to the
+ * trace that was recorded until now, or to NULL. */
 ith_status ith_trace_listen(ith_context *context, ith_trace_listen_fn listen, void *user, struct ith_trace **before);
 /* Ends ith_trace_listen, and records the trace `before` again. No thread may be computing during these two calls. */
 void ith_trace_stop_listening(ith_context *context, struct ith_trace *before);

@@ -11,7 +11,8 @@
 
 #include "../base/context.h"
 
-/* The identity of a file and of its content. Two files differ in it, and so does a file before and after a change. */
+/* The identity of a file and of its content. Two different files have different marks. A change of the content changes
+ * the mark of a file. */
 typedef struct ith_file_mark {
     uint64_t device, inode;
     int64_t bytes, seconds, nanoseconds; /* size, and the time of the last change of the content */
@@ -29,8 +30,8 @@ typedef struct ith_mapping {
 ith_status ith_mapping_open(ith_context *context, const char *path, ith_mapping *out);
 void ith_mapping_close(ith_mapping *mapping);
 
-/* Checks that the file at `path` is still the one that was mapped, with the same content. Takes two system
- * calls. ITH_ERR_IO if it was replaced, changed or removed. */
+/* Checks that the file at `path` is still the one that was mapped, with the same content. Takes two system calls.
+ * ITH_ERR_IO if it was replaced, changed or removed. */
 ith_status ith_mapping_check(ith_context *context, const char *path, const ith_mapping *mapping);
 
 /* Copies bytes from a mapped file, which may be slow when they come from a disk. If the context is interrupted, the

@@ -20,7 +20,7 @@ void ith_random_tensors_free(ith_random_tensors **tensors);
  * tensor are counted, and nothing is made. ITH_ERR_INTERRUPTED if the context is interrupted meanwhile. */
 ith_status ith_random_tensors_take(ith_random_tensors *tensors, const char *name, int dims, const int64_t *shape,
                                    const ith_tensor **out);
-/* Bytes of the memory that all tensors counted so far take from the context once they are made. */
+/* Returns the bytes that the list takes from the context once it has made all tensors that were counted. */
 int64_t ith_random_tensors_bytes(const ith_random_tensors *tensors);
 
 #endif

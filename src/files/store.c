@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store of a model component (store.h): a list of tensors ordered by name, from one file or from several files
- * (shards). It records for each tensor whether the loader has taken it. The index of the shards has the format of
+ * (shards). It records for each tensor whether a caller has taken it. The index of the shards has the format of
  * transformers: {"weight_map": {TENSOR: FILE, ...}}. */
 #include "store.h"
 
@@ -22,7 +22,7 @@ typedef struct store_entry {
     ith_tensor tensor; /* as in its file, but data points to `copy` if there is one */
     int64_t shard;     /* index of the tensor's file in ith_store.shards */
     bool found;        /* whether the file contains the tensor */
-    bool taken;        /* whether the loader has taken or skipped the tensor */
+    bool taken;        /* whether a caller has taken or skipped the tensor */
     void *copy;        /* aligned copy of the data if they are misaligned in the file; NULL: none */
 } store_entry;
 

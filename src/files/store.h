@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tensors of one model component ("transformer", "vae", ...), from one file or from several shards with an index. A
- * loader takes every tensor by name and shape. A tensor that is left over is an error, so that a different kind of
- * model is never mistaken for this one. To open a store and to take tensors reads only the headers of the files. A
- * store holds a reference to its context. */
+ * caller takes every tensor by name and shape. A tensor that is left over is an error, so that a different kind of
+ * model is never mistaken for this one. Only the headers of the files are read when a store is opened and when tensors
+ * are taken. A store holds a reference to its context. */
 #ifndef ITH_FILES_STORE_H
 #define ITH_FILES_STORE_H
 
@@ -24,7 +24,8 @@ ith_status ith_store_open(ith_context *context, const char *folder, const char *
 /* Opens a store without files, which has every tensor that is asked for, with random numbers of this type
  * (random_tensors.h). */
 ith_status ith_store_open_random(ith_context *context, ith_dtype type, ith_store **out);
-/* Bytes that the random tensors taken with out NULL will take from the context; 0 for a store with files. */
+/* Returns the bytes that a store of random tensors takes from the context once it has made every tensor that was taken
+ * with out NULL. 0 for a store with files. */
 int64_t ith_store_random_bytes(const ith_store *store);
 void ith_store_close(ith_store **store);
 /* After this call the store reports the bytes of released, retained and skipped tensors to the context's observer, as
@@ -43,15 +44,15 @@ ith_status ith_store_take(ith_context *context, ith_store *store, const char *na
 const char *ith_store_file_of(const ith_store *store, const ith_tensor *tensor);
 /* The sum of the bytes of all tensors in the files. */
 int64_t ith_store_bytes(const ith_store *store);
-/* Checks that no file of the store was replaced, changed or removed since the store was opened. Takes one system call a
- * file. ITH_ERR_IO, with the name of the file. */
+/* Checks that no file of the store was replaced, changed or removed since the store was opened. Takes two system calls
+ * a file. ITH_ERR_IO names the file. */
 ith_status ith_store_check_unchanged(ith_context *context, const ith_store *store);
 /* Ends the use of a taken tensor: its copy is freed. Its bytes count as progress. NULL is accepted. */
 void ith_store_release(ith_store *store, const ith_tensor *tensor);
 /* Counts the bytes of a taken tensor as progress. The tensor stays in use until the store is closed. NULL is accepted.
  */
 void ith_store_retain(ith_store *store, const ith_tensor *tensor);
-/* Counts every tensor whose name begins with `prefix` as taken: the loader does not need them. */
+/* Counts every tensor whose name begins with `prefix` as taken, because the caller does not need them. */
 void ith_store_skip(ith_store *store, const char *prefix);
 /* Computes a hash of the names, types and shapes of all tensors, and of a few numbers of each. Two stores with the same
  * hash are almost certainly equal. */

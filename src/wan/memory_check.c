@@ -74,9 +74,8 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
     return false;
 }
 
-/* Tries changes in this order until the run fits: weights that stay in their files, which holds for all that follow;
- * guidance branches computed one after the other; precision bf16; both
- * changes; both and fewer frames; both and a smaller picture. */
+/* Tries changes in this order until the run fits: keep_packed off, which stays off; guidance branches computed one
+ * after the other; precision bf16; both; both and fewer frames; both and a smaller picture. */
 static bool find_what_fits(search *s, const ith_generate_options *asked)
 {
     ith_generate_options mapped = *asked;

@@ -30,11 +30,11 @@ typedef struct ith_model {
  * cannot be read, ITH_ERR_FORMAT if its contents are wrong, ITH_ERR_UNSUPPORTED for a model of another kind. */
 ith_status ith_model_read(ith_context *context, const char *folder, ith_model **out);
 /* Opens the weight files of every component, and checks that they hold all of its tensors, by name, type and shape, so
- * that a run does not fail after an hour, when the second expert's turn comes. Reads headers only. Files that are open
- * from an earlier call and have not changed since are not read again. */
+ * that a run does not fail after an hour, when it opens the second expert. Reads headers only. Does not read files
+ * again that are open from an earlier call and have not changed since. */
 ith_status ith_model_check_weights(ith_context *context, ith_model *model);
 /* Checks that the weight files of a component are still those that ith_model_check_weights opened, with the same
- * content. ITH_ERR_IO with the name of the file if not. Nothing is checked if they are not open. */
+ * content. Otherwise ITH_ERR_IO, with the name of the file. Checks nothing if the files are not open. */
 ith_status ith_model_check_unchanged(ith_context *context, const ith_model *model, ith_part part);
 /* The bytes of all weights in the files that ith_model_check_weights opened. */
 int64_t ith_model_file_bytes(const ith_model *model);

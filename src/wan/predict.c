@@ -53,8 +53,8 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
     return status;
 }
 
-/* The peak memory of one expert: what ith_dit_bytes counts, the prompts' keys and values, and then either the buffers
- * in which these keys are made or the workspaces of the ranks, whichever is larger. */
+/* The peak memory of one expert: its layers and vectors (ith_dit_bytes), the prompts' keys and values, and the larger
+ * of two: the buffers in which these keys are made, and the workspaces of the ranks. */
 static ith_status expert_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                const ith_team *team, int expert, const ith_number_types *types,
                                const ith_dit_shape *shape, const int64_t counts[2], int64_t *bytes)

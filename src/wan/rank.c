@@ -158,8 +158,8 @@ static void observe(ith_rank *rank)
     ith_context_set_observer(rank->context, &rank->observer);
 }
 
-/* The leader's checks before the run begins: predicts the memory of its process, compares it with the machine's,
- * and checks the weight files. */
+/* The leader's checks before the run begins: predicts the memory of its process, compares it with the machine's, and
+ * checks the weight files. */
 static ith_status prepare(ith_rank *rank, void *user)
 {
     (void)user;

@@ -57,8 +57,8 @@ void ith_weights_free(ith_context *context, ith_weights_memory *memory);
 void ith_weights_prefix(ith_weights *weights, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Finds a vector or a table in the weight files, and returns a copy of it in f32. */
 float *ith_weights_floats(ith_weights *weights, const char *name, int dims, const int64_t *shape);
-/* Finds the weight of a module in the weight files, and returns it without a copy. It lies in its mapped file, and must
- * be read as files/mapping.h says. */
+/* Finds the weight of a module in the weight files, and returns it without a copy. It lies in its mapped file, so
+ * callers read it as files/mapping.h says. */
 const ith_tensor *ith_weights_tensor(ith_weights *weights, const char *module, int dims, const int64_t *shape);
 /* Makes one linear layer from `count` modules in the weight files, each with a weight of this shape. The first outputs
  * of the layer belong to the first module. */

@@ -58,8 +58,8 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
                                const int64_t *counts, ith_dit_text **out);
 void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 
-/* One rank's buffers and plans for latents of one size. A forward pass allocates nothing. The entries
- * of a batch are the guidance branches. */
+/* One rank's buffers and plans for latents of one size. A forward pass allocates nothing. The entries of a batch are
+ * the guidance branches. */
 typedef struct ith_dit_workspace ith_dit_workspace;
 typedef struct ith_dit_shape {
     int64_t batch, frames, height, width; /* size of the latents; height and width are even */
@@ -104,8 +104,8 @@ void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_sha
 /* Makes an expert without weights, to predict memory. It counts the same bytes as an open expert. */
 ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types,
                            bool keeps_packed, ith_dit **out);
-/* Returns the exact number of bytes of an open expert without its ith_store. An expert of ith_dit_outline
- * gives the same number. */
+/* Returns the exact number of bytes of an open expert without its ith_store. An expert of ith_dit_outline gives the
+ * same number. */
 int64_t ith_dit_bytes(const ith_dit *dit);
 /* Sets *held to the bytes of an ith_dit_text for `batch` prompts of at most `longest` rows, and *making to the further
  * bytes that ith_dit_text_create needs while it computes. */

@@ -26,8 +26,7 @@ typedef struct ith_vae ith_vae;
  * attention is f32. */
 ith_status ith_vae_open(ith_context *context, const char *folder, ith_operand_types types, ith_vae **out);
 /* Opens the weight files, and checks that they hold every tensor of the decoder, by name, type and shape, and no other
- * tensor except the encoder's. Reads headers only. The caller closes *store; with store NULL the files are
- * closed. */
+ * tensor except the encoder's. Reads headers only. The caller closes *store; with store NULL the files are closed. */
 ith_status ith_vae_check(ith_context *context, const char *folder, ith_store **store);
 /* Makes an autoencoder with random weights of this type, for benchmarks. */
 ith_status ith_vae_make_random(ith_context *context, const ith_vae_config *config, ith_operand_types types,
@@ -44,7 +43,7 @@ typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *f
  * frames. Nothing is allocated between the first frame and the last. */
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, ith_vae_frame_fn on_frame, void *user);
-/* Sets *bytes to the peak memory of loading the autoencoder and decoding latents of this size, besides the mapped
+/* Sets *bytes to the peak memory of opening the autoencoder and decoding latents of this size, besides the mapped
  * files. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, int64_t *bytes);

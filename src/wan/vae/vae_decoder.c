@@ -223,8 +223,8 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
     return status;
 }
 
-/* Predicts the peak memory: makes an autoencoder and a decoder as decoding does, but loads no weights and does not
- * allocate the decoder's buffers. */
+/* Predicts the peak memory: makes an autoencoder and a decoder as decoding does, but reads no weights and allocates no
+ * buffers. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, int64_t *bytes)
 {

@@ -52,7 +52,8 @@ ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *fil
     return layer;
 }
 
-/* The last rows of the first convolution come together with those by which it lags behind its input: at most two. */
+/* The output of the first convolution lags at most two rows behind its input, and catches up in the last strip. So the
+ * second convolution may get two rows more than a strip at once. */
 ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *weights, int64_t height, int64_t width,
                                    int64_t times)
 {
@@ -201,7 +202,7 @@ static void add_pixels(void *user, int64_t row, int64_t first, int64_t count, co
     end->work->rowops->add_gated(end->x + (row * shape->width + first) * shape->out, pixels, NULL, count * shape->out);
 }
 
-/* The second convolution adds to rows of the frame that the first has already read. */
+/* The first convolution keeps the rows of x that it still needs, so the second may add its result to x in place. */
 ith_status ith_vae_residual_apply(ith_vae_work *work, ith_vae_conv *convs, float *to)
 {
     const ith_conv_shape *shape = &convs[0].conv.shape;

@@ -48,7 +48,7 @@ struct ith_vae {
 
 /* Makes an autoencoder without weights, to predict memory: the sizes of its weights are set, but not their data. */
 ith_status ith_vae_create(ith_context *context, const ith_vae_config *config, ith_operand_types types, ith_vae **out);
-/* The bytes of memory that an autoencoder holds once loaded, besides its mapped files. */
+/* The bytes of memory that an open autoencoder holds, besides its mapped files. */
 int64_t ith_vae_bytes(const ith_vae *vae);
 
 /* The number of channels after the residual blocks of a level. A level is the layers at one picture size. */
