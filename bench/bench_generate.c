@@ -7,6 +7,8 @@
  * Prints medians over the repeats, and the peak memory of the process. tools/bench_peer.py runs diffusers beside it. */
 #include <ithaca/wan.h>
 
+#include "common.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,20 +21,13 @@ typedef struct sample {
     double load, text, plan, denoise, decode, whole;
 } sample;
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* The median of one member over all samples, in milliseconds. */
 static double median_ms(const sample *samples, int count, size_t offset)
 {
     double values[MAX_REPEATS];
     for (int i = 0; i < count; i++)
         memcpy(&values[i], (const char *)&samples[i] + offset, sizeof values[i]);
-    qsort(values, (size_t)count, sizeof values[0], by_value);
-    return 1e3 * values[count / 2];
+    return 1e3 * bench_median(values, count);
 }
 
 typedef struct job {

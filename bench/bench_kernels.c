@@ -17,12 +17,11 @@
  *           its load, and have not raised it again by then */
 #include "../src/base/clock.h"
 #include "../src/base/dtype.h"
-#include "../src/kernels/peak.h"
 #include "../src/plan/measure.h"
+#include "common.h"
 
 #include <omp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { REPEATS_MAX = 100, SOFTMAXES = 2 };
@@ -72,18 +71,6 @@ static sample measure(const problem *p, ith_trial *heads, ith_softmax softmax)
     return s;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, compare);
-    return values[count / 2];
-}
-
 static void print_medians(const problem *p, ith_softmax softmax, const sample *samples, int count)
 {
     double rates[REPEATS_MAX], peaks[REPEATS_MAX], shares[REPEATS_MAX], cpu[REPEATS_MAX], at_clock[REPEATS_MAX];
@@ -97,8 +84,9 @@ static void print_medians(const problem *p, ith_softmax softmax, const sample *s
     char peak[64];
     printf("%-15s %-5s %-8s %5lld %7lld %8d %10.1f %-25s %10.1f %8.1f%% %8.1f%% %8.1f%%\n", p->kernel->name,
            ith_dtype_name(p->dtype), softmax_names[softmax == ITH_SOFTMAX_FIXED_M], (long long)p->D, (long long)p->S,
-           p->threads, median(rates, count), ith_peak_describe(p->kernel, p->cpu, peak, sizeof peak),
-           median(peaks, count), median(shares, count), median(cpu, count), median(at_clock, count));
+           p->threads, bench_median(rates, count), ith_peak_describe(p->kernel, p->cpu, peak, sizeof peak),
+           bench_median(peaks, count), bench_median(shares, count), bench_median(cpu, count),
+           bench_median(at_clock, count));
     fflush(stdout);
 }
 
@@ -117,53 +105,45 @@ static void measure_all(const problem *p, ith_trial *heads, const settings *set)
             print_medians(p, softmaxes[x], samples[x], set->repeats);
 }
 
-static bool bench(ith_context *ctx, const problem *p, const settings *set)
+static ith_status bench(ith_context *ctx, const problem *p, const settings *set)
 {
     ith_trial head = {.kernel = p->kernel, .dtype = p->dtype, .head_dim = p->D, .q_len = p->S, .kv_len = p->S};
     head.tiles = p->kernel->tiles(p->D).best;
     head.packed_bytes = p->kernel->packed_bytes(p->S, p->D);
     head.scratch_bytes = p->kernel->scratch_bytes(p->D, &head.tiles);
     ith_trial *heads = ith_alloc_zero(ctx, p->threads, sizeof *heads, "heads");
-    bool good = heads != NULL;
-    for (int t = 0; good && t < p->threads; t++) {
+    ith_status status = heads ? ITH_OK : ITH_ERR_MEMORY;
+    for (int t = 0; !status && t < p->threads; t++) {
         heads[t] = head;
-        good = !ith_trial_create(ctx, 1u + (uint32_t)t, &heads[t]);
+        status = ith_trial_create(ctx, 1u + (uint32_t)t, &heads[t]);
     }
-    if (good)
+    if (!status)
         measure_all(p, heads, set);
     for (int t = 0; heads != NULL && t < p->threads; t++)
         ith_trial_free(ctx, &heads[t]);
     ith_free(ctx, heads);
-    return good;
+    return status;
 }
 
-static bool bench_all(ith_context *ctx, const settings *set)
+static ith_status bench_all(ith_context *ctx, const void *user)
 {
+    const settings *set = user;
+    ith_status status = ITH_OK;
     static const int64_t dims[] = {128, 64, 32};
     printf("%-15s %-5s %-8s %5s %7s %8s %10s %-25s %10s %9s %9s %9s\n", "kernel", "dtype", "softmax", "D", "S",
            "threads", "GFLOP/s", "peak", "GFLOP/s", "of peak", "cpu", "at clock");
-    for (int i = 0; ith_attn_kernel_at(i) != NULL; i++) {
+    for (int i = 0; ith_attn_kernel_at(i) != NULL && !status; i++) {
         const ith_attn_kernel *kernel = ith_attn_kernel_at(i);
         if ((kernel->cpu & ~ith_context_cpu(ctx)) != 0 || (set->kernel && strcmp(set->kernel, kernel->name) != 0))
             continue;
-        for (size_t n = 0; n < (set->head_dim ? 1 : sizeof dims / sizeof *dims); n++) {
+        for (size_t n = 0; n < (set->head_dim ? 1 : sizeof dims / sizeof *dims) && !status; n++) {
             problem p = {.kernel = kernel, .cpu = ith_context_cpu(ctx), .dtype = set->dtype, .threads = set->threads};
             p.D = set->head_dim ? set->head_dim : dims[n];
             p.S = set->seq ? set->seq : kernel->cpu == ITH_CPU_BASELINE ? 1024 : 8192;
-            if (!bench(ctx, &p, set))
-                return false;
+            status = bench(ctx, &p, set);
         }
     }
-    return true;
-}
-
-static ith_dtype parse_dtype(const char *name)
-{
-    static const ith_dtype dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strcmp(name, ith_dtype_name(dtypes[i])) == 0)
-            return dtypes[i];
-    return ITH_DTYPE_NONE;
+    return status;
 }
 
 static bool parse_softmax(const char *name, settings *set)
@@ -176,43 +156,22 @@ static bool parse_softmax(const char *name, settings *set)
 
 static bool parse(int argc, char **argv, settings *set)
 {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        const char *value = argv[i + 1];
-        if (strcmp(argv[i], "--kernel") == 0)
-            set->kernel = value;
-        else if (strcmp(argv[i], "--dtype") == 0)
-            set->dtype = parse_dtype(value);
-        else if (strcmp(argv[i], "--head-dim") == 0)
-            set->head_dim = atoll(value);
-        else if (strcmp(argv[i], "--seq") == 0)
-            set->seq = atoll(value);
-        else if (strcmp(argv[i], "--threads") == 0)
-            set->threads = atoi(value);
-        else if (strcmp(argv[i], "--repeat") == 0)
-            set->repeats = atoi(value);
-        else if (strcmp(argv[i], "--softmax") != 0 || !parse_softmax(value, set))
-            return false;
-    }
-    return argc % 2 == 1 && set->dtype != ITH_DTYPE_NONE && set->head_dim >= 0 && set->seq >= 0 && set->threads >= 1 &&
-           set->repeats >= 1 && set->repeats <= REPEATS_MAX;
+    const char *softmax = "both";
+    const bench_option options[] = {{"--kernel", .text = &set->kernel},  {"--dtype", .dtype = &set->dtype},
+                                    {"--softmax", .text = &softmax},     {"--head-dim", .number = &set->head_dim},
+                                    {"--seq", .number = &set->seq},      {"--threads", .count = &set->threads},
+                                    {"--repeat", .count = &set->repeats}};
+    return bench_parse(argc, argv, options, sizeof options / sizeof *options) && parse_softmax(softmax, set) &&
+           set->head_dim >= 0 && set->seq >= 0 && set->threads >= 1 && set->repeats >= 1 && set->repeats <= REPEATS_MAX;
 }
 
 int main(int argc, char **argv)
 {
-    settings set = {.dtype = ITH_BF16, .wanted = {true, true}, .threads = 1, .repeats = 11};
+    settings set = {.dtype = ITH_BF16, .threads = 1, .repeats = 11};
     if (!parse(argc, argv, &set)) {
         fprintf(stderr, "usage: bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--softmax online|fixed_m|both]\n"
                         "                     [--head-dim N] [--seq N] [--threads N] [--repeat N]\n");
         return 2;
     }
-    ith_context *ctx = NULL;
-    if (ith_context_create(NULL, &ctx) != ITH_OK) {
-        fprintf(stderr, "bench_kernels: %s\n", ith_context_error(NULL));
-        return 1;
-    }
-    bool good = bench_all(ctx, &set);
-    if (!good)
-        fprintf(stderr, "bench_kernels: %s\n", ith_context_error(ctx));
-    ith_context_destroy(&ctx);
-    return good ? 0 : 1;
+    return bench_run("bench_kernels", bench_all, &set);
 }

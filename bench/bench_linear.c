@@ -20,23 +20,22 @@
  */
 #include "../src/base/clock.h"
 #include "../src/base/dtype.h"
-#include "../src/kernels/peak.h"
 #include "../src/kernels/rowops.h"
 #include "../src/linear/linear_set.h"
+#include "common.h"
 
 #include <omp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { REPEATS_MAX = 100, SLICES_MAX = 1 << 20, BURSTS = 3, LAYERS = 2 };
+enum { REPEATS_MAX = 100, SLICES_MAX = 1 << 20, LAYERS = 2 };
 enum { CONVERT, PACK, OTHER, PARTS };
-static const double PEAK_SECONDS = 0.05, BURST_SECONDS = 0.00004, SLICE_SECONDS = 0.001;
+static const double PEAK_SECONDS = 0.05, SLICE_SECONDS = 0.001;
 
 typedef struct settings {
     int64_t in, out, hidden, rows;
     ith_dtype weights, multiply;
-    bool keeps_packed;
+    int keeps_packed; /* 0 or 1 */
     int threads, repeats;
 } settings;
 
@@ -64,8 +63,8 @@ typedef struct meter {
 
 static const ith_product_kernel *timed;
 static _Thread_local meter own;
-static double
-    capacity[SLICES_MAX]; /* operations of the peak in the time of every slice, in 10^9; the least of all runs */
+/* For each slice: 10^9 operations that the peak does in the time of the slice, the fewest of all runs. */
+static double capacity[SLICES_MAX];
 static double slice_begin, burst; /* when the slice began, and the peak just before */
 static double burst_seconds;      /* time of all bursts of a run */
 static const ith_instructions *slice_instructions;
@@ -98,11 +97,7 @@ static void timed_pack_right(const ith_product_right *right)
 static void begin_slice(void)
 {
     double begin = ith_clock_seconds();
-    burst = 0;
-    for (int i = 0; i < BURSTS; i++) {
-        double peak = ith_peak_of_product(slice_instructions, slice_cpu, 1, BURST_SECONDS);
-        burst = peak > burst ? peak : burst;
-    }
+    burst = bench_burst(slice_instructions, slice_cpu);
     slice_begin = ith_clock_seconds();
     burst_seconds += slice_begin - begin;
 }
@@ -257,18 +252,6 @@ static ith_status run_timed(subject *s, double *seconds, double *parts)
     return status;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, compare);
-    return values[count / 2];
-}
-
 /* Operations of the peak in the time of a whole run, in 10^9. */
 static double quiet_capacity(void)
 {
@@ -304,8 +287,8 @@ static ith_status measure(subject *s)
     ith_peak_describe_product(instructions, cpu, peak, sizeof peak);
     printf("%-7s %-7s %-13s %6lld %6lld %6lld %6lld %3d %9.1f %9.1f %7.1f%%", ith_dtype_name(set->weights),
            ith_dtype_name(set->multiply), peak, (long long)set->in, (long long)set->hidden, (long long)set->out,
-           (long long)set->rows, set->threads, median(rates, set->repeats), median(peaks, set->repeats),
-           100 * median(shares, set->repeats));
+           (long long)set->rows, set->threads, bench_median(rates, set->repeats), bench_median(peaks, set->repeats),
+           100 * bench_median(shares, set->repeats));
     if (set->threads == 1)
         printf(" %6.1f%%", 100 * work / quiet_capacity());
     else
@@ -328,8 +311,9 @@ static ith_status bench(ith_context *context, const settings *set)
     return status;
 }
 
-static ith_status bench_all(ith_context *context, const settings *set)
+static ith_status bench_all(ith_context *context, const void *user)
 {
+    const settings *set = user;
     static const int64_t sizes[][2] = {{1536, 1536}, {1536, 8960}, {8960, 1536}, {5120, 5120}, {5120, 13824}};
     static const ith_dtype types[][2] = {{ITH_F32, ITH_F32}, {ITH_BF16, ITH_F32}, {ITH_BF16, ITH_BF16}};
     ith_status status = ITH_OK;
@@ -350,46 +334,24 @@ static ith_status bench_all(ith_context *context, const settings *set)
 
 /* ---- The command line ------------------------------------------------------------------------------------------ */
 
-static ith_dtype parse_dtype(const char *name)
-{
-    static const ith_dtype dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strcmp(name, ith_dtype_name(dtypes[i])) == 0)
-            return dtypes[i];
-    return ITH_DTYPE_NONE;
-}
-
 static bool parse(int argc, char **argv, settings *set)
 {
-    bool good = argc % 2 == 1;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        const char *value = argv[i + 1];
-        if (strcmp(argv[i], "--in") == 0)
-            set->in = atoll(value);
-        else if (strcmp(argv[i], "--out") == 0)
-            set->out = atoll(value);
-        else if (strcmp(argv[i], "--hidden") == 0)
-            set->hidden = atoll(value);
-        else if (strcmp(argv[i], "--rows") == 0)
-            set->rows = atoll(value);
-        else if (strcmp(argv[i], "--weights") == 0)
-            good = good && (set->weights = parse_dtype(value));
-        else if (strcmp(argv[i], "--multiply") == 0)
-            good = good && (set->multiply = parse_dtype(value));
-        else if (strcmp(argv[i], "--keep-packed") == 0)
-            set->keeps_packed = atoi(value);
-        else if (strcmp(argv[i], "--threads") == 0)
-            set->threads = atoi(value);
-        else if (strcmp(argv[i], "--repeat") == 0)
-            set->repeats = atoi(value);
-        else
-            return false;
-    }
+    const bench_option options[] = {{"--in", .number = &set->in},
+                                    {"--out", .number = &set->out},
+                                    {"--hidden", .number = &set->hidden},
+                                    {"--rows", .number = &set->rows},
+                                    {"--weights", .dtype = &set->weights},
+                                    {"--multiply", .dtype = &set->multiply},
+                                    {"--keep-packed", .count = &set->keeps_packed},
+                                    {"--threads", .count = &set->threads},
+                                    {"--repeat", .count = &set->repeats}};
+    if (!bench_parse(argc, argv, options, sizeof options / sizeof *options))
+        return false;
     if (set->multiply && !set->weights)
         set->weights = set->multiply;
     if (set->weights && !set->multiply)
         set->multiply = ITH_F32;
-    return good && set->in >= 0 && set->hidden >= 0 && !set->in == !set->out && set->rows >= 1 && set->threads >= 1 &&
+    return set->in >= 0 && set->hidden >= 0 && !set->in == !set->out && set->rows >= 1 && set->threads >= 1 &&
            set->repeats >= 1 && set->repeats <= REPEATS_MAX;
 }
 
@@ -401,14 +363,5 @@ int main(int argc, char **argv)
                         "                    [--multiply f32|bf16] [--keep-packed 0|1] [--threads N] [--repeat N]\n");
         return 2;
     }
-    ith_context *context = NULL;
-    if (ith_context_create(NULL, &context) != ITH_OK) {
-        fprintf(stderr, "bench_linear: %s\n", ith_context_error(NULL));
-        return 1;
-    }
-    ith_status status = bench_all(context, &set);
-    if (status)
-        fprintf(stderr, "bench_linear: %s\n", ith_context_error(context));
-    ith_context_destroy(&context);
-    return status ? 1 : 0;
+    return bench_run("bench_linear", bench_all, &set);
 }

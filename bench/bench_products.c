@@ -19,8 +19,8 @@
 #include "../src/base/clock.h"
 #include "../src/base/dtype.h"
 #include "../src/base/size.h"
-#include "../src/kernels/peak.h"
 #include "../src/kernels/product.h"
+#include "common.h"
 
 #include <math.h>
 #include <omp.h>
@@ -28,8 +28,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REPEATS_MAX = 200, THREADS_MAX = 256, SLICES_MAX = 512, BURSTS = 3 };
-static const double PEAK_SECONDS = 0.01, BURST_SECONDS = 0.00004;
+enum { REPEATS_MAX = 200, THREADS_MAX = 256, SLICES_MAX = 512 };
+static const double PEAK_SECONDS = 0.01;
 
 typedef struct settings {
     const char *kernel, *only;
@@ -195,14 +195,10 @@ static void multiply_block(const work *w, const operands *o, int64_t tap, int64_
     }
 }
 
-/* The peak in the fastest of a few bursts. */
+/* The peak at this moment. */
 static double burst_of(const work *w)
 {
-    double best = 0;
-    for (int n = 0; n < BURSTS; n++)
-        best = fmax(best, ith_peak_of_product(&w->kernel->instructions[w->parts - 1], ith_context_cpu(w->ctx), 1,
-                                              BURST_SECONDS));
-    return best;
+    return bench_burst(&w->kernel->instructions[w->parts - 1], ith_context_cpu(w->ctx));
 }
 
 /* The whole product, slice by slice. */
@@ -223,18 +219,6 @@ static void run(const work *w, operands *o)
 }
 
 /* ---- A case ---------------------------------------------------------------------------------------------------- */
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, compare);
-    return values[count / 2];
-}
 
 /* The peak by processor time. */
 static double peak_of(const work *w, int threads)
@@ -277,8 +261,9 @@ static void measure(const work *w, operands *all, const settings *set)
     char peak[48];
     ith_peak_describe_product(&w->kernel->instructions[w->parts - 1], ith_context_cpu(w->ctx), peak, sizeof peak);
     printf("%-15s %-12s %-5s %6lld %8d %10.1f %-20s %10.1f %8.1f%% %8.1f%%\n", w->kernel->name, w->is.name,
-           ith_dtype_name(w->dtype), (long long)w->depth, set->threads, median(rates, set->repeats), peak,
-           median(peaks, set->repeats), median(shares, set->repeats), quiet_share(w, all, set->threads, operations));
+           ith_dtype_name(w->dtype), (long long)w->depth, set->threads, bench_median(rates, set->repeats), peak,
+           bench_median(peaks, set->repeats), bench_median(shares, set->repeats),
+           quiet_share(w, all, set->threads, operations));
     fflush(stdout);
 }
 
@@ -308,8 +293,9 @@ static void bench(const ith_product_kernel *kernel, ith_context *ctx, ith_dtype 
     ith_free(ctx, w.right);
 }
 
-static void bench_all(ith_context *ctx, const settings *set)
+static ith_status bench_all(ith_context *ctx, const void *user)
 {
+    const settings *set = user;
     static const ith_dtype dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
     printf("%-15s %-12s %-5s %6s %8s %10s %-20s %10s %9s %9s\n", "kernel", "case", "dtype", "depth", "threads",
            "GFLOP/s", "peak", "GFLOP/s", "mean", "quiet");
@@ -327,40 +313,18 @@ static void bench_all(ith_context *ctx, const settings *set)
                     bench(kernel, ctx, dtypes[t], &cases[n], set);
         }
     }
+    return ITH_OK;
 }
 
 /* ---- The command line ------------------------------------------------------------------------------------------ */
 
-static ith_dtype parse_dtype(const char *name)
-{
-    static const ith_dtype dtypes[] = {ITH_F32, ITH_BF16, ITH_F16};
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strcmp(name, ith_dtype_name(dtypes[i])) == 0)
-            return dtypes[i];
-    return ITH_DTYPE_NONE;
-}
-
 static bool parse(int argc, char **argv, settings *set)
 {
-    for (int i = 1; i + 1 < argc; i += 2) {
-        const char *value = argv[i + 1];
-        if (strcmp(argv[i], "--kernel") == 0)
-            set->kernel = value;
-        else if (strcmp(argv[i], "--case") == 0)
-            set->only = value;
-        else if (strcmp(argv[i], "--dtype") == 0 && parse_dtype(value) != ITH_DTYPE_NONE)
-            set->dtype = parse_dtype(value);
-        else if (strcmp(argv[i], "--depth") == 0)
-            set->depth = atoll(value);
-        else if (strcmp(argv[i], "--threads") == 0)
-            set->threads = atoi(value);
-        else if (strcmp(argv[i], "--repeat") == 0)
-            set->repeats = atoi(value);
-        else
-            return false;
-    }
-    return argc % 2 == 1 && set->depth >= 0 && set->threads >= 1 && set->threads <= THREADS_MAX && set->repeats >= 1 &&
-           set->repeats <= REPEATS_MAX;
+    const bench_option options[] = {{"--kernel", .text = &set->kernel},    {"--case", .text = &set->only},
+                                    {"--dtype", .dtype = &set->dtype},     {"--depth", .number = &set->depth},
+                                    {"--threads", .count = &set->threads}, {"--repeat", .count = &set->repeats}};
+    return bench_parse(argc, argv, options, sizeof options / sizeof *options) && set->depth >= 0 && set->threads >= 1 &&
+           set->threads <= THREADS_MAX && set->repeats >= 1 && set->repeats <= REPEATS_MAX;
 }
 
 int main(int argc, char **argv)
@@ -371,12 +335,5 @@ int main(int argc, char **argv)
                         "                      [--threads N] [--repeat N]\n");
         return 2;
     }
-    ith_context *ctx = NULL;
-    if (ith_context_create(NULL, &ctx) != ITH_OK) {
-        fprintf(stderr, "bench_products: %s\n", ith_context_error(NULL));
-        return 1;
-    }
-    bench_all(ctx, &set);
-    ith_context_destroy(&ctx);
-    return 0;
+    return bench_run("bench_products", bench_all, &set);
 }

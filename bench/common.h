@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts that the benchmarks of this folder share: options, medians, peaks. */
+#ifndef ITH_BENCH_COMMON_H
+#define ITH_BENCH_COMMON_H
+
+#include "../src/kernels/peak.h"
+
+/* An option of a program and the variable that its value is written to: exactly one of the pointers is set. */
+typedef struct bench_option {
+    const char *name; /* "--threads" */
+    const char **text;
+    ith_dtype *dtype; /* f32, bf16 or f16 */
+    int64_t *number;
+    int *count;
+} bench_option;
+
+/* Reads pairs of an option and its value from the command line. Returns false if an option is unknown, or its value is
+ * missing or malformed. */
+bool bench_parse(int argc, char **argv, const bench_option *options, int count);
+
+/* Creates a context, calls `bench` with it and returns the exit status of the program. Prints failures. */
+int bench_run(const char *program, ith_status (*bench)(ith_context *context, const void *settings),
+              const void *settings);
+
+/* Sorts the values and returns their median. */
+double bench_median(double *values, int count);
+
+/* The peak of these instructions on one thread in the fastest of a few bursts, which take about 0.1 ms together. */
+double bench_burst(const ith_instructions *instructions, uint32_t cpu);
+
+#endif
