@@ -31,8 +31,6 @@ typedef struct ith_rowops {
     void (*softmax)(float *x, int64_t n);
     void (*bf16_from_f32)(uint16_t *y, const float *x, int64_t n);
     void (*f32_from_bf16)(float *y, const uint16_t *x, int64_t n);
-    /* Rounds x to the numbers that bf16_from_f32 gives, and keeps them as f32. y may be x. */
-    void (*round_to_bf16)(float *y, const float *x, int64_t n);
     void (*multiply)(float *y, const float *x, int64_t n); /* y *= x */
     /* x[i][j] += b[i] for a matrix x [rows][columns] */
     void (*add_bias)(float *x, const float *b, int64_t rows, int64_t columns);

@@ -214,13 +214,6 @@ static void f32_from_bf16(float *y, const uint16_t *x, int64_t n)
         y[i] = ith_f32_from_bf16(x[i]);
 }
 
-static void round_to_bf16(float *y, const float *x, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        y[i] = ith_round_to_bf16(x[i]);
-}
-
 static void multiply(float *y, const float *x, int64_t n)
 {
 #pragma omp simd
@@ -281,6 +274,6 @@ static void turn_and_bias(float *y, int64_t y_stride, const float *x, int64_t x_
     {                                                                                                                  \
         .name = isa, .layer_norm = layer_norm, .rms_norm = rms_norm, .rope = rope, .add_gated = add_gated,             \
         .silu = silu, .gelu_tanh = gelu_tanh, .channel_norm = channel_norm, .softmax = softmax,                        \
-        .bf16_from_f32 = bf16_from_f32, .f32_from_bf16 = f32_from_bf16, .round_to_bf16 = round_to_bf16,                \
-        .multiply = multiply, .add_bias = add_bias, .turn_and_bias = turn_and_bias                                     \
+        .bf16_from_f32 = bf16_from_f32, .f32_from_bf16 = f32_from_bf16, .multiply = multiply, .add_bias = add_bias,    \
+        .turn_and_bias = turn_and_bias                                                                                 \
     }

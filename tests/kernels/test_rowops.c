@@ -349,9 +349,6 @@ static void bf16_goes_both_ways(void **state)
         ops[t]->bf16_from_f32(back, values, ALL);
         for (uint32_t i = 0; i < ALL; i++)
             assert_int_equal(back[i], ith_bf16_from_f32(values[i]));
-        ops[t]->round_to_bf16(values, values, ALL);
-        for (uint32_t i = 0; i < ALL; i++)
-            assert_true(ith_f32_bits(values[i]) == (uint32_t)back[i] << 16);
     }
     free(bits), free(back), free(values);
 }
