@@ -6,8 +6,11 @@
 #include <string.h>
 
 #define CLEARED_TOGETHER 65536 /* bytes that a thread clears at a time */
-#define MOST_FRAMES 4          /* the largest depth of a kernel in time */
-#define LEAST_UNITS 32         /* units of a block, however many threads there are */
+/* The largest sizes of a convolution. They keep products of its sizes below 2^63. */
+#define MOST_FRAMES 4   /* depth of the kernel in time */
+#define MOST_KERNEL 127 /* height and width of the kernel */
+#define MOST_SIZE 1048576
+#define LEAST_CELLS 32 /* cells of a block, however many threads there are */
 
 double ith_conv_operations(const ith_conv_shape *s)
 {
@@ -21,24 +24,25 @@ static ith_status check(ith_context *context, const ith_conv_shape *s)
 {
     int64_t largest = ith_max64(ith_max64(s->in, s->out), ith_max64(s->height, s->width));
     int64_t least = ith_min64(ith_min64(s->in, s->out), ith_min64(s->height, s->width));
-    if (least < 1 || largest > INT32_MAX || s->frames < 1 || s->frames > MOST_FRAMES || s->kernel < 1 ||
-        s->kernel % 2 == 0 || s->strip < 1)
+    if (least < 1 || largest > MOST_SIZE || s->frames < 1 || s->frames > MOST_FRAMES || s->kernel < 1 ||
+        s->kernel > MOST_KERNEL || s->kernel % 2 == 0 || s->strip < 1)
         return ith_fail(
             context, ITH_ERR_ARGUMENT,
-            "a convolution of %lld to %lld channels, %lld frames deep, kernel %lld, over %lld x %lld: sizes "
-            "must be positive, the kernel odd, the depth at most %d",
+            "a convolution of %lld to %lld channels, %lld frames deep, kernel %lld, over %lld x %lld in strips of "
+            "%lld: "
+            "sizes are from 1 to %d, the depth at most %d, the kernel odd and at most %d, strips at least 1",
             (long long)s->in, (long long)s->out, (long long)s->frames, (long long)s->kernel, (long long)s->height,
-            (long long)s->width, MOST_FRAMES);
+            (long long)s->width, (long long)s->strip, MOST_SIZE, MOST_FRAMES, MOST_KERNEL);
     return ith_operand_types_check(context, &s->types, ITH_F32, "a convolution");
 }
 
 /* The rows of the ring. A row of the newest frame takes the place of the row of the oldest frame that is `extra` rows
- * further up. At least taken - border - (unit - 1) rows of y have been computed when `strip` further rows come, and the
+ * further up. At least taken - border - (cell - 1) rows of y have been computed when `strip` further rows come, and the
  * row of the oldest frame `border` above the next row of y is still read. */
 static int64_t ring_rows(const ith_conv *conv)
 {
     const ith_conv_shape *s = &conv->shape;
-    int64_t extra = s->strip + s->kernel / 2 * 2 + ith_conv_unit(conv) - 1;
+    int64_t extra = ith_min64(s->strip, s->height) + s->kernel / 2 * 2 + ith_conv_cell(conv) - 1;
     return (s->frames - 1) * s->height + ith_min64(extra, s->height);
 }
 
@@ -46,7 +50,7 @@ static int64_t ring_rows(const ith_conv *conv)
 static int64_t row_pixels(const ith_conv *conv)
 {
     const ith_conv_shape *s = &conv->shape;
-    return ith_round_up(s->width, ith_conv_unit(conv)) + s->kernel / 2 * 2;
+    return ith_round_up(s->width, ith_conv_cell(conv)) + s->kernel / 2 * 2;
 }
 
 ith_dtype ith_conv_row_type(const ith_conv *conv)
@@ -117,30 +121,30 @@ void *ith_conv_row(const ith_conv *conv, int64_t row)
 
 /* ---- Blocks ---------------------------------------------------------------------------------------------------- */
 
-/* Blocks of about equal size: some rows of units, or a part of a row if rows are long. */
+/* Blocks of about equal size: some rows of cells, or a part of a row if rows are long. */
 typedef struct block_grid {
-    int64_t units;   /* units in a row of the frame */
-    int64_t across;  /* units of a row in a block; the last block of a row may have fewer */
-    int64_t rows;    /* rows of units in a block */
+    int64_t cells;   /* cells in a row of the frame */
+    int64_t across;  /* cells of a row in a block; the last block of a row may have fewer */
+    int64_t rows;    /* rows of cells in a block */
     int64_t columns; /* blocks beside one another */
     int64_t count;
 } block_grid;
 
 /* Cuts `rows` rows of pixels into blocks for the calling thread's team: the same number of blocks for each thread, and
- * so large that the filters, which pass by once for each block, are multiplied with many units. */
+ * so large that the filters, which pass by once for each block, are multiplied with many cells. */
 static block_grid grid_of(const ith_conv *conv, int64_t rows)
 {
-    const int64_t unit = ith_conv_unit(conv), threads = omp_get_max_threads();
-    int64_t most = conv->winograd ? ith_conv_plane_units(conv) : ith_conv_direct_units(conv);
-    block_grid grid = {.units = ith_div_up(conv->shape.width, unit)};
-    const int64_t unit_rows = ith_div_up(rows, unit), all = unit_rows * grid.units;
+    const int64_t cell = ith_conv_cell(conv), threads = omp_get_max_threads();
+    int64_t most = conv->winograd ? ith_conv_plane_cells(conv) : ith_conv_direct_cells(conv);
+    block_grid grid = {.cells = ith_div_up(conv->shape.width, cell)};
+    const int64_t cell_rows = ith_div_up(rows, cell), all = cell_rows * grid.cells;
     if (!all)
         return grid;
-    most = ith_min64(most, ith_max64(ith_div_up(all, ith_round_up(ith_div_up(all, most), threads)), LEAST_UNITS));
-    grid.across = ith_div_up(grid.units, ith_div_up(grid.units, most));
-    grid.columns = ith_div_up(grid.units, grid.across);
+    most = ith_min64(most, ith_max64(ith_div_up(all, ith_round_up(ith_div_up(all, most), threads)), LEAST_CELLS));
+    grid.across = ith_div_up(grid.cells, ith_div_up(grid.cells, most));
+    grid.columns = ith_div_up(grid.cells, grid.across);
     grid.rows = grid.columns > 1 ? 1 : ith_min64(most / grid.across, ITH_CONV_MOST_ROWS);
-    grid.count = ith_div_up(unit_rows, grid.rows) * grid.columns;
+    grid.count = ith_div_up(cell_rows, grid.rows) * grid.columns;
     return grid;
 }
 
@@ -160,17 +164,17 @@ static int64_t rows_ready(const ith_conv *conv, int64_t taken)
     if (taken == conv->shape.height)
         return taken;
     int64_t rows = ith_max64(taken - conv->shape.kernel / 2, 0);
-    return rows / ith_conv_unit(conv) * ith_conv_unit(conv);
+    return rows / ith_conv_cell(conv) * ith_conv_cell(conv);
 }
 
 static ith_conv_block block_of(const ith_conv *conv, const block_grid *grid, int64_t index, int64_t end)
 {
-    int64_t unit = ith_conv_unit(conv), column = index % grid->columns * grid->across;
-    int64_t row = conv->made + index / grid->columns * grid->rows * unit;
+    int64_t cell = ith_conv_cell(conv), column = index % grid->columns * grid->across;
+    int64_t row = conv->made + index / grid->columns * grid->rows * cell;
     return (ith_conv_block){.row = row,
-                            .column = column * unit,
-                            .rows = ith_min64(grid->rows, ith_div_up(end - row, unit)),
-                            .across = ith_min64(grid->across, grid->units - column),
+                            .column = column * cell,
+                            .rows = ith_min64(grid->rows, ith_div_up(end - row, cell)),
+                            .across = ith_min64(grid->across, grid->cells - column),
                             .end = end};
 }
 

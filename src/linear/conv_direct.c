@@ -10,7 +10,7 @@
 #define MOST_PIXELS_F32 256
 #define MOST_PIXELS_BF16 512
 
-int64_t ith_conv_direct_units(const ith_conv *conv)
+int64_t ith_conv_direct_cells(const ith_conv *conv)
 {
     return ith_round_up(conv->kernel->type == ITH_F32 ? MOST_PIXELS_F32 : MOST_PIXELS_BF16, conv->kernel->rows);
 }
@@ -24,15 +24,15 @@ static int64_t row_bytes(const ith_conv *conv, int64_t across)
 
 static int64_t sums_bytes(const ith_conv *conv)
 {
-    return ith_round_up(ith_conv_direct_units(conv) * conv->shape.out * (int64_t)sizeof(float), ITH_ARENA_ALIGNMENT);
+    return ith_round_up(ith_conv_direct_cells(conv) * conv->shape.out * (int64_t)sizeof(float), ITH_ARENA_ALIGNMENT);
 }
 
 int64_t ith_conv_direct_bytes(const ith_conv *conv)
 {
-    int64_t units = ith_conv_direct_units(conv), packed = 0;
+    int64_t cells = ith_conv_direct_cells(conv), packed = 0;
     if (!ith_conv_is_left(conv, ith_conv_row_type(conv)))
         for (int64_t rows = 1; rows <= ITH_CONV_MOST_ROWS; rows++)
-            packed = ith_max64(packed, rows * row_bytes(conv, units / rows));
+            packed = ith_max64(packed, rows * row_bytes(conv, cells / rows));
     return sums_bytes(conv) + packed;
 }
 

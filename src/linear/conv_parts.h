@@ -12,16 +12,16 @@
 
 #include "../base/size.h"
 
-/* A block of output that one thread computes: rows of units beside one another. A unit is a pixel, or a tile of 2 x 2
+/* A block of output that one thread computes: rows of cells beside one another. A cell is a pixel, or a tile of 2 x 2
  * pixels with F(2x2, 3x3). */
 typedef struct ith_conv_block {
     int64_t row, column;  /* the first pixel */
-    int64_t rows, across; /* rows of units, and units in a row */
+    int64_t rows, across; /* rows of cells, and cells in a row */
     int64_t end;          /* the row of pixels at which the computed rows end */
 } ith_conv_block;
 
-/* Height and width of a unit in pixels. */
-static inline int64_t ith_conv_unit(const ith_conv *conv)
+/* Height and width of a cell in pixels. */
+static inline int64_t ith_conv_cell(const ith_conv *conv)
 {
     return conv->winograd ? 2 : 1;
 }
@@ -62,13 +62,13 @@ static inline const char *ith_conv_input(const ith_conv *conv, int64_t frame, in
     return conv->rows + place % conv->ring_rows * conv->row_bytes;
 }
 
-/* The most rows of units in a block. */
+/* The most rows of cells in a block. */
 #define ITH_CONV_MOST_ROWS 16
 
-/* The left operand of a product for one row of units, and its sums. */
+/* The left operand of a product for one row of cells, and its sums. */
 typedef struct ith_conv_left {
     const char *data;   /* pixels, or what pack_left has made of them */
-    int64_t rows;       /* units; 0: the operand is zero, and there is nothing to add */
+    int64_t rows;       /* cells; 0: the operand is zero, and there is nothing to add */
     int64_t stride;     /* bytes between two rows */
     int64_t part_bytes; /* bytes between two parts */
     int parts;
@@ -106,9 +106,9 @@ void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_lef
 typedef void ith_conv_compute(ith_context *context, const ith_conv *conv, const ith_conv_block *block,
                               const ith_conv_output *output, char *memory);
 ith_conv_compute ith_conv_compute_direct, ith_conv_compute_plane;
-/* The most units of a block. */
-int64_t ith_conv_direct_units(const ith_conv *conv);
-int64_t ith_conv_plane_units(const ith_conv *conv);
+/* The most cells of a block. */
+int64_t ith_conv_direct_cells(const ith_conv *conv);
+int64_t ith_conv_plane_cells(const ith_conv *conv);
 /* Bytes of the scratch memory of a thread. */
 int64_t ith_conv_direct_bytes(const ith_conv *conv);
 int64_t ith_conv_plane_bytes(const ith_conv *conv);

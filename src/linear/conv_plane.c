@@ -8,7 +8,7 @@
  * steps stay in the second-level cache. */
 #define MOST_TILES 128
 
-int64_t ith_conv_plane_units(const ith_conv *conv)
+int64_t ith_conv_plane_cells(const ith_conv *conv)
 {
     return ith_round_up(MOST_TILES, conv->kernel->rows);
 }
@@ -36,7 +36,7 @@ static plane_memory lay_out(const ith_conv *conv, int64_t tiles, ith_arena *aren
 int64_t ith_conv_plane_bytes(const ith_conv *conv)
 {
     ith_arena arena = {0};
-    lay_out(conv, ith_conv_plane_units(conv), &arena);
+    lay_out(conv, ith_conv_plane_cells(conv), &arena);
     return arena.used_bytes;
 }
 

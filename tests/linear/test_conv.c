@@ -342,9 +342,11 @@ static void test_refusals(void **state)
     const ith_conv_shape bad[] = {{1, 1, 1, 2, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}},
                                   {1, 1, 1, 3, 0, 3, 1, {ITH_F32, ITH_F32, ITH_F32}},
                                   {1, 1, 1, 3, 3, 3, 0, {ITH_F32, ITH_F32, ITH_F32}},
-                                  {1, 1, 1, 3, 3, 3, 1, {ITH_F32, ITH_F32, ITH_DTYPE_NONE}}};
+                                  {1, 1, 1, 3, 3, 3, 1, {ITH_F32, ITH_F32, ITH_DTYPE_NONE}},
+                                  {1, 1, 1, INT64_MAX, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}},
+                                  {INT32_MAX, 1, 1, 3, 3, INT32_MAX, 1, {ITH_F32, ITH_F32, ITH_F32}}};
     const ith_conv_shape good = {1, 1, 1, 3, 3, 3, 1, {ITH_F32, ITH_F32, ITH_F32}};
-    for (int i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(packed_open(&conv, context, &bad[i], w, ITH_F32, b), ITH_ERR_ARGUMENT);
     assert_int_equal(packed_open(&conv, context, &good, w, ITH_I32, b), ITH_ERR_ARGUMENT);
     packed_close(&conv);
@@ -352,6 +354,9 @@ static void test_refusals(void **state)
     const ith_conv_output output = {keep_pixels, NULL};
     ith_conv_begin(&conv.conv);
     assert_int_equal(ith_conv_advance(context, &conv.conv, 4, &output, conv.scratch), ITH_ERR_ARGUMENT);
+    packed_close(&conv);
+    const ith_conv_shape endless = {1, 1, 1, 3, 3, 3, INT64_MAX, {ITH_F32, ITH_F32, ITH_F32}};
+    assert_int_equal(packed_open(&conv, context, &endless, w, ITH_F32, b), ITH_OK);
     packed_close(&conv);
     assert_int_equal(memory_of(context).current_bytes, 0);
     ith_context_destroy(&context);
