@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Applies linear layers, y[rows, out] = x[rows, in] w^T + b, a strip of rows at a time:
  *
- *   1. the rows of x are packed into right panels of the product kernel;
- *   2. units of features are multiplied with them (linear_unit.c), and give rows of y, or the packed hidden rows of a
- *      feed-forward network;
- *   3. the hidden rows are multiplied in the same way;
- *   4. the caller finishes the strip's rows of y.
+ *   1. The threads pack the rows of x into right panels of the product kernel.
+ *   2. They multiply the panels by the weights, unit by unit (linear_unit.c). The results are rows of y, or packed
+ *      hidden rows of a feed-forward network.
+ *   3. They multiply the hidden rows, if there are any, in the same way.
+ *   4. They call the caller's `finish` for each row of y.
  *
- * The threads of a team share the rows of steps 1 and 4 and the units of steps 2 and 3. A strip has enough rows to
- * make the conversion of weights cost a few percent of their products. */
+ * A strip has enough rows that the conversion of weights takes only a few percent of the time. */
 #include "linear.h"
 
 #include "../base/file_fault.h"
@@ -19,7 +18,7 @@
 #include <omp.h>
 #include <string.h>
 
-#define PACKED_ROWS 16 /* rows of x that a thread packs together */
+#define PACKED_ROWS 16 /* number of rows of x that a thread packs together */
 
 /* ---- The workspace --------------------------------------------------------------------------------------------- */
 
@@ -28,14 +27,14 @@ static int64_t panels_bytes(const ith_linear_size *size, int64_t rows)
     return ith_linear_panels(size, rows) * size->kernel->right_bytes(size->in);
 }
 
-/* Bytes of rows that a caller's function may compute before they are packed. */
+/* Bytes of the memory in which the caller's input function computes PACKED_ROWS rows of x before they are packed. */
 static int64_t space_bytes(const ith_linear_size *size)
 {
     return PACKED_ROWS * size->in * (int64_t)sizeof(float);
 }
 
-/* Panels have room for the rows of every layer, and for the rows and the hidden rows of every two layers that may be a
- * feed-forward network. */
+/* The memory for panels has room for the rows of any layer. It also has room for the rows and the hidden rows of any
+ * two layers that may form a feed-forward network: the second has as many inputs as the first has outputs. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *w)
 {
@@ -45,7 +44,8 @@ void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_
         w->strip = ith_max64(w->strip, s->kernel->strip);
         widest = ith_max64(widest, s->kernel->columns);
     }
-    w->strip = ith_min64(w->strip, ith_round_up(ith_max64(rows, 1), widest));
+    rows = ith_max64(ith_min64(rows, w->strip), 1);
+    w->strip = ith_min64(w->strip, ith_round_up(rows, widest));
     for (const ith_linear_size *s = set->sizes; s; s = s->next) {
         int64_t hidden = 0;
         for (const ith_linear_size *down = set->sizes; down; down = down->next)
@@ -66,9 +66,9 @@ int64_t ith_linear_strip(const ith_linear_workspace *workspace)
 
 /* ---- Applying -------------------------------------------------------------------------------------------------- */
 
-/* The arguments of one call, which all of its threads read, and its outcome. */
+/* The arguments and the outcome of one call. All threads of the call read them. */
 typedef struct task {
-    const ith_linear *first, *gate, *second; /* gate and second NULL: one layer; otherwise a feed-forward network */
+    const ith_linear *first, *gate, *second; /* one layer: `first`; a feed-forward network: up, gate or NULL, down */
     void (*act)(float *y, const float *x, int64_t n);
     const ith_linear_workspace *workspace;
     const ith_rowops *rowops;
@@ -76,7 +76,7 @@ typedef struct task {
     const ith_linear_input *x;
     const ith_linear_output *y;
     ith_linear_outcome *outcome;
-    atomic_llong next_unit[2]; /* of the products of the strip */
+    atomic_llong next_unit[2]; /* for the first and the second product of a strip: the first unit not yet taken */
 } task;
 
 static bool failed(const task *t)
@@ -84,14 +84,13 @@ static bool failed(const task *t)
     return atomic_load_explicit(&t->outcome->status, memory_order_relaxed);
 }
 
-/* Packs up to PACKED_ROWS rows of a strip, which begins at row `first` of x: group number `group` of one right panel.
- * Behind the last row the panel gets zeros. */
-static void pack_rows(const task *t, int64_t first, int64_t count, int64_t panel, int64_t group, float *space)
+/* Packs up to PACKED_ROWS rows of a strip into one right panel, from `column` of the panel on. The strip is rows
+ * [first, first + count) of x. Columns without a row become zeros. */
+static void pack_rows(const task *t, int64_t first, int64_t count, int64_t panel, int64_t column, float *space)
 {
     const ith_linear_size *size = t->first->size;
     const ith_product_kernel *kernel = size->kernel;
     const float *rows[PACKED_ROWS];
-    const int64_t column = group * PACKED_ROWS;
     ith_product_right right = {.x = rows,
                                .rounds = size->types.rounded == ITH_BF16,
                                .steps = size->in,
@@ -105,18 +104,18 @@ static void pack_rows(const task *t, int64_t first, int64_t count, int64_t panel
     kernel->pack_right(&right);
 }
 
-/* Packs the rows of a strip. No thread takes units meanwhile, so their counts begin anew. */
+/* Packs the rows of a strip. Also resets the counts of taken units, because no thread takes units meanwhile. */
 static void pack_strip(task *t, int64_t first, int64_t count, char *memory)
 {
     const ith_linear_size *size = t->first->size;
-    const int64_t groups = ith_div_up(size->kernel->columns, PACKED_ROWS), panels = ith_linear_panels(size, count);
+    const int64_t packs = ith_div_up(size->kernel->columns, PACKED_ROWS), panels = ith_linear_panels(size, count);
     if (omp_get_thread_num() == 0)
         for (int i = 0; i < 2; i++)
             atomic_store(&t->next_unit[i], 0);
 #pragma omp for schedule(dynamic)
-    for (int64_t i = 0; i < panels * groups; i++)
+    for (int64_t i = 0; i < panels * packs; i++)
         if (!failed(t))
-            pack_rows(t, first, count, i / groups, i % groups, (float *)(void *)memory);
+            pack_rows(t, first, count, i / packs, i % packs * PACKED_ROWS, (float *)(void *)memory);
 }
 
 /* Multiplies the packed rows of a strip by the first layer, or its hidden rows by the second. */
@@ -142,8 +141,8 @@ static void multiply_strip(task *t, int64_t first, int64_t count, bool second, c
 #pragma omp barrier
 }
 
-/* Computes one thread's share of a call. OpenMP requires that every thread reaches every loop and barrier, even after a
- * failure; there the threads wait for one another. */
+/* Computes one thread's share of a call. The threads wait for one another at the end of every loop and at every
+ * barrier. OpenMP requires that every thread reaches all of them, even after a failure. */
 static void compute_share(task *t)
 {
     char *memory = t->workspace->memory + omp_get_thread_num() * t->workspace->thread_bytes;

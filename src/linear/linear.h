@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* y = x w^T + b: the linear layers of a model. A row of y has the same bits whatever the other rows are, however many
- * there are, and however many threads compute them.
+/* y = x w^T + b: the linear layers of a model. The bits of a row of y do not depend on the other rows, on their number,
+ * or on the number of threads.
  *
  *   ith_linear_set         the layers of one model, and their sizes
  *   ith_linear             one layer: where its weights lie, and its bias
@@ -23,8 +23,8 @@
 typedef struct ith_linear_set ith_linear_set;
 typedef struct ith_linear ith_linear;
 
-/* The largest number of matrices that form the weights of one layer. */
-#define ITH_LINEAR_PARTS_MAX 3
+/* The largest number of matrices that form the weights of one layer (q, k and v make three). */
+#define ITH_LINEAR_MATRICES_MAX 3
 
 /* A matrix of weights [rows, in], one row after the other, aligned to its type. */
 typedef struct ith_linear_weight {
@@ -40,43 +40,44 @@ ith_status ith_linear_set_create(ith_context *context, bool keeps_packed, ith_li
 /* Destroys a set of layers. NULL is accepted. */
 void ith_linear_set_destroy(ith_linear_set **set);
 
-/* Adds a layer from `in` to `out` features to the set, and takes its memory from the arena. Returns NULL while the
+/* Adds a layer of `in` inputs and `out` outputs to the set, and takes its memory from the arena. Returns NULL while the
  * arena only counts bytes. Only one thread at a time may use the set. */
 ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith_operand_types types, ith_arena *arena);
-/* The first failure of ith_linear_lay_out: illegal sizes or types, too little memory, or no product for this processor.
- * If it is ITH_OK after all layers were laid out in an arena that only counts, the same calls do not fail in an arena
- * with memory. */
+/* The first failure of ith_linear_lay_out: illegal sizes or types, too little memory, or a processor that cannot
+ * multiply these types. If it is ITH_OK after all layers were laid out in an arena that only counts bytes, the same
+ * calls do not fail in an arena with memory. */
 ith_status ith_linear_set_status(const ith_linear_set *set);
 /* Bytes that a set of layers allocates from the context, besides the memory that its layers take from an arena. */
 int64_t ith_linear_set_bytes(const ith_linear_set *set);
 
-/* Sets the weights of a layer: `count` matrices, one below the other, whose rows add up to `out`. They must outlive the
- * layer, and so must the names of their files. bias [out] is copied; NULL stands for zeros. If the set keeps packed
- * weights, they are converted now with the calling thread's OpenMP team, and the matrices need not live longer.
- * ITH_ERR_ARGUMENT for another type or another number of rows, ITH_ERR_IO if a file is cut while it is read. */
-ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *parts, int count,
+/* Sets the weights of a layer: `count` matrices, one below the other, whose rows add up to `out`. The matrices and the
+ * names of their files must outlive the layer. bias [out] is copied; NULL stands for zeros. If the set keeps packed
+ * weights, this function converts them with the calling thread's OpenMP team, and the caller may free the matrices
+ * afterwards. Returns ITH_ERR_ARGUMENT for another type or another number of rows, ITH_ERR_IO if a file is cut while it
+ * is read. */
+ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count,
                              const float *bias);
-/* The instructions that multiply the layer's weights, once they are set. */
+/* The instructions with which a layer multiplies. Its weights must have been set. */
 ith_instructions ith_linear_instructions(const ith_linear *linear);
-/* Asks the system to read the pages of the layer's weights from their files; does not wait for them. */
+/* Asks the operating system to read the layer's weights from their files, and does not wait for them. */
 void ith_linear_prefetch(const ith_linear *linear);
 
 /* The scratch memory with which one rank applies the layers of a set. */
 typedef struct ith_linear_workspace {
     const ith_linear_set *set;
     int threads;
-    int64_t strip;                      /* the most rows that are packed and multiplied together */
-    int64_t panels_bytes, thread_bytes; /* sizes of the two members below */
+    int64_t strip;                      /* the largest number of rows that are packed and multiplied together */
+    int64_t panels_bytes, thread_bytes; /* bytes of `panels`; bytes of one thread's share of `memory` */
     char *panels;                       /* packed rows of x, and packed hidden rows of a feed-forward network */
     char *memory;                       /* [threads][thread_bytes]: scratch memory of each thread */
 } ith_linear_workspace;
 
 /* Takes the memory of a workspace from the arena, for all layers that are in the set now and for teams of up to
- * `threads` threads. A layer may be applied to any number of rows; beyond `rows` it may become slower. */
+ * `threads` threads. A layer may be applied to any number of rows, but to more than `rows` perhaps less efficiently. */
 void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_t rows, ith_arena *arena,
                                   ith_linear_workspace *workspace);
-/* The most rows that are packed and multiplied together, a strip. Row i may use slot i % strip of a caller's buffer
- * until its `finish` has returned. */
+/* The largest number of rows of a strip, which are packed and multiplied together. A caller's buffer of this number of
+ * rows can hold row i at i % strip until `finish` has returned for row i. */
 int64_t ith_linear_strip(const ith_linear_workspace *workspace);
 
 /* Rows of x. row(user, i, space) returns row i as `in` numbers; it may compute them in space [in], which belongs to the
@@ -86,10 +87,10 @@ typedef struct ith_linear_input {
     const void *user;
 } ith_linear_input;
 
-/* Rows of y. `take` gets columns [first, first + count) of one row, bias included. Every number comes once, from any
- * thread. `finish` (NULL: none) is called once for every row, by any thread, after the row's last `take` and before the
- * first `take` of the next strip. All rows of x of a strip are read before its first `take`, so that a row of y may
- * overwrite its row of x. */
+/* Rows of y. `take` gets columns [first, first + count) of one row, with the bias added. It gets every number once,
+ * from any thread. `finish` (NULL: none) is called once for every row, by any thread, after the row's last `take` and
+ * before the first `take` of the next strip. All rows of x of a strip are read before the strip's first `take`, so a
+ * row of y may overwrite its row of x. */
 typedef struct ith_linear_output {
     void (*take)(void *user, int64_t row, int64_t first, int64_t count, const float *y);
     void (*finish)(void *user, int64_t row);
@@ -109,13 +110,14 @@ ith_linear_output ith_linear_to_rows(ith_linear_rows *rows);
  * ITH_ERR_IO if a file was cut while its weights were read; y is then unfinished. */
 ith_status ith_linear_apply(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,
                             int64_t rows, const ith_linear_input *x, const ith_linear_output *y);
-/* The same for matrices x [rows, in] and y [rows, out], which must not overlap. */
+/* Computes y = x w^T + b for matrices x [rows, in] and y [rows, out], which must not overlap. Otherwise it is like
+ * ith_linear_apply. */
 ith_status ith_linear_apply_rows(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,
                                  int64_t rows, const float *x, float *y);
 
 /* A feed-forward network: y = down(act(up x)), or y = down(act(up x) * (gate x)) if gate is not NULL. up and gate have
- * the same sizes and types, and down has the same types. act computes n numbers, each from one number:
- * rowops->gelu_tanh for example. */
+ * the same sizes and types, and down has the same types. act applies a function to each of n numbers, as
+ * rowops->gelu_tanh does. */
 typedef struct ith_feed_forward {
     const ith_linear *up, *gate, *down;
     void (*act)(float *y, const float *x, int64_t n);

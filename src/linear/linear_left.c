@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Converts weights into left operands of a product kernel, a block of k at a time. Weights may lie in a mapped file,
- * which another process can cut at any time: they are read inside a guard (file_fault.h). */
+/* Converts weights into left operands of a product kernel, a block of k at a time. Weights may lie in a mapped file
+ * that another process cuts meanwhile. So they are read inside a guard (file_fault.h). */
 #include "../base/file_fault.h"
 #include "../base/size.h"
 #include "linear_set.h"
 
 #include <string.h>
 
-/* The arguments of ith_linear_convert, and the matrix that is being read. */
+/* The arguments of ith_linear_convert, and the matrix from which it reads at the moment. */
 typedef struct conversion {
     const ith_linear *linear;
     int64_t first, count, block;
@@ -16,7 +16,8 @@ typedef struct conversion {
     const ith_linear_weight *volatile weight;
 } conversion;
 
-/* Returns the matrix that has row *row of the layer, and replaces *row by the number of the row in that matrix. */
+/* Returns the matrix that holds row *row of the layer's weights. Replaces *row by the number of the row in the
+ * matrix. */
 static const ith_linear_weight *weight_of(const ith_linear *linear, int64_t *row)
 {
     const ith_linear_weight *weight = linear->weights;
@@ -25,18 +26,21 @@ static const ith_linear_weight *weight_of(const ith_linear *linear, int64_t *row
     return weight;
 }
 
+/* Whether weights of this type are rounded to bf16 when they are converted. */
 static bool is_rounded(const ith_linear_size *size, ith_dtype type)
 {
     return size->types.stored == ITH_BF16 && type != ITH_BF16;
 }
 
+/* The address of the numbers of one row within a block of k. */
 static const char *block_of_row(const ith_linear_size *size, const ith_linear_weight *weight, int64_t row,
                                 int64_t block)
 {
     return (const char *)weight->data + (row * size->in + block * size->depth) * ith_dtype_bytes(weight->type);
 }
 
-/* Converts one row. Where another matrix of the layer has numbers of more parts, the missing parts are zeros. */
+/* Converts one row within a block of k. All rows of a layer get the same number of parts: the parts that this row does
+ * not need become zeros. */
 static void convert_row(const conversion *c, const ith_linear_weight *weight, int64_t row, char *to)
 {
     const ith_linear_size *size = c->linear->size;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The linear layers of a model: their sizes, their places in an arena, their weights. */
+/* The linear layers of a model: their sizes, their memory in an arena, their weights. */
 #include "linear_set.h"
 
 #include "../base/file_fault.h"
@@ -12,8 +12,8 @@
 
 /* ---- Sizes of layers ------------------------------------------------------------------------------------------- */
 
-/* The least common multiple of a tile's rows and the steps between which panels can be cut, so that a unit's hidden
- * numbers can be packed as a part of a panel. */
+/* The least common multiple of the rows of a tile and the kernel's `step`. A unit with a multiple of this number of
+ * features has whole tiles, and its hidden numbers are whole steps of the next product's right panel. */
 static int64_t feature_quantum(const ith_product_kernel *kernel)
 {
     int64_t quantum = kernel->rows;
@@ -22,8 +22,8 @@ static int64_t feature_quantum(const ith_product_kernel *kernel)
     return quantum;
 }
 
-/* Chooses the division of a product. Blocks of k have about the same depth. A row's place in a block has an odd number
- * of cache lines, so that a column of rows is spread over all sets of a cache. */
+/* Chooses the blocks of k and the features of a unit. Blocks of k have about the same depth. Converted rows lie an odd
+ * number of cache lines apart, so that rows one below the other use different sets of the cache. */
 static void divide(ith_linear_size *s)
 {
     const ith_product_kernel *kernel = s->kernel;
@@ -126,20 +126,27 @@ ith_linear *ith_linear_lay_out(ith_linear_set *set, int64_t in, int64_t out, ith
     return place;
 }
 
-/* Checks the types and the sizes of a layer's matrices. */
+/* Checks the number, the types and the rows of a layer's matrices. */
 static ith_status check_weights(ith_context *context, const ith_linear_size *size, const ith_linear_weight *weights,
                                 int count)
 {
     int64_t rows = 0;
     ith_status status = ITH_OK;
-    for (int i = 0; i < count && i < ITH_LINEAR_PARTS_MAX && !status; i++) {
+    if (count < 1 || count > ITH_LINEAR_MATRICES_MAX)
+        return ith_fail(context, ITH_ERR_ARGUMENT, "%d matrices for a linear layer; it has from 1 to %d", count,
+                        ITH_LINEAR_MATRICES_MAX);
+    for (int i = 0; i < count && !status; i++) {
         status = ith_operand_types_check(context, &size->types, weights[i].type, "a linear layer");
+        if (!status && (weights[i].rows < 1 || weights[i].rows > size->out - rows))
+            return ith_fail(
+                context, ITH_ERR_ARGUMENT,
+                "matrix %d of a linear layer has %lld rows; each has at least 1, and all together have %lld", i,
+                (long long)weights[i].rows, (long long)size->out);
         rows += weights[i].rows;
     }
-    if (!status && (count < 1 || count > ITH_LINEAR_PARTS_MAX || rows != size->out))
-        status = ith_fail(context, ITH_ERR_ARGUMENT,
-                          "%d matrices with %lld rows for a linear layer of %lld outputs; at most %d are stacked",
-                          count, (long long)rows, (long long)size->out, ITH_LINEAR_PARTS_MAX);
+    if (!status && rows != size->out)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "the matrices of a linear layer have %lld rows instead of %lld",
+                          (long long)rows, (long long)size->out);
     return status;
 }
 
@@ -166,18 +173,18 @@ static ith_status keep_packed(ith_context *context, const ith_linear *linear)
     return ith_context_check(context);
 }
 
-ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *parts, int count,
+ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count,
                              const float *bias)
 {
     const ith_linear_size *size = linear->size;
-    ith_status status = check_weights(context, size, parts, count);
+    ith_status status = check_weights(context, size, matrices, count);
     if (status)
         return status;
     linear->count = count, linear->parts = 1;
     for (int i = 0; i < count; i++) {
         bool rounds = size->types.stored == ITH_BF16;
-        int needed = ith_product_parts(size->kernel, parts[i].type, rounds);
-        linear->weights[i] = parts[i];
+        int needed = ith_product_parts(size->kernel, matrices[i].type, rounds);
+        linear->weights[i] = matrices[i];
         linear->parts = needed > linear->parts ? needed : linear->parts;
     }
     if (bias)

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Computes a unit: y^T [features][rows of x] = w x^T for a panel of features and a group of right panels.
+/* Computes a unit: y^T [features][rows of x] = w x^T for some output features and a range of right panels.
  *
  *     for each block of k
- *         convert the weights of the unit's features within the block: a left operand, which stays in the second-level
- *         cache
- *         for each right panel of the group, whose steps of the block stay in the first-level cache
- *             add the product to the thread's sums, [right panel][features][columns]
+ *         convert the weights of the features within the block into a left operand (second-level cache)
+ *         for each right panel of the range (its part within the block: first-level cache)
+ *             add left times right to the thread's sums [right panel][features][columns]
  *
- * After the last block, each right panel's sums are turned into rows, or packed as hidden rows. The blocks of k are the
- * same for every row, so that the bits of a row depend neither on the division into units nor on other rows. */
+ * After the last block of k, the sums of each right panel are transposed into rows of y, or packed as hidden rows. The
+ * blocks of k are the same for every row, so the bits of a row do not depend on the units or on the other rows. */
 #include "linear_unit.h"
 
 #include "../base/size.h"
 
 #define ALIGNMENT 64
 
-/* A unit that is being computed. */
+/* A unit that a thread computes. */
 typedef struct unit {
     const ith_linear_product *product;
     const ith_linear_size *size;
-    int64_t first, count;        /* features */
-    int64_t first_panel, panels; /* right panels */
-    char *left;                  /* converted weights */
-    float *sums[2];              /* for each layer: [panels][count][columns] */
-    float *turned;               /* [columns][count] */
+    int64_t first, count;        /* output features [first, first + count) */
+    int64_t first_panel, panels; /* the range of right panels */
+    char *left;                  /* converted weights of these features within one block of k */
+    float *sums[2];              /* [panels][count][columns] each: sums of the layer, and of the gate */
+    float *turned;               /* [columns][count]: the sums of one right panel as rows of y */
 } unit;
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------------- */
 
-/* The most features of a unit. A gate halves it, because the unit then has the sums of two layers. */
+/* The largest number of features of a unit. With a gate it is half as large, because a unit has the sums of two layers
+ * then. */
 static int64_t features_most(const ith_linear_size *size, bool has_gate)
 {
     return has_gate ? ith_max64(size->features / 2 / size->quantum, 1) * size->quantum : size->features;
@@ -39,7 +39,7 @@ static int64_t left_bytes(const ith_linear_size *size)
     return ith_round_up(size->features * size->parts_max * size->row_bytes, ALIGNMENT);
 }
 
-/* Bytes of the sums of one layer. */
+/* Bytes of a unit's sums for one layer. */
 static int64_t sums_bytes(const ith_linear_size *size, int64_t panels, int64_t features)
 {
     return ith_round_up(panels * size->kernel->columns * features * (int64_t)sizeof(float), ALIGNMENT);
@@ -53,22 +53,23 @@ int64_t ith_linear_unit_bytes(const ith_linear_size *size, int64_t rows)
     return left_bytes(size) + ith_max64(one, two) + sums_bytes(size, 1, size->features);
 }
 
-/* Units have about the same number of features. If there are fewer panels of features than threads, the right panels
- * are divided into groups as well. */
+/* Units have about the same number of features. If that gives fewer units than threads, the right panels are cut into
+ * ranges as well. */
 void ith_linear_divide(ith_linear_product *p, int threads)
 {
     const ith_linear_size *size = p->layer->size;
     int64_t most = features_most(size, p->gate);
-    int64_t parts = ith_round_up(ith_div_up(size->out, most), threads);
-    p->features = ith_min64(ith_round_up(ith_div_up(size->out, parts), size->quantum), most);
-    parts = ith_div_up(size->out, p->features);
-    p->groups = ith_min64(ith_div_up(threads, parts), ith_linear_panels(size, p->rows));
-    p->units = parts * p->groups;
+    int64_t cuts = ith_round_up(ith_div_up(size->out, most), threads);
+    p->features = ith_min64(ith_round_up(ith_div_up(size->out, cuts), size->quantum), most);
+    cuts = ith_div_up(size->out, p->features);
+    p->ranges = ith_min64(ith_div_up(threads, cuts), ith_linear_panels(size, p->rows));
+    p->units = cuts * p->ranges;
 }
 
 /* ---- Results --------------------------------------------------------------------------------------------------- */
 
-/* Right panel number `panel` of the strip is complete: turns its sums into rows of y. */
+/* Transposes the complete sums of right panel number `panel` of the strip, and gives them to the caller as rows of y.
+ */
 static void put_rows(const unit *u, int64_t panel, const float *sums)
 {
     const ith_linear_product *p = u->product;
@@ -78,7 +79,8 @@ static void put_rows(const unit *u, int64_t panel, const float *sums)
         p->output->take(p->output->user, p->first + row + j, u->first, u->count, u->turned + j * u->count);
 }
 
-/* Right panel number `panel` of the strip is complete: makes hidden numbers of its sums, and packs them. */
+/* Applies bias, activation and gate to the complete sums of right panel number `panel`, and packs them as hidden
+ * rows. */
 static void put_hidden(const unit *u, int64_t panel, float *sums, float *gates)
 {
     const ith_linear_product *p = u->product;
@@ -102,7 +104,8 @@ static void put_hidden(const unit *u, int64_t panel, float *sums, float *gates)
 
 /* ---- Products -------------------------------------------------------------------------------------------------- */
 
-/* Returns the converted weights of a unit within a block of k. Without packed weights, converts them now. */
+/* Finds the converted weights of a unit within a block of k. Converts them now unless the layer keeps them packed.
+ * Returns false if the file of the weights was cut. */
 static bool left_of(const unit *u, const ith_linear *layer, int64_t block, ith_linear_left *left)
 {
     const ith_linear_size *s = u->size;
@@ -120,7 +123,7 @@ static bool left_of(const unit *u, const ith_linear *layer, int64_t block, ith_l
     return false;
 }
 
-/* Whether the call goes on. */
+/* Returns true unless the call has failed or was interrupted. */
 static bool goes_on(ith_linear_outcome *outcome)
 {
     if (!atomic_load_explicit(&outcome->status, memory_order_relaxed) && ith_context_interrupted(outcome->context))
@@ -128,30 +131,31 @@ static bool goes_on(ith_linear_outcome *outcome)
     return !atomic_load_explicit(&outcome->status, memory_order_relaxed);
 }
 
-/* The place of a block of the product in the order in which a thread computes them. */
-typedef struct place {
+/* A block of k of one of a unit's layers. A thread computes all blocks of the layer, then all blocks of the gate. */
+typedef struct position {
     int which; /* 0: the layer; 1: the gate */
     int64_t block;
-} place;
+} position;
 
-/* The block of k after this one; a unit's last block is followed by the first block of another unit. */
-static place after(const unit *u, place at)
+/* The block that a thread computes next. After the last block of a unit it is the first block of another unit. */
+static position after(const unit *u, position at)
 {
     bool last = at.block == u->size->blocks - 1;
-    return (place){last && u->product->gate ? 1 - at.which : at.which, last ? 0 : at.block + 1};
+    return (position){last && u->product->gate ? 1 - at.which : at.which, last ? 0 : at.block + 1};
 }
 
-static bool is_last(const unit *u, place at)
+/* Whether this is the last block of the unit. */
+static bool is_last(const unit *u, position at)
 {
     return at.block == u->size->blocks - 1 && (at.which || !u->product->gate);
 }
 
-static const ith_linear *layer_of(const unit *u, place at)
+static const ith_linear *layer_of(const unit *u, position at)
 {
     return at.which ? u->product->gate : u->product->layer;
 }
 
-/* The steps of a block of k in right panel number `panel` of the strip. */
+/* The address of a block of k in right panel number `panel` of the strip. */
 static const char *right_of(const unit *u, int64_t panel, int64_t block)
 {
     const ith_product_kernel *kernel = u->size->kernel;
@@ -159,18 +163,19 @@ static const char *right_of(const unit *u, int64_t panel, int64_t block)
     return begin + (block ? kernel->right_bytes(block * u->size->depth) : 0);
 }
 
-/* Sets the memory that is fetched while panel number i of the unit is multiplied: the next panel, and a share of the
- * weights that are converted next. They belong to this unit or to the one that the thread is likely to take next. */
-static void fetch_ahead(const unit *u, place at, int64_t i, ith_product_call *call)
+/* Sets the memory that the kernel fetches while it multiplies right panel number i of the unit: the next right panel,
+ * and a share of the weights that the thread converts next. After the last block these are weights of the first unit
+ * that no thread has taken. */
+static void fetch_ahead(const unit *u, position at, int64_t i, ith_product_call *call)
 {
     const ith_linear_product *p = u->product;
-    const place next = after(u, at);
+    const position next = after(u, at);
     int64_t first = u->first, count = u->count;
     call->next = right_of(u, i + 1 < u->panels ? u->first_panel + i + 1 : u->first_panel,
                           i + 1 < u->panels ? at.block : next.block);
     if (is_last(u, at)) {
         int64_t number = atomic_load_explicit(p->next_unit, memory_order_relaxed);
-        first = number / p->groups * p->features;
+        first = number / p->ranges * p->features;
         count = number < p->units ? ith_min64(p->features, u->size->out - first) : 0;
     }
     int64_t begin = i * count / u->panels, end = (i + 1) * count / u->panels;
@@ -178,8 +183,8 @@ static void fetch_ahead(const unit *u, place at, int64_t i, ith_product_call *ca
         ith_linear_fetch(layer_of(u, next), first + begin, end - begin, next.block, call);
 }
 
-/* The columns of right panel number `panel` that are computed: its rows of x, and the columns that cost no more. Hidden
- * rows are packed from whole panels. */
+/* The number of columns of right panel number `panel` that are computed: the panel's rows of x, rounded up to whole
+ * vectors, which cost no more. Hidden rows are packed from whole panels, so all columns are computed for them. */
 static int64_t columns_of(const unit *u, int64_t panel)
 {
     const ith_product_kernel *kernel = u->size->kernel;
@@ -187,8 +192,8 @@ static int64_t columns_of(const unit *u, int64_t panel)
     return u->product->hidden ? kernel->columns : ith_min64(kernel->columns, ith_round_up(rows, kernel->lanes));
 }
 
-/* Multiplies the unit's features, within one block of k, by all right panels of the unit. */
-static void multiply_block(const unit *u, place at, const ith_linear_left *left)
+/* Multiplies the converted weights of one block of k by all right panels of the unit. */
+static void multiply_block(const unit *u, position at, const ith_linear_left *left)
 {
     const ith_linear_product *p = u->product;
     const ith_linear_size *s = u->size;
@@ -219,16 +224,16 @@ static void multiply_block(const unit *u, place at, const ith_linear_left *left)
 static void compute_unit(const ith_linear_product *p, int64_t number, char *memory)
 {
     const ith_linear_size *size = p->layer->size;
-    const int64_t panels = ith_linear_panels(size, p->rows), group = number % p->groups;
-    unit u = {.product = p, .size = size, .first = number / p->groups * p->features};
+    const int64_t panels = ith_linear_panels(size, p->rows), range = number % p->ranges;
+    unit u = {.product = p, .size = size, .first = number / p->ranges * p->features};
     u.count = ith_min64(p->features, size->out - u.first);
-    u.first_panel = group * panels / p->groups;
-    u.panels = (group + 1) * panels / p->groups - u.first_panel;
+    u.first_panel = range * panels / p->ranges;
+    u.panels = (range + 1) * panels / p->ranges - u.first_panel;
     u.left = memory;
     u.turned = (float *)(void *)(u.left + left_bytes(size));
     u.sums[0] = (float *)(void *)((char *)u.turned + sums_bytes(size, 1, size->features));
     u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, u.panels, u.count));
-    for (place at = {0, 0};; at = after(&u, at)) {
+    for (position at = {0, 0};; at = after(&u, at)) {
         ith_linear_left left;
         if (!goes_on(p->outcome) || !left_of(&u, layer_of(&u, at), at.block, &left))
             return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The product of a packed strip of rows by one linear layer, cut into units that threads compute alone.
+/* The product of a packed strip of rows by one linear layer, cut into units. One thread computes a unit.
  *
- * A unit is a panel of features by a group of right panels. With one thread, or with many features, one group has all
- * panels of the strip. */
+ * A unit is the product of some output features by a range of right panels. With one thread, or with many features, a
+ * range has all right panels of the strip. */
 #ifndef ITH_LINEAR_LINEAR_UNIT_H
 #define ITH_LINEAR_LINEAR_UNIT_H
 
@@ -11,42 +11,43 @@
 
 #include <stdatomic.h>
 
-/* How a call of ith_linear_apply goes. All of its threads read and write it. */
+/* Whether a call of ith_linear_apply has failed. All threads of the call read and write it. */
 typedef struct ith_linear_outcome {
     ith_context *context;
     atomic_int status;          /* the first failure of a thread, an ith_status */
     _Atomic(const char *) file; /* the file that was cut, if the status is ITH_ERR_IO */
 } ith_linear_outcome;
 
-/* The product of a strip by one layer; or by two of one size, whose products are multiplied number by number. Its
- * result goes to `output`, or becomes the packed hidden rows of a feed-forward network:
- *     rows of y = w x + b    or    hidden = act(w x + b)    or    hidden = act(w x + b) * (w' x + b') */
+/* The product of a strip by a layer or, with a gate, by two layers of the same size. The result goes to `output`, or
+ * becomes the packed hidden rows of a feed-forward network:
+ *     y = w x + b    or    hidden = act(w x + b)    or    hidden = act(w x + b) * (w_gate x + b_gate) */
 typedef struct ith_linear_product {
     const ith_linear *layer, *gate; /* gate NULL: there is one layer */
     const ith_rowops *rowops;
     ith_linear_outcome *outcome;
-    int64_t first, rows;  /* rows of x */
-    const char *panels;   /* the packed rows, one right panel behind the other */
-    char *hidden;         /* right panels of the next product; NULL: the result goes to `output` */
-    int64_t hidden_steps; /* steps of these panels */
+    int64_t first, rows;  /* the strip is rows [first, first + rows) of x */
+    const char *panels;   /* the packed rows of the strip, one right panel behind the other */
+    char *hidden;         /* packed hidden rows, right panels of the next product; NULL: the result goes to `output` */
+    int64_t hidden_steps; /* steps of a panel of hidden rows */
     void (*act)(float *y, const float *x, int64_t n);
     const ith_linear_output *output;
-    int64_t features, groups; /* features of a unit, and groups of right panels */
+    int64_t features; /* output features of a unit */
+    int64_t ranges;   /* number of ranges of right panels */
     int64_t units;
     atomic_llong *next_unit; /* the first unit that no thread has taken */
 } ith_linear_product;
 
-/* Right panels of a strip of `rows` rows. */
+/* The number of right panels of a strip of `rows` rows. */
 static inline int64_t ith_linear_panels(const ith_linear_size *size, int64_t rows)
 {
     return (rows + size->kernel->columns - 1) / size->kernel->columns;
 }
 
-/* Chooses features, groups and units of a product for a team of threads. */
+/* Cuts a product into units for a team of threads: sets its features, ranges and units. */
 void ith_linear_divide(ith_linear_product *product, int threads);
 /* Bytes of scratch memory with which a thread computes a unit of a layer of this size, for strips of `rows` rows. */
 int64_t ith_linear_unit_bytes(const ith_linear_size *size, int64_t rows);
-/* Takes units and computes them in the calling thread's scratch memory, until there are none or the call has failed. */
+/* Computes units in the calling thread's scratch memory `memory` until none is left or the call has failed. */
 void ith_linear_compute(const ith_linear_product *product, char *memory);
 
 #endif

@@ -69,7 +69,7 @@ const ith_tensor *ith_weights_tensor(ith_weights *w, const char *module, int dim
 
 /* ---- Linear layers --------------------------------------------------------------------------------------------- */
 
-ith_linear *ith_weights_attach(ith_weights *w, int64_t in, int64_t out, const ith_linear_weight *parts, int count,
+ith_linear *ith_weights_attach(ith_weights *w, int64_t in, int64_t out, const ith_linear_weight *matrices, int count,
                                const float *bias, ith_operand_types types)
 {
     if (w->status || !w->linears)
@@ -77,15 +77,15 @@ ith_linear *ith_weights_attach(ith_weights *w, int64_t in, int64_t out, const it
     ith_linear *linear = ith_linear_lay_out(w->linears, in, out, types, &w->arena);
     w->status = ith_linear_set_status(w->linears);
     if (!w->status && w->reads)
-        w->status = ith_linear_attach(w->context, linear, parts, count, bias);
+        w->status = ith_linear_attach(w->context, linear, matrices, count, bias);
     return linear;
 }
 
 ith_linear *ith_weights_linear(ith_weights *w, const char *const *modules, int count, bool has_bias, int dims,
                                const int64_t *shape, ith_operand_types types)
 {
-    ith_linear_weight parts[ITH_LINEAR_PARTS_MAX] = {{0}};
-    const ith_tensor *tensors[ITH_LINEAR_PARTS_MAX] = {NULL};
+    ith_linear_weight matrices[ITH_LINEAR_MATRICES_MAX] = {{0}};
+    const ith_tensor *tensors[ITH_LINEAR_MATRICES_MAX] = {NULL};
     const int64_t rows = shape[0];
     float *bias = w->reads && has_bias ? ith_alloc(w->context, count * rows, sizeof *bias, "a bias") : NULL;
     if (w->reads && has_bias && !bias)
@@ -93,12 +93,13 @@ ith_linear *ith_weights_linear(ith_weights *w, const char *const *modules, int c
     for (int i = 0; i < count; i++) {
         tensors[i] = take(w, name_of(w, modules[i], ".weight"), dims, shape);
         if (tensors[i])
-            parts[i] =
+            matrices[i] =
                 (ith_linear_weight){tensors[i]->data, tensors[i]->dtype, rows, ith_store_file_of(w->store, tensors[i])};
         if (has_bias)
             read_floats(w, name_of(w, modules[i], ".bias"), 1, &rows, bias ? bias + i * rows : NULL);
     }
-    ith_linear *linear = ith_weights_attach(w, elements(dims, shape) / rows, count * rows, parts, count, bias, types);
+    ith_linear *linear =
+        ith_weights_attach(w, elements(dims, shape) / rows, count * rows, matrices, count, bias, types);
     for (int i = 0; i < count; i++)
         w->keeps_packed ? ith_store_release(w->store, tensors[i]) : ith_store_retain(w->store, tensors[i]);
     ith_free(w->context, bias);

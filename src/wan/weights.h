@@ -66,7 +66,7 @@ ith_linear *ith_weights_linear(ith_weights *weights, const char *const *modules,
                                const int64_t *shape, ith_operand_types types);
 /* Makes a linear layer from matrices that outlive it (ith_linear_attach), and from a bias [out] that is copied. bias
  * NULL: the layer has none. */
-ith_linear *ith_weights_attach(ith_weights *weights, int64_t in, int64_t out, const ith_linear_weight *parts, int count,
+ith_linear *ith_weights_attach(ith_weights *weights, int64_t in, int64_t out, const ith_linear_weight *matrices, int count,
                                const float *bias, ith_operand_types types);
 
 #endif
