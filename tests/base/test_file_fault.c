@@ -22,7 +22,7 @@
 static char *folder;
 static long page;
 
-/* Runs `body` in a child process, whose exit status is what it returns, and returns the child's wait status. */
+/* Runs `body` in a child process, which exits with the result of `body`. Returns the child's wait status. */
 static int in_child(int (*body)(void))
 {
     pid_t child = fork();
@@ -43,7 +43,7 @@ static void assert_succeeds(int (*body)(void))
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* A mapped file of PAGES pages, each byte of which is the number of its page. */
+/* A mapped file of PAGES pages. Each byte holds the number of its page. */
 typedef struct scene {
     int file;
     const volatile unsigned char *data;
@@ -175,7 +175,7 @@ static void nothing(void *user)
 static int read_without_guard(void)
 {
     scene s = make_scene();
-    signal(SIGBUS, SIG_DFL); /* a sanitizer's handler would end the process otherwise than by the signal */
+    signal(SIGBUS, SIG_DFL); /* a sanitizer's handler would hide the signal from the parent */
     if (!ith_file_fault_guard(nothing, NULL))
         return 1;
     cut(&s, 0);
@@ -232,7 +232,7 @@ static void leave_with_9(int number, siginfo_t *info, void *machine_state)
     _exit(number == SIGBUS && same && machine_state ? 9 : 10);
 }
 
-/* Reads a cut file first inside a guard, which is this library's, then outside, which is the earlier handler's. */
+/* Reads a cut file inside a guard, where the library's handler acts, and then outside, where the earlier one does. */
 static int read_inside_and_outside(void)
 {
     scene s = make_scene();
@@ -266,7 +266,7 @@ static void the_earlier_handler_is_called(void **state)
     assert_int_equal(WEXITSTATUS(informed), 9);
 }
 
-/* A handler that is installed after the library's, and hands on to it. */
+/* A handler that is installed after the library's, and calls it. */
 static struct sigaction before_late;
 
 static void hand_back(int number, siginfo_t *info, void *machine_state)
@@ -283,16 +283,16 @@ static int with_late_handler(void)
         return 1;
     struct sigaction late = {.sa_sigaction = hand_back, .sa_flags = SA_SIGINFO};
     sigaction(SIGBUS, &late, &before_late);
-    if (ith_file_fault_guard(read_pages, &s)) /* by way of the late handler */
+    if (ith_file_fault_guard(read_pages, &s)) /* through the late handler */
         return 2;
     ith_file_fault_renew();
     if (ith_file_fault_guard(read_pages, &s))
         return 3;
-    read_pages(&s); /* to the late handler, back, and to the first one */
+    read_pages(&s); /* the late handler gets the signal, then the library's, then the first one */
     return 4;
 }
 
-/* A handler that knows nothing of the library's, in whose place it is installed. */
+/* A handler that replaces the library's handler and does not call it. */
 static int with_handler_in_place(void)
 {
     scene s = make_scene();

@@ -364,7 +364,7 @@ static void hear(void *user, const char *name, double begin, double end)
     h->intervals++, h->seconds += end - begin;
 }
 
-/* A listener gets intervals that began after it came, of clones too, and the trace lacks them. */
+/* A listener gets the intervals that begin after ith_trace_listen, of clones too. The trace does not get them. */
 static void a_listener_takes_the_place_of_the_trace(void **state)
 {
     (void)state;

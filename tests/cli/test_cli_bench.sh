@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# ithaca bench: every row that was asked for is there, and its figures hang together.
+# ithaca bench: prints every row that the options ask for, and the numbers of a row agree.
 . cli/lib.sh
 small="--heads 2 --head-dim 32 --repeat 2"
 
@@ -46,7 +46,7 @@ expect 1 "no_such" "$ithaca" bench attention $small --seq 64 --kernel no_such
 expect 1 "kv_heads is 3" "$ithaca" bench attention $small --seq 64 --kv-heads 3
 expect 1 "size can hold|no memory" "$ithaca" bench attention --seq 10000000 --batch 10000000 --heads 10000000
 
-# A block and a decoder with random weights: a row for each stage, which add up to the last row.
+# A block and a decoder with random weights: a row for each stage. The times of the stages add up to the last row.
 figures='all(.[]; .seconds >= 0 and .spread >= 0 and .quiet_seconds <= .seconds * 1.0001 and .threads >= 1) and
     all(.[] | select(.peak != null); .gflops > 0 and .burst_gflops >= .peak_gflops and .peak_gflops > 0 and
         .share_of_peak > 0 and .quiet_share > 0 and (.operations / .seconds / .gflops / 1e9 - 1 | fabs) < 1e-4 and

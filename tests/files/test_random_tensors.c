@@ -51,7 +51,7 @@ static void numbers_have_their_moments(void **state)
     }
 }
 
-/* A store that only counted names the bytes that a store with tensors holds. */
+/* The bytes that a store counts are the bytes that a store with tensors holds. */
 static void bytes_are_counted_before(void **state)
 {
     (void)state;

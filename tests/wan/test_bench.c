@@ -67,7 +67,7 @@ static ith_bench_options options_for(found *f)
     return o;
 }
 
-/* What holds for every stage, and for the sum of all. */
+/* Checks every stage, and that the stages add up to the whole. */
 static void check_stages(const found *f, const char *const *names, int count)
 {
     double quiet = 0, operations = 0;
@@ -158,7 +158,7 @@ static void a_decoder_has_its_stages(void **state)
     }
 }
 
-/* A benchmark of its own context. Returns the memory that it predicted less what it held. */
+/* Runs a benchmark in a new context. Returns the predicted memory minus the memory that it held. */
 static int64_t memory_missing(bool decodes, int threads, ith_precision precision, ith_dtype weights)
 {
     found f;
@@ -186,7 +186,7 @@ static void memory_is_predicted(void **state)
     }
 }
 
-/* A benchmark that the machine cannot hold is refused before anything is allocated for it. */
+/* A benchmark that needs more memory than the machine has is refused before it allocates. */
 static void too_much_memory_is_refused(void **state)
 {
     (void)state;
@@ -250,8 +250,7 @@ static void nonsense_is_refused(void **state)
     assert_int_equal(f.count, 0);
 }
 
-/* The observer, the trace and the number of threads of before are back after a call, also after one that was stopped at
- * any question. */
+/* A benchmark restores the observer, the trace and the number of threads, whichever question should_stop ends it at. */
 static void a_stop_leaves_the_context_as_it_was(void **state)
 {
     (void)state;

@@ -13,7 +13,7 @@
 
 typedef void (*change_fn)(const char *part);
 
-/* Makes a part a file of its own instead of a link to the checkpoint in the tree. */
+/* Replaces the link to a file of the checkpoint in the tree by a copy of this file. */
 static void copy_part(const char *part)
 {
     size_t bytes = 0;
@@ -22,7 +22,7 @@ static void copy_part(const char *part)
     free(whole);
 }
 
-/* Leaves the header, and takes all numbers away. */
+/* Cuts the file behind its header. */
 static void cut(const char *part)
 {
     uint64_t header = 0;
@@ -61,7 +61,7 @@ typedef struct scene {
     const char *part;
     change_fn change;
     ith_stage stage;
-    double from; /* in units of the stage's progress; the change comes at the first progress beyond */
+    double from; /* in units of the stage's progress; the first progress beyond it makes the change */
     bool done;
 } scene;
 
@@ -133,7 +133,7 @@ static void a_file_that_changes_between_passes_is_named(void **state)
         const scene last = {VAE, changes[i].change, ITH_STAGE_DENOISE, 3.99, false};
         expect_named(&later, changes[i].words, 1);
         expect_named(&last, changes[i].words, 2);
-        if (changes[i].change != cut) { /* a pass goes on with these changes, but the next one does not begin */
+        if (changes[i].change != cut) { /* the current pass goes on after such a change, the next one does not begin */
             const scene now = {"transformer/" SHARD_2, changes[i].change, ITH_STAGE_DENOISE, 0, false};
             expect_named(&now, changes[i].words, 2);
         }

@@ -500,7 +500,7 @@ static void workspaces_are_as_predicted(call *c, ith_dit *outline)
         }
 }
 
-/* Bytes that the open files of an expert hold, which no configuration tells; *weights: bytes of their tensors. */
+/* Returns the bytes of the lists of tensors in an expert's open files. *weights: the bytes of these tensors. */
 static int64_t file_bytes(const char *model, int64_t *weights)
 {
     ith_store *store = NULL;

@@ -48,7 +48,7 @@ static void expect_row(const ith_dit_heads *h, int64_t row, double *out)
         expect_vector(in + i * DIM, h->scales[i], h->cosines ? cosines + at : NULL, sines + at, out + i * DIM);
 }
 
-/* The pieces of a strip's rows come column by column, as long as chance wants; then each row ends. */
+/* Gives the rows of a strip in pieces of random width, from left to right, and then finishes each row. */
 static void give_rows(const ith_linear_output *output, int64_t width)
 {
     for (int64_t strip = 0; strip < ROWS; strip += STRIP) {

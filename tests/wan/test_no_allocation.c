@@ -16,13 +16,13 @@
 typedef struct counts {
     failing_allocator allocator;
     ith_stage last;
-    long allocations; /* when the part before was done */
+    long allocations; /* at the end of the previous part */
     int64_t done;     /* steps in thousandths */
     int parts, phases, steps;
     long more_allocations; /* within phases */
 } counts;
 
-/* A part of a layer is done, or a step. */
+/* Called at the end of each part of a layer and of each step. */
 static void count(void *user, ith_stage stage, int64_t done, int64_t total)
 {
     counts *c = user;

@@ -140,7 +140,7 @@ static void note_memory(void *user, ith_stage stage, int64_t done, int64_t total
         *(int64_t *)user = memory_of(context).current_bytes;
 }
 
-/* Weights that are kept in memory give the bits that they give from the files. */
+/* keep_packed changes no bit of the result. */
 static void kept_weights_change_nothing_but_memory(void **state)
 {
     (void)state;
@@ -241,8 +241,8 @@ static bool has_progress(void *user)
     return *(bool *)user;
 }
 
-/* More than any machine has: refused before anything is begun, with something that would fit; tried if forced to, until
- * it is stopped or has no memory for its noise. */
+/* A run that needs more memory than any machine has is refused at once, and the sentence names settings that fit. With
+ * force the run begins, until it is stopped or has no memory for its noise. */
 static void a_run_too_large_for_the_machine_is_refused_first(void **state)
 {
     (void)state;

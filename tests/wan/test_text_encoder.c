@@ -196,8 +196,7 @@ static void check_memory(ith_operand_types types, int64_t count)
     ith_context_destroy(&m.context);
 }
 
-/* Nothing is allocated between the first layer and the last; the most that is held at
- * any time is what was predicted. */
+/* Encoding holds the predicted memory, and allocates nothing between the first layer and the last. */
 static void memory_is_predicted(void **state)
 {
     (void)state;

@@ -187,7 +187,7 @@ static void test_causal(void **state)
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
-/* One decoding, its frames thrown away; its memory is looked at in each. */
+/* Decodes once, and checks the memory at each frame. The frames are not kept. */
 typedef struct meter {
     failing_allocator allocator;
     ith_context *context;
@@ -240,8 +240,7 @@ static void check_memory(int kind, int64_t height, int64_t width)
     assert_int_equal(atomic_load(&m.allocator.held), 0);
 }
 
-/* Nothing is allocated between the first frame and the last; what was allocated before
- * is what was predicted. */
+/* Decoding holds the predicted memory, and allocates nothing between the first frame and the last. */
 static void test_memory(void **state)
 {
     (void)state;
