@@ -329,7 +329,7 @@ void ith_log(ith_context *context, ith_log_level level, const char *format, ...)
     context->log(context->log_user, level, line);
 }
 
-/* ---- What the family has in common ----------------------------------------------------------------------------- */
+/* ---- State of the family --------------------------------------------------------------------------------------- */
 
 void *ith_context_keep(ith_context *context, int64_t bytes, const char *what)
 {

@@ -52,7 +52,7 @@ static void hand_on(const struct sigaction *action, int number, siginfo_t *info,
     } else if (action->sa_handler == SIG_DFL || !sent) { /* the system ignores no signal of an access */
         signal(number, SIG_DFL);
         if (sent)
-            raise(number); /* an access raises its signal again, because it is repeated when the handler returns */
+            raise(number); /* an access needs no raise: it is repeated when the handler returns */
     }
 }
 
@@ -60,7 +60,7 @@ static void take_signal(int number, siginfo_t *info, void *machine_state)
 {
     guard *g = innermost;
     if (g && is_lost_page(info)) {
-        /* The jump leaves the handler for good. So the thread gets back the signal mask that it had at the access. */
+        /* The handler does not return, so it restores the signal mask that the thread had at the access. */
         pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)machine_state)->uc_sigmask, NULL);
         siglongjmp(g->place, 1);
     }

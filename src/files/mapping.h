@@ -38,7 +38,7 @@ ith_status ith_mapping_check(ith_context *context, const char *path, const ith_m
  * copy ends after some bytes with ITH_ERR_INTERRUPTED. ITH_ERR_IO if the file was cut. */
 ith_status ith_mapping_copy(ith_context *context, const char *path, void *to, const void *from, int64_t bytes);
 
-/* Reads a whole file of at most `most` bytes into new memory with a 0 behind its end. The caller frees *data with
+/* Reads a whole file of at most `most` bytes into new memory and adds a final 0. The caller frees *data with
  * ith_free. ITH_ERR_FORMAT for a larger file; `what` names it in the sentence: "a configuration". */
 ith_status ith_file_read(ith_context *context, const char *path, const char *what, int64_t most, char **data,
                          int64_t *bytes);

@@ -28,7 +28,7 @@ struct ith_random_tensors {
     float uniform[PATTERN]; /* numbers with mean 0 and variance 1 */
 };
 
-/* Where the data of a tensor begins behind its random_tensor. */
+/* The offset of a tensor's data from the beginning of its random_tensor. */
 static int64_t data_offset(void)
 {
     return ith_round_up((int64_t)sizeof(random_tensor), 64);

@@ -33,7 +33,7 @@ ith_status ith_model_read(ith_context *context, const char *folder, ith_model **
  * that a run does not fail after an hour, when it opens the second expert. Reads headers only. Does not read files
  * again that are open from an earlier call and have not changed since. */
 ith_status ith_model_check_weights(ith_context *context, ith_model *model);
-/* Checks that the weight files of a component are still those that ith_model_check_weights opened, with the same
+/* Checks that the weight files of a component are the files that ith_model_check_weights opened, with the same
  * content. Otherwise ITH_ERR_IO, with the name of the file. Checks nothing if the files are not open. */
 ith_status ith_model_check_unchanged(ith_context *context, const ith_model *model, ith_part part);
 /* The bytes of all weights in the files that ith_model_check_weights opened. */

@@ -240,7 +240,7 @@ static void show_stage(const pass *p, int stage)
                   p->w->dit->config.layers * LAYER_STAGES + 1);
 }
 
-/* Computes one layer. The names of its stages are those in the trace file. */
+/* Computes one layer. The trace file has the same names of stages. */
 static ith_status compute_layer(const pass *p)
 {
     static const struct {

@@ -247,7 +247,7 @@ static void keep_for_dump(const worker *w, int64_t step)
     dump->steps_done = step + 1;
 }
 
-/* What this rank knows against the next step: a request to stop, or weight files that changed. */
+/* Returns a failure if this rank must not begin the next step: a request to stop, or a weight file that changed. */
 static ith_status check_before_step(const worker *w)
 {
     ith_status status = ith_observer_ask(w->context);

@@ -231,8 +231,8 @@ static ith_status check_ids(ith_context *context, const ith_text_config *config,
     return ITH_OK;
 }
 
-/* Copies the embedding of each id to its row of x. The rows are spread over the file, so each may cause a page fault.
- * Therefore an interruption is checked for before each row. */
+/* Copies the embedding of each id to its row of x. The rows are spread over the file, and each may wait for the
+ * disk, so the loop checks for an interruption before each row. */
 static ith_status embed(ith_context *context, const ith_text_encoder *encoder, const int32_t *ids, int64_t count,
                         float *x)
 {

@@ -14,7 +14,7 @@ typedef struct ith_vae_level_layers {
     float *begin, *end; /* the frame before and after the residual blocks: [height, width, in] and [height, width, out];
                            the same memory if in = out */
     char *later; /* [height, width, out] in the type of a convolution's input: the second of the two frames that `time`
-                    makes of one; NULL: no time */
+                    makes of one; NULL if the level has no `time` */
 } ith_vae_level_layers;
 
 typedef struct ith_vae_decoder {
