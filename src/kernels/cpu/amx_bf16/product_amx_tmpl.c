@@ -330,13 +330,110 @@ static void multiply_edge(const ith_product_call *c, int64_t i, int64_t rows)
     copy_sums(out, c->out_stride, sums, COLUMNS, rows, c->columns);
 }
 
+/* ---- Panels with at most two tiles of columns ------------------------------------------------------------------- */
+
+/* Whole tiles of left and right go through registers 6 and 5. Tiles of the last steps, fewer than STEP, go through
+ * registers 4 and 7, which have fewer columns and rows; an even number of steps needs no copies. */
+static void claim_narrow(int64_t last_steps)
+{
+    tile_config config = tiles_of_rows(TILE_ROWS);
+    if (last_steps) {
+        config.row_bytes[4] = (uint16_t)(last_steps * 2);
+        config.rows[7] = (uint8_t)(last_steps / 2);
+    }
+    tiles_configure(&config);
+}
+
+/* Adds the products of two tiles of left rows and one right tile to the sums in registers `upper` and `lower`. */
+#define ADD_COLUMN(upper, lower, left_tile, right_tile, left, stride, right)                                           \
+    do {                                                                                                               \
+        _tile_loadd(right_tile, right, TILE_ROW_BYTES);                                                                \
+        _tile_loadd(left_tile, left, stride);                                                                          \
+        _tile_dpbf16ps(upper, left_tile, right_tile);                                                                  \
+        _tile_loadd(left_tile, (left) + TILE_ROWS * (stride), stride);                                                 \
+        _tile_dpbf16ps(lower, left_tile, right_tile);                                                                  \
+    } while (0)
+
+/* Adds the products of steps [k, k + STEP), or of the last steps if they are fewer, for all pairs of parts. */
+static inline __attribute__((always_inline)) void add_narrow_step(const ith_product_call *c, const char *left,
+                                                                  int64_t k, const bool two_tiles)
+{
+    const bool whole = k + STEP <= c->steps;
+    for (int n = first_pair[c->parts - 1]; n < PAIRS; n++) {
+        const char *x = left + pairs[n].left * c->part_bytes + k / STEP * TILE_ROW_BYTES;
+        const char *y = (const char *)c->right + k / STEP * STEP_BYTES + pairs[n].right * PART_BYTES;
+        tiles_see_memory();
+        if (whole)
+            ADD_COLUMN(0, 1, 6, 5, x, c->left_stride, y);
+        else
+            ADD_COLUMN(0, 1, 4, 7, x, c->left_stride, y);
+        if (two_tiles && whole)
+            ADD_COLUMN(2, 3, 6, 5, x, c->left_stride, y + TILE_BYTES);
+        else if (two_tiles)
+            ADD_COLUMN(2, 3, 4, 7, x, c->left_stride, y + TILE_BYTES);
+    }
+}
+
+/* Computes ROWS rows of all columns. The rows of out are `row_bytes` apart and have room for whole tiles. */
+static inline __attribute__((always_inline)) void narrow_square(const ith_product_call *c, const char *left, float *out,
+                                                                int64_t row_bytes, const bool two_tiles)
+{
+    float *below = (float *)(void *)((char *)out + TILE_ROWS * row_bytes);
+    tiles_see_memory();
+    _tile_loadd(0, out, row_bytes);
+    _tile_loadd(1, below, row_bytes);
+    if (two_tiles) {
+        _tile_loadd(2, out + LANES, row_bytes);
+        _tile_loadd(3, below + LANES, row_bytes);
+    }
+    for (int64_t k = 0; k < c->steps; k += STEP)
+        add_narrow_step(c, left, k, two_tiles);
+    _tile_stored(0, out, row_bytes);
+    _tile_stored(1, below, row_bytes);
+    if (two_tiles) {
+        _tile_stored(2, out + LANES, row_bytes);
+        _tile_stored(3, below + LANES, row_bytes);
+    }
+    tiles_see_memory();
+}
+
+/* Computes all whole squares of a call with an even number of steps and at most two tiles of columns. Returns their
+ * rows. Sums that do not fill whole tiles, and sums that begin with zero, go through a buffer. */
+static int64_t multiply_narrow(const ith_product_call *c)
+{
+    const bool two_tiles = c->columns > LANES, direct = c->adds && c->columns % LANES == 0;
+    const int64_t width = two_tiles ? 2 * LANES : LANES, stride = direct ? c->out_stride : width;
+    _Alignas(64) float buffer[ROWS * 2 * LANES];
+    int64_t i = 0;
+    claim_narrow(c->steps % STEP);
+    for (; i + ROWS <= c->rows; i += ROWS) {
+        const char *left = (const char *)c->left + i * c->left_stride;
+        float *out = c->out + i * c->out_stride, *sums = direct ? out : buffer;
+        if (!direct)
+            memset(buffer, 0, (size_t)(ROWS * width) * sizeof *buffer);
+        if (!direct && c->adds)
+            copy_sums(buffer, width, out, c->out_stride, ROWS, c->columns);
+        if (two_tiles)
+            narrow_square(c, left, sums, stride * (int64_t)sizeof *sums, true);
+        else
+            narrow_square(c, left, sums, stride * (int64_t)sizeof *sums, false);
+        if (!direct)
+            copy_sums(out, c->out_stride, buffer, width, ROWS, c->columns);
+    }
+    return i;
+}
+
 static void multiply(const ith_product_call *c)
 {
     int64_t i = 0, last = c->rows % TILE_ROWS;
+    const bool narrow = c->columns <= 2 * LANES && c->steps % 2 == 0 && c->rows >= ROWS;
     if (c->rows == 0 || c->columns == 0)
         return;
-    tiles_claim();
-    if (c->columns == COLUMNS && c->steps >= STEP)
+    if (narrow)
+        i = multiply_narrow(c);
+    if (i < c->rows)
+        tiles_claim();
+    if (!narrow && c->columns == COLUMNS && c->steps >= STEP)
         i = multiply_squares(c);
     for (; i + TILE_ROWS <= c->rows; i += TILE_ROWS)
         multiply_edge(c, i, TILE_ROWS);

@@ -16,18 +16,31 @@ typedef struct tile_config {
     uint8_t rows[16];
 } tile_config;
 
-/* Sets the shapes of the tile registers for this thread and clears them: registers 0 to 6 get `rows` rows, register 7
- * has TILE_ROWS. _tile_release() ends their use. */
-static inline void tiles_claim_rows(int64_t rows)
+/* Sets the shapes of the tile registers for this thread, and clears them. */
+static inline void tiles_configure(const tile_config *config)
+{
+    /* GCC 12 does not know that _tile_loadconfig reads all of config: this line makes it write config completely. */
+    __asm__ volatile("" ::"m"(*config));
+    _tile_loadconfig(config);
+}
+
+/* The shapes of registers of which 0 to 6 have `rows` rows, and register 7 has TILE_ROWS. */
+static inline tile_config tiles_of_rows(int64_t rows)
 {
     tile_config config = {.palette = 1};
     for (int i = 0; i < 8; i++) {
         config.row_bytes[i] = TILE_ROW_BYTES;
         config.rows[i] = i < 7 ? (uint8_t)rows : TILE_ROWS;
     }
-    /* GCC 12 does not know that _tile_loadconfig reads all of config: this line makes it write config completely. */
-    __asm__ volatile("" ::"m"(config));
-    _tile_loadconfig(&config);
+    return config;
+}
+
+/* Gives registers 0 to 6 `rows` rows and register 7 TILE_ROWS, for this thread, and clears them. _tile_release() ends
+ * their use. */
+static inline void tiles_claim_rows(int64_t rows)
+{
+    const tile_config config = tiles_of_rows(rows);
+    tiles_configure(&config);
 }
 
 /* Sets the shapes of the tile registers for this thread to whole tiles, and clears them. */
