@@ -15,19 +15,20 @@
  *
  * out      f32. A linear layer gets y transposed, [features][rows of x], and a convolution gets [pixels][channels].
  *
- * So weights need no transposition: pack_left only converts numbers. The caller cuts k into blocks of `depth` steps,
- * and left into blocks of rows that fit the second-level cache (the loops of BLIS, doi:10.1145/2764454).
+ * So weights need no transposition: pack_left only converts numbers. The caller cuts k into blocks of about `depth`
+ * steps, and left into blocks of rows that fit the second-level cache (the loops of BLIS, doi:10.1145/2764454).
  *
- * Left operands come in parts. A kernel of type F32 with parts = 1 and a kernel of type BF16 have one part: the number
- * itself, as f32 or bf16. A kernel of type F32 with parts = 3 writes a number as a sum of up to three bf16 numbers; an
- * f32 needs three, an f16 two, a bf16 one. Each part is a whole matrix of bf16.
+ * A left operand consists of parts. With most kernels it has one part: the numbers themselves, as f32 in kernels of
+ * type F32, as bf16 in kernels of type BF16. A kernel of type F32 with parts = 3 writes each number as the sum of up to
+ * three bf16 numbers: an f32 needs three, an f16 two, a bf16 one. Part n is the matrix of the n-th of these numbers.
  *
  * Every kernel must keep these rules.
  *   - out[i][j] depends on row i of left, on column j of right, on the bounds of the blocks of k, and on the old
  *     out[i][j] if the call adds. It does not depend on the positions of i and j, on `rows` or `columns`, or on the
- *     thread: its bits are the same.
- *   - It accepts every rows >= 0, every columns from 0 to its own, and every steps >= 1. It reads left[0, rows)[0,
- *     steps) and nothing else of left, and writes out[0, rows)[0, columns) and nothing else.
+ *     thread.
+ *   - It accepts every rows >= 0, every columns from 0 to the kernel's `columns`, and every steps >= 1. It reads
+ * nothing of left but rows [0, rows) and steps [0, steps), and writes nothing but rows [0, rows) and columns [0,
+ * columns) of out. `out` overlaps no operand.
  *   - Sums are f32. Products of bf16 are exact in f32. Against float64 the error is at most the error of a sum in f32
  *     in any order.
  *   - NaN and infinity in row i of left or in column j of right reach only the numbers out[i][*] or out[*][j]. */
@@ -39,17 +40,17 @@
 /* The largest number of parts of a left operand. */
 #define ITH_PRODUCT_PARTS_MAX 3
 
-/* A request to convert numbers into parts of a left operand. */
+/* A request to convert contiguous numbers of a left operand, such as a row or some of its steps. */
 typedef struct ith_product_left {
     const void *x;   /* [count] numbers of `dtype`, aligned to their type */
     ith_dtype dtype; /* F32, BF16 or F16 */
     bool rounds;     /* the numbers are rounded to bf16 (to nearest, ties to even) first */
     int64_t count;
-    void *to;           /* part 0 */
-    int64_t part_bytes; /* from one part to the next */
+    void *to;           /* where part 0 is written: [count] f32 if the kernel has type F32 and parts = 1, else bf16 */
+    int64_t part_bytes; /* bytes from one part to the next */
 } ith_product_left;
 
-/* A request to pack columns [first, first + count) of a right panel; other columns stay untouched. */
+/* A request to pack columns [first, first + count) of a right panel. Other columns stay as they are. */
 typedef struct ith_product_right {
     const float *const *x; /* [count] pointers to columns, `steps` contiguous numbers each; NULL: a column of zeros */
     bool rounds;           /* the numbers are rounded to bf16 first; a kernel of type BF16 rounds them always */
@@ -58,10 +59,11 @@ typedef struct ith_product_right {
     void *panel; /* aligned to 64 */
 } ith_product_right;
 
-/* A request to pack steps [first, first + count) of all columns of a right panel, from numbers that lie as a product
- * leaves them. `first` is a multiple of the kernel's `step`, and so is `count` unless first + count = steps. */
+/* A request to pack steps [first, first + count) of all columns of a right panel from a transposed matrix, such as
+ * `out` of a linear layer's product. `first` is a multiple of the kernel's `step`, and so is `count` unless first +
+ * count = steps. */
 typedef struct ith_product_turned {
-    const float *x; /* [count][stride]: row k has the numbers of step first + k, one for each column of a panel */
+    const float *x; /* [count][stride]: row k has the numbers of step first + k, one for each column of the panel */
     int64_t stride; /* numbers between two rows of x, at least the kernel's `columns` */
     bool rounds;    /* as in ith_product_right */
     int64_t steps;  /* steps of the whole panel */
@@ -80,10 +82,11 @@ typedef struct ith_product_call {
     float *out;
     int64_t out_stride; /* numbers between two rows of out */
     bool adds;          /* the products are added to out; otherwise they overwrite it, and out is not read */
-    /* Memory that later calls read. A kernel may fetch it into the second-level cache meanwhile. NULL: none. */
-    const void *next;         /* the panel of the next call, of as many steps */
-    const void *next_left;    /* numbers that are packed next: the first 4 * steps bytes of each of some rows */
-    int64_t next_left_rows;   /* best no more than half of the call's tiles; the others fetch the panel */
+    /* Memory that is read after this call. The kernel may fetch some of it into the second-level cache; addresses that
+     * do not exist do no harm. */
+    const void *next;         /* the right panel of the next call, as many bytes as this call's panel; NULL: none */
+    const void *next_left;    /* rows that pack_left converts next, the first 4 * steps bytes of each; NULL: none */
+    int64_t next_left_rows;   /* number of these rows; 0 if next_left is NULL */
     int64_t next_left_stride; /* bytes between two of these rows */
 } ith_product_call;
 
@@ -93,15 +96,16 @@ typedef struct ith_product_kernel {
     uint32_t cpu;     /* the instruction sets that the kernel needs, as ith_cpu_feature bits */
     ith_dtype type;   /* F32: products have the precision of f32; BF16: both operands are rounded to bf16 */
     int parts;        /* parts of an f32 number on the left: 1, or 3 if f32 is computed as sums of bf16 */
-    int64_t rows;     /* rows of the tile in registers: blocks of left are best cut into multiples of it */
+    int64_t rows;     /* rows of the tile in registers; calls are fastest if their rows are a multiple of it */
     int64_t columns;  /* columns of a right panel */
     int64_t lanes;    /* a call takes as long for any number of columns as for the next multiple of `lanes` */
-    int64_t step;     /* the part of a panel that begins at step k, a multiple of `step`, lies right_bytes(k) behind its
-                         beginning, and is itself a panel */
+    int64_t step;     /* a panel can be cut at every step k that is a multiple of `step`: the steps from k on lie
+                         right_bytes(k) behind its beginning, and are a panel themselves */
     int64_t depth;    /* the best number of steps of a call, a multiple of `step` */
-    /* For a linear layer: the best size of a block of left with all its parts, which the second-level cache holds while
-     * it is multiplied with every right panel of a strip; and the best number of columns of a strip. The faster a
-     * kernel, the more columns pay for the conversion of weights, and the more rows for reading a right panel. */
+    /* The best sizes for a linear layer. block_bytes: bytes of a block of left with all its parts, which stays in the
+     * second-level cache while it is multiplied by every right panel of a strip. strip: columns of all these panels, a
+     * multiple of `columns`. A faster kernel needs more columns to make up for the conversion of weights, and more rows
+     * to make up for the reading of right panels. */
     int64_t block_bytes, strip;
     /* The instructions of the products if left has 1, 2 or 3 parts (index parts - 1). */
     ith_instructions instructions[ITH_PRODUCT_PARTS_MAX];
@@ -121,8 +125,8 @@ typedef struct ith_product_kernel {
 
 /* Returns product kernel number `index`; NULL beyond the last. */
 const ith_product_kernel *ith_product_kernel_at(int index);
-/* Returns the first product kernel of this type whose instruction sets are all among the ith_cpu_feature bits `cpu`.
- * NULL if there is none, which happens only for BF16. */
+/* Returns the first product kernel of this type (F32 or BF16) that needs only instruction sets among the
+ * ith_cpu_feature bits `cpu`. NULL if there is none; there is always one for F32. */
 const ith_product_kernel *ith_product_kernel_choose(ith_dtype type, uint32_t cpu);
 /* The number of parts that pack_left writes for numbers of `dtype`, or for numbers that are rounded to bf16 first. */
 int ith_product_parts(const ith_product_kernel *kernel, ith_dtype dtype, bool rounds);

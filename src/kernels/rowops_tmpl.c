@@ -229,12 +229,12 @@ static void add_bias(float *x, const float *b, int64_t rows, int64_t columns)
             x[j] += b[i];
 }
 
-/* TURN_LANES numbers side by side in a register, if the instruction set has registers of this width. */
+/* TURN_LANES floats, which compilers keep in one register, or in two if registers are narrower. */
 #define TURN_LANES 8
 typedef float turn_lanes __attribute__((vector_size(TURN_LANES * sizeof(float)), aligned(4), may_alias));
 
-/* turn_and_bias for TURN_LANES rows and as many columns. Each of the three steps exchanges halves of pairs of rows:
- * rows that are 4 apart, 2 apart, 1 apart. */
+/* turn_and_bias for a square of TURN_LANES rows and columns. Three steps exchange halves of pairs of rows that are 4, 2
+ * and 1 apart. */
 static inline void turn_square(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *b)
 {
     turn_lanes r[TURN_LANES], s[TURN_LANES];

@@ -20,27 +20,28 @@
 
 #include "../base/context.h"
 
-/* One row of v for some tiles beside one another. Row 0 of B^T d is d0 - d2, row 1 is d1 + d2, row 2 is d2 - d1, and
- * row 3 is d1 - d3. */
+/* A request to compute one row of v for some neighbouring tiles. With d0 to d3 for the rows of d, row 0 of B^T d is
+ * d0 - d2, row 1 is d1 + d2, row 2 is d2 - d1, and row 3 is d1 - d3. */
 typedef struct ith_winograd_input {
-    const void *first, *second; /* the two rows of pixels in B^T d, from the first pixel that the first tile reads */
-    ith_dtype dtype;            /* number type of the pixels: F32 or BF16 */
-    bool adds;                  /* first + second; otherwise first - second */
+    const void *first,
+        *second;     /* the two rows of d that are added or subtracted, from the first tile's first pixel on */
+    ith_dtype dtype; /* number type of the pixels: F32 or BF16 */
+    bool adds;       /* first + second; otherwise first - second */
     int64_t tiles, channels;
-    float *v;               /* [4 products][tiles][channels] */
-    int64_t product_stride; /* numbers from a product to the next */
-    int64_t tile_stride;    /* numbers from a tile to the next */
+    float *v;               /* [4 columns of v][tiles][channels]: each column belongs to another product */
+    int64_t product_stride; /* numbers from one column of v to the next */
+    int64_t tile_stride;    /* numbers from one tile to the next */
 } ith_winograd_input;
 
-/* What one row of u * v adds to the pixels of some tiles beside one another. */
+/* A request to add the contribution of one row of u * v to the output pixels of some neighbouring tiles. */
 typedef struct ith_winograd_output {
-    int row; /* of u * v; the calls for rows 0, 1, 2 and 3 come in this order */
+    int row; /* the row of u * v; the caller asks for rows 0, 1, 2 and 3 in this order */
     int64_t tiles, channels;
-    const float *m; /* [4 products][tiles][channels], a row of u * v, summed over the input channels */
-    int64_t product_stride;
-    const float *bias; /* [channels]; is added in the first call that writes a pixel */
-    float *upper;      /* [2 tiles][channels]: the upper row of pixels. Row 0 of u * v overwrites it. */
-    float *lower;      /* [2 tiles][channels]: the lower row of pixels. Row 1 of u * v overwrites it. */
+    const float *m;         /* [4 columns][tiles][channels]: this row of u * v, summed over the input channels */
+    int64_t product_stride; /* numbers from one column to the next */
+    const float *bias;      /* [channels]: added by the first call that writes a pixel */
+    float *upper;           /* [2 tiles][channels]: the upper row of pixels, which row 0 of u * v overwrites */
+    float *lower;           /* [2 tiles][channels]: the lower row of pixels, which row 1 of u * v overwrites */
 } ith_winograd_output;
 
 /* The transforms of one instruction set. */

@@ -318,6 +318,8 @@ static void sizes_are_sane(const ith_product_kernel *kernel)
     assert_true(strlen(kernel->name) < ITH_ATTN_NAME_BYTES && !strchr(kernel->name, ' '));
     assert_true(kernel->rows >= 1 && kernel->columns >= 1 && kernel->step >= 1);
     assert_true(kernel->depth >= kernel->step && kernel->depth % kernel->step == 0);
+    assert_true(kernel->lanes >= 1 && kernel->columns % kernel->lanes == 0);
+    assert_true(kernel->strip >= 1 && kernel->strip % kernel->columns == 0 && kernel->block_bytes >= 1);
     assert_true(kernel->parts == 1 || (kernel->parts == ITH_PRODUCT_PARTS_MAX && kernel->type == ITH_F32));
     for (int64_t steps = 1; steps <= 3 * kernel->depth; steps++) {
         assert_int_equal(kernel->right_bytes(steps) % 64, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefetching into the second-level cache while tiles are computed, some cache lines with each tile: the next block of
- * keys, the next panel of a product. Include a vec_<isa>.h before this header. */
+/* Prefetching into the second-level cache while tiles are computed: each tile fetches some cache lines of the next block
+ * of keys, or of the next panel of a product. Include a vec_<isa>.h before this header. */
 #ifndef ITH_KERNELS_FETCH_H
 #define ITH_KERNELS_FETCH_H
 

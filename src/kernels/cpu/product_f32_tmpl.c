@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products in f32: the body of cpu/<isa>/product_f32_<isa>.c. A panel is [steps][COLUMNS].
+/* Matrix products in f32: the body of cpu/<isa>/product_f32_<isa>.c. A right panel is [steps][COLUMNS] f32.
  * The including file includes its tile_<isa>.h and defines DEPTH, the best number of steps of a call. */
 #include "../../base/dtype.h"
 #include "../../base/size.h"
@@ -64,7 +64,7 @@ static void pack_square(float *panel, const ith_product_right *p, const float *c
     }
 }
 
-/* The same for LANES steps of LANES columns that exist, without rounding. */
+/* Packs steps [k, k + LANES) of LANES columns, none of them NULL, into the columns that begin at `panel`. */
 static inline void pack_whole_square(float *panel, const float *const *columns, int64_t k)
 {
     vec x[LANES];
@@ -107,3 +107,8 @@ static void multiply(const ith_product_call *c)
 {
     multiply_tiles(c);
 }
+
+/* The members of an ith_product_kernel that are the same, or have the same names, in every instruction set. */
+#define PRODUCT_F32(isa)                                                                                               \
+    .name = isa, .type = ITH_F32, .parts = 1, .rows = TILE_ROWS, .columns = COLUMNS, .lanes = LANES, .step = STEP,     \
+    .depth = DEPTH, .block_bytes = 192 * 1024, .instructions = {{isa, 1}}, ITH_PRODUCT_FUNCTIONS

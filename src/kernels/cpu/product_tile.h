@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loops of a product kernel over a tile in registers. A panel is [steps][COLUMNS], in words of 32 bits: numbers of
- * f32, or pairs of bf16 if the tile multiplies these. A call computes
+/* The loop of a product kernel over the tiles of a call. A right panel is [steps][COLUMNS] words of 32 bits: f32
+ * numbers, or pairs of bf16 numbers if the tile multiplies pairs (TILE_MULTIPLY in tile_x86.h). A call computes
  *
  *     for each TILE_ROWS rows of left: a tile of sums over all steps in registers, then out = sums, or out += sums
  *
- * where out, as long as the tile is computed, is fetched into the first-level cache. Include a tile_<isa>.h before this
+ * While a tile is computed, its rows of out are fetched into the first-level cache. Include a tile_<isa>.h before this
  * header. */
 #ifndef ITH_KERNELS_PRODUCT_TILE_H
 #define ITH_KERNELS_PRODUCT_TILE_H
@@ -14,8 +14,8 @@
 
 enum { COLUMNS = TILE_VECS * LANES };
 
-/* Writes the first `rows` rows and `columns` columns of a tile. Only constants are indices of `sum`, which therefore
- * stays in registers. */
+/* Writes the first `rows` rows of a tile and the call's columns of them, by way of memory: `sum` stays in registers
+ * only if all its indices are constants. */
 static inline __attribute__((always_inline)) void
 store_part(const ith_product_call *c, float *out, vec sum[TILE_ROWS][TILE_VECS], int64_t rows, const int vecs)
 {
@@ -30,6 +30,7 @@ store_part(const ith_product_call *c, float *out, vec sum[TILE_ROWS][TILE_VECS],
             out[j] = c->adds ? out[j] + sums[r][j] : sums[r][j];
 }
 
+/* Writes a whole tile of TILE_ROWS rows and `vecs` vectors. */
 static inline __attribute__((always_inline)) void store(const ith_product_call *c, float *out,
                                                         vec sum[TILE_ROWS][TILE_VECS], const int vecs, const bool adds)
 {
@@ -40,9 +41,10 @@ static inline __attribute__((always_inline)) void store(const ith_product_call *
             vec_store(out + v * LANES, adds ? vec_add(vec_load(out + v * LANES), sum[r][v]) : sum[r][v]);
 }
 
-/* What the tile number n of a call fetches: 16 bytes a step of the next panel or, when the panel is done, a row of the
- * next left operand, 4 bytes a step; nothing but the panel at hand when all is done. */
-static inline tile_fetch fetch_of(const ith_product_call *c, int64_t n)
+/* The memory that tile number n of a call fetches. The first tiles fetch the next right panel, 16 bytes for each of
+ * their steps. Each later tile fetches one row of next_left, 4 bytes for each step. The remaining tiles fetch a line of
+ * this call's panel, which is in the cache already. */
+static inline tile_fetch tile_fetch_of(const ith_product_call *c, int64_t n)
 {
     enum { PANEL_TILES = COLUMNS * sizeof(float) / 16 };
     if (c->next && n < PANEL_TILES)
@@ -53,8 +55,8 @@ static inline tile_fetch fetch_of(const ith_product_call *c, int64_t n)
     return (tile_fetch){c->right, 0};
 }
 
-/* Computes a tile: TILE_ROWS rows from row i on, of which `rows` exist, by `vecs` vectors. In place of a row that does
- * not exist stands the last one. */
+/* Computes the tile of `vecs` vectors of columns that begins at row i. Rows beyond the last are computed as copies of
+ * the last row, and not stored. */
 static inline __attribute__((always_inline)) void tile_at(const ith_product_call *c, int64_t i, const int vecs)
 {
     static const float zeros[COLUMNS];
@@ -71,7 +73,7 @@ static inline __attribute__((always_inline)) void tile_at(const ith_product_call
             __builtin_prefetch(ahead + v * LANES, 1);
         ahead += r + 1 < rows ? c->out_stride : 0;
     }
-    tile_fetch next = fetch_of(c, i / TILE_ROWS);
+    tile_fetch next = tile_fetch_of(c, i / TILE_ROWS);
     tile_sum(sum, vecs, left, c->right, c->steps, zeros, &next);
     if (rows < TILE_ROWS || c->columns < vecs * LANES)
         store_part(c, out, sum, rows, vecs);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that is fetched into the second-level cache during a tile: every four steps the line at `from`, which then
- * advances by `stride` bytes. Any address will do: what cannot be read is not fetched. */
+/* A prefetch into the second-level cache while a tile is computed: every four steps the tile fetches the cache line at
+ * `from` and advances `from` by `stride` bytes. Addresses that cannot be read do no harm. */
 #ifndef ITH_KERNELS_TILE_FETCH_H
 #define ITH_KERNELS_TILE_FETCH_H
 

@@ -4,8 +4,8 @@
  *     sum[r][j] = from[j] + sum over k < steps of left[r][k] right[k][j]
  *
  * The numbers of left are broadcast; the columns of right lie in the lanes of up to TILE_VECS vectors. Each sum[r][j]
- * is one chain of fused multiply-adds in the order of k, whatever the number of columns. Compilers keep all sums in
- * registers as long as the function that calls this one is not inlined.
+ * is one chain of fused multiply-adds in the order of k, for any number of columns. Compilers keep all sums in
+ * registers if the function that calls this one is not inlined.
  *
  * Include a vec_<isa>.h before this header, and define TILE_ROWS = 8 and TILE_VECS. */
 #ifndef ITH_KERNELS_TILE_ROWS_H
@@ -21,7 +21,7 @@ static inline __attribute__((always_inline)) void tile_rows(vec sum[TILE_ROWS][T
                                                             const float *left, int64_t left_stride, const float *right,
                                                             int64_t steps, const float *from)
 {
-    enum { HALF = TILE_ROWS / 2 }; /* a pointer for each half of the rows keeps the number of registers small */
+    enum { HALF = TILE_ROWS / 2 }; /* one pointer for each half of the rows: eight pointers take too many registers */
     const float *low = left, *high = left + HALF * left_stride;
 #pragma GCC unroll 8
     for (int r = 0; r < TILE_ROWS; r++)

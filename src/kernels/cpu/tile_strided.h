@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile_rows (tile_rows.h) by the tile of the product kernels. Include a tile_<isa>.h of four rows before this header.
- */
+/* tile_rows() of tile_rows.h, computed by the tile of the product kernels, tile_sum(). Include a tile_<isa>.h with four
+ * rows before this header. */
 #ifndef ITH_KERNELS_TILE_STRIDED_H
 #define ITH_KERNELS_TILE_STRIDED_H
 
@@ -8,6 +8,7 @@
 
 _Static_assert(TILE_ROWS == 4, "four rows are listed");
 
+/* See tile_rows.h. */
 static inline __attribute__((always_inline)) void tile_rows(vec sum[TILE_ROWS][TILE_VECS], const int vecs,
                                                             const float *left, int64_t left_stride, const float *right,
                                                             int64_t steps, const float *from)

@@ -4,11 +4,11 @@
  *     sum[r][j] = from[j] + sum over k < steps of left[r][k] right[k][j]
  *
  * The numbers of left are broadcast; the columns of right lie in the lanes of up to three vectors. Each sum[r][j] is
- * one chain of fused multiply-adds in the order of k, whatever the number of columns.
+ * one chain of fused multiply-adds in the order of k, for any number of columns.
  *
- * The loop over k is one asm statement. It needs every register, and compilers spill some of them when they unroll the
- * loop; with few rows they also turn the loads of right into memory operands of every multiply-add. Unrolling matters
- * most where two threads share a core, because instructions are then scarcer than multipliers.
+ * The loop over k is one asm statement, because it needs every register: compilers that unroll it write some registers
+ * to memory, and with few rows they read right from memory again in every multiply-add. Unrolling matters most where
+ * two threads share a core, because they then wait for instructions rather than for multipliers.
  *
  * Include tile_avx2.h or tile_avx512.h, which define
  *   TILE_ROWS, TILE_VECS                the size of the tile in rows and vectors, TILE_VECS = 3
@@ -32,14 +32,15 @@
 #define TILE_MULTIPLY "vfmadd231ps"
 #endif
 
-/* Step n of an unrolled loop. The index %[i] is negative and rises to 0; the pointers point to the ends of the rows. */
+/* Step n of the unrolled loop. %[i] is the negative distance in bytes to the ends of the rows, to which the pointers
+ * point; it rises to 0. */
 #define TILE_FMA(r, v) TILE_MULTIPLY " " TILE_RIGHT_##v ", " TILE_BROADCAST ", %[s" #r #v "]\n\t"
 #define TILE_ROW(r, n, vecs)                                                                                           \
     "vbroadcastss 4*" #n "(" TILE_POINTER_##r ",%[i]), " TILE_BROADCAST "\n\t" TILE_FMA_##vecs(r)
 #define TILE_LOAD(v, n) "vmovups " TILE_VEC_BYTES "*(3*" #n "+" #v ")(%[right]), " TILE_RIGHT_##v "\n\t"
 #define TILE_STEP(n, vecs) TILE_LOAD_##vecs(n) TILE_EACH_ROW_OF(TILE_ROW, n, vecs)
 
-/* The same for one, two and three vectors. */
+/* The multiply-adds of a row, and the loads of a step of right, for one, two and three vectors. */
 #define TILE_FMA_1(r) TILE_FMA(r, 0)
 #define TILE_FMA_2(r) TILE_FMA_1(r) TILE_FMA(r, 1)
 #define TILE_FMA_3(r) TILE_FMA_2(r) TILE_FMA(r, 2)
@@ -47,8 +48,9 @@
 #define TILE_LOAD_2(n) TILE_LOAD_1(n) TILE_LOAD(1, n)
 #define TILE_LOAD_3(n) TILE_LOAD_2(n) TILE_LOAD(2, n)
 
-/* Beginnings: a pointer to the end of row r; sums of vector v of every row, from one load. `pointers` holds a pointer
- * to each row, a pointer to the numbers from which the sums start, and the tile_fetch. */
+/* The instructions before the loop. TILE_POINTER: computes the pointer to the end of row r. TILE_FROM: loads vector v
+ * of `from` into the sums of every row. `pointers` holds the pointers to the rows, the pointer `from` and the
+ * tile_fetch. */
 #define TILE_POINTER(r) "movq 8*" #r "(%[pointers]), " TILE_POINTER_##r "\n\tsubq %[i], " TILE_POINTER_##r "\n\t"
 #define TILE_FROM_ROW(r, v, unused) "vmovaps %[s0" #v "], %[s" #r #v "]\n\t"
 #define TILE_FROM(v)                                                                                                   \
@@ -61,26 +63,25 @@
 #define TILE_FROM_2 TILE_FROM_1 TILE_FROM(1)
 #define TILE_FROM_3 TILE_FROM_2 TILE_FROM(2)
 #define TILE_ADVANCE(steps) "addq $3*" #steps "*" TILE_VEC_BYTES ", %[right]\n\taddq $4*" #steps ", %[i]\n\t"
-#define TILE_FETCH                                                                                                     \
-    "prefetcht1 (" TILE_AHEAD ")\n\taddq 16+8*" TILE_FROM_INDEX "(%[pointers]), " TILE_AHEAD "\n\t"
+#define TILE_FETCH "prefetcht1 (" TILE_AHEAD ")\n\taddq 16+8*" TILE_FROM_INDEX "(%[pointers]), " TILE_AHEAD "\n\t"
 
-/* Four steps at a time while 16 bytes or more of each row are left, then single steps. */
+/* The loop: four steps at a time while each row has 16 bytes or more left, then single steps. */
 #define TILE_LOOP(vecs, fetch)                                                                                         \
     TILE_BEGIN(TILE_FROM_##vecs)                                                                                       \
-    "cmpq $-16, %[i]\n\tjg 2f\n\t.p2align 6\n1:\n\t" fetch TILE_STEP(0, vecs) TILE_STEP(1, vecs)                       \
-        TILE_STEP(2, vecs) TILE_STEP(3, vecs)                                                                          \
-            TILE_ADVANCE(4) "cmpq $-16, %[i]\n\tjle 1b\n"                                                              \
-                            "2:\n\ttestq %[i], %[i]\n\tjz 4f\n3:\n\t" TILE_STEP(0, vecs) TILE_ADVANCE(1) "jnz 3b\n4:"
+    "cmpq $-16, %[i]\n\tjg 2f\n\t.p2align 6\n1:\n\t" fetch TILE_STEP(0, vecs) TILE_STEP(1, vecs) TILE_STEP(2, vecs)    \
+        TILE_STEP(3, vecs) TILE_ADVANCE(4) "cmpq $-16, %[i]\n\tjle 1b\n"                                               \
+                                           "2:\n\ttestq %[i], %[i]\n\tjz 4f\n3:\n\t" TILE_STEP(0, vecs)                \
+                                               TILE_ADVANCE(1) "jnz 3b\n4:"
 
-/* The rest of the operands. GCC takes 30; an operand that is read and written counts twice. */
+/* The operands of the asm statement besides the sums. GCC accepts 30; it counts an operand that is read and written
+ * twice. */
 #define TILE_OPERANDS [right] "+&r"(right), [i] "+&r"(i) : [pointers] "r"(&pointers) : TILE_CLOBBERS, "cc", "memory"
 
 /* Computes the first `vecs` vectors of each row of sum. `vecs`, 1 to TILE_VECS, is a constant of the caller.
  * left    pointers to `steps` contiguous numbers each; pointers may be equal
  * right   [steps][TILE_VECS * LANES]; the first `vecs` vectors of each step are read
  * from    [vecs * LANES], the numbers from which the sums start
- * ahead   memory that a later tile reads, fetched if vecs is TILE_VECS; NULL, as a constant of the caller: nothing is
- *         fetched */
+ * ahead   memory that the tile fetches if vecs is TILE_VECS; NULL (a constant of the caller): none */
 static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TILE_VECS], const int vecs,
                                                            const float *const left[TILE_ROWS], const float *right,
                                                            int64_t steps, const float *from, const tile_fetch *ahead)

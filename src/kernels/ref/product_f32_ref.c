@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The product kernel in plain C: the definition of the contract in product.h, for machines without another one. A panel
- * is [steps][COLUMNS]. */
+/* The product kernel in plain C, which defines the results of all others (product.h). Machines without a faster kernel
+ * use it. A right panel is [steps][COLUMNS]. */
 #include "../../base/dtype.h"
 #include "../../base/size.h"
 #include "../product.h"

@@ -2,16 +2,16 @@
 /* Matrix products with AMX: the body of product_<type>_amx.c. Each number is the sum of at most PARTS bf16 numbers
  * (split_amx.h), and
  *
- *     x y = sum of x_a y_b, a + b < PARTS
+ *     x y = sum of x_a y_b over all a + b < PARTS
  *
- * The products that are left out are below 2^-24 |x y|. Numbers below 2^-110 lose bits if PARTS is 3, because the
- * instruction reads parts below 2^-126 as zeros.
+ * The omitted products are below 2^-24 |x y|. If PARTS is 3, numbers below 2^-110 lose bits, because the instruction
+ * reads parts below 2^-126 as zeros.
  *
- * A right panel is a row of tiles [ceil(steps / STEP)][PARTS][COLUMNS / 16][16 pairs of steps][16 columns][2], padded
- * with zeros to whole tiles. The tiles of left are 16 rows x STEP steps, which a tile register takes from rows as they
- * lie. A square of sums, ROWS x COLUMNS, stays in six tile registers over all steps of a call. The second-level cache
- * feeds both operands: 5 KB for 6 products of tiles, where 2 x 2 tiles take 6 KB. Shorter calls, with right in the
- * first-level cache, lose more by loading and storing sums.
+ * A right panel consists of tiles, [ceil(steps / STEP)][PARTS][COLUMNS / 16][16 pairs of steps][16 columns][2], padded
+ * with zeros to whole tiles. A tile of left is 16 rows x STEP steps, loaded from the rows without packing. The sums of
+ * a square of ROWS x COLUMNS stay in six tile registers over all steps of a call. Both operands come from the
+ * second-level cache: 5 KB for 6 products of tiles, where squares of 2 x 2 tiles need 6 KB. Shorter calls, whose right
+ * panels fit the first-level cache, lose more time on loading and storing sums.
  *
  * The including file defines PARTS (1 or 3) and DEPTH, the best number of steps of a call. */
 #include "../avx512/vec_avx512.h"
@@ -28,13 +28,13 @@
 #include <string.h>
 
 enum {
-    STEP = 32, /* one product of tiles sums this many steps */
+    STEP = 32, /* number of steps that one product of tiles sums */
     ROWS = 2 * TILE_ROWS,
     COLUMNS = 3 * LANES,
     RIGHT_TILES = COLUMNS / LANES,
     PART_BYTES = RIGHT_TILES * TILE_BYTES, /* one part of STEP steps of a right panel */
     STEP_BYTES = PARTS * PART_BYTES,
-    /* An edge is a copy of numbers that do not fill tiles, with zeros around them. */
+    /* Bytes of an edge: a copy of one part of the last steps of ROWS rows, padded with zeros to STEP steps. */
     EDGE_BYTES = ROWS * TILE_ROW_BYTES
 };
 
@@ -45,8 +45,8 @@ static int64_t right_bytes(int64_t steps)
 
 /* ---- Packing --------------------------------------------------------------------------------------------------- */
 
-/* Splits 32 numbers, the 16 of a and the 16 of b, into parts. Numbers that are rounded have one part; the others are
- * zeros. */
+/* Splits 32 numbers, the 16 of a and the 16 of b, into PARTS bf16 numbers each. If they are rounded to bf16 first, all
+ * parts but the first are zeros. */
 static inline void split_numbers(vec a, vec b, bool rounds, __m512i part[PARTS])
 {
     if (PARTS > 1 && rounds) {
@@ -75,7 +75,8 @@ static void pack_left(const ith_product_left *p)
     }
 }
 
-/* Packs steps [k, k + STEP) of 16 columns as tiles, one for each part: the lanes `wanted` of each row of the tiles. */
+/* Packs steps [k, k + STEP) of 16 columns as PARTS tiles, one for each part. Writes only the columns in the mask
+ * `wanted`. */
 static void pack_columns(char *tile, const float *const columns[LANES], __mmask16 wanted, const ith_product_right *p,
                          int64_t k)
 {
@@ -116,7 +117,7 @@ static void pack_right(const ith_product_right *p)
     }
 }
 
-/* Loads 16 numbers of step k; steps beyond the last are zeros. */
+/* Loads 16 numbers of step k, from column j on. Steps beyond the last are zeros. */
 static inline vec load_turned(const ith_product_turned *p, int64_t k, int64_t j)
 {
     return k < p->count ? vec_load(p->x + k * p->stride + j) : vec_set(0.0f);
@@ -138,15 +139,16 @@ static void pack_turned(const ith_product_turned *p)
 
 /* ---- The product ----------------------------------------------------------------------------------------------- */
 
-/* Where the sums of a square begin and end. */
+/* A square of ROWS x COLUMNS sums that is about to be computed, and the square before it. */
 typedef struct square {
-    float *out, *before; /* this square and, if its sums are still in the registers, the previous one; or NULL */
-    int64_t row_bytes;   /* from one row of out to the next */
-    bool adds;
+    float *out;        /* the first number of this square in ith_product_call.out */
+    float *before;     /* of the previous square, if its sums are still in the tile registers; otherwise NULL */
+    int64_t row_bytes; /* bytes from one row of out to the next */
+    bool adds;         /* the sums of this square are added to out */
 } square;
 
-/* Stores register n of the previous square, and prepares it for this square. The sums of rows 16 t to 16 t + 15 and of
- * columns 16 j to 16 j + 15 are in register 2 j + t. */
+/* Stores tile register n, which holds sums of the previous square, and sets it to the initial sums of this square.
+ * Register 2 j + t holds the sums of rows 16 t to 16 t + 15 and columns 16 j to 16 j + 15. */
 #define BEGIN_TILE(n)                                                                                                  \
     do {                                                                                                               \
         int64_t at = (n) % 2 * TILE_ROWS * s->row_bytes + (n) / 2 * TILE_ROW_BYTES;                                    \
@@ -160,8 +162,9 @@ typedef struct square {
 #define STORE_TILE(n)                                                                                                  \
     _tile_stored(n, (char *)out + (n) % 2 * TILE_ROWS * row_bytes + (n) / 2 * TILE_ROW_BYTES, row_bytes)
 
-/* Adds the products of two tiles of left rows and three right tiles. If `s` is not NULL, these products are the first
- * of a square: the previous square is stored between them, so that the registers never wait together. */
+/* Adds the products of two tiles of left rows and three right tiles to the sums in registers 0 to 5. If `s` is not
+ * NULL, these products are the first of a square. Each register of the previous square is then stored just before it is
+ * needed, so that multiplications hide the stores. */
 static inline __attribute__((always_inline)) void add_products(const char *left, int64_t stride, const char *right,
                                                                const square *s)
 {
@@ -194,7 +197,7 @@ static inline __attribute__((always_inline)) void add_products(const char *left,
     _tile_dpbf16ps(5, 6, 7);
 }
 
-/* The same for one tile of left rows, whose sums are in registers 0, 2 and 4. */
+/* Adds the products of one tile of left rows and three right tiles to the sums in registers 0, 2 and 4. */
 static inline void add_upper_products(const char *left, int64_t stride, const char *right)
 {
     tiles_see_memory();
@@ -207,7 +210,8 @@ static inline void add_upper_products(const char *left, int64_t stride, const ch
     _tile_dpbf16ps(4, 6, 7);
 }
 
-/* The parts of left and right that are multiplied. Left operands of fewer parts need the last pairs only. */
+/* The pairs of a part of left and a part of right that are multiplied, the smallest products first. A left operand of n
+ * parts needs only the pairs from first_pair[n - 1] on. */
 #if PARTS == 1
 static const struct pair {
     int left, right;
@@ -221,7 +225,8 @@ static const int first_pair[] = {3, 1, 0};
 #endif
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 
-/* Adds all products of STEP steps. `both`: left has two tiles of rows, not one. */
+/* Adds the products of all pairs of parts for STEP steps. both: left has two tiles of rows; otherwise one. s: as in
+ * add_products. */
 static inline __attribute__((always_inline)) void add_step(const char *left, int64_t stride, int64_t part_bytes,
                                                            const char *right, int parts, const square *s,
                                                            const bool both)
@@ -238,7 +243,7 @@ static inline __attribute__((always_inline)) void add_step(const char *left, int
             add_upper_products(left + pairs[n].left * part_bytes, stride, right + pairs[n].right * PART_BYTES);
 }
 
-/* Copies the numbers of the last steps, fewer than STEP, of up to ROWS rows of left to `edge`. */
+/* Copies the last steps % STEP steps of up to ROWS rows of left to `edge`, padded with zeros. */
 static void copy_last_steps(char *edge, const ith_product_call *c, const char *left, int64_t rows)
 {
     __mmask32 there = (1u << c->steps % STEP) - 1u;
@@ -249,8 +254,8 @@ static void copy_last_steps(char *edge, const ith_product_call *c, const char *l
         }
 }
 
-/* Adds the products of all steps, from the first or, if `begun` is true, from the second tile of steps on. `rows`
- * exist; they fill both tiles of left rows, or are in the upper one. */
+/* Adds the products of all steps; of all but the first STEP steps if `begun` is true. `rows` is the number of rows of
+ * left: ROWS if `both` is true, otherwise at most 16. */
 static inline __attribute__((always_inline)) void add_steps(const ith_product_call *c, const char *left, int64_t rows,
                                                             const bool both, const bool begun, fetch *ahead)
 {
@@ -277,7 +282,8 @@ static inline void store_sums(float *out, int64_t row_bytes)
     tiles_see_memory();
 }
 
-/* Computes all whole squares of a call that has all columns and at least STEP steps. Returns their rows. */
+/* Computes all whole squares of a call with COLUMNS columns and at least STEP steps. Returns the number of rows that
+ * they cover. */
 static int64_t multiply_squares(const ith_product_call *c)
 {
     fetch ahead = {0};
@@ -310,7 +316,8 @@ static void copy_sums(float *to, int64_t to_stride, const float *from, int64_t f
         }
 }
 
-/* Computes rows [i, i + rows), at most 16: the rows of a tile. The sums go through a buffer of whole tiles. */
+/* Computes rows [i, i + rows) of a call, at most 16 rows and any number of columns, in a buffer of three whole tiles of
+ * sums. */
 static void multiply_edge(const ith_product_call *c, int64_t i, int64_t rows)
 {
     enum { BYTES = COLUMNS * sizeof(float) };

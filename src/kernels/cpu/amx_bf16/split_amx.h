@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers as sums of PARTS bf16 numbers, for AMX, whose products take bf16:
+/* Numbers as sums of PARTS bf16 numbers, because AMX multiplies bf16:
  *
  *     x = x_0 + x_1 + ...,   x_a = x - x_0 - ... - x_(a-1), rounded to bf16          (arXiv:1904.06376)
  *
- * Three parts hold all 24 bits of f32, two all 11 bits of f16. The including file defines PARTS, and includes
- * vec_avx512.h before. */
+ * Three parts hold all 24 bits of an f32, two parts all 11 bits of an f16. The including file includes vec_avx512.h
+ * and defines PARTS before this header. */
 #ifndef ITH_KERNELS_SPLIT_AMX_H
 #define ITH_KERNELS_SPLIT_AMX_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The eight tile registers of AMX, of 16 rows of 64 bytes; edges may have fewer rows. The left factor of a product is
- * 16 x 32 numbers of bf16, the right factor 16 x 16 pairs of bf16, the sum 16 x 16 numbers of f32. */
+/* The eight tile registers of AMX. Each has up to 16 rows of 64 bytes. The left factor of a product is 16 x 32 bf16
+ * numbers, the right factor 16 x 16 pairs of bf16 numbers, the sum 16 x 16 f32 numbers. */
 #ifndef ITH_KERNELS_TILES_AMX_H
 #define ITH_KERNELS_TILES_AMX_H
 

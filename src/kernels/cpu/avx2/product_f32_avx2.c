@@ -7,16 +7,4 @@ enum { DEPTH = 256 };
 
 #include "../product_f32_tmpl.c"
 
-const ith_product_kernel ith_k_product_f32_avx2_4x24 = {.name = "f32_avx2",
-                                                        .cpu = ITH_CPU_AVX2,
-                                                        .type = ITH_F32,
-                                                        .parts = 1,
-                                                        .rows = TILE_ROWS,
-                                                        .columns = COLUMNS,
-                                                        .lanes = LANES,
-                                                        .step = STEP,
-                                                        .depth = DEPTH,
-                                                        .block_bytes = 192 * 1024,
-                                                        .strip = 504,
-                                                        .instructions = {{"f32_avx2", 1}},
-                                                        ITH_PRODUCT_FUNCTIONS};
+const ith_product_kernel ith_k_product_f32_avx2_4x24 = {.cpu = ITH_CPU_AVX2, .strip = 504, PRODUCT_F32("f32_avx2")};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tile of AVX2 and FMA: 4 rows x 24 columns (tile_x86.h). 12 registers hold sums, 3 a step of right, 1 a broadcast
- * number. */
+/* The tile of AVX2 and FMA: 4 rows x 24 columns (tile_x86.h). 12 registers hold sums, 3 hold a step of right,
+ * 1 holds a broadcast number. */
 #ifndef ITH_KERNELS_TILE_AVX2_H
 #define ITH_KERNELS_TILE_AVX2_H
 

@@ -11,7 +11,7 @@ static inline __mmask16 first_lanes(int64_t count)
     return (__mmask16)(count >= LANES ? 0xffffu : count <= 0 ? 0u : (1u << count) - 1u);
 }
 
-/* Loads numbers [k, k + LANES) of `count` numbers as f32; the others are zeros. */
+/* Loads numbers [k, k + LANES) of x as f32. x has `count` numbers; numbers beyond its end become zeros. */
 static inline vec load_numbers(const void *x, ith_dtype dtype, int64_t k, int64_t count)
 {
     __mmask16 there = first_lanes(count - k);
@@ -23,7 +23,7 @@ static inline vec load_numbers(const void *x, ith_dtype dtype, int64_t k, int64_
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(shorts), 16));
 }
 
-/* Pairs number i with number 16 + i of 32 numbers of 16 bits. */
+/* Reorders 32 numbers of 16 bits into the pairs (number i, number 16 + i), for i from 0 to 15. */
 static inline __m512i pair_halves(__m512i numbers)
 {
     static const uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tile of AVX-512: 8 rows x 48 columns (tile_x86.h). 24 registers hold sums, 3 a step of right, 1 a broadcast
- * number. A step has 11 loads for 24 multiply-adds; wider tiles of fewer rows would have more. */
+/* The tile of AVX-512: 8 rows x 48 columns (tile_x86.h). 24 registers hold sums, 3 hold a step of
+ * right, 1 holds a broadcast number. A step has 11 loads for 24 multiply-adds; a wider tile of fewer rows has more
+ * loads.
+ */
 #ifndef ITH_KERNELS_TILE_AVX512_H
 #define ITH_KERNELS_TILE_AVX512_H
 

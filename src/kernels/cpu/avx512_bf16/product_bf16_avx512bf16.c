@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products of bf16 with the bf16 dot products of AVX-512 (VDPBF16PS: two products of bf16 onto a sum in f32). A
- * panel is [ceil(steps / 2)][COLUMNS][2]. Pairs of neighbouring steps of left are broadcast from the rows. The tile is
- * the tile of the f32 kernel, with another instruction. */
+/* Matrix products of bf16 with the AVX-512 instruction VDPBF16PS, which adds two products of bf16 numbers to a sum in
+ * f32. A right panel is [ceil(steps / 2)][COLUMNS][2 neighbouring steps]. Pairs of neighbouring steps of left are
+ * broadcast. The tile is the tile of the f32 kernel with this instruction in place of the multiply-add. */
 #define TILE_MULTIPLY "vdpbf16ps"
 
 #include "../avx512/tile_avx512.h"
@@ -74,7 +74,7 @@ static void pack_turned(const ith_product_turned *p)
 
 /* ---- The product ----------------------------------------------------------------------------------------------- */
 
-/* Adds the products of the last step, if the number of steps is odd: of a copy of its left numbers, paired with
+/* Computes the products of the last step of an odd number of steps. Its left numbers are copied and paired with
  * zeros. */
 static void add_last_step(const ith_product_call *c, bool adds)
 {

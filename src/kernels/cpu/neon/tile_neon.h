@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tile of a matrix product in the registers of NEON: 4 rows x 24 columns (tile_x86.h explains the tile). 24
- * registers hold sums, 4 hold four steps of each row of left, of which a multiply-add takes one by its lane, and the
- * rest hold parts of a step of right. */
+ * registers hold sums, 4 hold four steps of each row of left, and 4 hold numbers of right. A multiply-add takes its
+ * number of left from a lane of a register. */
 #ifndef ITH_KERNELS_TILE_NEON_H
 #define ITH_KERNELS_TILE_NEON_H
 
@@ -12,7 +12,7 @@
 
 enum { TILE_ROWS = 4, TILE_VECS = 3 };
 
-/* Adds the products of the numbers in one lane of `left` by a step of right. */
+/* Adds to each row of sum: number `lane` of this row in x, times a step of right. */
 #define TILE_STEP(lane)                                                                                                \
     _Pragma("GCC unroll 4") for (int v = 0; v < vecs; v++, right += LANES)                                             \
     {                                                                                                                  \
@@ -29,7 +29,7 @@ enum { TILE_ROWS = 4, TILE_VECS = 3 };
  * left    pointers to `steps` contiguous numbers each; pointers may be equal
  * right   [steps][TILE_VECS * LANES]; the first `vecs` vectors of each step are read
  * from    [vecs * LANES], the numbers from which the sums start
- * ahead   memory that a later tile reads; NULL: nothing is fetched */
+ * ahead   memory that the tile fetches; NULL: none */
 static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TILE_VECS], const int vecs,
                                                            const float *const left[TILE_ROWS], const float *right,
                                                            int64_t steps, const float *from, const tile_fetch *ahead)
