@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of a convolution's input, and the blocks of its output (conv.h). */
+/* The memory for the rows of a convolution's input, and the division of its output into blocks (conv.h). */
 #include "conv_parts.h"
 
 #include <omp.h>
 #include <string.h>
 
-#define CLEARED_TOGETHER 65536 /* bytes that a thread clears at a time */
+#define CLEARED_TOGETHER 65536 /* number of bytes that a thread clears at a time */
 /* The largest sizes of a convolution. They keep products of its sizes below 2^63. */
 #define MOST_FRAMES 4   /* depth of the kernel in time */
 #define MOST_KERNEL 127 /* height and width of the kernel */
@@ -36,9 +36,10 @@ static ith_status check(ith_context *context, const ith_conv_shape *s)
     return ith_operand_types_check(context, &s->types, ITH_F32, "a convolution");
 }
 
-/* The rows of the ring. A row of the newest frame takes the place of the row of the oldest frame that is `extra` rows
- * further up. At least taken - border - (cell - 1) rows of y have been computed when `strip` further rows come, and the
- * row of the oldest frame `border` above the next row of y is still read. */
+/* The number of rows in the ring. A row of the newest frame overwrites the row of the oldest frame that lies `extra`
+ * rows above it, so no row of y that is still to be computed may read that row. Before the caller writes `strip`
+ * further rows, all but the last kernel / 2 + cell - 1 rows of y above them have been computed, and the next row of y
+ * reads kernel / 2 rows above itself. */
 static int64_t ring_rows(const ith_conv *conv)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -46,7 +47,8 @@ static int64_t ring_rows(const ith_conv *conv)
     return (s->frames - 1) * s->height + ith_min64(extra, s->height);
 }
 
-/* The pixels of a row of input: tiles are whole, so an odd width needs one more pixel of zeros. */
+/* The number of pixels in a row of input: the frame's pixels, rounded up to whole cells, and pixels of zeros on both
+ * sides. */
 static int64_t row_pixels(const ith_conv *conv)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -63,9 +65,9 @@ static int64_t pixel_bytes(const ith_conv *conv)
     return conv->shape.in * ith_dtype_bytes(ith_conv_row_type(conv));
 }
 
-/* The product kernel of a convolution. If none takes bf16 here, f32's takes the same numbers: products of bf16 are
- * exact in f32. A kernel that splits f32 numbers into parts is passed over: the filters would take half as much memory
- * again, and splitting all pixels, once for each product that reads them, costs most of what its products gain. */
+/* The product kernel of a convolution. Without a kernel of type BF16, a kernel of type F32 multiplies bf16 numbers,
+ * whose products are exact in f32. Kernels that split f32 numbers into three parts are not used: their filters take 3/2
+ * of the memory, and splitting the pixels anew for each product costs most of the time that the products save. */
 static const ith_product_kernel *choose_kernel(ith_dtype type, uint32_t cpu)
 {
     const ith_product_kernel *kernel = type == ITH_BF16 ? ith_product_kernel_choose(ITH_BF16, cpu) : NULL;
@@ -121,17 +123,18 @@ void *ith_conv_row(const ith_conv *conv, int64_t row)
 
 /* ---- Blocks ---------------------------------------------------------------------------------------------------- */
 
-/* Blocks of about equal size: some rows of cells, or a part of a row if rows are long. */
+/* The division of rows of y into blocks of about equal size. A block is some rows of cells, or a part of one long
+ * row. */
 typedef struct block_grid {
-    int64_t cells;   /* cells in a row of the frame */
-    int64_t across;  /* cells of a row in a block; the last block of a row may have fewer */
-    int64_t rows;    /* rows of cells in a block */
-    int64_t columns; /* blocks beside one another */
-    int64_t count;
+    int64_t cells;   /* number of cells in a row of the frame */
+    int64_t across;  /* number of cells in a row of a block; the last block of a row may have fewer */
+    int64_t rows;    /* number of rows of cells in a block */
+    int64_t columns; /* number of blocks side by side */
+    int64_t count;   /* number of blocks */
 } block_grid;
 
-/* Cuts `rows` rows of pixels into blocks for the calling thread's team: the same number of blocks for each thread, and
- * so large that the filters, which pass by once for each block, are multiplied with many cells. */
+/* Cuts `rows` rows of pixels into blocks for the calling thread's team. Each thread gets the same number of blocks.
+ * Blocks are large, because all filters are read once for each block. */
 static block_grid grid_of(const ith_conv *conv, int64_t rows)
 {
     const int64_t cell = ith_conv_cell(conv), threads = omp_get_max_threads();
@@ -158,7 +161,8 @@ int64_t ith_conv_scratch_bytes(const ith_conv *conv, int threads)
     return threads * thread_bytes(conv);
 }
 
-/* The rows of y that need no row of input from `taken` on. F(2x2, 3x3) computes pairs of rows. */
+/* The number of rows of y that can be computed once the caller has written the input rows before `taken`. F(2x2, 3x3)
+ * computes pairs of rows. */
 static int64_t rows_ready(const ith_conv *conv, int64_t taken)
 {
     if (taken == conv->shape.height)

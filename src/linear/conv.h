@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Causal convolutions of video, one frame at a time, a few rows at a time.
+/* Causal convolutions of video. They take one frame at a time, a few rows at a time.
  *
  *     y[r, x, o] = b[o] + sum_{t, i, j, c} w[o, c, t, i, j] frame(t)[r + i - kernel/2, x + j - kernel/2, c]
  *
- * frame(frames - 1) is the newest frame, and the earlier ones came before it. Pixels outside a frame are zero, and so
- * are the frames before the first.
+ * frame(frames - 1) is the newest frame, frame(0) the oldest. Pixels outside a frame are zero, and so are all pixels of
+ * frames before the first.
  *
- * A convolution holds the rows of its input frames: frames - 1 whole frames, and a few rows more. The rows lie in a
- * ring: a row of the newest frame takes the place of a row of the oldest frame, which is no longer needed. For each
- * frame the caller
+ * A convolution holds frames - 1 whole frames of input and a few rows more, in a ring buffer: a row of the newest frame
+ * overwrites a row of the oldest frame that is no longer needed. For each frame the caller
  *
  *   1. calls ith_conv_begin,
- *   2. writes the next rows of the frame, at most `strip` of them, to where ith_conv_row says,
+ *   2. writes the next rows of the frame, at most `strip` rows, to the addresses that ith_conv_row returns,
  *   3. calls ith_conv_advance, which computes all rows of y that can be computed now, and goes on with step 2.
  *
- * Rows of y can so be rows of the next convolution's input without a frame between the two.
+ * So the rows of y can become input rows of the next convolution at once, without a buffer for a whole frame.
  *
- * Convolutions are products (kernels/product.h): pixels on the left, filters on the right, packed once. Kernels of 3 x
- * 3 and 3 x 3 x 3 whose products are f32 use F(2x2, 3x3) over the plane (kernels/winograd.h), which takes 4/9 of the
- * multiplications; conv_plane.c. All others are computed from the definition; conv_direct.c. A number of y has the same
- * bits for any number of threads and any `strip`. A NaN or an infinity in a pixel reaches only the pixels of y that
- * read it; with F(2x2, 3x3) also the others of their tiles, 2 x 2 pixels that begin at even coordinates. */
+ * Convolutions are matrix products (kernels/product.h): pixels are the left operand, filters the right operand, which
+ * is packed once. Convolutions of 3 x 3 or 3 x 3 x 3 that multiply f32 use F(2x2, 3x3) over the plane
+ * (kernels/winograd.h, conv_plane.c), with 4/9 of the multiplications. All others follow the definition
+ * (conv_direct.c). A number of y has the same bits for any number of threads and any `strip`. A NaN or an infinity in a
+ * pixel reaches only the pixels of y that read it. With F(2x2, 3x3) it also reaches the other pixels of their tiles (2
+ * x 2 pixels from even coordinates). */
 #ifndef ITH_LINEAR_CONV_H
 #define ITH_LINEAR_CONV_H
 
@@ -36,7 +36,7 @@ typedef struct ith_conv_shape {
     int64_t frames;        /* depth of the kernel in time */
     int64_t kernel;        /* height and width of the kernel, which are equal and odd */
     int64_t height, width; /* height and width of a frame */
-    int64_t strip;         /* the most rows that come with one ith_conv_advance */
+    int64_t strip;         /* the largest number of input rows that the caller writes before each ith_conv_advance */
     ith_operand_types types;
 } ith_conv_shape;
 
@@ -46,23 +46,24 @@ typedef struct ith_conv {
     const ith_product_kernel *kernel;
     const ith_winograd *winograd; /* the transforms of F(2x2, 3x3); NULL: computed from the definition */
     int64_t row_bytes;            /* bytes of a row of input, with pixels of zeros on its left and right */
-    int64_t ring_rows;            /* rows of the ring */
+    int64_t ring_rows;            /* number of rows of input in the ring buffer */
     const float *bias;
-    char *packed;   /* filters as right panels: [products][panels of output channels] */
+    char *packed;   /* [products][panels of output channels]: the filters as right panels */
     char *rows;     /* [ring_rows] rows of input, and one row of zeros */
-    int64_t newest; /* the place in the ring of row 0 of the newest frame */
-    int64_t taken;  /* rows of the newest frame that the caller has written */
-    int64_t made;   /* rows of y that have been computed */
+    int64_t newest; /* index in the ring of row 0 of the newest frame */
+    int64_t taken;  /* number of rows of the newest frame that the caller has written */
+    int64_t made;   /* number of rows of y that have been computed for the newest frame */
 } ith_conv;
 
-/* The consumer of computed rows. take gets `count` pixels of row `row` from column `first` on, bias included. Every
- * pixel comes once, from any thread of the team. */
+/* The consumer of rows of y. take gets `count` pixels of row `row` from column `first` on, with the bias added. It gets
+ * every pixel once, from any thread of the team. */
 typedef struct ith_conv_output {
     void (*take)(void *user, int64_t row, int64_t first, int64_t count, const float *pixels);
     void *user;
 } ith_conv_output;
 
-/* Checks the shape and chooses the kernels. conv is zeroed first. */
+/* Initialises conv: checks the shape and chooses the kernels. Returns ITH_ERR_ARGUMENT if a size or a type is illegal.
+ */
 ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, ith_conv *conv);
 
 /* Takes memory for the packed weights from the arena. */
@@ -71,28 +72,31 @@ void ith_conv_lay_out_weights(ith_conv *conv, ith_arena *arena);
 void ith_conv_lay_out_rows(ith_conv *conv, ith_arena *arena);
 
 /* Rounds weight [out, in, frames, kernel, kernel] of F32, BF16 or F16 to types.stored and packs it. bias [out] must
- * outlive conv. scratch: ith_conv_packing_bytes(conv, threads) bytes, aligned to 64. */
+ * outlive conv. scratch: ith_conv_packing_bytes(conv, threads) bytes, aligned to 64. Returns ITH_ERR_IO if the file of
+ * the weights is cut while it is read. */
 ith_status ith_conv_pack(ith_context *context, ith_conv *conv, const void *weight, ith_dtype weight_type,
                          const float *bias, void *scratch);
+/* Bytes of scratch memory that ith_conv_pack needs with a team of `threads` threads. */
 int64_t ith_conv_packing_bytes(const ith_conv *conv, int threads);
 /* Bytes of scratch memory that ith_conv_advance needs with a team of `threads` threads. */
 int64_t ith_conv_scratch_bytes(const ith_conv *conv, int threads);
 /* The number of additions and multiplications of one frame by the definition. */
 double ith_conv_operations(const ith_conv_shape *shape);
 
-/* Forgets all frames: the next one is the first. All threads take part, so that each page of memory is first touched by
- * a thread that will use it. After an interruption the rows are not all zero. */
+/* Sets all rows to zero, so that the next frame is the first. All threads take part, so that each page of memory is
+ * first touched by a thread that will use it. After an interruption the rows are not all zero. */
 void ith_conv_clear(ith_context *context, ith_conv *conv);
-/* The number type of the pixels in the rows that ith_conv_row gives: types.rounded. */
+/* The number type of the pixels in the rows that ith_conv_row returns: types.rounded. */
 ith_dtype ith_conv_row_type(const ith_conv *conv);
-/* A new frame begins. The frame before it must be complete. */
+/* Begins a new frame. The caller must have written all rows of the frame before it. */
 void ith_conv_begin(ith_conv *conv);
-/* Where to write row `row` of the newest frame, [width, in] numbers of ith_conv_row_type. `row` is at least conv->taken
- * and less than conv->taken + shape.strip. */
+/* The address to which the caller writes row `row` of the newest frame: [width, in] numbers of ith_conv_row_type. `row`
+ * is at least conv->taken and less than conv->taken + shape.strip. */
 void *ith_conv_row(const ith_conv *conv, int64_t row);
-/* The caller has written all rows before `taken`. Computes all rows of y that depend on these alone, with the calling
- * thread's OpenMP team; conv->made then counts them, and is shape.height when taken is. Returns ITH_ERR_INTERRUPTED
- * within some milliseconds after the context is interrupted. */
+/* Computes all rows of y that depend only on the rows before `taken`, which the caller has written, with the calling
+ * thread's OpenMP team. Afterwards conv->made counts the rows computed so far; it is shape.height if `taken` is.
+ * Returns ITH_ERR_ARGUMENT if `taken` decreases or exceeds shape.height, and ITH_ERR_INTERRUPTED within some
+ * milliseconds after the context is interrupted. */
 ith_status ith_conv_advance(ith_context *context, ith_conv *conv, int64_t taken, const ith_conv_output *output,
                             void *scratch);
 

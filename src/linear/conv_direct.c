@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions by their definition. There is one product for each frame and each row of the kernel: the pixels that a
- * row of the kernel reads lie side by side in memory, so they are a row of the left operand. The rows of the left
- * operand overlap, and nothing is copied. */
+/* Convolutions by their definition. There is one matrix product for each frame and each row of the kernel. The pixels
+ * that a row of the kernel reads lie side by side in memory, so they already form a row of the left operand. These rows
+ * overlap, and no pixel is copied. */
 #include "conv_parts.h"
 
 #include <string.h>
 
-/* The most pixels of a block. All filters pass by once for each block: the faster the products, the larger it is. */
+/* The largest number of pixels in a block. All filters are read once for each block, so faster products need larger
+ * blocks. */
 #define MOST_PIXELS_F32 256
 #define MOST_PIXELS_BF16 512
 
@@ -15,7 +16,7 @@ int64_t ith_conv_direct_cells(const ith_conv *conv)
     return ith_round_up(conv->kernel->type == ITH_F32 ? MOST_PIXELS_F32 : MOST_PIXELS_BF16, conv->kernel->rows);
 }
 
-/* Bytes of a row of packed pixels. */
+/* Bytes of the packed pixels that `across` output pixels of a row read. */
 static int64_t row_bytes(const ith_conv *conv, int64_t across)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -36,7 +37,8 @@ int64_t ith_conv_direct_bytes(const ith_conv *conv)
     return sums_bytes(conv) + packed;
 }
 
-/* The pixels of row `row` of a block for one product. Nothing is added for rows outside the frame, which are zero. */
+/* Makes the left operand of one product for row `row` of a block. It has no rows if the kernel reads outside the frame
+ * there, where all pixels are zero. */
 static void take_row(const ith_conv *conv, const ith_conv_block *block, int64_t product, int64_t row, char *memory,
                      ith_conv_left *left)
 {

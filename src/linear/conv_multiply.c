@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The products of convolutions (conv_parts.h). */
+/* Calls the product kernel for the products of a convolution (conv_parts.h). */
 #include "conv_parts.h"
 
 void ith_conv_take_left(const ith_conv *conv, const void *x, ith_dtype type, int64_t count, char *memory,
@@ -16,17 +16,17 @@ void ith_conv_take_left(const ith_conv *conv, const void *x, ith_dtype type, int
     conv->kernel->pack_left(&request);
 }
 
-/* The steps of one call of the kernel: the steps of a product in parts of nearly equal size, about kernel->depth. They
- * depend on the convolution alone, so the bits of its sums do too. */
+/* The number of steps of one call of the kernel: a product's steps are cut into blocks of nearly equal size, about
+ * kernel->depth. It depends only on the convolution, not on the block of output, and so do the bits of the sums. */
 static int64_t call_steps(const ith_conv *conv)
 {
     int64_t steps = ith_conv_steps(conv), depth = conv->kernel->depth;
-    int64_t parts = ith_max64((steps + depth / 2) / depth, 1);
-    return ith_round_up(ith_div_up(steps, parts), conv->kernel->step);
+    int64_t blocks = ith_max64((steps + depth / 2) / depth, 1);
+    return ith_round_up(ith_div_up(steps, blocks), conv->kernel->step);
 }
 
-/* The panel of the next call after steps [first, first + most) of a panel: the next panel, the next steps of all panels
- * or the next product. NULL after the last. */
+/* The right panel that the kernel needs after steps [first, first + most) of a panel: of the next panel, of the first
+ * panel at the next steps, or of the next product. NULL after the last product. */
 static const char *next_panel(const ith_conv *conv, int64_t product, int64_t panel, int64_t first, int64_t most)
 {
     if (++panel == ith_conv_panels(conv))
@@ -38,7 +38,7 @@ static const char *next_panel(const ith_conv *conv, int64_t product, int64_t pan
     return ith_conv_panel(conv, product, panel) + conv->kernel->right_bytes(first);
 }
 
-/* A panel of filters stays in the first-level cache while all left operands pass by. */
+/* Each panel of filters stays in the first-level cache while it is multiplied by all left operands. */
 void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_left *left, int64_t count, bool adds)
 {
     const ith_product_kernel *kernel = conv->kernel;

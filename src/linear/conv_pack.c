@@ -17,7 +17,7 @@ void ith_conv_lay_out_weights(ith_conv *conv, ith_arena *arena)
     conv->packed = ith_arena_take(arena, ith_conv_products(conv) * ith_conv_panels(conv), panel_bytes(conv));
 }
 
-/* The weights of one output channel, [in, frames, kernel, kernel]. */
+/* The number of weights of one output channel, [in, frames, kernel, kernel]. */
 static int64_t filter_count(const ith_conv_shape *s)
 {
     return s->in * s->frames * s->kernel * s->kernel;
@@ -50,7 +50,7 @@ static void read_filter(void *user)
         r->to[i] = ith_round_to_bf16(r->to[i]);
 }
 
-/* Writes the columns of an output channel, [products][steps], from its filter. */
+/* Writes one output channel's columns of the right operands, [products][steps], from its filter. */
 static void make_columns(const ith_conv *conv, const float *filter, float *columns)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -71,7 +71,7 @@ static void make_columns(const ith_conv *conv, const float *filter, float *colum
         }
 }
 
-/* Packs one column of every product; columns = NULL: a column of zeros. */
+/* Packs an output channel's column of every product. columns: [products][steps]; NULL: zeros. */
 static void pack_column(const ith_conv *conv, int64_t channel, const float *columns)
 {
     const int64_t steps = ith_conv_steps(conv), width = conv->kernel->columns;
@@ -86,7 +86,7 @@ static void pack_column(const ith_conv *conv, int64_t channel, const float *colu
     }
 }
 
-/* Packs a panel of output channels of all products. Returns false if the file of the weights has lost pages. */
+/* Packs one panel of output channels for all products. Returns false if the file of the weights was cut. */
 static bool pack_panel(const ith_conv *conv, const char *weight, ith_dtype type, int64_t panel, float *memory)
 {
     const ith_conv_shape *s = &conv->shape;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of convolutions share: the products of which a convolution is made, and the blocks of pixels that a
- * thread computes at a time.
+/* Declarations that the files of convolutions share: the matrix products of a convolution, and blocks of its output.
  *
- * A convolution by the definition is frames * kernel products, one for each pair of a frame and a row of the kernel.
- * The pixels that a row of the kernel reads are contiguous, so a product has kernel * in steps. F(2x2, 3x3) is 16
- * products, one for each element of u * v (kernels/winograd.h), of frames * in steps. */
+ * A convolution by the definition has frames * kernel products, one for each pair of a frame and a row of the kernel.
+ * The pixels that a row of the kernel reads are contiguous, so such a product has kernel * in steps. F(2x2, 3x3) has 16
+ * products, one for each element of u * v (kernels/winograd.h), with frames * in steps each. */
 #ifndef ITH_LINEAR_CONV_PARTS_H
 #define ITH_LINEAR_CONV_PARTS_H
 
@@ -12,12 +11,12 @@
 
 #include "../base/size.h"
 
-/* A block of output that one thread computes: rows of cells beside one another. A cell is a pixel, or a tile of 2 x 2
- * pixels with F(2x2, 3x3). */
+/* A rectangle of cells of the output that one thread computes. A cell is a pixel; with F(2x2, 3x3) it is a tile of 2 x
+ * 2 pixels. */
 typedef struct ith_conv_block {
-    int64_t row, column;  /* the first pixel */
-    int64_t rows, across; /* rows of cells, and cells in a row */
-    int64_t end;          /* the row of pixels at which the computed rows end */
+    int64_t row, column;  /* coordinates of the first pixel */
+    int64_t rows, across; /* number of rows of cells; number of cells in a row */
+    int64_t end;          /* rows of pixels from this one on are not given to the caller, even if a cell has them */
 } ith_conv_block;
 
 /* Height and width of a cell in pixels. */
@@ -26,31 +25,32 @@ static inline int64_t ith_conv_cell(const ith_conv *conv)
     return conv->winograd ? 2 : 1;
 }
 
-/* The number of products, and the steps of each. */
+/* The number of matrix products of a convolution. */
 static inline int64_t ith_conv_products(const ith_conv *conv)
 {
     return conv->winograd ? 16 : conv->shape.frames * conv->shape.kernel;
 }
 
+/* The number of steps of each matrix product. */
 static inline int64_t ith_conv_steps(const ith_conv *conv)
 {
     return (conv->winograd ? conv->shape.frames : conv->shape.kernel) * conv->shape.in;
 }
 
-/* The number of panels of output channels. */
+/* The number of right panels of each product. A panel holds the filters of kernel->columns output channels. */
 static inline int64_t ith_conv_panels(const ith_conv *conv)
 {
     return ith_div_up(conv->shape.out, conv->kernel->columns);
 }
 
-/* The packed filters of a product, for one panel of output channels. */
+/* The address of a right panel: the packed filters of some output channels for one product. */
 static inline char *ith_conv_panel(const ith_conv *conv, int64_t product, int64_t panel)
 {
     return conv->packed + (product * ith_conv_panels(conv) + panel) * conv->kernel->right_bytes(ith_conv_steps(conv));
 }
 
-/* Row `row` of input frame `frame` (0: the oldest), from the pixel of zeros on its left, if there is one. Rows outside
- * the frame are the row of zeros. */
+/* The address of row `row` of input frame `frame` (0: the oldest), with the pixels of zeros on its left. For a row
+ * outside the frame it is the address of the row of zeros. */
 static inline const char *ith_conv_input(const ith_conv *conv, int64_t frame, int64_t row)
 {
     const ith_conv_shape *s = &conv->shape;
@@ -62,17 +62,17 @@ static inline const char *ith_conv_input(const ith_conv *conv, int64_t frame, in
     return conv->rows + place % conv->ring_rows * conv->row_bytes;
 }
 
-/* The most rows of cells in a block. */
+/* The largest number of rows of cells in a block. */
 #define ITH_CONV_MOST_ROWS 16
 
 /* The left operand of a product for one row of cells, and its sums. */
 typedef struct ith_conv_left {
-    const char *data;   /* pixels, or what pack_left has made of them */
-    int64_t rows;       /* cells; 0: the operand is zero, and there is nothing to add */
-    int64_t stride;     /* bytes between two rows */
-    int64_t part_bytes; /* bytes between two parts */
-    int parts;
-    float *sums; /* [rows][out] */
+    const char *data;   /* pixels as they lie in memory, or the output of pack_left */
+    int64_t rows;       /* number of rows, one for each cell; 0 if all pixels are zero and nothing is added */
+    int64_t stride;     /* bytes between two rows of the operand */
+    int64_t part_bytes; /* bytes between two parts of the operand */
+    int parts;          /* number of parts (kernels/product.h) */
+    float *sums;        /* [rows][out] */
 } ith_conv_left;
 
 /* Bytes of a number in one part of a left operand. */
@@ -82,7 +82,7 @@ static inline int64_t ith_conv_number_bytes(const ith_conv *conv)
                                                                      : (int64_t)sizeof(uint16_t);
 }
 
-/* Whether numbers of this type are a left operand as they lie, without pack_left. */
+/* Whether the kernel takes numbers of this type as a left operand without pack_left. */
 static inline bool ith_conv_is_left(const ith_conv *conv, ith_dtype type)
 {
     return conv->kernel->parts == 1 && conv->kernel->type == type;
@@ -94,11 +94,12 @@ static inline int64_t ith_conv_part_bytes(const ith_conv *conv, int64_t count)
     return ith_round_up(count * ith_conv_number_bytes(conv), ITH_ARENA_ALIGNMENT);
 }
 
-/* Makes `count` numbers of type `type` the data of a left operand: where they lie, or packed in `memory`, which has
- * room for kernel->parts parts. */
+/* Sets left->data to `count` numbers of type `type`: to x itself, or to a packed copy in `memory`, which has room for
+ * kernel->parts parts. */
 void ith_conv_take_left(const ith_conv *conv, const void *x, ith_dtype type, int64_t count, char *memory,
                         ith_conv_left *left);
-/* Computes one product for `count` left operands, and adds it to their sums or overwrites these. */
+/* Computes one product for `count` left operands. Adds it to their sums if `adds` is true, otherwise overwrites them.
+ */
 void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_left *left, int64_t count, bool adds);
 
 /* Computes a block and gives it to `output`. memory: the thread's scratch memory. May return early if the context is
@@ -106,10 +107,10 @@ void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_lef
 typedef void ith_conv_compute(ith_context *context, const ith_conv *conv, const ith_conv_block *block,
                               const ith_conv_output *output, char *memory);
 ith_conv_compute ith_conv_compute_direct, ith_conv_compute_plane;
-/* The most cells of a block. */
+/* The largest number of cells in a block. */
 int64_t ith_conv_direct_cells(const ith_conv *conv);
 int64_t ith_conv_plane_cells(const ith_conv *conv);
-/* Bytes of the scratch memory of a thread. */
+/* Bytes of scratch memory that a thread needs to compute a block. */
 int64_t ith_conv_direct_bytes(const ith_conv *conv);
 int64_t ith_conv_plane_bytes(const ith_conv *conv);
 

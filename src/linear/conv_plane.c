@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Convolutions of 3 x 3 and 3 x 3 x 3 by F(2x2, 3x3) over the plane (kernels/winograd.h). A block is some rows of tiles
- * beside one another. For each of the four rows of u * v, all frames of its tiles are transformed, four products are
- * computed, and the result is added to the pixels of the tiles. */
+/* Convolutions of 3 x 3 and 3 x 3 x 3 by F(2x2, 3x3) over the plane (kernels/winograd.h). A block is a rectangle of
+ * tiles. For each of the four rows of u * v, a thread transforms the pixels of all frames, computes four products, and
+ * adds the transformed results to the pixels of the output. */
 #include "conv_parts.h"
 
-/* The filters of all products pass by once for each block, so blocks are large. One product of v and a part of its
- * steps stay in the second-level cache. */
+/* The largest number of tiles in a block, rounded up to whole tiles of the kernel. All filters are read once for each
+ * block, so blocks are large; but one of the four matrices of v must stay in the second-level cache. */
 #define MOST_TILES 128
 
 int64_t ith_conv_plane_cells(const ith_conv *conv)
@@ -21,7 +21,8 @@ typedef struct plane_memory {
     char *left;    /* a packed product of v */
 } plane_memory;
 
-/* Lays the scratch memory out for a block of `tiles` tiles. An arena without memory only counts the bytes. */
+/* Takes the scratch memory for a block of `tiles` tiles from an arena. An arena without memory only counts the bytes.
+ */
 static plane_memory lay_out(const ith_conv *conv, int64_t tiles, ith_arena *arena)
 {
     const int64_t number = sizeof(float), steps = ith_conv_steps(conv), out = conv->shape.out;
@@ -78,7 +79,7 @@ static void multiply(const ith_conv *conv, int64_t tiles, int index, const plane
     }
 }
 
-/* The two rows of pixels of a row of tiles. */
+/* The address of the two rows of pixels that belong to row `row` of tiles. */
 static float *pixels_of(const ith_conv *conv, const ith_conv_block *block, int64_t row, float *pixels)
 {
     return pixels + row * 4 * block->across * conv->shape.out;
@@ -101,7 +102,7 @@ static void transform_output(const ith_conv *conv, const ith_conv_block *block, 
     }
 }
 
-/* Gives the pixels of the tiles to `output`, but for those beyond the edges of the frame. */
+/* Gives the pixels of the tiles to `output`, without the pixels outside the frame. */
 static void give(const ith_conv *conv, const ith_conv_block *block, const ith_conv_output *output, float *pixels)
 {
     const int64_t count = ith_min64(2 * block->across, conv->shape.width - block->column);
