@@ -98,8 +98,8 @@ typedef struct ith_attn_tile_limits {
 /* The instructions that compute a matrix product of a kernel, such as the logits or the outputs of attention. The peak
  * rate of a kernel follows from them (peak.h). */
 typedef struct ith_instructions {
-    /* The beginning of the name of an ITH_PEAK row of kernels.inc, such as "bf16_amx". If several names begin like
-     * this, the first row that the machine can run is meant. */
+    /* The beginning of the name of an ITH_PEAK row of kernels.inc, such as "bf16_amx". If several names begin with
+     * it, the first row that the machine can run counts. */
     const char *peak;
     /* How many hardware multiplications one product of two numbers takes; above 1 if numbers are split into parts. */
     int times;

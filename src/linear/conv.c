@@ -6,11 +6,11 @@
 #include <string.h>
 
 #define CLEARED_TOGETHER 65536 /* number of bytes that a thread clears at a time */
-/* The largest sizes of a convolution. They keep products of its sizes below 2^63. */
-#define MOST_FRAMES 4   /* depth of the kernel in time */
-#define MOST_KERNEL 127 /* height and width of the kernel */
-#define MOST_SIZE 1048576
-#define LEAST_CELLS 32 /* cells of a block, however many threads there are */
+#define LEAST_CELLS 32         /* a block has at least this many cells if the rows have as many */
+/* The largest sizes of a convolution, which keep numbers of bytes below 2^63. */
+#define MOST_FRAMES 4     /* the largest depth of a kernel in time */
+#define MOST_KERNEL 127   /* the largest height and width of a kernel */
+#define MOST_SIZE 1048576 /* the largest number of channels, and the largest height and width of a frame */
 
 double ith_conv_operations(const ith_conv_shape *s)
 {

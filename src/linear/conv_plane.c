@@ -17,8 +17,8 @@ int64_t ith_conv_plane_cells(const ith_conv *conv)
 typedef struct plane_memory {
     float *v;      /* [4 products][tiles][frames][in] */
     float *m;      /* [4 products][tiles][out] */
-    float *pixels; /* [rows][2][2 across][out] */
-    char *left;    /* a packed product of v */
+    float *pixels; /* [rows of tiles][2][2 across][out]: pixels of the output */
+    char *left;    /* one of the four matrices of v as a packed left operand; NULL: the kernel takes v as it is */
 } plane_memory;
 
 /* Takes the scratch memory for a block of `tiles` tiles from an arena. An arena without memory only counts the bytes.
@@ -41,7 +41,7 @@ int64_t ith_conv_plane_bytes(const ith_conv *conv)
     return arena.used_bytes;
 }
 
-/* Writes row `index` of v for all tiles and frames of a block. */
+/* Computes row `index` of v = B^T d B for all tiles and frames of a block. */
 static void transform_input(const ith_conv *conv, const ith_conv_block *block, int index, float *v)
 {
     static const struct {
@@ -66,7 +66,7 @@ static void transform_input(const ith_conv *conv, const ith_conv_block *block, i
         }
 }
 
-/* Computes the products of row `index` of u * v. */
+/* Computes the four matrix products that belong to row `index` of u * v. */
 static void multiply(const ith_conv *conv, int64_t tiles, int index, const plane_memory *memory)
 {
     const int64_t steps = ith_conv_steps(conv);

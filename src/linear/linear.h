@@ -81,7 +81,7 @@ void ith_linear_workspace_lay_out(const ith_linear_set *set, int threads, int64_
 int64_t ith_linear_strip(const ith_linear_workspace *workspace);
 
 /* Rows of x. row(user, i, space) returns row i as `in` numbers; it may compute them in space [in], which belongs to the
- * calling thread. It is called once for each row of an apply, by any thread. */
+ * calling thread. Each call of ith_linear_apply calls it once for each row, from any thread. */
 typedef struct ith_linear_input {
     const float *(*row)(const void *user, int64_t row, float *space);
     const void *user;

@@ -37,7 +37,7 @@ static void divide(ith_linear_size *s)
     s->features = ith_min64(ith_max64(most, 1) * s->quantum, ith_round_up(s->out, s->quantum));
 }
 
-/* Adds a size of layer to the set. */
+/* Adds the sizes and the types of a layer to the set's list. Layers of the same size share an entry. */
 static ith_status add_size(ith_linear_set *set, int64_t in, int64_t out, const ith_operand_types *types)
 {
     ith_context *context = set->context;

@@ -123,7 +123,7 @@ static bool left_of(const unit *u, const ith_linear *layer, int64_t block, ith_l
     return false;
 }
 
-/* Returns true unless the call has failed or was interrupted. */
+/* Returns true unless the call has failed or its context was interrupted. Records an interruption as a failure. */
 static bool goes_on(ith_linear_outcome *outcome)
 {
     if (!atomic_load_explicit(&outcome->status, memory_order_relaxed) && ith_context_interrupted(outcome->context))

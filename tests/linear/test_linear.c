@@ -509,18 +509,14 @@ static void test_refusals(void **state)
     assert_int_equal(ith_linear_attach(context, l.linear, few, 1, NULL), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_linear_attach(context, l.linear, few, 4, NULL), ITH_ERR_ARGUMENT);
     assert_int_equal(ith_linear_attach(context, l.linear, few, 0, NULL), ITH_ERR_ARGUMENT);
-    const ith_linear_weight wrong[][2] = {{{w, ITH_F32, 3, NULL}, {w, ITH_F32, -1, NULL}},
-                                          {{w, ITH_F32, -1, NULL}, {w, ITH_F32, 3, NULL}},
-                                          {{w, ITH_F32, 2, NULL}, {w, ITH_F32, 0, NULL}},
-                                          {{w, ITH_F32, INT64_MAX, NULL}, {w, ITH_F32, INT64_MAX, NULL}}};
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(ith_linear_attach(context, l.linear, wrong[i], 2, NULL), ITH_ERR_ARGUMENT);
-    assert_int_equal(ith_linear_attach(context, l.linear, few, 2, NULL), ITH_OK);
+    for (int64_t rows = -1; rows <= 3; rows++) {
+        const ith_linear_weight two[] = {{w, ITH_F32, rows, NULL}, {w, ITH_F32, 2 - rows, NULL}};
+        assert_int_equal(ith_linear_attach(context, l.linear, two, 2, NULL), rows == 1 ? ITH_OK : ITH_ERR_ARGUMENT);
+    }
     ith_arena arena = {0};
-    ith_linear_workspace usual, endless;
-    ith_linear_workspace_lay_out(l.set, 1, 1 << 20, &arena, &usual);
+    ith_linear_workspace endless;
     ith_linear_workspace_lay_out(l.set, 1, INT64_MAX, &arena, &endless);
-    assert_int_equal(ith_linear_strip(&endless), ith_linear_strip(&usual));
+    assert_in_range(ith_linear_strip(&endless), 1, 1 << 16);
     one_layer_free(context, &l);
     ith_context_destroy(&context);
 }

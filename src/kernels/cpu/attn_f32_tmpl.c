@@ -143,7 +143,7 @@ typedef struct tile {
     int64_t steps;
     float *out;         /* [TILE_ROWS][QUERIES]: the tile of logits or outputs */
     const float *bias;  /* [TILE_ROWS]: numbers that are added to the rows of logits; NULL: none */
-    float *top;         /* [width]: the largest logit of each column; NULL: not wanted */
+    float *top;         /* [width]: is raised to the largest logit of each query; NULL for outputs, or if not wanted */
     const float *scale; /* [width]: factors of the old outputs; NULL for logits */
 } tile;
 

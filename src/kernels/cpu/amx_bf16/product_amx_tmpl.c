@@ -141,8 +141,8 @@ static void pack_turned(const ith_product_turned *p)
 
 /* A square of ROWS x COLUMNS sums that is about to be computed, and the square before it. */
 typedef struct square {
-    float *out;        /* the first number of this square in ith_product_call.out */
-    float *before;     /* of the previous square, if its sums are still in the tile registers; otherwise NULL */
+    float *out;    /* the first number of this square in the output */
+    float *before; /* the previous square in the output, if the tile registers still hold its sums; otherwise NULL */
     int64_t row_bytes; /* bytes from one row of out to the next */
     bool adds;         /* the sums of this square are added to out */
 } square;
@@ -339,8 +339,9 @@ static void multiply_edge(const ith_product_call *c, int64_t i, int64_t rows)
 
 /* ---- Panels with at most two tiles of columns ------------------------------------------------------------------- */
 
-/* Whole tiles of left and right go through registers 6 and 5. Tiles of the last steps, fewer than STEP, go through
- * registers 4 and 7, which have fewer columns and rows; an even number of steps needs no copies. */
+/* Sets the shapes of the tile registers for multiply_narrow. Registers 6 and 5 take whole tiles of left and right.
+ * Registers 4 and 7 take the tiles of the last `last_steps` steps, fewer than STEP and an even number: their shapes
+ * leave the other steps out, so that no copy is needed. */
 static void claim_narrow(int64_t last_steps)
 {
     tile_config config = tiles_of_rows(TILE_ROWS);
@@ -381,7 +382,8 @@ static inline __attribute__((always_inline)) void add_narrow_step(const ith_prod
     }
 }
 
-/* Computes ROWS rows of all columns. The rows of out are `row_bytes` apart and have room for whole tiles. */
+/* Adds the products of ROWS rows of left to `out`, one or two tiles wide. The rows of out are `row_bytes` apart and
+ * have room for whole tiles. */
 static inline __attribute__((always_inline)) void narrow_square(const ith_product_call *c, const char *left, float *out,
                                                                 int64_t row_bytes, const bool two_tiles)
 {
@@ -404,8 +406,9 @@ static inline __attribute__((always_inline)) void narrow_square(const ith_produc
     tiles_see_memory();
 }
 
-/* Computes all whole squares of a call with an even number of steps and at most two tiles of columns. Returns their
- * rows. Sums that do not fill whole tiles, and sums that begin with zero, go through a buffer. */
+/* Computes all whole squares of ROWS rows of a call with an even number of steps and at most two tiles of columns.
+ * Returns the number of rows that they cover. Sums that do not fill whole tiles, and sums that begin with zero, are
+ * computed in a buffer. */
 static int64_t multiply_narrow(const ith_product_call *c)
 {
     const bool two_tiles = c->columns > LANES, direct = c->adds && c->columns % LANES == 0;

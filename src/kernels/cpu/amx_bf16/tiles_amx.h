@@ -24,7 +24,7 @@ static inline void tiles_configure(const tile_config *config)
     _tile_loadconfig(config);
 }
 
-/* The shapes of registers of which 0 to 6 have `rows` rows, and register 7 has TILE_ROWS. */
+/* Returns a configuration in which registers 0 to 6 have `rows` rows, and register 7 has TILE_ROWS. */
 static inline tile_config tiles_of_rows(int64_t rows)
 {
     tile_config config = {.palette = 1};
@@ -35,8 +35,8 @@ static inline tile_config tiles_of_rows(int64_t rows)
     return config;
 }
 
-/* Gives registers 0 to 6 `rows` rows and register 7 TILE_ROWS, for this thread, and clears them. _tile_release() ends
- * their use. */
+/* Gives `rows` rows to registers 0 to 6 of this thread, and TILE_ROWS to register 7, and clears all of them.
+ * _tile_release() ends their use. */
 static inline void tiles_claim_rows(int64_t rows)
 {
     const tile_config config = tiles_of_rows(rows);

@@ -548,7 +548,7 @@ static __attribute__((noinline)) void tile_values_f32(float *o, int64_t o_stride
     }
 }
 
-/* o += share p v for all queries and a block of keys, computed in f32, for blocks whose values fp16 cannot hold. */
+/* Computes o += share p v in f32 for all queries and one block of keys whose values fp16 cannot hold. */
 static void block_values_f32(work *w, float *panel, int64_t panels)
 {
     const query_rows *t = &w->t;
