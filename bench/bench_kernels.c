@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast the attention kernels are: every kernel of the table that this machine runs, in GFLOP/s and as a share of
- * the peak of its instructions, which is measured in turn with it on as many threads.
+/* Measures every attention kernel that this machine can run, in GFLOP/s and as a share of the peak of its instructions.
+ * Kernel and peak are measured in turn on the same number of threads.
  *
  *     bench_kernels [--kernel NAME] [--dtype f32|bf16|f16] [--softmax online|fixed_m|both] [--head-dim N] [--seq N]
  *                   [--threads N] [--repeat N]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast linear layers are, the conversion of their weights included, in GFLOP/s and as a share of the peak of the
- * kernel's instructions, which is measured in turn with them on as many threads.
+/* Measures linear layers, with the conversion of their weights, in GFLOP/s and as a share of the peak of the kernel's
+ * instructions. Layers and peak are measured in turn on the same number of threads.
  *
  *     bench_linear [--in N] [--out N] [--hidden N] [--rows N] [--weights f32|bf16|f16] [--multiply f32|bf16]
  *                  [--keep-packed 0|1] [--threads N] [--repeat N]
@@ -16,8 +16,7 @@
  * pack      share of the time in which rows of x are packed
  * other     share of the time in which sums are turned into rows, hidden rows are packed, and threads wait
  *
- * The times are taken around the calls of the product kernel, of which the layer gets a copy that looks at the clock.
- */
+ * The layer gets a copy of its product kernel whose functions read the clock before and after they do their work. */
 #include "../src/base/clock.h"
 #include "../src/base/dtype.h"
 #include "../src/kernels/rowops.h"
@@ -53,25 +52,25 @@ typedef struct subject {
 
 /* ---- The kernel with a clock ----------------------------------------------------------------------------------- */
 
-/* What one thread saw in one run. */
+/* The times that one thread measured in one run. */
 typedef struct meter {
-    double last;           /* the end of the last call of multiply, or the beginning of a part after it */
-    int since;             /* this part: CONVERT, PACK or OTHER */
-    double seconds[PARTS]; /* outside of multiply */
-    int64_t calls;
+    double last;           /* the time at which the current work began */
+    int since;             /* the current work: CONVERT, PACK or OTHER */
+    double seconds[PARTS]; /* time of each kind of work outside of multiply */
+    int64_t calls;         /* number of calls of multiply */
 } meter;
 
 static const ith_product_kernel *timed;
 static _Thread_local meter own;
 /* For each slice: 10^9 operations that the peak does in the time of the slice, the fewest of all runs. */
 static double capacity[SLICES_MAX];
-static double slice_begin, burst; /* when the slice began, and the peak just before */
+static double slice_begin, burst; /* when the current slice began; the peak just before */
 static double burst_seconds;      /* time of all bursts of a run */
 static const ith_instructions *slice_instructions;
 static uint32_t slice_cpu;
 static int64_t slice_calls; /* calls of multiply in a slice; 0: slices are not measured */
 
-/* The thread begins to do something else than before. */
+/* Called when a thread begins to convert or to pack: adds the time since `last` to the work before. */
 static void begin_part(int part)
 {
     if (own.since == part)
@@ -228,7 +227,7 @@ static ith_status run(subject *s)
                           : ith_linear_apply(s->context, s->layers[0], &s->workspace, s->set->rows, &x, &y);
 }
 
-/* Runs once; adds the times of all threads outside of multiply to parts, in seconds of one thread. */
+/* Runs the layer once. Adds each kind of work outside of multiply to `parts`: its mean time over the threads. */
 static ith_status run_timed(subject *s, double *seconds, double *parts)
 {
     if (slice_calls)

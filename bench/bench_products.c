@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast the product kernels are: every kernel of the table that this machine runs, in GFLOP/s and as a share of the
- * peak of its instructions, which is measured in turn with it on as many threads.
+/* Measures every product kernel that this machine can run, in GFLOP/s and as a share of the peak of its instructions.
+ * Kernel and peak are measured in turn on the same number of threads.
  *
  *     bench_products [--kernel NAME] [--case NAME] [--dtype f32|bf16|f16] [--depth N] [--threads N] [--repeat N]
  *
@@ -47,28 +47,28 @@ typedef struct sizes {
     int calls; /* of each product in a slice */
 } sizes;
 
-/* rows and steps that are 0 are those of the kernel; negative columns are a number of its panels. */
+/* rows = 0 and steps = 0 stand for the kernel's rows and depth. columns = -n stands for n panels of the kernel. */
 static const sizes cases[] = {
     {"tile", 0, -1, 0, 1, 0, false, 200},           {"linear 1536", 192, -20, 1536, 1, 0, true, 1},
     {"linear 5120", 192, -20, 5120, 1, 0, true, 1}, {"conv 96", 240, 96, 288, 9, 96, false, 4},
     {"conv 192", 240, 192, 576, 9, 192, false, 1},  {"conv 384", 240, 384, 1152, 9, 384, false, 1}};
 enum { CASES = sizeof cases / sizeof *cases };
 
-/* What the threads share, and the operands of one thread. */
+/* The data that all threads read: sizes, kernel and right panels. */
 typedef struct work {
     sizes is;
     const ith_product_kernel *kernel;
     ith_context *ctx;
     ith_dtype dtype; /* of left as it is stored */
     int parts;
-    int64_t depth, blocks; /* steps of a block, but for the last; blocks of one tap */
+    int64_t depth, blocks; /* steps of a block, the last of which may have fewer; number of blocks of a tap */
     char *right;
-    int64_t panels, panel_bytes, tap_bytes; /* of one panel, and of the panels of one tap */
+    int64_t panels, panel_bytes, tap_bytes; /* panels of a tap; bytes of a panel; bytes of a tap */
 } work;
 
 typedef struct operands {
     char *stored;        /* numbers of left as they are stored */
-    char *left;          /* packed */
+    char *left;          /* the packed left operand */
     int64_t left_stride; /* bytes between rows of `left` */
     int64_t part_bytes;
     float *out;
@@ -76,7 +76,7 @@ typedef struct operands {
     double seconds;          /* processor time of the last run */
 } operands;
 
-/* From the context, which asks for large pages. */
+/* Allocates cleared memory from the context, which asks for large pages. Ends the program if there is none. */
 static void *allocate(ith_context *ctx, int64_t bytes)
 {
     void *memory = ith_alloc(ctx, bytes, 1, "operands");
@@ -95,7 +95,7 @@ static int64_t left_bytes(const ith_product_kernel *kernel)
     return kernel->type == ITH_F32 && kernel->parts == 1 ? 4 : 2;
 }
 
-/* Numbers of left: all taps of a convolution read from the frames of `rows` pixels and two at the border. */
+/* The number of numbers in left. Each tap of a convolution reads a row of `rows` pixels and two pixels at its ends. */
 static int64_t left_count(const work *w)
 {
     return w->is.left_step ? w->is.taps * (w->is.rows + 2) * w->is.left_step : w->is.rows * w->is.steps;
@@ -148,7 +148,7 @@ static void free_operands(const work *w, operands *o)
 
 /* ---- One slice ------------------------------------------------------------------------------------------------- */
 
-/* The steps from `first` on of a right panel. */
+/* The address of step `first` in a right panel. */
 static const char *panel_at(const work *w, int64_t tap, int64_t panel, int64_t first)
 {
     return w->right + tap * w->tap_bytes + panel * w->panel_bytes + (first ? w->kernel->right_bytes(first) : 0);
@@ -201,7 +201,7 @@ static double burst_of(const work *w)
     return bench_burst(&w->kernel->instructions[w->parts - 1], ith_context_cpu(w->ctx));
 }
 
-/* The whole product, slice by slice. */
+/* Computes the whole product, slice by slice. */
 static void run(const work *w, operands *o)
 {
     double before = burst_of(w), after;
@@ -280,7 +280,7 @@ static void bench(const ith_product_kernel *kernel, ith_context *ctx, ith_dtype 
         w.is.columns = ith_min64(w.is.columns, 4 * kernel->columns);
     w.parts = ith_product_parts(kernel, dtype, false);
     w.blocks = ith_div_up(w.is.steps, depth);
-    w.depth = ith_round_up(ith_div_up(w.is.steps, w.blocks), kernel->step); /* blocks are as even as they can be */
+    w.depth = ith_round_up(ith_div_up(w.is.steps, w.blocks), kernel->step); /* makes blocks about equal */
     w.blocks = ith_div_up(w.is.steps, w.depth);
     if (w.is.taps * w.blocks > SLICES_MAX)
         return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every product kernel of the table that this machine runs, held against float64: sizes at and around the tile,
- * strides, blocks of steps, packing in pieces, the bits of a number wherever it stands, NaN. Operands lie between
- * protected pages; what a call must not read is NaN. */
+/* Compares every product kernel that this machine can run with float64: sizes at and around the tile, strides, blocks
+ * of steps, packing in pieces, equal bits at every position, NaN. Operands lie beside protected pages. Numbers that a
+ * call must not read are NaN. */
 #include "base/dtype.h"
 #include "base/size.h"
 #include "kernels/product.h"
@@ -54,7 +54,7 @@ static bool chance(void)
 
 /* ---- Problems -------------------------------------------------------------------------------------------------- */
 
-/* Replaces numbers by the nearest of their type, which left holds exactly. */
+/* Rounds numbers to `dtype`, so that left can store them exactly. */
 static void store_as(float *x, ith_dtype dtype, int64_t count)
 {
     uint16_t stored;
@@ -107,7 +107,7 @@ static void pack_numbers(const product *p, const float *x, int64_t count, char *
     p->kernel->pack_left(&left);
 }
 
-/* Rows of left with gaps: all are packed as they lie in the file, and then moved apart. */
+/* Packs all rows of left together, and then copies them to places with gaps between the rows. */
 static left_operand pack_left(const product *p)
 {
     int64_t bytes = left_bytes(p->kernel), row = p->steps * bytes, packed = p->rows * row;
@@ -130,7 +130,7 @@ static void *new_panel(const product *p)
     return guarded_new(p->kernel->right_bytes(p->steps), 64, chance());
 }
 
-/* Packs columns [first, first + count); those beyond the product's are zeros. */
+/* Packs columns [first, first + count) of the panel. Columns that the product does not have become zeros. */
 static void pack_columns(const product *p, void *panel, int64_t first, int64_t count)
 {
     const float **x = calloc((size_t)count + 1, sizeof *x);
@@ -140,8 +140,8 @@ static void pack_columns(const product *p, void *panel, int64_t first, int64_t c
     free(x);
 }
 
-/* Packs some columns alone where the product has fewer than the panel: a call that does not ask for the others must not
- * depend on them. */
+/* Packs a right panel. If the product has fewer columns than the panel, the other columns sometimes stay NaN, because a
+ * call that does not compute them must not depend on them. */
 static void *pack_right(const product *p)
 {
     void *panel = new_panel(p);
@@ -196,7 +196,7 @@ static float operand(const product *p, float x, bool rounds)
     return rounds || p->kernel->type == ITH_BF16 ? ith_round_to_bf16(x) : x;
 }
 
-/* What out[i][j] is, and how exact a sum in f32 can be. */
+/* The exact value of out[i][j], and figures from which bounds of the error of a sum in f32 follow. */
 typedef struct truth {
     double sum;     /* in float64 */
     double most;    /* the sum of all magnitudes */
@@ -220,9 +220,10 @@ static truth truth_of(const product *p, int64_t i, int64_t j)
     return t;
 }
 
-/* Holds each number against the bound of a sum in f32 in any order, and all together against twice the error of the
- * plain sum. A plain sum of a few numbers may be exact by chance, so that about twice the error that chance gives a sum
- * of n products, 2^-24 times the root of n / 6 of their squares, is added. */
+/* Checks that the error of each number is within the bound of a sum in f32 in any order, and that the root of the
+ * summed squares of all errors is at most twice that of plain sums. Because a plain sum of few numbers may be exact by
+ * chance, the limit is raised by about twice the error of a random sum of n products: 2^-24 times the root of n / 6
+ * times the sum of their squares. */
 static void check_numbers(const product *p, const float *out)
 {
     double error = 0, plain_error = 0, rounding = 0;
@@ -374,7 +375,7 @@ static void columns_in_pieces(const ith_product_kernel *kernel)
     }
 }
 
-/* Steps that lie as a product leaves them make the same panel as columns, in any pieces. */
+/* pack_turned, called for the steps in any pieces, gives the same panel as pack_right. */
 static void turned_panels(const ith_product_kernel *kernel)
 {
     for (int n = 0; n < 20; n++) {
