@@ -147,7 +147,7 @@ static void execute_wrong_tensors(rank_group *g, int rank, void *user)
     case 2: t.v = NULL; break;
     case 3: t.o = NULL; break;
     case 4: t.struct_size = 3; break;
-    case 5: t.o = (void *)t.q; break;
+    case 5: t.o = (void *)t.k; break;
     case 6: t.k = (const char *)t.k + 1; break;
     case 7: t.kv_lengths = t.kv_lengths ? long_lengths : (const int32_t *)subject->shares[rank].k; break;
     case 8: t.key_bias = t.key_bias ? NULL : (const float *)subject->shares[rank].k; break;
