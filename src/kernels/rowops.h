@@ -34,7 +34,7 @@ typedef struct ith_rowops {
     void (*multiply)(float *y, const float *x, int64_t n); /* y *= x */
     /* x[i][j] += b[i] for a matrix x [rows][columns] */
     void (*add_bias)(float *x, const float *b, int64_t rows, int64_t columns);
-    /* y[j][i] = x[i][j] + b[i]: turns x [rows][columns], whose rows lie x_stride numbers apart, into the matrix y
+    /* y[j][i] = x[i][j] + b[i]: transposes x [rows][columns], whose rows lie x_stride numbers apart, into y
      * [columns][rows], whose rows lie y_stride numbers apart. The matrices must not overlap. */
     void (*turn_and_bias)(float *y, int64_t y_stride, const float *x, int64_t x_stride, const float *b, int64_t rows,
                           int64_t columns);

@@ -5,8 +5,8 @@
 #include "../base/dtype.h"
 #include "winograd.h"
 
-/* B^T d B for one tile: one row of B^T d from the rows of pixels `first` and `second`, then all four columns. widen(x,
- * i) is number i of x as a float; combine(a, b) is a + b or a - b. */
+/* Computes one row of v = B^T d B for one tile: first a row of B^T d from the rows of pixels `first` and `second`, then
+ * the four columns of v. widen(x, i) is number i of x as a float; combine(a, b) is a + b or a - b. */
 #define TRANSFORM_TILE(type, widen, combine)                                                                           \
     {                                                                                                                  \
         const type *a = (const type *)in->first + 2 * t * n, *b = (const type *)in->second + 2 * t * n;                \

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define CLEARED_TOGETHER 65536 /* number of bytes that a thread clears at a time */
-#define LEAST_CELLS 32         /* a block has at least this many cells if the rows have as many */
+#define LEAST_CELLS 32         /* blocks of about this many cells are not divided among more threads */
 /* The largest sizes of a convolution, which keep numbers of bytes below 2^63. */
 #define MOST_FRAMES 4     /* the largest depth of a kernel in time */
 #define MOST_KERNEL 127   /* the largest height and width of a kernel */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefetching for attention: rows before they are packed. Include a vec_<isa>.h before this header. */
+/* Prefetching of rows of k and v before they are packed. Include a vec_<isa>.h before this header. */
 #ifndef ITH_KERNELS_ATTN_FETCH_H
 #define ITH_KERNELS_ATTN_FETCH_H
 

@@ -172,7 +172,7 @@ static inline void lanes_find_top(query_lanes *t, const float *s, int64_t stride
 static inline void mask_lanes(const ith_attn_call *call, float *s, int64_t stride, int64_t first, int64_t keys,
                               int64_t i)
 {
-    enum { WIDE = 64 }; /* number of keys that are masked at a time; loops over long rows are efficient */
+    enum { WIDE = 64 }; /* number of keys that are masked at a time: long rows make the loops of mask_row fast */
     float rows[LANES * WIDE];
     for (; keys > 0; s += WIDE * stride, first += WIDE, keys -= WIDE) {
         int64_t end = ith_min64(WIDE, keys);
