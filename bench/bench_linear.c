@@ -107,7 +107,7 @@ static void end_slice(double now)
     double seconds = now - slice_begin, before = burst;
     begin_slice();
     double most = seconds * (before > burst ? before : burst);
-    if (slice < SLICES_MAX && (!capacity[slice] || most < capacity[slice]))
+    if (slice < SLICES_MAX && (capacity[slice] <= 0 || most < capacity[slice]))
         capacity[slice] = most;
     own.last = slice_begin;
 }
@@ -255,7 +255,7 @@ static ith_status run_timed(subject *s, double *seconds, double *parts)
 static double quiet_capacity(void)
 {
     double sum = 0;
-    for (int i = 0; i < SLICES_MAX && capacity[i]; i++)
+    for (int i = 0; i < SLICES_MAX && capacity[i] > 0; i++)
         sum += capacity[i];
     return sum;
 }
