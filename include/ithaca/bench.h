@@ -70,14 +70,14 @@ typedef struct ith_bench_options {
         sizeof(ith_bench_options), ITH_PRECISION_AUTO, ITH_DTYPE_NONE, 0, 0, false, NULL, NULL, NULL, NULL, NULL       \
     }
 
-/* What a benchmark has found besides its stages. */
+/* The results of a whole benchmark. The results of its stages come through on_stage. */
 typedef struct ith_bench_report {
     size_t struct_size;
     ith_precision precision; /* the precision that AUTO meant */
     int threads;
     int64_t weights_bytes;   /* bytes of the random weights, which a run keeps in its mapped files instead */
     int64_t predicted_bytes; /* predicted peak memory, weights included */
-    int64_t peak_bytes;      /* measured peak memory of the context's allocator, less what it held before the call */
+    int64_t peak_bytes;      /* measured peak memory of the context's allocator, minus the bytes held before the call */
 } ith_bench_report;
 #define ITH_BENCH_REPORT_INIT                                                                                          \
     {                                                                                                                  \

@@ -355,11 +355,10 @@ static const char decode_doc[] =
     "Measure the decoder of the autoencoder with random weights, stage by stage. No checkpoint is needed."
     "\v"
     "The stages: latents is the convolutions at the size of the latents; attention the attention between them, with "
-    "its "
-    "products; level 1 to level 4 the convolutions at each size of picture; picture the last convolution; norms the "
-    "norms before convolutions. The operations of a convolution are counted by its definition. In f32, most are "
-    "computed "
-    "with fewer multiplications, as F(2x2, 3x3), so that their share of the peak may exceed 100%.\n\n" FIGURES_DOC;
+    "its products; level 1 to level 4 the convolutions at each size of picture; picture the last convolution; norms "
+    "the norms before convolutions. The operations of a convolution are counted by its definition. In f32, most are "
+    "computed with fewer multiplications, as F(2x2, 3x3), so that their share of the peak may exceed "
+    "100%.\n\n" FIGURES_DOC;
 
 static int describe_decode(const void *settings, char *text, size_t bytes)
 {

@@ -9,7 +9,7 @@
 
 /* The functions of a video format. */
 typedef struct ith_video_format {
-    /* Opens the output and fills writer->state. If it fails, `close` frees what was filled. */
+    /* Opens the output and fills writer->state. If it fails, `close` frees the members that are already set. */
     ith_status (*open)(ith_video_writer *writer);
     /* Adds a frame, rgb [height, width, 3]. */
     ith_status (*add)(ith_video_writer *writer, const uint8_t *rgb);

@@ -101,7 +101,7 @@ static const field attention_fields[] = {
 #define COUNT(fields) ((int)(sizeof fields / sizeof *fields))
 #define FIELDS (COUNT(model_fields) + COUNT(option_fields) + COUNT(type_fields) + COUNT(attention_fields))
 
-/* What one rank sends to all other ranks, so that every rank can compare the ranks. */
+/* The data that each rank sends to all others, so that every rank can compare the ranks. */
 typedef struct record {
     uint64_t pipeline, run;
     int64_t dumps;          /* whether this rank writes a dump file; only the value of rank 0 counts */

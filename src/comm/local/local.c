@@ -166,8 +166,8 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
 }
 
 /* Copies the data of each transfer of this rank that sender and receiver have both posted. Returns whether there was
- * any. The caller holds the lock, which is released during large copies, so other ranks may change what was read
- * before. */
+ * any. The caller holds the lock. Large copies release it for their time, so other ranks may change the group: the
+ * caller must read the group's state again. */
 static bool advance(const local_state *self)
 {
     local_group *group = self->group;

@@ -16,11 +16,11 @@ typedef struct ith_bench_call {
     ith_bench_clock clock;
     bool measuring;                /* whether the clock runs: it gets the ticks of the observer */
     ith_observer *observer_before; /* the context's observer before the call */
-    int64_t bytes_before;          /* what the context held before the call */
+    int64_t bytes_before;          /* bytes that the context held before the call */
     int threads_before;
 } ith_bench_call;
 
-/* What one kind of benchmark does, in this order. `user` is the argument of ith_bench_call_perform. */
+/* The functions of one kind of benchmark, in the order of their calls. `user` is the argument of ith_bench_call_perform. */
 typedef struct ith_bench_kind {
     const char *whole;                      /* name of the intervals of the trace that contain the stages */
     ith_status (*check_memory)(void *user); /* predicts the memory and calls ith_bench_call_check_memory */

@@ -48,7 +48,7 @@ typedef struct ith_bench_clock {
     double now[ITH_BENCH_STAGES_MAX + 1]; /* seconds of each stage and of the whole in the current repeat */
 } ith_bench_clock;
 
-/* Adds instructions and returns their index in clock.units; those that are there already are not added again. */
+/* Returns the index of some instructions in clock.units, and adds them if they are not in it yet. */
 int ith_bench_clock_add_product(ith_bench_clock *clock, ith_instructions product);
 int ith_bench_clock_add_kernel(ith_bench_clock *clock, const char *kernel);
 /* Adds a stage. `unit`: an index that the functions above have returned, or ITH_BENCH_NO_UNIT. */
@@ -58,7 +58,7 @@ void ith_bench_clock_add(ith_bench_clock *clock, const char *name, double operat
 void ith_bench_clock_tick(ith_bench_clock *clock);
 /* A function that runs the computation once, and accounts for `span` of the progress. */
 typedef ith_status (*ith_bench_run_fn)(void *user, const ith_span *span);
-/* Runs the computation once to warm up and then clock.repeats times, and calls options.on_stage with what was found. */
+/* Runs the computation once to warm up and then clock.repeats times, and calls options.on_stage with the results of each stage. */
 ith_status ith_bench_clock_run(ith_bench_clock *clock, ith_bench_run_fn run, void *user);
 
 #endif

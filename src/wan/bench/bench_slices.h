@@ -22,7 +22,7 @@ typedef struct ith_bench_slices {
     bool cuts; /* whether stages are cut; false: a stage is one slice */
     /* The current repeat: number of stages, and of ticks within them; and ticks since the last stage ended. */
     int64_t interval, used, tick;
-    /* What the first repeat has counted: the room of the arrays below, 0 before. */
+    /* The numbers of stages and of ticks in the first repeat: the sizes of the arrays below. 0 before its end. */
     int64_t intervals_most, ticks_most;
     ith_bench_interval *intervals; /* [intervals_most] */
     double *times;                 /* [ticks_most]: times of the ticks since the last stage ended */
