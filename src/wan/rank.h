@@ -60,8 +60,8 @@ ith_status ith_rank_agree(ith_rank *rank, ith_status mine);
 /* Work that one rank does for other ranks. `user` comes from the caller of ith_rank_lead or ith_rank_first. */
 typedef ith_status (*ith_rank_part)(ith_rank *rank, void *user);
 /* Collective: the leader (the lowest rank) of every pipeline calls `part` with all threads of its process, while the
- * other ranks wait. Then all ranks agree on the status, and can read the memory that the leader has written. The error message
- * of an interruption names `activity`, the work that was interrupted. */
+ * other ranks wait. Then all ranks agree on the status, and can read the memory that the leader has written. The error
+ * message of an interruption names `activity`, the work that was interrupted. */
 ith_status ith_rank_lead(ith_rank *rank, const char *activity, ith_rank_part part, void *user);
 /* Collective: as ith_rank_lead, but rank 0 alone calls `part`. */
 ith_status ith_rank_first(ith_rank *rank, const char *activity, ith_rank_part part, void *user);

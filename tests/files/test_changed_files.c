@@ -66,7 +66,8 @@ static void a_cut_tensor_is_not_read(void **state)
     assert_cut(ith_tensor_to_f32(context, weight, out), "'weight'");
     assert_cut(ith_tensor_copy(context, weight, out), "'weight'");
     assert_cut(ith_tensor_part_to_f32(context, "FILE", weight, NUMBERS - 1, 1, out), "FILE");
-    assert_int_equal(ith_tensor_part_to_f32(context, "FILE", weight, 0, 8, out), ITH_OK); /* this part of the file still exists */
+    assert_int_equal(ith_tensor_part_to_f32(context, "FILE", weight, 0, 8, out),
+                     ITH_OK); /* this part of the file still exists */
     ith_tensor_file_close(&file);
     free(out);
 }

@@ -20,7 +20,8 @@ typedef struct ith_bench_call {
     int threads_before;
 } ith_bench_call;
 
-/* The functions of one kind of benchmark, in the order of their calls. `user` is the argument of ith_bench_call_perform. */
+/* The functions of one kind of benchmark, in the order of their calls. `user` is the argument of
+ * ith_bench_call_perform. */
 typedef struct ith_bench_kind {
     const char *whole;                      /* name of the intervals of the trace that contain the stages */
     ith_status (*check_memory)(void *user); /* predicts the memory and calls ith_bench_call_check_memory */

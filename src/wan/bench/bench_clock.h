@@ -58,7 +58,8 @@ void ith_bench_clock_add(ith_bench_clock *clock, const char *name, double operat
 void ith_bench_clock_tick(ith_bench_clock *clock);
 /* A function that runs the computation once, and accounts for `span` of the progress. */
 typedef ith_status (*ith_bench_run_fn)(void *user, const ith_span *span);
-/* Runs the computation once to warm up and then clock.repeats times, and calls options.on_stage with the results of each stage. */
+/* Runs the computation once to warm up and then clock.repeats times, and calls options.on_stage with the results of
+ * each stage. */
 ith_status ith_bench_clock_run(ith_bench_clock *clock, ith_bench_run_fn run, void *user);
 
 #endif
