@@ -103,7 +103,7 @@ void ith_conv_lay_out_rows(ith_conv *conv, ith_arena *arena)
 void ith_conv_clear(ith_context *context, ith_conv *conv)
 {
     int64_t bytes = (conv->ring_rows + 1) * conv->row_bytes;
-    conv->newest = 0, conv->taken = conv->made = conv->shape.height;
+    conv->newest = conv->known = 0, conv->taken = conv->made = conv->shape.height;
 #pragma omp parallel for schedule(static)
     for (int64_t begin = 0; begin < bytes; begin += CLEARED_TOGETHER)
         if (!ith_context_interrupted(context))
@@ -113,6 +113,7 @@ void ith_conv_clear(ith_context *context, ith_conv *conv)
 void ith_conv_begin(ith_conv *conv)
 {
     conv->newest = (conv->newest + conv->shape.height) % conv->ring_rows;
+    conv->known = ith_min64(conv->known + 1, conv->shape.frames);
     conv->taken = conv->made = 0;
 }
 

@@ -6,6 +6,8 @@
  * frame(frames - 1) is the newest frame, frame(0) the oldest. Pixels outside a frame are zero, and so are all pixels of
  * frames before the first.
  *
+ * The first frames of a video therefore need fewer products: only those with the frames that exist.
+ *
  * A convolution holds frames - 1 whole frames of input and a few rows more, in a ring buffer: a row of the newest frame
  * overwrites a row of the oldest frame that is no longer needed. For each frame the caller
  *
@@ -51,6 +53,7 @@ typedef struct ith_conv {
     char *packed;   /* [products][panels of output channels]: the filters as right panels */
     char *rows;     /* [ring_rows] rows of input, and one row of zeros */
     int64_t newest; /* index in the ring of row 0 of the newest frame */
+    int64_t known;  /* number of frames in the ring since ith_conv_clear; the older frames are zeros */
     int64_t taken;  /* number of rows of the newest frame that the caller has written */
     int64_t made;   /* number of rows of y that have been computed for the newest frame */
 } ith_conv;

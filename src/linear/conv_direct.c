@@ -65,7 +65,7 @@ void ith_conv_compute_direct(ith_context *context, const ith_conv *conv, const i
     for (int64_t row = 0; row < block->rows; row++)
         left[row] =
             (ith_conv_left){.stride = s->in * ith_conv_number_bytes(conv), .sums = sums + row * block->across * s->out};
-    for (int64_t product = 0; product < ith_conv_products(conv); product++) {
+    for (int64_t product = ith_conv_oldest(conv) * s->kernel; product < ith_conv_products(conv); product++) {
         if (ith_context_interrupted(context))
             return;
         for (int64_t row = 0; row < block->rows; row++)

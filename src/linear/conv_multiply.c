@@ -17,10 +17,11 @@ void ith_conv_take_left(const ith_conv *conv, const void *x, ith_dtype type, int
 }
 
 /* The number of steps of one call of the kernel: a product's steps are cut into blocks of nearly equal size, about
- * kernel->depth. It depends only on the convolution, not on the block of output, and so do the bits of the sums. */
+ * kernel->depth. It depends only on the convolution and on how many frames it
+ * has, not on the block of output, and so do the bits of the sums. */
 static int64_t call_steps(const ith_conv *conv)
 {
-    int64_t steps = ith_conv_steps(conv), depth = conv->kernel->depth;
+    int64_t steps = ith_conv_steps(conv) - ith_conv_first_step(conv), depth = conv->kernel->depth;
     int64_t blocks = ith_max64((steps + depth / 2) / depth, 1);
     return ith_round_up(ith_div_up(steps, blocks), conv->kernel->step);
 }
@@ -32,7 +33,7 @@ static const char *next_panel(const ith_conv *conv, int64_t product, int64_t pan
     if (++panel == ith_conv_panels(conv))
         panel = 0, first += most;
     if (first >= ith_conv_steps(conv))
-        first = 0, product++;
+        first = ith_conv_first_step(conv), product++;
     if (product == ith_conv_products(conv))
         return NULL;
     return ith_conv_panel(conv, product, panel) + conv->kernel->right_bytes(first);
@@ -43,7 +44,8 @@ void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_lef
 {
     const ith_product_kernel *kernel = conv->kernel;
     const int64_t steps = ith_conv_steps(conv), most = call_steps(conv), out = conv->shape.out;
-    for (int64_t first = 0; first < steps; first += most)
+    const int64_t begin = ith_conv_first_step(conv);
+    for (int64_t first = begin; first < steps; first += most)
         for (int64_t panel = 0; panel < ith_conv_panels(conv); panel++) {
             const int64_t column = panel * kernel->columns;
             const char *next = next_panel(conv, product, panel, first, most);
@@ -59,7 +61,7 @@ void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_lef
                                                    ith_conv_panel(conv, product, panel) + kernel->right_bytes(first),
                                                .out = left[i].sums + column,
                                                .out_stride = out,
-                                               .adds = adds || first > 0,
+                                               .adds = adds || first > begin,
                                                .next = i + 1 == count ? next : NULL};
                 kernel->multiply(&call);
             }

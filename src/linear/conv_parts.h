@@ -37,6 +37,20 @@ static inline int64_t ith_conv_steps(const ith_conv *conv)
     return (conv->winograd ? conv->shape.frames : conv->shape.kernel) * conv->shape.in;
 }
 
+/* The index of the oldest input frame that may differ from zero. */
+static inline int64_t ith_conv_oldest(const ith_conv *conv)
+{
+    return conv->shape.frames - conv->known;
+}
+
+/* The first step of each matrix product that is computed. The steps before it multiply frames of zeros. A right panel
+ * can be cut only at some steps. */
+static inline int64_t ith_conv_first_step(const ith_conv *conv)
+{
+    int64_t first = conv->winograd ? ith_conv_oldest(conv) * conv->shape.in : 0;
+    return first - first % conv->kernel->step;
+}
+
 /* The number of right panels of each product. A panel holds the filters of kernel->columns output channels. */
 static inline int64_t ith_conv_panels(const ith_conv *conv)
 {

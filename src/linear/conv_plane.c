@@ -51,7 +51,7 @@ static void transform_input(const ith_conv *conv, const ith_conv_block *block, i
     const ith_dtype type = ith_conv_row_type(conv);
     const int64_t steps = ith_conv_steps(conv), begin = block->column * s->in * (int64_t)ith_dtype_bytes(type);
     for (int64_t row = 0; row < block->rows; row++)
-        for (int64_t frame = 0; frame < s->frames; frame++) {
+        for (int64_t frame = ith_conv_first_step(conv) / s->in; frame < s->frames; frame++) {
             const int64_t y = block->row + 2 * row - 1;
             const ith_winograd_input input = {.first = ith_conv_input(conv, frame, y + rows[index].first) + begin,
                                               .second = ith_conv_input(conv, frame, y + rows[index].second) + begin,
