@@ -51,7 +51,7 @@
  *              return a failure of their own.
  *   Threads    Ranks may be threads of one process. One thread at a time calls exchange, wait, silence, split, share,
  *              unshare, drain, leave and close with the states of a rank. Any thread may call failure, abort, alive,
- *              notify and noticed at the same time.
+ *              notify, noticed and place at the same time.
  *
  * Promises of the library
  *   Peers are ranks of the group, regions have no negative or overflowing sizes, and transfers of a rank to itself
@@ -129,6 +129,21 @@ typedef struct ith_subgroup {
         sizeof(ith_subgroup), 0, 0, 0, NULL                                                                            \
     }
 
+#define ITH_PLACE_NAME 64
+
+/* Where a rank runs. Hosts and processes are numbered from 0, in the order of their lowest ranks in the whole group. */
+typedef struct ith_place {
+    size_t struct_size;
+    int64_t process;           /* ranks of one process share memory */
+    int64_t host;              /* ranks of one host share its cores, its memory and its network */
+    int64_t pid;               /* the number of the process on its host; 0: unknown */
+    char name[ITH_PLACE_NAME]; /* the name of the host; "": unknown */
+} ith_place;
+#define ITH_PLACE_INIT                                                                                                 \
+    {                                                                                                                  \
+        sizeof(ith_place), 0, 0, 0, {0}                                                                                \
+    }
+
 #define ITH_TRANSPORT_LEAST_REQUESTS 16
 
 typedef struct ith_transport {
@@ -175,19 +190,23 @@ typedef struct ith_transport {
      * A cancelled plan stops the other ranks by it. Both or none; NULL: they stop at the end of the execution. */
     void (*notify)(void *state, int64_t number);
     int64_t (*noticed)(void *state);
-    /* All three if addresses of one rank's memory are valid on the others (ranks are threads of one process), otherwise
-     * none. From a successful `share` until the next `unshare` a rank reads and writes memory that other ranks of the
-     * group have shown it. `share` fails if the group has failed. Neither waits. `drain` is called after the group has
-     * failed, on a rank that does not share: it returns when no other rank of the group shares, and waits for that as
-     * long as it takes. */
+    /* All three if ranks may be threads of one process, where the addresses of one rank's memory are valid on another;
+     * otherwise none. From a successful `share` until the next `unshare` a rank reads and writes memory that other ranks
+     * of the group, in its own process, have shown it. `share` fails if the group has failed. Neither waits. `drain` is
+     * called after the group has failed, on a rank that does not share: it returns when no other rank of the group in
+     * this process shares, and waits for that as long as it takes. */
     ith_status (*share)(void *state);
     void (*unshare)(void *state);
     void (*drain)(void *state);
+    /* Tells where a rank of the group runs: fills in the members of *place behind struct_size. The same on every rank,
+     * from the creation of a state to its end. Cheap, never blocks. Any thread. NULL: with `share`, all ranks are threads
+     * of one process; without, each rank is a process of its own, all on one host. */
+    void (*place)(void *state, int rank, ith_place *place);
 } ith_transport;
 #define ITH_TRANSPORT_INIT                                                                                             \
     {                                                                                                                  \
         sizeof(ith_transport), NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
-            NULL                                                                                                       \
+            NULL, NULL                                                                                                 \
     }
 
 /* ---- Communicators --------------------------------------------------------------------------------------------- */
@@ -233,9 +252,13 @@ ITH_API ith_status ith_comm_barrier(ith_comm *comm);
  * ends when this rank destroys the communicator of the whole group. NULL gives NULL. */
 ITH_API ith_status ith_comm_split(ith_comm *comm, int colour, int key, ith_comm **out);
 
+/* Fills in where rank `rank` of the group runs. comm may be NULL: this process. ITH_ERR_ARGUMENT if there is no such
+ * rank. Not collective. */
+ITH_API ith_status ith_comm_place(const ith_comm *comm, int rank, ith_place *place);
+
 /* ---- Modules --------------------------------------------------------------------------------------------------- */
 
-#define ITH_TRANSPORT_MODULE_ABI 1
+#define ITH_TRANSPORT_MODULE_ABI 2
 
 /* A transport in a shared module: the file ithaca_transport_NAME.so, in a folder where ith_module_list looks, exports
  * one of these as ith_transport_module_table. */
@@ -243,15 +266,27 @@ typedef struct ith_transport_module {
     uint32_t abi;     /* ITH_TRANSPORT_MODULE_ABI */
     const char *name; /* NAME of the file */
     const ith_transport *transport;
-    /* Connects this process to the others of its group, and fills in the rest for ith_comm_create. `where` says where
-     * they meet, in a form that the transport defines; NULL: it knows from its environment. On failure `sentence`
-     * (`bytes` long, a string that is empty at first) may say why. */
-    ith_status (*connect)(const char *where, void **state, int *rank, int *size, char *sentence, size_t bytes);
+    /* Connects `ranks` ranks (1 or more) of this process with the ranks of the other processes, and fills in the rest for
+     * ith_comm_create: states [ranks] and numbers [ranks], the state and the number of each rank of this process, and
+     * *size, the number of all ranks. The numbers of ranks of one process follow one another, and so do the numbers of
+     * ranks of one host. `where` says where the processes meet, in a form that the transport defines; NULL: it knows from
+     * its environment. On failure nothing is left to close, and `sentence` (`bytes` long, a string that is empty at
+     * first) may say why. */
+    ith_status (*connect)(const char *where, int ranks, void **states, int *numbers, int *size, char *sentence,
+                          size_t bytes);
 } ith_transport_module;
 
-/* Makes a communicator with the transport of the module that is called `name`. ITH_ERR_UNSUPPORTED if no such module
- * can be used; the sentence says why. A failure to connect has the status of the module. */
+/* Makes a communicator with the transport of the module that is called `name`, for a process with one rank.
+ * ITH_ERR_UNSUPPORTED if no such module can be used; the sentence says why. A failure to connect has the status of the
+ * module. */
 ITH_API ith_status ith_comm_connect(ith_context *context, const char *name, const char *where, ith_comm **out);
+
+/* As ith_run_ranks, for ranks of several processes: runs `ranks` ranks as threads of this process, in one group with the
+ * ranks of all other processes that call it. Each process may have another number of ranks. Collective over the
+ * processes. name, where: as in ith_comm_connect. Errors as there and for ith_run_ranks. If a rank of another process
+ * fails, the status and the sentence are the failure that ended the group. */
+ITH_API ith_status ith_run_ranks_connected(ith_context *context, const char *name, const char *where, int ranks,
+                                           int threads, ith_rank_fn fn, void *user);
 
 #ifdef __cplusplus
 }

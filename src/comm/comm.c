@@ -374,7 +374,7 @@ ith_status ith_comm_agree(ith_comm *comm, ith_status mine)
 
 bool ith_comm_shares_memory(const ith_comm *comm)
 {
-    return comm && comm->transport.share;
+    return comm && comm->one_process;
 }
 
 ith_status ith_comm_begin_call(ith_comm *comm, const void *record, int64_t bytes)

@@ -44,7 +44,8 @@ struct ith_comm {
     ith_transfer *transfers; /* [2][size]: sends and receives of the collective in progress */
     void *gathered;          /* [size][ITH_COMM_RECORD_BYTES]: data of the reduction or agreement in progress */
     void *records;           /* [size][ITH_COMM_RECORD_BYTES]: the records shown in ith_comm_begin_call */
-    /* whether ranks may use one another's memory: from ith_comm_begin_call to ith_comm_end_call */
+    bool one_process; /* all ranks of the group are threads of one process and may use one another's memory */
+    /* whether this rank may use other ranks' memory now: from ith_comm_begin_call to ith_comm_end_call */
     bool sharing;
     /* number of references (ith_comm_hold); bits: a call is in progress (ith_comm_enter), the rank has left
      * (ITH_COMM_LEFT) */
@@ -68,6 +69,11 @@ void ith_comm_release(ith_comm *comm);
  * comm may be NULL. */
 ith_status ith_comm_enter(ith_comm *comm, ith_context *context);
 void ith_comm_exit(ith_comm *comm);
+
+/* Where a rank of the group runs. comm may be NULL. */
+ith_place ith_comm_place_of(const ith_comm *comm, int rank);
+/* Whether all ranks of the group are threads of one process. Asks the transport for the place of each. */
+bool ith_comm_in_one_process(const ith_comm *comm);
 
 /* Whether the group has failed. Costs little. Any thread may call this. */
 bool ith_comm_failed(const ith_comm *comm);

@@ -124,6 +124,7 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
     if (!*out)
         return ITH_ERR_MEMORY;
     (*out)->transport_state = state;
+    (*out)->one_process = ith_comm_in_one_process(*out);
     ith_context_set_rank(context, rank);
     return ITH_OK;
 }
@@ -177,6 +178,7 @@ static ith_status make_part(ith_comm *comm, int64_t number, int **members, int s
                         size);
     }
     part->whole = ith_comm_hold(whole);
+    part->one_process = ith_comm_in_one_process(part);
     *out = part;
     return ITH_OK;
 }

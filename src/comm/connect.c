@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators on transports that are loaded from shared modules (ith_comm_connect). */
+/* Communicators on transports that are loaded from shared modules (ith_comm_connect, ith_run_ranks_connected). */
 #include "comm.h"
+
+#include "ranks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -35,12 +37,58 @@ static ith_status find_module(ith_context *context, const char *name, const ith_
                     name);
 }
 
-ith_status ith_comm_connect(ith_context *context, const char *name, const char *where, ith_comm **out)
+/* The arguments of connect_ranks and its memory: the state and the number of each rank of this process. */
+typedef struct connection {
+    const char *name, *where;
+    void **states;
+    int *numbers;
+} connection;
+
+/* Makes communicators of the states of the ranks. On failure none is left, and all states are closed. */
+static ith_status wrap_states(const ith_transport_module *module, ith_context *const *contexts, int ranks,
+                              const connection *c, int size, ith_comm **comms)
 {
+    ith_status status = ITH_OK;
+    int made = 0;
+    while (made < ranks && !status) {
+        status =
+            ith_comm_create(contexts[made], module->transport, c->states[made], c->numbers[made], size, &comms[made]);
+        made += !status;
+    }
+    if (!status)
+        return ITH_OK;
+    if (made)
+        ith_fail(contexts[0], status, "%s", ith_context_error(contexts[made]));
+    for (int i = 0; i < ranks; i++)
+        if (i < made)
+            ith_comm_destroy(&comms[i]);
+        else if (module->transport->close)
+            module->transport->close(c->states[i]);
+    return status;
+}
+
+/* Connects all ranks of this process (ith_ranks_make). user: a connection. */
+static ith_status connect_ranks(void *user, ith_context *const *contexts, int ranks, ith_comm **comms)
+{
+    const connection *c = user;
     const ith_transport_module *module = NULL;
     char sentence[ITH_ERROR_BYTES] = "";
+    int size = 0;
+    ith_status status = find_module(contexts[0], c->name, &module);
+    if (status)
+        return status;
+    status = module->connect(c->where, ranks, c->states, c->numbers, &size, sentence, sizeof sentence);
+    if (status)
+        return ith_fail(contexts[0], status < 0 && status >= ITH_ERR_INTERNAL ? status : ITH_ERR_INTERNAL,
+                        "the transport %s did not connect: %s", c->name, sentence[0] ? sentence : "it did not say why");
+    return wrap_states(module, contexts, ranks, c, size, comms);
+}
+
+ith_status ith_comm_connect(ith_context *context, const char *name, const char *where, ith_comm **out)
+{
     void *state = NULL;
-    int rank = 0, size = 0;
+    int number = 0;
+    connection c = {name, where, &state, &number};
     if (out)
         *out = NULL;
     ith_status status = ith_need(context, name, "name");
@@ -48,16 +96,26 @@ ith_status ith_comm_connect(ith_context *context, const char *name, const char *
         status = ith_need(NULL, context, "context");
     if (!status)
         status = ith_need(context, out, "out");
+    return status ? status : connect_ranks(&c, &context, 1, out);
+}
+
+ith_status ith_run_ranks_connected(ith_context *context, const char *name, const char *where, int ranks, int threads,
+                                   ith_rank_fn fn, void *user)
+{
+    connection c = {.name = name, .where = where};
+    if (!context)
+        return ith_need(NULL, context, "context");
+    ith_status status = ith_need(context, name, "name");
     if (!status)
-        status = find_module(context, name, &module);
+        status = ith_ranks_check(context, ranks, threads, fn);
     if (status)
         return status;
-    status = module->connect(where, &state, &rank, &size, sentence, sizeof sentence);
-    if (status)
-        return ith_fail(context, status < 0 && status >= ITH_ERR_INTERNAL ? status : ITH_ERR_INTERNAL,
-                        "the transport %s did not connect: %s", name, sentence[0] ? sentence : "it did not say why");
-    status = ith_comm_create(context, module->transport, state, rank, size, out);
-    if (status && module->transport->close)
-        module->transport->close(state);
+    c.states = ith_alloc_zero(context, ranks, sizeof *c.states, "the ranks");
+    c.numbers = ith_alloc_zero(context, ranks, sizeof *c.numbers, "the ranks");
+    status = c.states && c.numbers ? ITH_OK : ITH_ERR_MEMORY;
+    if (!status)
+        status = ith_ranks_run(context, connect_ranks, &c, ranks, threads, fn, user);
+    ith_free(context, c.numbers);
+    ith_free(context, c.states);
     return status;
 }

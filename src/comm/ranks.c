@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ith_run_ranks: runs one thread for each rank, over the local transport.
+/* Runs one thread for each rank of this process (ranks.h); ith_run_ranks: over the local transport.
  *
  * All threads are started before any rank begins. They wait at a gate, which opens once every thread exists, and is
  * cancelled if the system refuses to start one. So either all ranks run or none. */
-#include "comm.h"
+#include "ranks.h"
 
 #include "../base/size.h"
 #include "../base/team_limit.h"
@@ -89,8 +89,8 @@ static void *rank_main(void *argument)
 }
 
 /* Makes a context and a communicator for each rank, and gives each rank its share of the threads. */
-static ith_status create_ranks(ith_context *context, rank_run *run, int ranks, int threads, rank_thread *all,
-                               ith_context **contexts, ith_comm **comms)
+static ith_status create_ranks(ith_context *context, rank_run *run, ith_ranks_make make, void *make_user, int ranks,
+                               int threads, rank_thread *all, ith_context **contexts, ith_comm **comms)
 {
     for (int i = 0; i < ranks; i++) {
         int64_t begin, share;
@@ -102,7 +102,7 @@ static ith_status create_ranks(ith_context *context, rank_run *run, int ranks, i
             return status;
         contexts[i] = all[i].context;
     }
-    ith_status status = ith_comm_create_local(contexts, ranks, comms);
+    ith_status status = make(make_user, contexts, ranks, comms);
     if (status)
         return ith_fail(context, status, "%s", ith_context_error(contexts[0]));
     for (int i = 0; i < ranks; i++)
@@ -128,28 +128,30 @@ static ith_status run_threads(ith_context *context, rank_run *run, int ranks, ra
     return run->status ? ith_fail(context, run->status, "%s", run->sentence) : ITH_OK;
 }
 
-ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user)
+ith_status ith_ranks_check(ith_context *context, int ranks, int threads, ith_rank_fn fn)
 {
-    if (!context)
-        return ith_need(NULL, context, "context");
     if (ranks < 1 || threads < 0 || !fn)
         return ith_fail(context, ITH_ERR_ARGUMENT, "ranks is %d (at least 1), threads is %d (0 or more), fn is %s",
                         ranks, threads, fn ? "given" : "NULL");
-    threads = threads ? threads : omp_get_max_threads();
     ith_status status = ith_context_check_process(context);
     if (!status)
         status = ith_thread_limit_check(context, "ranks", ranks);
     if (!status)
-        status = ith_thread_limit_check(context, "threads", threads);
-    if (status)
-        return status;
+        status = ith_thread_limit_check(context, "threads", threads ? threads : omp_get_max_threads());
+    return status;
+}
+
+ith_status ith_ranks_run(ith_context *context, ith_ranks_make make, void *make_user, int ranks, int threads,
+                         ith_rank_fn fn, void *user)
+{
     rank_run run = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .fn = fn, .user = user};
     rank_thread *all = ith_alloc_zero(context, ranks, sizeof *all, "the ranks");
     ith_context **contexts = ith_alloc_zero(context, ranks, sizeof *contexts, "the ranks");
     ith_comm **comms = ith_alloc_zero(context, ranks, sizeof *comms, "the ranks");
-    status = ITH_ERR_MEMORY;
+    ith_status status = ITH_ERR_MEMORY;
+    threads = threads ? threads : omp_get_max_threads();
     if (all && contexts && comms)
-        status = create_ranks(context, &run, ranks, threads, all, contexts, comms);
+        status = create_ranks(context, &run, make, make_user, ranks, threads, all, contexts, comms);
     if (!status)
         status = run_threads(context, &run, ranks, all);
     for (int i = 0; all && i < ranks; i++)
@@ -162,4 +164,18 @@ ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_
     pthread_cond_destroy(&run.moved);
     pthread_mutex_destroy(&run.lock);
     return status;
+}
+
+static ith_status make_local(void *user, ith_context *const *contexts, int ranks, ith_comm **comms)
+{
+    (void)user;
+    return ith_comm_create_local(contexts, ranks, comms);
+}
+
+ith_status ith_run_ranks(ith_context *context, int ranks, int threads, ith_rank_fn fn, void *user)
+{
+    if (!context)
+        return ith_need(NULL, context, "context");
+    ith_status status = ith_ranks_check(context, ranks, threads, fn);
+    return status ? status : ith_ranks_run(context, make_local, NULL, ranks, threads, fn, user);
 }

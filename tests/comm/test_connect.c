@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { RANKS = 3 };
 
@@ -46,6 +47,60 @@ static void processes_meet_through_a_module(void **state)
     assert_int_equal(socket_run_processes(RANKS, be_rank, NULL, statuses), 0);
 }
 
+/* One rank of a group that ith_run_ranks_connected has connected: every rank is a process of its own. */
+static ith_status look_at_places(ith_context *own, ith_comm *comm, void *user)
+{
+    ith_place place = ITH_PLACE_INIT;
+    int all[RANKS] = {0}, rank = ith_comm_rank(comm);
+    ith_status status = ith_comm_allgather(comm, &rank, sizeof rank, all);
+    bool right = ith_comm_size(comm) == RANKS;
+    for (int i = 0; i < RANKS && !status; i++) {
+        status = ith_comm_place(comm, i, &place);
+        right &= all[i] == i && place.process == i && place.host == 0 && (i != rank || place.pid == getpid());
+    }
+    *(int *)user += right && !status;
+    (void)own;
+    return ith_comm_place(comm, RANKS, &place) == ITH_ERR_ARGUMENT ? status : ITH_ERR_INTERNAL;
+}
+
+static int be_process(int rank, const char *folder, void *user)
+{
+    char where[128];
+    int right = 0;
+    ith_context *own = NULL;
+    (void)user;
+    snprintf(where, sizeof where, "%s %d %d", folder, rank, RANKS);
+    ith_status status = ith_context_create(NULL, &own);
+    if (!status)
+        status = ith_run_ranks_connected(own, "socket", where, 1, 1, look_at_places, &right);
+    if (status)
+        fprintf(stderr, "rank %d: %s: %s\n", rank, ith_status_name(status), ith_context_error(own));
+    ith_context_destroy(&own);
+    return status || right != 1;
+}
+
+static void ranks_run_on_a_module(void **state)
+{
+    (void)state;
+    int statuses[RANKS];
+    assert_int_equal(socket_run_processes(RANKS, be_process, NULL, statuses), 0);
+}
+
+static void ranks_on_a_module_are_refused(void **state)
+{
+    (void)state;
+    int right = 0;
+    REFUSED(NULL, "context is NULL", ith_run_ranks_connected(NULL, "socket", "", 1, 1, look_at_places, &right));
+    REFUSED(context, "name is NULL", ith_run_ranks_connected(context, NULL, "", 1, 1, look_at_places, &right));
+    REFUSED(context, "ranks is 0 (at least 1)",
+            ith_run_ranks_connected(context, "socket", "", 0, 1, look_at_places, &right));
+    REFUSED(context, "fn is NULL", ith_run_ranks_connected(context, "socket", "", 1, 1, NULL, &right));
+    assert_int_equal(ith_run_ranks_connected(context, "socket", "/nowhere 0 2", 2, 1, look_at_places, &right),
+                     ITH_ERR_UNSUPPORTED);
+    assert_non_null(strstr(ith_context_error(context), "it takes one rank in each process"));
+    assert_int_equal(right, 0);
+}
+
 static void the_reason_of_a_refusal_is_told(void **state)
 {
     (void)state;
@@ -57,7 +112,7 @@ static void the_reason_of_a_refusal_is_told(void **state)
     REFUSED(context, "did not connect: where is FOLDER RANK RANKS", ith_comm_connect(context, "socket", NULL, &comm));
     assert_int_equal(ith_comm_connect(context, "socket", "/nowhere 0 2", &comm), ITH_ERR_IO);
     assert_non_null(strstr(ith_context_error(context), "/nowhere/0: No such file"));
-    const char *const names[][2] = {{"future", "it was built for ABI 2; this library takes ABI 1"},
+    const char *const names[][2] = {{"future", "it was built for ABI 3; this library takes ABI 2"},
                                     {"hollow", "lacks its table or connect"},
                                     {"absent", "no module ithaca_transport_absent.so was found"},
                                     {"", "no module"}};
@@ -75,7 +130,8 @@ int main(void)
 {
     if (setenv("ITHACA_PLUGIN_PATH", MODULES, 1))
         return 1;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(processes_meet_through_a_module),
-                                       cmocka_unit_test(the_reason_of_a_refusal_is_told)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_meet_through_a_module), cmocka_unit_test(the_reason_of_a_refusal_is_told),
+        cmocka_unit_test(ranks_run_on_a_module), cmocka_unit_test(ranks_on_a_module_are_refused)};
     return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <omp.h>
 #include <pthread.h>
@@ -320,6 +321,35 @@ static void contexts_know_their_rank(void **state)
         assert_int_equal(run_quietly(ranks, check_context_rank, NULL), ITH_OK);
 }
 
+/* Threads of one process, also in sub-groups. */
+static ith_status check_places(ith_context *context, ith_comm *comm, void *user)
+{
+    ith_comm *half = NULL;
+    (void)user;
+    ith_status status = ith_comm_split(comm, ith_comm_rank(comm) % 2, 0, &half);
+    for (int i = 0; i < 2 && !status; i++)
+        for (int rank = 0; rank < ith_comm_size(i ? half : comm); rank++) {
+            ith_place place = ITH_PLACE_INIT;
+            RANK_CHECK(context, ith_comm_place(i ? half : comm, rank, &place) == ITH_OK);
+            RANK_CHECK(context, place.process == 0 && place.host == 0 && place.pid == getpid() && place.name[0]);
+        }
+    ith_comm_destroy(&half);
+    return status;
+}
+
+static void ranks_know_their_places(void **state)
+{
+    (void)state;
+    ith_place place = ITH_PLACE_INIT;
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
+        assert_int_equal(run_quietly(ranks, check_places, NULL), ITH_OK);
+    assert_int_equal(ith_comm_place(NULL, 0, &place), ITH_OK);
+    assert_int_equal(place.pid, getpid());
+    assert_int_equal(ith_comm_place(NULL, 1, &place), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_comm_place(NULL, -1, &place), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_comm_place(NULL, 0, NULL), ITH_ERR_ARGUMENT);
+}
+
 static ith_status never(ith_context *context, ith_comm *comm, void *user)
 {
     (void)comm;
@@ -373,6 +403,7 @@ int main(void)
         cmocka_unit_test(creation_by_hand_may_fail),
         cmocka_unit_test(threads_are_shared_out),
         cmocka_unit_test(contexts_know_their_rank),
+        cmocka_unit_test(ranks_know_their_places),
         cmocka_unit_test(a_thread_may_not_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

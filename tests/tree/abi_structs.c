@@ -39,7 +39,8 @@ int main(void)
     SHOW_FIXED(ith_transfer, region);
     SHOW(ith_operation, unwanted_user);
     SHOW(ith_subgroup, members);
-    SHOW(ith_transport, drain);
+    SHOW(ith_place, name);
+    SHOW(ith_transport, place);
 #ifdef WITH_ENGINE
     SHOW(ith_tensor, bytes);
     SHOW(ith_model_info, shift_source);

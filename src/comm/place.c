@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the ranks of a group run: in which process, on which host. */
+#include "comm.h"
+
+#include "../base/sized.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* The place of a rank of this group on a transport that does not tell it. */
+static void assume_place(const ith_comm *comm, int rank, ith_place *place)
+{
+    bool one_process = !comm || comm->transport.share;
+    int self = ith_comm_rank(comm);
+    if (!one_process)
+        place->process = comm->members ? comm->members[rank] : rank;
+    if (one_process || rank == self)
+        place->pid = getpid();
+    if (gethostname(place->name, sizeof place->name - 1))
+        place->name[0] = 0;
+}
+
+ith_place ith_comm_place_of(const ith_comm *comm, int rank)
+{
+    ith_place place = ITH_PLACE_INIT;
+    if (comm && comm->transport.place)
+        comm->transport.place(comm->transport_state, rank, &place);
+    else
+        assume_place(comm, rank, &place);
+    return place;
+}
+
+bool ith_comm_in_one_process(const ith_comm *comm)
+{
+    if (!comm || !comm->transport.share)
+        return false;
+    for (int rank = 0; rank < comm->size; rank++)
+        if (ith_comm_place_of(comm, rank).process != ith_comm_place_of(comm, 0).process)
+            return false;
+    return true;
+}
+
+ith_status ith_comm_place(const ith_comm *comm, int rank, ith_place *place)
+{
+    ith_context *context = comm ? comm->context : NULL;
+    if (!place)
+        return ith_need(context, place, "place");
+    if (rank < 0 || rank >= ith_comm_size(comm))
+        return ith_fail(context, ITH_ERR_ARGUMENT, "rank is %d, and the group has ranks 0 to %d", rank,
+                        ith_comm_size(comm) - 1);
+    const ith_place full = ith_comm_place_of(comm, rank);
+    return ITH_SIZED_FILL(context, ith_place, ITH_PLACE_INIT, place, &full);
+}
