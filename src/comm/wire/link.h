@@ -3,21 +3,22 @@
  *
  * A link has two channels between each two processes:
  *   - Datagrams carry the data of exchanges. They may be slow, and need calls of this process to make progress.
- *   - Messages are short and carry control: signs of life, notices, failures. Any thread sends them, and they never
- * wait behind data. This channel also shows the death of a process. watch.h has such a channel.
+ *   - Messages are short and carry control: signs of life, notices, failures. Any thread sends them. They never wait
+ *     behind data. This channel also shows the death of a process. watch.h has such a channel.
  *
  * Promises of a link
- *   Order       Datagrams from one process arrive whole and in the order in which they were sent; so do messages. There
- *               is no order between the two channels, nor between different processes.
- *   Buffers     A datagram is written into a buffer of the link (`reserve`) and sent from there (`send`). So a link
- * never sees the caller's memory, and may keep its buffers for as long as it likes after a failure. The number of
- * buffers is fixed. Each process has at least two buffers of its own, so that a process which takes nothing does not
- * stop datagrams to the others. No function but the link's creation allocates memory. Progress    Datagrams move while
- * both processes call any function. Most datagrams are short (ITH_LINK_SHORT). Blocking    Only `rest` and `close`
- * block. Failure     After a failure the engine no longer calls reserve, send, settled and receive: another process may
- * be dead, and a link over MPI then must not call MPI. The channel of messages works until `close`. Threads     One
- * thread at a time calls reserve, send, settled, receive, hear and close: the engine holds its lock. Any thread calls
- * tell, rest and wake, with or without that lock.
+ *   Order      Datagrams from one process arrive whole and in the order in which they were sent; so do messages.
+ *              There is no order between the two channels, nor between different processes.
+ *   Buffers    A datagram is written into a buffer of the link (`reserve`) and sent from there (`send`). So a link
+ *              never sees the caller's memory, and may keep its buffers for as long as it likes after a failure. The
+ *              number of buffers is fixed. Each process has at least two buffers of its own, so that a process
+ *              that takes nothing does not stop datagrams to the others. Only the creation of a link allocates memory.
+ *   Progress   Datagrams move while both processes call any function. Most datagrams are short (ITH_LINK_SHORT).
+ *   Blocking   Only `rest` and `close` block.
+ *   Failure    After a failure the engine no longer calls reserve, send, settled and receive: another process may be
+ *              dead, and a link over MPI then must not call MPI. The channel of messages works until `close`.
+ *   Threads    One thread at a time calls reserve, send, settled, receive, hear and close: the engine holds its lock.
+ *              Any thread calls tell, rest and wake, with or without that lock.
  */
 #ifndef ITH_COMM_LINK_H
 #define ITH_COMM_LINK_H
@@ -72,7 +73,7 @@ typedef struct ith_link {
     /* Ends a rest that is in progress, or the next one. Cheap. */
     void (*wake)(void *self);
     /* Frees the link. failed: the group has failed, so it makes no call that may wait for other processes. Otherwise it
-     * may wait for them; all datagrams are settled by then. */
+     * may wait for them; every datagram that another process needs is settled by then. */
     void (*close)(void *self, bool failed);
 } ith_link;
 
