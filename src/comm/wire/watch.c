@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages on control connections (watch.h). A message is a watch_head and its bytes. A queue of the sender holds what
+ * the connection has no room for, so that a message is never cut off.
+ *
+ * The sockets have no time limits of their own (TCP_USER_TIMEOUT, keepalive): the time limit of a group decides for how
+ * long a network may be away. */
+#include "watch_state.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { KIND_MESSAGE = 0x4d31, KIND_BYE = 0x4d32 };
+
+enum { BYE_BYTES = 64 }; /* room of a queue that only the goodbye takes */
+
+double ith_watch_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* ---- Sending --------------------------------------------------------------------------------------------------- */
+
+/* Sends bytes of a connection as far as it has room, and returns how many were sent. On an error the peer becomes deaf.
+ */
+static size_t send_some(watch_peer *peer, struct iovec *parts, size_t count)
+{
+    struct msghdr header = {.msg_iov = parts, .msg_iovlen = count};
+    ssize_t sent;
+    do
+        sent = sendmsg(peer->socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS)
+        atomic_store(&peer->deaf, true);
+    return sent > 0 ? (size_t)sent : 0;
+}
+
+/* Adds bytes, without the first `skip`, to the queue. The lock is held, and there is room. */
+static void enqueue(ith_watch *w, watch_peer *peer, const struct iovec *parts, int count, size_t skip)
+{
+    size_t before = peer->queued;
+    for (int i = 0; i < count; i++) {
+        size_t gone = skip < parts[i].iov_len ? skip : parts[i].iov_len;
+        memcpy(peer->queue + peer->queued, (char *)parts[i].iov_base + gone, parts[i].iov_len - gone);
+        peer->queued += parts[i].iov_len - gone;
+        skip -= gone;
+    }
+    if (!before && peer->queued)
+        atomic_fetch_add(&w->queues, 1);
+}
+
+/* Sends the messages of a queue as far as the connection has room. The lock is held. */
+static void flush_queue(ith_watch *w, watch_peer *peer)
+{
+    if (!peer->queued)
+        return;
+    size_t sent = send_some(peer, &(struct iovec){peer->queue, peer->queued}, 1);
+    if (peer->deaf)
+        sent = peer->queued;
+    memmove(peer->queue, peer->queue + sent, peer->queued - sent);
+    peer->queued -= sent;
+    if (!peer->queued)
+        atomic_fetch_sub(&w->queues, 1);
+}
+
+/* Sends a message, or queues it, or drops it if that is allowed. Returns false if the queue is too full. */
+static bool send_message(ith_watch *w, watch_peer *peer, uint16_t kind, const void *data, size_t bytes, bool droppable)
+{
+    watch_head head = {kind, (uint16_t)bytes};
+    struct iovec parts[2] = {{&head, sizeof head}, {bytes ? (void *)data : &head, bytes}};
+    size_t all = sizeof head + bytes, room = WATCH_QUEUE - (kind == KIND_BYE ? 0 : BYE_BYTES), sent = 0;
+    pthread_mutex_lock(&peer->lock);
+    flush_queue(w, peer);
+    bool taken = peer->queued == 0 || (!droppable && peer->queued + all <= room);
+    if (!peer->queued)
+        sent = send_some(peer, parts, 2);
+    if (taken && !peer->deaf && (sent || !droppable))
+        enqueue(w, peer, parts, 2, sent);
+    pthread_mutex_unlock(&peer->lock);
+    return taken || droppable;
+}
+
+bool ith_watch_send(ith_watch *w, int process, const void *data, size_t bytes, bool droppable)
+{
+    watch_peer *peer = &w->peers[process];
+    if (peer->socket < 0 || atomic_load(&peer->deaf) || atomic_load(&peer->ended))
+        return true;
+    if (!bytes || bytes > ITH_WATCH_BYTES)
+        return false;
+    return send_message(w, peer, KIND_MESSAGE, data, bytes, droppable);
+}
+
+static void flush_queues(ith_watch *w)
+{
+    for (int i = 0; i < w->processes && atomic_load(&w->queues); i++) {
+        pthread_mutex_lock(&w->peers[i].lock);
+        flush_queue(w, &w->peers[i]);
+        pthread_mutex_unlock(&w->peers[i].lock);
+    }
+}
+
+/* ---- Receiving ------------------------------------------------------------------------------------------------- */
+
+/* Reads into the input of a peer, once. */
+static void read_input(watch_peer *peer)
+{
+    memmove(peer->input, peer->input + peer->begin, peer->end - peer->begin);
+    peer->end -= peer->begin;
+    peer->begin = 0;
+    ssize_t count = recv(peer->socket, peer->input + peer->end, WATCH_INPUT - peer->end, MSG_DONTWAIT);
+    if (count > 0)
+        peer->end += (size_t)count;
+    else if (count == 0 || errno == ECONNRESET || errno == EPIPE)
+        peer->reason = "its connection closed";
+    else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+        peer->reason = errno == ETIMEDOUT ? "its connection timed out" : "its connection failed";
+}
+
+/* Nothing more is read from the peer. The socket stays open, since other threads may send at the moment. */
+static ith_watch_event end_peer(ith_watch *w, watch_peer *peer, ith_watch_event event)
+{
+    epoll_ctl(w->epoll, EPOLL_CTL_DEL, peer->socket, NULL);
+    atomic_store(&peer->ended, true);
+    shutdown(peer->socket, SHUT_WR);
+    return event;
+}
+
+/* Takes the next message of a peer's input, or its end. */
+static ith_watch_event take_event(ith_watch *w, watch_peer *peer, const void **data, size_t *bytes)
+{
+    watch_head head = {0, 0};
+    size_t there = peer->end - peer->begin;
+    if (atomic_load(&peer->ended))
+        return ITH_WATCH_NOTHING;
+    if (there >= sizeof head)
+        memcpy(&head, peer->input + peer->begin, sizeof head);
+    if (there >= sizeof head && head.kind == KIND_BYE)
+        return end_peer(w, peer, ITH_WATCH_BYE);
+    if (there >= sizeof head && (head.kind != KIND_MESSAGE || head.bytes > ITH_WATCH_BYTES))
+        peer->reason = "its connection brought a message that is none";
+    else if (there >= sizeof head && there - sizeof head >= head.bytes) {
+        memcpy(w->message, peer->input + peer->begin + sizeof head, head.bytes);
+        peer->begin += sizeof head + head.bytes;
+        *data = w->message;
+        *bytes = head.bytes;
+        return ITH_WATCH_MESSAGE;
+    }
+    if (!peer->reason)
+        return ITH_WATCH_NOTHING;
+    *data = peer->reason;
+    *bytes = strlen(peer->reason) + 1;
+    return end_peer(w, peer, ITH_WATCH_LOST);
+}
+
+/* Reads the input of the next peer that has some, as w->current. Returns false if there is none. */
+static bool find_input(ith_watch *w)
+{
+    if (w->ready_next == w->ready_count) {
+        w->ready_next = 0;
+        w->ready_count = epoll_wait(w->epoll, w->ready, WATCH_READY, 0);
+        if (w->ready_count <= 0) {
+            w->ready_count = 0;
+            return false;
+        }
+    }
+    w->current = w->ready[w->ready_next++].data.ptr;
+    if (w->current)
+        read_input(w->current);
+    else
+        eventfd_read(w->wake, &(eventfd_t){0});
+    return true;
+}
+
+ith_watch_event ith_watch_receive(ith_watch *w, int *process, const void **data, size_t *bytes)
+{
+    if (atomic_load(&w->queues))
+        flush_queues(w);
+    do {
+        ith_watch_event event = w->current ? take_event(w, w->current, data, bytes) : ITH_WATCH_NOTHING;
+        if (event) {
+            *process = (int)(w->current - w->peers);
+            return event;
+        }
+        w->current = NULL;
+    } while (find_input(w));
+    return ITH_WATCH_NOTHING;
+}
+
+/* ---- Waiting --------------------------------------------------------------------------------------------------- */
+
+void ith_watch_rest(ith_watch *w, double seconds)
+{
+    struct pollfd one = {.fd = w->epoll, .events = POLLIN};
+    if (atomic_load(&w->queues) && seconds > 1e-3)
+        seconds = 1e-3; /* a connection may have room again */
+    if (seconds > 0)
+        ppoll(&one, 1, &(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}, NULL);
+}
+
+void ith_watch_wake(ith_watch *w)
+{
+    int before = errno;
+    eventfd_write(w->wake, 1);
+    errno = before;
+}
+
+bool ith_watch_ended(const ith_watch *w, int process)
+{
+    return atomic_load(&w->peers[process].ended);
+}
+
+/* ---- The end --------------------------------------------------------------------------------------------------- */
+
+/* Sends what is left to send, and reads until the other end closes. A connection that is closed with unread input is
+ * reset, which may overtake messages of this process. Returns whether the connection may be closed. */
+static bool finish_peer(ith_watch *w, watch_peer *peer)
+{
+    char rest[1024];
+    ssize_t count;
+    if (peer->socket < 0 || atomic_load(&peer->ended))
+        return true;
+    pthread_mutex_lock(&peer->lock);
+    flush_queue(w, peer);
+    bool sent = !peer->queued;
+    pthread_mutex_unlock(&peer->lock);
+    if (sent)
+        shutdown(peer->socket, SHUT_WR);
+    do
+        count = recv(peer->socket, rest, sizeof rest, MSG_DONTWAIT);
+    while (count > 0);
+    bool closed = count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    atomic_store(&peer->ended, closed);
+    return closed;
+}
+
+/* Says goodbye to all peers, and waits for theirs until the time `end`. */
+static void say_goodbye(ith_watch *w, double end)
+{
+    for (int i = 0; i < w->processes; i++)
+        if (w->peers[i].socket >= 0 && !atomic_load(&w->peers[i].ended))
+            send_message(w, &w->peers[i], KIND_BYE, NULL, 0, false);
+    for (;;) {
+        bool finished = true;
+        for (int i = 0; i < w->processes; i++)
+            finished &= finish_peer(w, &w->peers[i]);
+        if (finished || ith_watch_now() >= end)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+    }
+}
+
+void ith_watch_close(ith_watch *w, bool hasty)
+{
+    if (!w)
+        return;
+    if (w->peers)
+        say_goodbye(w, ith_watch_now() + (hasty ? 0.1 : 1));
+    for (int i = 0; w->peers && i < w->processes; i++) {
+        if (w->peers[i].socket >= 0)
+            close(w->peers[i].socket);
+        pthread_mutex_destroy(&w->peers[i].lock);
+    }
+    const int descriptors[] = {w->listener, w->epoll, w->wake};
+    for (int i = 0; i < 3; i++)
+        if (descriptors[i] >= 0)
+            close(descriptors[i]);
+    free(w->peers);
+    free(w);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of control connections, for the files of watch.h. */
+#ifndef ITH_COMM_WATCH_STATE_H
+#define ITH_COMM_WATCH_STATE_H
+
+#include "watch.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+
+enum {
+    WATCH_QUEUE = 16384, /* bytes of the messages that wait for room in a connection */
+    WATCH_INPUT = 4096,  /* bytes that one read takes: several messages */
+    WATCH_READY = 16     /* connections with input that the system names at once */
+};
+
+/* The head of each message on a connection. */
+typedef struct watch_head {
+    uint16_t kind, bytes; /* bytes: of the message behind the head */
+} watch_head;
+
+/* The connection to one other process. */
+typedef struct watch_peer {
+    int socket; /* -1: none, which is so for this process itself */
+    /* the process ended; messages can no longer be sent */
+    atomic_bool ended, deaf;
+    pthread_mutex_t lock; /* protects the queue */
+    size_t queued;        /* bytes in the queue */
+    char queue[WATCH_QUEUE];
+    /* The input belongs to the thread that receives. Unread bytes: begin to end. */
+    size_t begin, end;
+    char input[WATCH_INPUT];
+    const char *reason; /* NULL, or the reason why nothing more can be read */
+} watch_peer;
+
+struct ith_watch {
+    ith_watch_address mine;
+    int process, processes;
+    int listener, epoll, wake; /* descriptors; -1: none. wake: an eventfd, readable after ith_watch_wake */
+    watch_peer *peers;         /* [processes] */
+    atomic_int queues;         /* how many queues are not empty */
+    /* The events that epoll named last, and the peer whose input is being read. */
+    struct epoll_event ready[WATCH_READY];
+    int ready_count, ready_next;
+    watch_peer *current;
+    _Alignas(16) char message[ITH_WATCH_BYTES];
+};
+
+double ith_watch_now(void); /* seconds */
+
+#endif

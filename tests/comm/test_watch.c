@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Control connections. The processes are threads with a watch each, or forked where one has to die. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "comm/wire/watch.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST = 5, SENTENCE = 512 };
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* ---- Processes that meet --------------------------------------------------------------------------------------- */
+
+typedef struct party {
+    int size;
+    double seconds;
+    ith_watch *watches[MOST];
+    ith_watch_address all[MOST];
+    bool met[MOST];
+    char sentences[MOST][SENTENCE];
+} party;
+
+typedef struct guest {
+    party *party;
+    int number;
+    pthread_t thread;
+} guest;
+
+static void *meet(void *argument)
+{
+    guest *g = argument;
+    party *p = g->party;
+    p->met[g->number] = ith_watch_connect(p->watches[g->number], p->all, g->number, p->size, p->seconds,
+                                          p->sentences[g->number], SENTENCE);
+    return NULL;
+}
+
+static void listen_all(party *p, int size)
+{
+    *p = (party){.size = size, .seconds = 10};
+    for (int i = 0; i < size; i++) {
+        p->watches[i] = ith_watch_listen(&p->all[i], p->sentences[i], SENTENCE);
+        assert_non_null(p->watches[i]);
+    }
+}
+
+static void connect_all(party *p)
+{
+    guest guests[MOST];
+    for (int i = 0; i < p->size; i++) {
+        guests[i] = (guest){.party = p, .number = i};
+        assert_int_equal(pthread_create(&guests[i].thread, NULL, meet, &guests[i]), 0);
+    }
+    for (int i = 0; i < p->size; i++)
+        pthread_join(guests[i].thread, NULL);
+}
+
+static void meet_all(party *p, int size)
+{
+    listen_all(p, size);
+    connect_all(p);
+    for (int i = 0; i < size; i++)
+        if (!p->met[i])
+            fail_msg("process %d: %s", i, p->sentences[i]);
+}
+
+static void part(party *p)
+{
+    for (int i = 0; i < p->size; i++)
+        ith_watch_close(p->watches[i], true);
+}
+
+/* Waits for an event, at most 5 s. */
+static ith_watch_event hear(ith_watch *w, int *from, const void **data, size_t *bytes)
+{
+    double end = now() + 5;
+    ith_watch_event event = ITH_WATCH_NOTHING;
+    while (!(event = ith_watch_receive(w, from, data, bytes)) && now() < end)
+        ith_watch_rest(w, 0.01);
+    return event;
+}
+
+/* ---- Messages -------------------------------------------------------------------------------------------------- */
+
+/* Message `number` from a process: its length and bytes follow from both. */
+static size_t make_message(int from, int number, char *data)
+{
+    size_t bytes = (size_t)(number * 37 + from * 11) % ITH_WATCH_BYTES + 1;
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (char)((size_t)number * 31 + i * 7 + (size_t)from);
+    return bytes;
+}
+
+static void messages_arrive_whole_and_in_order(void **state)
+{
+    (void)state;
+    enum { MESSAGES = 12 };
+    for (int size = 1; size <= MOST; size++) {
+        party p;
+        char data[ITH_WATCH_BYTES];
+        int come[MOST][MOST] = {{0}};
+        meet_all(&p, size);
+        for (int number = 0; number < MESSAGES; number++)
+            for (int from = 0; from < size; from++)
+                for (int to = 0; to < size; to++)
+                    assert_true(ith_watch_send(p.watches[from], to, data, make_message(from, number, data), false));
+        for (int to = 0; to < size; to++)
+            for (int i = 0; i < MESSAGES * (size - 1); i++) {
+                const void *got = NULL;
+                size_t bytes = 0;
+                int from = -1;
+                assert_int_equal(hear(p.watches[to], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+                assert_true(from >= 0 && from < size && from != to);
+                assert_int_equal(bytes, make_message(from, come[to][from]++, data));
+                assert_memory_equal(got, data, bytes);
+            }
+        for (int to = 0; to < size; to++)
+            assert_int_equal(ith_watch_receive(p.watches[to], &(int){0}, &(const void *){NULL}, &(size_t){0}),
+                             ITH_WATCH_NOTHING);
+        part(&p);
+    }
+}
+
+/* A process that does not read: droppable messages are dropped, others are queued until the queue is full. The
+ * messages that were taken arrive, whole and in order. */
+static void a_full_connection_cuts_no_message(void **state)
+{
+    (void)state;
+    party p;
+    char data[ITH_WATCH_BYTES];
+    int taken = 0, come = 0, from = 0;
+    const void *got = NULL;
+    size_t bytes = 0;
+    meet_all(&p, 2);
+    memset(data, 1, sizeof data);
+    while (taken < 1000000 && ith_watch_send(p.watches[0], 1, memcpy(data, &taken, sizeof taken), sizeof data, false))
+        taken++;
+    assert_in_range(taken, 16, 999999);
+    int dropped = -1;
+    for (int i = 0; i < 100; i++)
+        assert_true(ith_watch_send(p.watches[0], 1, memcpy(data, &dropped, sizeof dropped), sizeof data, true));
+    while (come < taken) {
+        assert_int_equal(hear(p.watches[1], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+        assert_int_equal(bytes, sizeof data);
+        assert_memory_equal(got, memcpy(data, &come, sizeof come), sizeof data);
+        come++;
+        ith_watch_receive(p.watches[0], &from, &got, &bytes); /* sends what is queued */
+    }
+    assert_int_equal(ith_watch_receive(p.watches[1], &from, &got, &bytes), ITH_WATCH_NOTHING);
+    part(&p);
+}
+
+typedef struct sender {
+    ith_watch *watch;
+    int number;
+    pthread_t thread;
+} sender;
+
+enum { THREADS = 4, EACH = 400 };
+
+static void *send_many(void *argument)
+{
+    sender *s = argument;
+    char data[ITH_WATCH_BYTES];
+    for (int i = 0; i < EACH;) {
+        size_t bytes = make_message(s->number, i, data + 8) / 8 + 8;
+        memcpy(data, &(int[2]){s->number, i}, 8);
+        if (ith_watch_send(s->watch, 1, data, bytes, false))
+            i++;
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return NULL;
+}
+
+static void threads_send_at_once(void **state)
+{
+    (void)state;
+    party p;
+    sender senders[THREADS];
+    int next[THREADS] = {0};
+    char data[ITH_WATCH_BYTES];
+    meet_all(&p, 2);
+    for (int i = 0; i < THREADS; i++) {
+        senders[i] = (sender){.watch = p.watches[0], .number = i};
+        assert_int_equal(pthread_create(&senders[i].thread, NULL, send_many, &senders[i]), 0);
+    }
+    for (int i = 0; i < THREADS * EACH; i++) {
+        const void *got = NULL;
+        size_t bytes = 0;
+        int from = 0, head[2] = {0};
+        while (ith_watch_receive(p.watches[0], &from, &got, &bytes))
+            ;
+        assert_int_equal(hear(p.watches[1], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+        memcpy(head, got, sizeof head);
+        assert_in_range(head[0], 0, THREADS - 1);
+        assert_int_equal(head[1], next[head[0]]++);
+        assert_int_equal(bytes, make_message(head[0], head[1], data) / 8 + 8);
+        assert_memory_equal((const char *)got + 8, data, bytes - 8);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(senders[i].thread, NULL);
+    part(&p);
+}
+
+static void *wake_later(void *argument)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    ith_watch_wake(argument);
+    return NULL;
+}
+
+static void a_rest_ends_with_an_event(void **state)
+{
+    (void)state;
+    party p;
+    pthread_t thread;
+    const void *got = NULL;
+    size_t bytes = 0;
+    int from = 0;
+    meet_all(&p, 2);
+    double begin = now();
+    ith_watch_rest(p.watches[0], 0.05);
+    assert_true(now() - begin >= 0.049);
+    ith_watch_send(p.watches[1], 0, "x", 1, true);
+    ith_watch_rest(p.watches[0], 20);
+    assert_int_equal(ith_watch_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+    assert_int_equal(pthread_create(&thread, NULL, wake_later, p.watches[0]), 0);
+    ith_watch_rest(p.watches[0], 20);
+    pthread_join(thread, NULL);
+    assert_true(now() - begin < 10);
+    assert_int_equal(ith_watch_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
+    begin = now();
+    ith_watch_rest(p.watches[0], 0.05); /* the wake has been taken */
+    assert_true(now() - begin >= 0.049);
+    part(&p);
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------------------------ */
+
+static void a_goodbye_follows_all_messages(void **state)
+{
+    (void)state;
+    party p;
+    const void *got = NULL;
+    size_t bytes = 0;
+    int from = 0;
+    meet_all(&p, 3);
+    for (int i = 0; i < 10; i++)
+        ith_watch_send(p.watches[1], 0, &i, sizeof i, false);
+    ith_watch_send(p.watches[0], 1, "unread", 6, false);
+    ith_watch_close(p.watches[1], true);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+        assert_memory_equal(got, &i, sizeof i);
+    }
+    assert_false(ith_watch_ended(p.watches[0], 1));
+    assert_int_equal(hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_BYE);
+    assert_int_equal(from, 1);
+    assert_true(ith_watch_ended(p.watches[0], 1));
+    assert_false(ith_watch_ended(p.watches[0], 2));
+    assert_true(ith_watch_send(p.watches[0], 1, "late", 4, false));
+    assert_int_equal(ith_watch_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
+    p.watches[1] = NULL;
+    part(&p);
+}
+
+/* The child is process 1. It is killed while its last messages are under way. */
+static void a_death_is_seen_at_once(void **state)
+{
+    (void)state;
+    for (int stopped = 0; stopped < 2; stopped++) {
+        party p;
+        const void *got = NULL;
+        size_t bytes = 0;
+        int from = 0, ready[2], status = 0;
+        listen_all(&p, 2);
+        assert_int_equal(pipe(ready), 0);
+        pid_t child = fork();
+        if (!child) {
+            ith_watch_close(p.watches[0], true);
+            bool met = ith_watch_connect(p.watches[1], p.all, 1, 2, 10, p.sentences[1], SENTENCE);
+            ith_watch_send(p.watches[1], 0, "last", 4, false);
+            if (!met || write(ready[1], "x", 1) != 1)
+                _exit(1);
+            for (;;)
+                pause();
+        }
+        ith_watch_close(p.watches[1], true);
+        p.watches[1] = NULL;
+        assert_true(ith_watch_connect(p.watches[0], p.all, 0, 2, 10, p.sentences[0], SENTENCE));
+        assert_int_equal(read(ready[0], &(char){0}, 1), 1);
+        if (stopped)
+            kill(child, SIGSTOP);
+        assert_int_equal(hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_MESSAGE);
+        assert_int_equal(ith_watch_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
+        double begin = now();
+        kill(child, SIGKILL);
+        assert_int_equal(hear(p.watches[0], &from, &got, &bytes), ITH_WATCH_LOST);
+        assert_true(now() - begin < 2);
+        assert_int_equal(from, 1);
+        assert_string_equal(got, "its connection closed");
+        assert_int_equal(ith_watch_receive(p.watches[0], &from, &got, &bytes), ITH_WATCH_NOTHING);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+        part(&p);
+        close(ready[0]);
+        close(ready[1]);
+    }
+}
+
+/* ---- Meeting --------------------------------------------------------------------------------------------------- */
+
+static int knock(uint16_t port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(descriptor, (struct sockaddr *)&address, sizeof address), 0);
+    return descriptor;
+}
+
+/* Connections that say nothing, too little, nonsense, or end at once do not disturb the meeting. */
+static void strangers_are_ignored(void **state)
+{
+    (void)state;
+    enum { STRANGERS = 100 };
+    party p;
+    int strangers[STRANGERS];
+    char noise[200];
+    listen_all(&p, 3);
+    for (size_t i = 0; i < sizeof noise; i++)
+        noise[i] = (char)(i * 71);
+    for (int i = 0; i < STRANGERS; i++) {
+        strangers[i] = knock(p.all[i % 2].port);
+        if (i % 4 > 1)
+            assert_true(send(strangers[i], noise, i % 8 > 3 ? sizeof noise : 7, MSG_NOSIGNAL) > 0);
+        if (i % 3 == 0)
+            shutdown(strangers[i], SHUT_RDWR);
+    }
+    connect_all(&p);
+    for (int i = 0; i < 3; i++)
+        assert_true(p.met[i]);
+    for (int i = 0; i < STRANGERS; i++)
+        close(strangers[i]);
+    assert_true(ith_watch_send(p.watches[1], 0, "x", 1, false));
+    int from = -1;
+    assert_int_equal(hear(p.watches[0], &from, &(const void *){NULL}, &(size_t){0}), ITH_WATCH_MESSAGE);
+    assert_int_equal(from, 1);
+    part(&p);
+}
+
+/* Makes processes look like those of different hosts, so that the loopback is not tried by itself. */
+static void separate_hosts(party *p)
+{
+    for (int i = 0; i < p->size; i++) {
+        snprintf(p->all[i].boot, sizeof p->all[i].boot, "boot %d", i);
+        snprintf(p->all[i].name, sizeof p->all[i].name, "host%d", i);
+    }
+}
+
+/* An address of process 0: 127.0.0.`last`, or ::1. */
+static void add_address(party *p, bool ipv6, uint8_t last)
+{
+    ith_watch_interface *to = &p->all[0].interface[p->all[0].interfaces++];
+    *to = (ith_watch_interface){.ipv6 = ipv6};
+    memcpy(to->bytes, (uint8_t[]){127, 0, 0, last}, 4);
+    if (ipv6)
+        memcpy(to->bytes, &in6addr_loopback, 16);
+}
+
+static bool has_ipv6(void)
+{
+    struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int descriptor = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool has = descriptor >= 0 && !bind(descriptor, (struct sockaddr *)&address, sizeof address);
+    if (descriptor >= 0)
+        close(descriptor);
+    return has;
+}
+
+/* The first address of process 0 leads nowhere. */
+static void all_addresses_are_tried(void **state)
+{
+    (void)state;
+    for (int ipv6 = 0; ipv6 < 1 + has_ipv6(); ipv6++) {
+        party p;
+        listen_all(&p, 2);
+        separate_hosts(&p);
+        p.all[0].interfaces = 0;
+        /* documentation addresses (RFC 5737) go nowhere */
+        p.all[0].interface[p.all[0].interfaces++] = (ith_watch_interface){.bytes = {192, 0, 2, 1}};
+        add_address(&p, ipv6, 1);
+        double begin = now();
+        connect_all(&p);
+        if (!p.met[0] || !p.met[1])
+            fail_msg("%s; %s", p.sentences[0], p.sentences[1]);
+        assert_true(now() - begin < 3);
+        part(&p);
+    }
+}
+
+static void a_missing_connection_is_named(void **state)
+{
+    (void)state;
+    party p;
+    listen_all(&p, 3);
+    separate_hosts(&p);
+    p.seconds = 0.5;
+    p.all[0].interfaces = 0;
+    p.all[1].interfaces = 0;
+    p.all[2].interfaces = 0;
+    add_address(&p, false, 1);
+    p.all[1].interface[p.all[1].interfaces++] = p.all[0].interface[0];
+    p.all[0].cookie[3] ^= 1; /* process 0 refuses whoever comes with this cookie */
+    double begin = now();
+    connect_all(&p);
+    assert_in_range((now() - begin) * 1000, 400, 2000);
+    assert_false(p.met[0]);
+    assert_false(p.met[1]);
+    const char *right = "process 1 on host1 did not reach process 0 on host0 at TCP port";
+    assert_non_null(strstr(p.sentences[1], "did not reach process 0 on host0 at TCP port"));
+    assert_non_null(strstr(p.sentences[0], right));
+    assert_non_null(strstr(p.sentences[0], "within 0.5 s"));
+    part(&p);
+}
+
+static void hosts_are_compared(void **state)
+{
+    (void)state;
+    party p;
+    listen_all(&p, 2);
+    assert_true(ith_watch_same_host(&p.all[0], &p.all[1]));
+    assert_int_equal(p.all[0].pid, getpid());
+    ith_watch_address other = p.all[0];
+    other.network++;
+    assert_false(ith_watch_same_host(&p.all[0], &other));
+    other = p.all[0];
+    other.boot[0] ^= 1;
+    assert_false(ith_watch_same_host(&p.all[0], &other));
+    other = p.all[0];
+    other.name[0] ^= 1;
+    assert_false(ith_watch_same_host(&p.all[0], &other));
+    part(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_death_is_seen_at_once), /* before any thread is started */
+        cmocka_unit_test(messages_arrive_whole_and_in_order),
+        cmocka_unit_test(a_full_connection_cuts_no_message),
+        cmocka_unit_test(threads_send_at_once),
+        cmocka_unit_test(a_rest_ends_with_an_event),
+        cmocka_unit_test(a_goodbye_follows_all_messages),
+        cmocka_unit_test(strangers_are_ignored),
+        cmocka_unit_test(all_addresses_are_tried),
+        cmocka_unit_test(a_missing_connection_is_named),
+        cmocka_unit_test(hosts_are_compared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
