@@ -487,8 +487,8 @@ static void look_for_leavers(const group *g, const request *r)
     world *w = g->world;
     for (int peer = 0; peer < g->size; peer++)
         if ((r->in[peer].open || r->out[peer].open) && w->connections[g->members[peer]].left)
-            end_group(w, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s", g->members[peer], w->rank,
-                      r->operation.what);
+            end_group(w, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s (exchange %lld of group %lld)",
+                      g->members[peer], w->rank, r->operation.what, (long long)r->number, (long long)g->number);
 }
 
 static ith_status socket_wait(void *state, int64_t number, double seconds, bool *done)

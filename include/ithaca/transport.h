@@ -48,9 +48,11 @@
  *              `abort`, a mismatch, and a rank that has left or died while another rank waits for it. When a function
  *              has returned the failure, or `abort` or `leave` has returned, the transport neither reads nor writes
  *              the memory that this rank posted, in any of its groups. Ranks that fail at the same time may each
- *              return a failure of their own.
- *   Threads    Ranks may be threads of one process. One thread at a time calls exchange, wait, silence, split, share,
- *              unshare, drain, leave and close with the states of a rank. Any thread may call failure, abort, alive,
+ *              return a failure of their own. A sentence names the ranks of the whole group, their hosts if there are
+ *              several, and the operation: its name, the number of the exchange and the number of the group (0: the
+ *              whole group), as in "rank 1 (host a) left while rank 0 (host b) waits for it in a barrier (exchange 17
+ * of group 2)". Threads    Ranks may be threads of one process. One thread at a time calls exchange, wait, silence,
+ * split, share, unshare, drain, leave and close with the states of a rank. Any thread may call failure, abort, alive,
  *              notify, noticed and place at the same time.
  *
  * Promises of the library
@@ -141,7 +143,10 @@ typedef struct ith_place {
 } ith_place;
 #define ITH_PLACE_INIT                                                                                                 \
     {                                                                                                                  \
-        sizeof(ith_place), 0, 0, 0, {0}                                                                                \
+        sizeof(ith_place), 0, 0, 0,                                                                                    \
+        {                                                                                                              \
+            0                                                                                                          \
+        }                                                                                                              \
     }
 
 #define ITH_TRANSPORT_LEAST_REQUESTS 16
@@ -191,16 +196,16 @@ typedef struct ith_transport {
     void (*notify)(void *state, int64_t number);
     int64_t (*noticed)(void *state);
     /* All three if ranks may be threads of one process, where the addresses of one rank's memory are valid on another;
-     * otherwise none. From a successful `share` until the next `unshare` a rank reads and writes memory that other ranks
-     * of the group, in its own process, have shown it. `share` fails if the group has failed. Neither waits. `drain` is
-     * called after the group has failed, on a rank that does not share: it returns when no other rank of the group in
-     * this process shares, and waits for that as long as it takes. */
+     * otherwise none. From a successful `share` until the next `unshare` a rank reads and writes memory that other
+     * ranks of the group, in its own process, have shown it. `share` fails if the group has failed. Neither waits.
+     * `drain` is called after the group has failed, on a rank that does not share: it returns when no other rank of the
+     * group in this process shares, and waits for that as long as it takes. */
     ith_status (*share)(void *state);
     void (*unshare)(void *state);
     void (*drain)(void *state);
     /* Tells where a rank of the group runs: fills in the members of *place behind struct_size. The same on every rank,
-     * from the creation of a state to its end. Cheap, never blocks. Any thread. NULL: with `share`, all ranks are threads
-     * of one process; without, each rank is a process of its own, all on one host. */
+     * from the creation of a state to its end. Cheap, never blocks. Any thread. NULL: with `share`, all ranks are
+     * threads of one process; without, each rank is a process of its own, all on one host. */
     void (*place)(void *state, int rank, ith_place *place);
 } ith_transport;
 #define ITH_TRANSPORT_INIT                                                                                             \
@@ -266,12 +271,12 @@ typedef struct ith_transport_module {
     uint32_t abi;     /* ITH_TRANSPORT_MODULE_ABI */
     const char *name; /* NAME of the file */
     const ith_transport *transport;
-    /* Connects `ranks` ranks (1 or more) of this process with the ranks of the other processes, and fills in the rest for
-     * ith_comm_create: states [ranks] and numbers [ranks], the state and the number of each rank of this process, and
-     * *size, the number of all ranks. The numbers of ranks of one process follow one another, and so do the numbers of
-     * ranks of one host. `where` says where the processes meet, in a form that the transport defines; NULL: it knows from
-     * its environment. On failure nothing is left to close, and `sentence` (`bytes` long, a string that is empty at
-     * first) may say why. */
+    /* Connects `ranks` ranks (1 or more) of this process with the ranks of the other processes, and fills in the rest
+     * for ith_comm_create: states [ranks] and numbers [ranks], the state and the number of each rank of this process,
+     * and *size, the number of all ranks. The numbers of ranks of one process follow one another, and so do the numbers
+     * of ranks of one host. `where` says where the processes meet, in a form that the transport defines; NULL: it knows
+     * from its environment. On failure nothing is left to close, and `sentence` (`bytes` long, a string that is empty
+     * at first) may say why. */
     ith_status (*connect)(const char *where, int ranks, void **states, int *numbers, int *size, char *sentence,
                           size_t bytes);
 } ith_transport_module;
@@ -281,8 +286,8 @@ typedef struct ith_transport_module {
  * module. */
 ITH_API ith_status ith_comm_connect(ith_context *context, const char *name, const char *where, ith_comm **out);
 
-/* As ith_run_ranks, for ranks of several processes: runs `ranks` ranks as threads of this process, in one group with the
- * ranks of all other processes that call it. Each process may have another number of ranks. Collective over the
+/* As ith_run_ranks, for ranks of several processes: runs `ranks` ranks as threads of this process, in one group with
+ * the ranks of all other processes that call it. Each process may have another number of ranks. Collective over the
  * processes. name, where: as in ith_comm_connect. Errors as there and for ith_run_ranks. If a rank of another process
  * fails, the status and the sentence are the failure that ended the group. */
 ITH_API ith_status ith_run_ranks_connected(ith_context *context, const char *name, const char *where, int ranks,

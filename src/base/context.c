@@ -35,6 +35,8 @@ typedef struct family {
     pid_t process; /* the process that created the root */
     pthread_mutex_t wisdom_lock;
     void *wisdom; /* measured rates of kernels (ith_wisdom), protected by wisdom_lock; NULL: none yet */
+    pthread_mutex_t flights_lock;
+    ith_kept *flights; /* records of ranks, protected by flights_lock */
 } family;
 
 struct ith_context {
@@ -47,6 +49,7 @@ struct ith_context {
     uint32_t cpu; /* the instruction sets that kernels may use, as bits of ith_cpu_feature */
     int rank;     /* the rank's number in the trace */
     ith_observer *observer;
+    ith_activity *activity;
     atomic_int holders;  /* number of references; the last release frees the context */
     atomic_flag writing; /* set while a thread writes to `error` */
     /* the first context, from which this one is cloned directly or indirectly; a context that is no clone points to
@@ -133,6 +136,7 @@ ith_status ith_context_create(const ith_context_options *options, ith_context **
     context->own.process = getpid();
     context->root = context;
     context->own.wisdom_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    context->own.flights_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     context->family = &context->own;
     context->log = o.log;
     context->log_user = o.log_user;
@@ -171,6 +175,11 @@ static void family_release(ith_context *root)
 {
     ith_context_drop(root, ith_context_set_trace(root, NULL));
     ith_context_drop(root, root->own.wisdom);
+    for (ith_kept *kept = root->own.flights, *next; kept; kept = next) {
+        next = kept->next;
+        ith_context_drop(root, kept);
+    }
+    pthread_mutex_destroy(&root->own.flights_lock);
     pthread_mutex_destroy(&root->own.wisdom_lock);
 }
 
@@ -388,6 +397,27 @@ ith_observer *ith_context_observer(const ith_context *context)
 void ith_context_set_observer(ith_context *context, ith_observer *observer)
 {
     context->observer = observer;
+}
+
+ith_activity *ith_context_activity(const ith_context *context)
+{
+    return context->activity;
+}
+
+void ith_context_set_activity(ith_context *context, ith_activity *activity)
+{
+    context->activity = activity;
+}
+
+ith_kept **ith_context_lock_flights(ith_context *context)
+{
+    pthread_mutex_lock(&context->family->flights_lock);
+    return &context->family->flights;
+}
+
+void ith_context_unlock_flights(ith_context *context)
+{
+    pthread_mutex_unlock(&context->family->flights_lock);
 }
 
 void *ith_context_lock_wisdom(ith_context *context, int64_t bytes)

@@ -74,6 +74,17 @@ void ith_context_set_rank(ith_context *context, int rank);
  * accepts NULL. */
 void *ith_context_keep(ith_context *context, int64_t bytes, const char *what);
 void ith_context_drop(ith_context *context, void *block);
+/* The flight records (comm/flight.h) of the ranks of this family: a list whose elements begin with this struct and lie
+ * in memory of ith_context_keep. The family frees those that are left. The first function locks the list and returns
+ * the address of its head. */
+typedef struct ith_kept {
+    struct ith_kept *next;
+} ith_kept;
+ith_kept **ith_context_lock_flights(ith_context *context);
+void ith_context_unlock_flights(ith_context *context);
+/* Where this context notes what its rank is doing (ith_activity in observer.h); NULL: nowhere. */
+struct ith_activity *ith_context_activity(const ith_context *context);
+void ith_context_set_activity(ith_context *context, struct ith_activity *activity);
 /* The trace (trace.h) that a context and its clones record; NULL: none. The second function sets it and returns the
  * previous trace. The trace is freed with the last of these contexts. */
 struct ith_trace *ith_context_trace(const ith_context *context);

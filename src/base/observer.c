@@ -9,6 +9,7 @@
 #include <omp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 void ith_observer_open(ith_observer *observer)
 {
@@ -96,15 +97,50 @@ ith_status ith_observer_ask(ith_context *context)
     return ith_context_check(context);
 }
 
+static void lock_text(ith_activity *activity)
+{
+    while (atomic_flag_test_and_set_explicit(&activity->writing, memory_order_acquire))
+        ;
+}
+
+static void unlock_text(ith_activity *activity)
+{
+    atomic_flag_clear_explicit(&activity->writing, memory_order_release);
+}
+
 void ith_observer_set_activity(const ith_context *context, const char *format, ...)
 {
     ith_observer *o = ith_context_observer(context);
-    if (!o)
-        return;
+    ith_activity *activity = ith_context_activity(context);
+    char text[ITH_ACTIVITY_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(o->activity, sizeof o->activity, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    if (o)
+        memcpy(o->activity, text, sizeof text);
+    if (!activity)
+        return;
+    lock_text(activity);
+    memcpy(activity->text, text, sizeof text);
+    unlock_text(activity);
+    ith_observer_set_part(context, 0, 0);
+}
+
+void ith_observer_set_part(const ith_context *context, int64_t part, int64_t parts)
+{
+    ith_activity *activity = ith_context_activity(context);
+    if (!activity)
+        return;
+    atomic_store_explicit(&activity->part, part, memory_order_relaxed);
+    atomic_store_explicit(&activity->parts, parts, memory_order_relaxed);
+}
+
+void ith_activity_read(ith_activity *activity, char text[ITH_ACTIVITY_BYTES])
+{
+    lock_text(activity);
+    memcpy(text, activity->text, ITH_ACTIVITY_BYTES);
+    unlock_text(activity);
 }
 
 ith_status ith_observer_say_activity(ith_context *context, ith_status status)

@@ -15,6 +15,16 @@
 /* seconds after which ith_observer_stops calls `show` again */
 #define ITH_OBSERVER_SHOW_SECONDS 1.0
 
+#define ITH_ACTIVITY_BYTES 96
+
+/* What a rank is doing now, for the flight record of its group. Any thread may read it while the rank changes it. */
+typedef struct ith_activity {
+    atomic_flag writing;           /* protects `text` */
+    char text[ITH_ACTIVITY_BYTES]; /* the name of the computation, such as "denoising step 3 of 50" */
+    /* the number of the computation's part under way, such as a layer, from 1, and of all parts; 0: it has none */
+    _Atomic int64_t part, parts;
+} ith_activity;
+
 typedef struct ith_observer {
     void (*show)(void *user, int stage, int64_t done, int64_t total); /* NULL: progress is not shown */
     /* asks whether to stop; NULL: the computation is never stopped */
@@ -30,7 +40,8 @@ typedef struct ith_observer {
     double next_ask, next_show; /* times when should_stop and show are due */
     int stage;                  /* stage (such as ITH_STAGE_TEXT) of the last call of `show`; -1: none yet */
     int64_t done, total;
-    char activity[96]; /* the name of the computation, for the error sentence of an interruption; "": none */
+    char activity[ITH_ACTIVITY_BYTES]; /* the name of the computation, for the error sentence of an interruption; "":
+                                          none */
 } ith_observer;
 
 /* Initialises the private members. The caller has set show, should_stop and user. */
@@ -54,10 +65,14 @@ typedef struct ith_span {
  * covers. */
 void ith_span_show(const ith_context *context, const ith_span *span, int64_t done, int64_t count);
 
-/* Sets the activity of the context's observer, if it has one: the name of the computation for the error sentence of an
- * interruption. */
+/* Notes the name of the computation that begins: for the error sentence of an interruption, if the context has an
+ * observer, and for the flight record of the rank, if it is in a group. */
 void ith_observer_set_activity(const ith_context *context, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Notes the part of the computation that begins, such as a layer: its number, from 1, and the number of all parts. */
+void ith_observer_set_part(const ith_context *context, int64_t part, int64_t parts);
+/* Copies the text of an activity while its rank may change it. */
+void ith_activity_read(ith_activity *activity, char text[ITH_ACTIVITY_BYTES]);
 /* If status is ITH_ERR_INTERRUPTED, puts the observer's activity before the error sentence. Returns status. */
 ith_status ith_observer_say_activity(ith_context *context, ith_status status);
 

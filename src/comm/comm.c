@@ -37,35 +37,34 @@ enum {
     TAG_BROADCAST /* a broadcast has the tag TAG_BROADCAST + root */
 };
 
-/* The world rank of a rank of this group. Error sentences name world ranks, because they are the same in every
- * group. */
-static int world_rank(const ith_comm *comm, int rank)
-{
-    return comm->members ? comm->members[rank] : rank;
-}
-
-/* Records the group's failure in this rank's context and returns its status. The error sentence comes from the
- * transport. If the transport gives none, the error sentence names `status`, which a function of the transport has
- * returned. */
+/* Records the group's failure in this rank's context and flight record, and returns its status. The error sentence
+ * comes from the transport. If the transport gives none, the error sentence names `status`, which a function of the
+ * transport has returned. */
 static ith_status fail(ith_comm *comm, ith_status status)
 {
     const char *sentence = NULL;
     ith_status ended = comm->transport.failure(comm->transport_state, &sentence);
-    if (ended && sentence && *sentence)
-        return ith_fail(comm->context, ended, "%s", sentence);
-    if (status >= ITH_OK || status < ITH_ERR_INTERNAL)
-        status = ITH_ERR_INTERNAL;
-    return ith_fail(comm->context, status, "the transport %s failed and did not say why (%s)", comm->transport.name,
-                    ith_status_name(status));
+    if (ended && sentence && *sentence) {
+        status = ith_fail(comm->context, ended, "%s", sentence);
+    } else {
+        if (status >= ITH_OK || status < ITH_ERR_INTERNAL)
+            status = ITH_ERR_INTERNAL;
+        ith_fail(comm->context, status, "the transport %s failed and did not say why (%s)", comm->transport.name,
+                 ith_status_name(status));
+    }
+    ith_flight_fail(comm->flight, status, ith_context_sentence(comm->context));
+    return status;
 }
 
 /* Ends the group with ITH_ERR_ARGUMENT, because the operation `what` was called wrongly. comm may be NULL. */
 static ith_status refuse(ith_comm *comm, const char *what, const char *reason)
 {
-    char sentence[256];
+    char sentence[256 + ITH_RANK_NAME], self[ITH_RANK_NAME];
     if (!comm)
         return ith_fail(NULL, ITH_ERR_ARGUMENT, "one rank, in %s: %s", what, reason);
-    snprintf(sentence, sizeof sentence, "rank %d, in %s: %s", world_rank(comm, comm->rank), what, reason);
+    snprintf(sentence, sizeof sentence, "%s, in %s (exchange %lld of group %lld): %s",
+             ith_comm_name_rank(comm, comm->rank, self), what, (long long)comm->posted, (long long)comm->number,
+             reason);
     comm->transport.abort(comm->transport_state, ITH_ERR_ARGUMENT, sentence);
     return fail(comm, ITH_ERR_ARGUMENT);
 }
@@ -123,11 +122,44 @@ static const char *copy_own(int rank, int ranks, const ith_operation *e)
     }
 }
 
+/* Adds the transfers of one direction to an operation's entry in the flight record. direction: 0 for sends, 1 for
+ * receives. mark: a number that is new in comm->seen. */
+static void count_transfers(ith_comm *comm, ith_flight_operation *entry, int direction, const ith_transfer *list,
+                            int64_t count, int64_t mark)
+{
+    for (int64_t i = 0; i < count; i++) {
+        int peer = list[i].peer;
+        if (peer == comm->rank)
+            continue;
+        entry->bytes[direction] += ith_region_bytes(&list[i].region);
+        if (comm->seen[peer] == mark)
+            continue;
+        comm->seen[peer] = mark;
+        if (entry->peer_count < ITH_FLIGHT_PEERS)
+            entry->peers[entry->peer_count] = comm->members ? comm->members[peer] : peer;
+        entry->peer_count++;
+    }
+}
+
+/* Enters an operation that has been posted into the flight record. Returns its number there. */
+static int64_t enter_flight(ith_comm *comm, const ith_operation *operation)
+{
+    ith_flight_operation entry = {.name = operation->what,
+                                  .group = comm->number,
+                                  .group_size = comm->size,
+                                  .group_first = comm->members ? comm->members[0] : 0,
+                                  .number = comm->posted};
+    count_transfers(comm, &entry, 0, operation->sends, operation->send_count, comm->posted + 1);
+    count_transfers(comm, &entry, 1, operation->receives, operation->receive_count, comm->posted + 1);
+    return ith_flight_post(comm->flight, &entry);
+}
+
 /* Checks an operation, copies what this rank sends to itself, and gives the operation to the transport. The lists must
  * stay unchanged until the request is done. Allocates nothing. */
 static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_transfer *sends, int64_t send_count,
                        const ith_transfer *receives, int64_t receive_count, ith_request **out)
 {
+    char self[ITH_RANK_NAME];
     ith_operation operation = ITH_OPERATION_INIT;
     operation.tag = tag, operation.what = what;
     operation.sends = sends, operation.send_count = send_count;
@@ -142,18 +174,21 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
     if (request->in_flight)
         return refuse(comm, what, "as many operations are in flight as the transport takes (ith_transport.requests)");
     if (atomic_load(&whole->use) & ITH_COMM_LEFT)
-        return ith_fail(comm->context, ITH_ERR_ARGUMENT, "rank %d posts %s in a group that it has left",
-                        world_rank(comm, comm->rank), what);
+        return ith_fail(comm->context, ITH_ERR_ARGUMENT, "%s posts %s in a group that it has left",
+                        ith_comm_name_rank(comm, comm->rank, self), what);
     operation.request = request->number;
     /* Only exchanges may end without data: ranks read the results of collectives even if they stop. */
     if (tag == TAG_EXCHANGE)
         operation.unwanted = comm->unwanted, operation.unwanted_user = comm->unwanted_user;
+    request->record = enter_flight(comm, &operation);
     ith_status status = comm->transport.exchange(comm->transport_state, &operation);
-    if (status)
+    if (status) {
+        ith_flight_end(comm->flight, request->record, ITH_FLIGHT_FAILED);
         return fail(comm, status);
+    }
     request->in_flight = true;
     request->what = what;
-    comm->posted++;
+    request->exchange = comm->posted++;
     comm->in_flight++;
     whole->in_flight += whole != comm;
     *out = request;
@@ -162,8 +197,9 @@ static ith_status post(ith_comm *comm, int64_t tag, const char *what, const ith_
 
 /* Ends the use of a request that is done or has failed, so that a later operation can use it again. *request becomes
  * NULL. */
-static void retire(ith_comm *comm, ith_request **request)
+static void retire(ith_comm *comm, ith_request **request, ith_status status)
 {
+    ith_flight_end(comm->flight, (*request)->record, status ? ITH_FLIGHT_FAILED : ITH_FLIGHT_DONE);
     (*request)->in_flight = false;
     *request = NULL;
     comm->in_flight--;
@@ -175,9 +211,10 @@ static void retire(ith_comm *comm, ith_request **request)
 static void heed_interruption(ith_comm *comm)
 {
     ith_context *context = comm->context;
+    char self[ITH_RANK_NAME];
     if (!ith_context_interrupted(context))
         return;
-    ith_fail(context, ITH_ERR_INTERRUPTED, "rank %d was stopped on request", world_rank(comm, comm->rank));
+    ith_fail(context, ITH_ERR_INTERRUPTED, "%s was stopped on request", ith_comm_name_rank(comm, comm->rank, self));
     ith_observer_say_activity(context, ITH_ERR_INTERRUPTED);
     comm->transport.abort(comm->transport_state, ITH_ERR_INTERRUPTED, ith_context_sentence(context));
 }
@@ -189,17 +226,19 @@ static void check_time(ith_comm *comm, const ith_request *request, double since)
 {
     const ith_transport *t = &comm->transport;
     double limit = comm->timeout_seconds, now = ith_clock_seconds();
-    char who[32] = "other ranks", sentence[256];
+    char self[ITH_RANK_NAME], who[ITH_RANK_NAME] = "other ranks", sentence[256 + 2 * ITH_RANK_NAME];
     int rank = -1;
     if (limit <= 0 || now < since + limit)
         return;
     if (t->silence && t->silence(comm->transport_state, request->number, &rank) < limit)
         return;
     if (rank >= 0 && rank < comm->size)
-        snprintf(who, sizeof who, "rank %d", world_rank(comm, rank));
+        ith_comm_name_rank(comm, rank, who);
     snprintf(sentence, sizeof sentence,
-             "rank %d waited in vain for %s in %s: no sign of life for %.3g s (ith_comm_set_timeout)",
-             world_rank(comm, comm->rank), who, request->what, limit);
+             "%s waited %.3g s for %s in %s (exchange %lld of group %lld): no sign of life for %.3g s "
+             "(ith_comm_set_timeout)",
+             ith_comm_name_rank(comm, comm->rank, self), now - since, who, request->what, (long long)request->exchange,
+             (long long)comm->number, limit);
     t->abort(comm->transport_state, ITH_ERR_TIMEOUT, sentence);
 }
 
@@ -212,7 +251,7 @@ ith_status ith_comm_test(ith_comm *comm, ith_request **request, bool *done)
         return ITH_OK;
     ith_status status = comm->transport.wait(comm->transport_state, (*request)->number, 0, done);
     if (status || *done)
-        retire(comm, request);
+        retire(comm, request, status);
     return status ? fail(comm, status) : ITH_OK;
 }
 
@@ -233,7 +272,7 @@ ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
         heed_interruption(comm);
         check_time(comm, *request, since);
     }
-    retire(comm, request);
+    retire(comm, request, status);
     return status ? fail(comm, status) : ITH_OK;
 }
 
@@ -411,7 +450,10 @@ ith_status ith_comm_end_call(ith_comm *comm, float *claim)
 
 void ith_comm_alive(ith_comm *comm)
 {
-    if (comm && comm->transport.alive)
+    if (!comm)
+        return;
+    ith_flight_alive(comm->flight);
+    if (comm->transport.alive)
         comm->transport.alive(comm->transport_state);
 }
 
@@ -428,11 +470,18 @@ int64_t ith_comm_noticed(const ith_comm *comm)
 
 void ith_comm_abort(ith_comm *comm, ith_status status)
 {
+    char self[ITH_RANK_NAME], sentence[ITH_ERROR_BYTES];
     if (!comm)
         return;
     if (status >= ITH_OK || status < ITH_ERR_INTERNAL)
         status = ITH_ERR_ABORTED;
-    if (!ith_context_error(comm->context)[0])
-        ith_fail(comm->context, status, "rank %d ended the group (%s)", comm->rank, ith_status_name(status));
-    comm->transport.abort(comm->transport_state, status, ith_context_error(comm->context));
+    const char *said = ith_context_error(comm->context);
+    ith_comm_name_rank(comm, comm->rank, self);
+    if (!said[0])
+        snprintf(sentence, sizeof sentence, "%s ended the group (%s)", self, ith_status_name(status));
+    else if (comm->one_process || !strncmp(said, "rank ", 5))
+        snprintf(sentence, sizeof sentence, "%s", said);
+    else
+        snprintf(sentence, sizeof sentence, "%s: %.*s", self, ITH_ERROR_BYTES - ITH_RANK_NAME - 3, said);
+    comm->transport.abort(comm->transport_state, status, sentence);
 }

@@ -10,7 +10,7 @@
 #include "../base/context.h"
 #include "../base/modules.h"
 
-#include <ithaca/transport.h>
+#include "flight.h"
 
 #include <stdatomic.h>
 
@@ -24,6 +24,8 @@ struct ith_request {
     int64_t number;   /* the transport's number for the request */
     bool in_flight;   /* posted, but neither done nor failed yet */
     const char *what; /* name of the operation, for error sentences */
+    int64_t exchange; /* number of exchanges that the rank has posted in this group before */
+    int64_t record;   /* number of the operation in the flight record */
 };
 
 struct ith_comm {
@@ -33,6 +35,7 @@ struct ith_comm {
     ith_context *context;
     /* The communicator of all ranks, which each sub-group keeps in memory. NULL: this is that communicator. */
     ith_comm *whole;
+    int64_t number; /* number of the sub-group (ith_subgroup.number); 0: the whole group */
     int rank, size;
     /* [size]: the world rank of each rank (its number among all ranks); NULL: the same as its rank in this group */
     int *members;
@@ -44,7 +47,10 @@ struct ith_comm {
     ith_transfer *transfers; /* [2][size]: sends and receives of the collective in progress */
     void *gathered;          /* [size][ITH_COMM_RECORD_BYTES]: data of the reduction or agreement in progress */
     void *records;           /* [size][ITH_COMM_RECORD_BYTES]: the records shown in ith_comm_begin_call */
-    bool one_process; /* all ranks of the group are threads of one process and may use one another's memory */
+    ith_flight *flight;      /* this rank's record, which the whole group and its sub-groups write */
+    int64_t *seen;           /* [size]: scratch memory of `post` for counting the peers of an operation */
+    bool several_hosts;      /* the ranks of the whole group run on several hosts, which error sentences name */
+    bool one_process;        /* all ranks of the group are threads of one process and may use one another's memory */
     /* whether this rank may use other ranks' memory now: from ith_comm_begin_call to ith_comm_end_call */
     bool sharing;
     /* number of references (ith_comm_hold); bits: a call is in progress (ith_comm_enter), the rank has left
@@ -72,8 +78,13 @@ void ith_comm_exit(ith_comm *comm);
 
 /* Where a rank of the group runs. comm may be NULL. */
 ith_place ith_comm_place_of(const ith_comm *comm, int rank);
-/* Whether all ranks of the group are threads of one process. Asks the transport for the place of each. */
-bool ith_comm_in_one_process(const ith_comm *comm);
+/* Finds whether all ranks of the group are threads of one process, and whether they run on several hosts. Asks the
+ * transport for the place of each. */
+void ith_comm_find_places(ith_comm *comm);
+/* Writes the name of a rank of the group for error sentences to text, and returns text: "rank 3", or "rank 3 (host b)"
+ * if the whole group runs on several hosts. The number is the world rank, which is the same in every group. */
+#define ITH_RANK_NAME (ITH_PLACE_NAME + 32)
+const char *ith_comm_name_rank(const ith_comm *comm, int rank, char text[ITH_RANK_NAME]);
 
 /* Whether the group has failed. Costs little. Any thread may call this. */
 bool ith_comm_failed(const ith_comm *comm);

@@ -41,7 +41,10 @@ static void comm_free(ith_comm *comm)
     if (!comm)
         return;
     ith_context *context = comm->context;
+    if (!comm->whole)
+        ith_flight_close(comm->flight, context);
     ith_free(context, comm->members);
+    ith_free(context, comm->seen);
     ith_free(context, comm->requests);
     ith_free(context, comm->transfers);
     ith_free(context, comm->gathered);
@@ -50,8 +53,9 @@ static void comm_free(ith_comm *comm)
     ith_context_release(context);
 }
 
-/* Makes a communicator without a transport state, with one reference. Allocates all memory that its operations need. */
-static ith_comm *comm_new(ith_context *context, const ith_transport *transport, int rank, int size)
+/* Makes a communicator without a transport state, with one reference. Allocates all memory that its operations need.
+ * whole: the communicator of the whole group; NULL: this will be that communicator. */
+static ith_comm *comm_new(ith_context *context, const ith_transport *transport, int rank, int size, ith_comm *whole)
 {
     ith_comm *comm = ith_alloc_zero(context, 1, sizeof *comm, "a communicator");
     if (!comm)
@@ -59,13 +63,16 @@ static ith_comm *comm_new(ith_context *context, const ith_transport *transport, 
     comm->transport = *transport;
     comm->context = ith_context_hold(context);
     comm->rank = rank, comm->size = size;
+    comm->whole = whole;
+    comm->flight = whole ? whole->flight : ith_flight_open(context, rank, size);
+    comm->seen = ith_alloc_zero(context, size, sizeof *comm->seen, "a communicator");
     comm->timeout_seconds = DEFAULT_TIMEOUT_SECONDS;
     atomic_init(&comm->holders, 1);
     comm->requests = ith_alloc_zero(context, transport->requests, sizeof *comm->requests, "a communicator");
     comm->transfers = ith_alloc(context, size, 2 * sizeof *comm->transfers, "a communicator");
     comm->gathered = ith_alloc(context, size, ITH_COMM_RECORD_BYTES, "a communicator");
     comm->records = ith_alloc(context, size, ITH_COMM_RECORD_BYTES, "a communicator");
-    if (!comm->requests || !comm->transfers || !comm->gathered || !comm->records) {
+    if (!comm->flight || !comm->seen || !comm->requests || !comm->transfers || !comm->gathered || !comm->records) {
         comm_free(comm);
         return NULL;
     }
@@ -120,11 +127,13 @@ ith_status ith_comm_create(ith_context *context, const ith_transport *transport,
                           size, MOST_RANKS);
     if (status)
         return status;
-    *out = comm_new(context, &table, rank, size);
+    *out = comm_new(context, &table, rank, size, NULL);
     if (!*out)
         return ITH_ERR_MEMORY;
     (*out)->transport_state = state;
-    (*out)->one_process = ith_comm_in_one_process(*out);
+    ith_comm_find_places(*out);
+    const ith_place place = ith_comm_place_of(*out, rank);
+    ith_flight_set_place((*out)->flight, &place);
     ith_context_set_rank(context, rank);
     return ITH_OK;
 }
@@ -162,9 +171,10 @@ static int list_members(const wish *wishes, int ranks, int rank, int *members, i
 static ith_status make_part(ith_comm *comm, int64_t number, int **members, int size, int rank, ith_comm **out)
 {
     ith_comm *whole = comm->whole ? comm->whole : comm;
-    ith_comm *part = comm_new(comm->context, &comm->transport, rank, size);
+    ith_comm *part = comm_new(comm->context, &comm->transport, rank, size, whole);
     if (!part)
         return ITH_ERR_MEMORY;
+    part->number = number;
     part->members = *members;
     *members = NULL;
     part->timeout_seconds = comm->timeout_seconds;
@@ -177,8 +187,8 @@ static ith_status make_part(ith_comm *comm, int64_t number, int **members, int s
                         status == ITH_ERR_MEMORY ? "out of memory" : ith_status_name(status), comm->transport.name,
                         size);
     }
-    part->whole = ith_comm_hold(whole);
-    part->one_process = ith_comm_in_one_process(part);
+    ith_comm_hold(whole);
+    ith_comm_find_places(part);
     *out = part;
     return ITH_OK;
 }
@@ -235,8 +245,8 @@ void ith_comm_release(ith_comm *comm)
 /* Ends the group because of an action of this rank. reason: the action, as the end of a sentence. */
 static void end(ith_comm *comm, const char *reason)
 {
-    char sentence[128];
-    snprintf(sentence, sizeof sentence, "rank %d %s", comm->members ? comm->members[comm->rank] : comm->rank, reason);
+    char self[ITH_RANK_NAME], sentence[128 + ITH_RANK_NAME];
+    snprintf(sentence, sizeof sentence, "%s %s", ith_comm_name_rank(comm, comm->rank, self), reason);
     comm->transport.abort(comm->transport_state, ITH_ERR_ABORTED, sentence);
 }
 
@@ -283,7 +293,7 @@ ith_status ith_comm_enter(ith_comm *comm, ith_context *context)
                         "the plan's communicator was destroyed: the plan can only be destroyed");
     return ith_fail(context, ITH_ERR_ARGUMENT,
                     "rank %d's communicator is in another call, on another thread: calls on one follow one another",
-                    comm->rank);
+                    comm->members ? comm->members[comm->rank] : comm->rank);
 }
 
 void ith_comm_exit(ith_comm *comm)

@@ -30,14 +30,29 @@ ith_place ith_comm_place_of(const ith_comm *comm, int rank)
     return place;
 }
 
-bool ith_comm_in_one_process(const ith_comm *comm)
+void ith_comm_find_places(ith_comm *comm)
 {
-    if (!comm || !comm->transport.share)
-        return false;
-    for (int rank = 0; rank < comm->size; rank++)
-        if (ith_comm_place_of(comm, rank).process != ith_comm_place_of(comm, 0).process)
-            return false;
-    return true;
+    ith_place first = ith_comm_place_of(comm, 0);
+    comm->one_process = comm->transport.share;
+    comm->several_hosts = comm->whole && comm->whole->several_hosts;
+    for (int rank = 1; rank < comm->size; rank++) {
+        ith_place place = ith_comm_place_of(comm, rank);
+        comm->one_process &= place.process == first.process;
+        comm->several_hosts |= place.host != first.host;
+    }
+}
+
+const char *ith_comm_name_rank(const ith_comm *comm, int rank, char text[ITH_RANK_NAME])
+{
+    int world_rank = comm->members ? comm->members[rank] : rank;
+    ith_place place = ITH_PLACE_INIT;
+    if (comm->several_hosts)
+        place = ith_comm_place_of(comm, rank);
+    if (place.name[0])
+        snprintf(text, ITH_RANK_NAME, "rank %d (host %s)", world_rank, place.name);
+    else
+        snprintf(text, ITH_RANK_NAME, "rank %d", world_rank);
+    return text;
 }
 
 ith_status ith_comm_place(const ith_comm *comm, int rank, ith_place *place)

@@ -110,8 +110,9 @@ static void move(local_group *group, local_request *from, int source, local_requ
     char why[128];
     int64_t bytes = walk(from, source, to, target, false, why, sizeof why);
     if (bytes < 0) {
-        ith_local_end(world, ITH_ERR_ARGUMENT, "ranks %d and %d disagree about what the first sends in %s: %s",
-                      ranks[0], ranks[1], from->posted.what, why);
+        ith_local_end(world, ITH_ERR_ARGUMENT,
+                      "ranks %d and %d disagree about what the first sends in %s (exchange %lld of group %lld): %s",
+                      ranks[0], ranks[1], from->posted.what, (long long)from->number, (long long)group->number, why);
         return;
     }
     from->to[target] = to->from[source] = LOCAL_MOVING;
@@ -141,8 +142,9 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
     int there = group->members[peer];
     if (group->exchanges[peer] <= mine->number) {
         if (world->left[there])
-            ith_local_end(world, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s", there,
-                          self->world_rank, mine->posted.what);
+            ith_local_end(world, ITH_ERR_ABORTED,
+                          "rank %d left while rank %d waits for it in %s (exchange %lld of group %lld)", there,
+                          self->world_rank, mine->posted.what, (long long)mine->number, (long long)group->number);
         return false;
     }
     local_request *theirs = request_of(group, peer, mine->number);
@@ -151,11 +153,15 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
     if (same)
         progress = sending ? theirs->from[self->rank] : theirs->to[self->rank];
     if (same && theirs->posted.tag != mine->posted.tag)
-        ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d is in %s, rank %d in %s", self->world_rank, mine->posted.what,
-                      there, theirs->posted.tag == mine->posted.tag ? "another operation" : theirs->posted.what);
+        ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d is in %s, rank %d in %s (exchange %lld of group %lld)",
+                      self->world_rank, mine->posted.what, there,
+                      theirs->posted.tag == mine->posted.tag ? "another operation" : theirs->posted.what,
+                      (long long)mine->number, (long long)group->number);
     else if (progress == LOCAL_NONE)
-        ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d %s rank %d in %s, which that rank knows nothing of",
-                      self->world_rank, sending ? "sends to" : "receives from", there, mine->posted.what);
+        ith_local_end(world, ITH_ERR_ARGUMENT,
+                      "rank %d %s rank %d in %s (exchange %lld of group %lld), which that rank knows nothing of",
+                      self->world_rank, sending ? "sends to" : "receives from", there, mine->posted.what,
+                      (long long)mine->number, (long long)group->number);
     if (ended(world) || progress != LOCAL_POSTED)
         return false;
     if (sending)

@@ -283,6 +283,7 @@ static ith_status compute_layers(pass *p)
     for (p->index = 0; p->index < dit->config.layers && !status; p->index++) {
         p->layer = &dit->layers[p->index];
         prefetch_next(p);
+        ith_observer_set_part(p->context, p->index + 1, dit->config.layers);
         double traced = ith_trace_begin(p->context);
         status = compute_layer(p);
         ith_trace_end(p->context, traced, "block", "compute");
