@@ -25,16 +25,34 @@ static void multiply_by_g(double out[4], const double *in, int stride)
     out[3] = last;
 }
 
-void ith_winograd_filter(float u[16], const float g[9])
+/* Computes G g G^T. */
+static void filter_plane(double u[16], const float g[9])
 {
-    double wide[9], columns[3][4], row[4];
+    double wide[9], columns[3][4];
     for (int i = 0; i < 9; i++)
         wide[i] = (double)g[i];
     for (int j = 0; j < 3; j++)
         multiply_by_g(columns[j], wide + j, 3);
-    for (int i = 0; i < 4; i++) {
-        multiply_by_g(row, &columns[0][i], 4);
-        for (int j = 0; j < 4; j++)
-            u[4 * i + j] = (float)row[j];
+    for (int i = 0; i < 4; i++)
+        multiply_by_g(u + 4 * i, &columns[0][i], 4);
+}
+
+void ith_winograd_filter(float u[16], const float g[9])
+{
+    double wide[16];
+    filter_plane(wide, g);
+    for (int i = 0; i < 16; i++)
+        u[i] = (float)wide[i];
+}
+
+void ith_winograd_filter_time(float u[64], const float g[27])
+{
+    double planes[3][16], times[4];
+    for (int t = 0; t < 3; t++)
+        filter_plane(planes[t], g + 9 * t);
+    for (int i = 0; i < 16; i++) {
+        multiply_by_g(times, &planes[0][i], 16);
+        for (int t = 0; t < 4; t++)
+            u[4 * i + t] = (float)times[t];
     }
 }

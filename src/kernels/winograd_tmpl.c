@@ -5,57 +5,112 @@
 #include "../base/dtype.h"
 #include "winograd.h"
 
-/* Computes one row of v = B^T d B for one tile: first a row of B^T d from the rows of pixels `first` and `second`, then
- * the four columns of v. widen(x, i) is number i of x as a float; combine(a, b) is a + b or a - b. */
-#define TRANSFORM_TILE(type, widen, combine)                                                                           \
-    {                                                                                                                  \
-        const type *a = (const type *)in->first + 2 * t * n, *b = (const type *)in->second + 2 * t * n;                \
-        float *v0 = in->v + t * in->tile_stride, *v1 = v0 + in->product_stride, *v2 = v1 + in->product_stride,         \
-              *v3 = v2 + in->product_stride;                                                                           \
-        _Pragma("omp simd") for (int64_t c = 0; c < n; c++)                                                            \
-        {                                                                                                              \
-            float e0 = combine(widen(a, c), widen(b, c)), e1 = combine(widen(a, n + c), widen(b, n + c));              \
-            float e2 = combine(widen(a, 2 * n + c), widen(b, 2 * n + c));                                              \
-            float e3 = combine(widen(a, 3 * n + c), widen(b, 3 * n + c));                                              \
-            v0[c] = e0 - e2;                                                                                           \
-            v1[c] = e1 + e2;                                                                                           \
-            v2[c] = e2 - e1;                                                                                           \
-            v3[c] = e1 - e3;                                                                                           \
-        }                                                                                                              \
-    }
-#define WIDEN_F32(x, i) (x)[i]
-#define WIDEN_BF16(x, i) ith_f32_from_bf16((x)[i])
-#define PLUS(a, b) ((a) + (b))
-#define MINUS(a, b) ((a) - (b))
+#define CONSTANTS static inline __attribute__((always_inline)) /* a function whose bool arguments are constants */
 
-static void input(const ith_winograd_input *in)
+/* Number i of x as a float. */
+CONSTANTS float number(const void *x, int64_t i, const bool wide)
 {
-    const int64_t n = in->channels;
-    for (int64_t t = 0; t < in->tiles; t++) {
-        if (in->dtype == ITH_F32 && in->adds)
-            TRANSFORM_TILE(float, WIDEN_F32, PLUS)
-        else if (in->dtype == ITH_F32)
-            TRANSFORM_TILE(float, WIDEN_F32, MINUS)
-        else if (in->adds)
-            TRANSFORM_TILE(uint16_t, WIDEN_BF16, PLUS)
-        else
-            TRANSFORM_TILE(uint16_t, WIDEN_BF16, MINUS)
+    return wide ? ((const float *)x)[i] : ith_f32_from_bf16(((const uint16_t *)x)[i]);
+}
+
+/* Number i of a row of B^T d. */
+CONSTANTS float combine(const void *first, const void *second, int64_t i, const bool wide, const bool adds)
+{
+    return adds ? number(first, i, wide) + number(second, i, wide) : number(first, i, wide) - number(second, i, wide);
+}
+
+/* Computes one row of v = B^T d B for one tile: first a row of B^T d, then the four columns of v. */
+CONSTANTS void input_tile(const ith_winograd_input *in, int64_t t, const bool wide, const bool adds)
+{
+    const int64_t n = in->channels, pixels = 2 * t * n;
+    const void *a = in->first[0], *b = in->second[0];
+    float *v0 = in->v + t * in->tile_stride, *v1 = v0 + in->product_stride, *v2 = v1 + in->product_stride,
+          *v3 = v2 + in->product_stride;
+#pragma omp simd
+    for (int64_t c = 0; c < n; c++) {
+        float e0 = combine(a, b, pixels + c, wide, adds), e1 = combine(a, b, pixels + n + c, wide, adds);
+        float e2 = combine(a, b, pixels + 2 * n + c, wide, adds), e3 = combine(a, b, pixels + 3 * n + c, wide, adds);
+        v0[c] = e0 - e2;
+        v1[c] = e1 + e2;
+        v2[c] = e2 - e1;
+        v3[c] = e1 - e3;
     }
 }
 
-/* One row of (u * v) A for one tile: z0 and z1 are added to the left and right pixels, with the signs of A^T. */
-static void output_tile(const ith_winograd_output *out, int64_t t, float *upper, float *lower)
+/* Computes one row of one column of v for one tile and four frames, and then its four rows over time. left, right: the
+ * columns of B^T d that are added (`sums`) or subtracted. */
+CONSTANTS void input_column(const ith_winograd_input *in, int64_t t, int column, int64_t left, int64_t right,
+                            const bool sums, const bool wide, const bool adds)
 {
-    const int64_t n = out->channels;
-    const float *m0 = out->m + t * n, *m1 = m0 + out->product_stride, *m2 = m1 + out->product_stride,
-                *m3 = m2 + out->product_stride;
+    const int64_t n = in->channels, l = (2 * t + left) * n, r = (2 * t + right) * n;
+    const void *a0 = in->first[0], *a1 = in->first[1], *a2 = in->first[2], *a3 = in->first[3];
+    const void *b0 = in->second[0], *b1 = in->second[1], *b2 = in->second[2], *b3 = in->second[3];
+    float *v0 = in->v + 4 * column * in->product_stride + t * in->tile_stride, *v1 = v0 + in->product_stride,
+          *v2 = v1 + in->product_stride, *v3 = v2 + in->product_stride;
+#define FRAME(f)                                                                                                       \
+    (sums ? combine(a##f, b##f, l + c, wide, adds) + combine(a##f, b##f, r + c, wide, adds)                            \
+          : combine(a##f, b##f, l + c, wide, adds) - combine(a##f, b##f, r + c, wide, adds))
+#pragma omp simd
+    for (int64_t c = 0; c < n; c++) {
+        float e0 = FRAME(0), e1 = FRAME(1), e2 = FRAME(2), e3 = FRAME(3);
+        v0[c] = e0 - e2;
+        v1[c] = e1 + e2;
+        v2[c] = e2 - e1;
+        v3[c] = e1 - e3;
+    }
+}
+
+CONSTANTS void input_tiles(const ith_winograd_input *in, const bool wide, const bool adds)
+{
+    for (int64_t t = 0; t < in->tiles; t++) {
+        if (in->frames == 1) {
+            input_tile(in, t, wide, adds);
+            continue;
+        }
+        input_column(in, t, 0, 0, 2, false, wide, adds);
+        input_column(in, t, 1, 1, 2, true, wide, adds);
+        input_column(in, t, 2, 2, 1, false, wide, adds);
+        input_column(in, t, 3, 1, 3, false, wide, adds);
+    }
+}
+
+static void input(const ith_winograd_input *in)
+{
+    if (in->dtype == ITH_F32 && in->adds)
+        input_tiles(in, true, true);
+    else if (in->dtype == ITH_F32)
+        input_tiles(in, true, false);
+    else if (in->adds)
+        input_tiles(in, false, true);
+    else
+        input_tiles(in, false, false);
+}
+
+/* Number c of column j of a row of u * v, for frame `frame` of the output: with several frames, element `frame` of A^T
+ * m over time. */
+CONSTANTS float element(const float *m, int64_t stride, int64_t j, int64_t c, const int frames, const int frame)
+{
+    const float *x = m + j * (frames == 1 ? 1 : 4) * stride + c;
+    if (frames == 1)
+        return x[0];
+    return frame ? x[stride] - x[2 * stride] - x[3 * stride] : x[0] + x[stride] + x[2 * stride];
+}
+
+/* One row of (u * v) A for one tile and one frame: z0 and z1 are added to the left and right pixels, with the signs of
+ * A^T. */
+CONSTANTS void output_tile(const ith_winograd_output *out, int64_t t, const int frames, const int frame)
+{
+    const int64_t n = out->channels, stride = out->product_stride;
+    const float *m = out->m + t * n, *bias = out->bias;
+    float *upper = out->upper[frame] + 2 * t * n, *lower = out->lower[frame] + 2 * t * n;
 #define EACH_CHANNEL(statements)                                                                                       \
     _Pragma("omp simd") for (int64_t c = 0; c < n; c++)                                                                \
     {                                                                                                                  \
-        float z0 = m0[c] + m1[c] + m2[c], z1 = m1[c] - m2[c] - m3[c];                                                  \
+        float m1 = element(m, stride, 1, c, frames, frame), m2 = element(m, stride, 2, c, frames, frame);              \
+        float z0 = element(m, stride, 0, c, frames, frame) + m1 + m2;                                                  \
+        float z1 = m1 - m2 - element(m, stride, 3, c, frames, frame);                                                  \
         statements                                                                                                     \
     }
-    const float *bias = out->bias;
     switch (out->row) {
     case 0: EACH_CHANNEL(upper[c] = bias[c] + z0; upper[n + c] = bias[c] + z1;) break;
     case 1:
@@ -68,8 +123,14 @@ static void output_tile(const ith_winograd_output *out, int64_t t, float *upper,
 
 static void output(const ith_winograd_output *out)
 {
-    for (int64_t t = 0; t < out->tiles; t++)
-        output_tile(out, t, out->upper + 2 * t * out->channels, out->lower + 2 * t * out->channels);
+    for (int64_t t = 0; t < out->tiles; t++) {
+        if (out->frames == 1) {
+            output_tile(out, t, 1, 0);
+            continue;
+        }
+        output_tile(out, t, 2, 0);
+        output_tile(out, t, 2, 1);
+    }
 }
 
 #define ITH_WINOGRAD_TABLE(isa)                                                                                        \

@@ -25,26 +25,28 @@ static ith_status check(ith_context *context, const ith_conv_shape *s)
     int64_t largest = ith_max64(ith_max64(s->in, s->out), ith_max64(s->height, s->width));
     int64_t least = ith_min64(ith_min64(s->in, s->out), ith_min64(s->height, s->width));
     if (least < 1 || largest > MOST_SIZE || s->frames < 1 || s->frames > MOST_FRAMES || s->kernel < 1 ||
-        s->kernel > MOST_KERNEL || s->kernel % 2 == 0 || s->strip < 1)
+        s->kernel > MOST_KERNEL || s->kernel % 2 == 0 || s->strip < 1 || (s->pairs && s->frames % 2 == 0))
         return ith_fail(
             context, ITH_ERR_ARGUMENT,
             "a convolution of %lld to %lld channels, %lld frames deep, kernel %lld, over %lld x %lld in strips of "
-            "%lld: "
-            "sizes are from 1 to %d, the depth at most %d, the kernel odd and at most %d, strips at least 1",
+            "%lld%s: "
+            "sizes are from 1 to %d, the depth at most %d (odd for pairs), the kernel odd and at most %d, strips at "
+            "least 1",
             (long long)s->in, (long long)s->out, (long long)s->frames, (long long)s->kernel, (long long)s->height,
-            (long long)s->width, (long long)s->strip, MOST_SIZE, MOST_FRAMES, MOST_KERNEL);
+            (long long)s->width, (long long)s->strip, s->pairs ? ", pairs of frames" : "", MOST_SIZE, MOST_FRAMES,
+            MOST_KERNEL);
     return ith_operand_types_check(context, &s->types, ITH_F32, "a convolution");
 }
 
-/* The number of rows in the ring. A row of the newest frame overwrites the row of the oldest frame that lies `extra`
- * rows above it, so no row of y that is still to be computed may read that row. Before the caller writes `strip`
- * further rows, all but the last kernel / 2 + cell - 1 rows of y above them have been computed, and the next row of y
- * reads kernel / 2 rows above itself. */
+/* The number of rows of each slot in the ring. A row of the newest frame overwrites the row of the oldest frame that
+ * lies `extra` rows above it, so no row of y that is still to be computed may read that row. Before the caller writes
+ * `strip` further rows, all but the last kernel / 2 + cell - 1 rows of y above them have been computed, and the next
+ * row of y reads kernel / 2 rows above itself. */
 static int64_t ring_rows(const ith_conv *conv)
 {
     const ith_conv_shape *s = &conv->shape;
     int64_t extra = ith_min64(s->strip, s->height) + s->kernel / 2 * 2 + ith_conv_cell(conv) - 1;
-    return (s->frames - 1) * s->height + ith_min64(extra, s->height);
+    return ith_conv_groups(conv) * s->height + ith_min64(extra, s->height);
 }
 
 /* The number of pixels in a row of input: the frame's pixels, rounded up to whole cells, and pixels of zeros on both
@@ -89,6 +91,8 @@ ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, it
     conv->kernel = choose_kernel(shape->types.multiplied, cpu);
     if (shape->kernel == 3 && conv->kernel->type == ITH_F32)
         conv->winograd = ith_winograd_choose(cpu);
+    conv->slots = shape->pairs ? 2 : 1;
+    conv->joint = conv->winograd && shape->pairs && shape->frames == 3;
     conv->ring_rows = ring_rows(conv);
     conv->row_bytes = row_pixels(conv) * pixel_bytes(conv);
     conv->taken = conv->made = shape->height;
@@ -97,12 +101,12 @@ ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, it
 
 void ith_conv_lay_out_rows(ith_conv *conv, ith_arena *arena)
 {
-    conv->rows = ith_arena_take(arena, conv->ring_rows + 1, conv->row_bytes);
+    conv->rows = ith_arena_take(arena, conv->ring_rows * conv->slots + 1, conv->row_bytes);
 }
 
 void ith_conv_clear(ith_context *context, ith_conv *conv)
 {
-    int64_t bytes = (conv->ring_rows + 1) * conv->row_bytes;
+    int64_t bytes = (conv->ring_rows * conv->slots + 1) * conv->row_bytes;
     conv->newest = conv->known = 0, conv->taken = conv->made = conv->shape.height;
 #pragma omp parallel for schedule(static)
     for (int64_t begin = 0; begin < bytes; begin += CLEARED_TOGETHER)
@@ -113,13 +117,14 @@ void ith_conv_clear(ith_context *context, ith_conv *conv)
 void ith_conv_begin(ith_conv *conv)
 {
     conv->newest = (conv->newest + conv->shape.height) % conv->ring_rows;
-    conv->known = ith_min64(conv->known + 1, conv->shape.frames);
+    conv->first = conv->known ? 0 : conv->slots - 1;
+    conv->known = ith_min64(conv->known + conv->slots - conv->first, conv->shape.frames + 1);
     conv->taken = conv->made = 0;
 }
 
-void *ith_conv_row(const ith_conv *conv, int64_t row)
+void *ith_conv_row(const ith_conv *conv, int64_t slot, int64_t row)
 {
-    return (char *)ith_conv_input(conv, conv->shape.frames - 1, row) + conv->shape.kernel / 2 * pixel_bytes(conv);
+    return (char *)ith_conv_input(conv, slot, conv->shape.frames - 1, row) + conv->shape.kernel / 2 * pixel_bytes(conv);
 }
 
 /* ---- Blocks ---------------------------------------------------------------------------------------------------- */
@@ -131,7 +136,7 @@ typedef struct block_grid {
     int64_t across;  /* number of cells in a row of a block; the last block of a row may have fewer */
     int64_t rows;    /* number of rows of cells in a block */
     int64_t columns; /* number of blocks side by side */
-    int64_t count;   /* number of blocks */
+    int64_t count;   /* number of blocks of a frame, or of a pair that is computed together */
 } block_grid;
 
 /* Cuts `rows` rows of pixels into blocks for the calling thread's team. Each thread gets the same number of blocks.
@@ -162,8 +167,8 @@ int64_t ith_conv_scratch_bytes(const ith_conv *conv, int threads)
     return threads * thread_bytes(conv);
 }
 
-/* The number of rows of y that can be computed once the caller has written the input rows before `taken`. F(2x2, 3x3)
- * computes pairs of rows. */
+/* The number of rows of each frame of y that can be computed once the caller has written the input rows before `taken`.
+ * F(2x2, 3x3) computes pairs of rows. */
 static int64_t rows_ready(const ith_conv *conv, int64_t taken)
 {
     if (taken == conv->shape.height)
@@ -175,8 +180,9 @@ static int64_t rows_ready(const ith_conv *conv, int64_t taken)
 static ith_conv_block block_of(const ith_conv *conv, const block_grid *grid, int64_t index, int64_t end)
 {
     int64_t cell = ith_conv_cell(conv), column = index % grid->columns * grid->across;
-    int64_t row = conv->made + index / grid->columns * grid->rows * cell;
-    return (ith_conv_block){.row = row,
+    int64_t row = conv->made + index % grid->count / grid->columns * grid->rows * cell;
+    return (ith_conv_block){.slot = conv->first + index / grid->count,
+                            .row = row,
                             .column = column * cell,
                             .rows = ith_min64(grid->rows, ith_div_up(end - row, cell)),
                             .across = ith_min64(grid->across, grid->cells - column),
@@ -192,9 +198,10 @@ ith_status ith_conv_advance(ith_context *context, ith_conv *conv, int64_t taken,
         return ith_fail(context, ITH_ERR_ARGUMENT, "%lld rows after %lld of %lld rows of a frame", (long long)taken,
                         (long long)conv->taken, (long long)conv->shape.height);
     const block_grid grid = grid_of(conv, end - conv->made);
+    const int64_t frames = ith_conv_is_joint(conv) ? 1 : conv->slots - conv->first;
     conv->taken = taken;
 #pragma omp parallel for schedule(dynamic)
-    for (int64_t i = 0; i < grid.count; i++) {
+    for (int64_t i = 0; i < frames * grid.count; i++) {
         const ith_conv_block block = block_of(conv, &grid, i, end);
         if (!ith_context_interrupted(context))
             compute(context, conv, &block, output, (char *)scratch + omp_get_thread_num() * bytes);

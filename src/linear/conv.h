@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Causal convolutions of video. They take one frame at a time, a few rows at a time.
+/* Causal convolutions of video. They take one frame or a pair of frames at a time, a few rows at a time.
  *
  *     y[r, x, o] = b[o] + sum_{t, i, j, c} w[o, c, t, i, j] frame(t)[r + i - kernel/2, x + j - kernel/2, c]
  *
@@ -9,20 +9,21 @@
  * The first frames of a video therefore need fewer products: only those with the frames that exist.
  *
  * A convolution holds frames - 1 whole frames of input and a few rows more, in a ring buffer: a row of the newest frame
- * overwrites a row of the oldest frame that is no longer needed. For each frame the caller
+ * overwrites a row of the oldest frame that is no longer needed. If frames come in pairs, the first frame of a video
+ * comes alone, as the second frame of a pair. For each frame or pair the caller
  *
  *   1. calls ith_conv_begin,
- *   2. writes the next rows of the frame, at most `strip` rows, to the addresses that ith_conv_row returns,
+ *   2. writes the next rows of each frame, at most `strip` rows, to the addresses that ith_conv_row returns,
  *   3. calls ith_conv_advance, which computes all rows of y that can be computed now, and goes on with step 2.
  *
  * So the rows of y can become input rows of the next convolution at once, without a buffer for a whole frame.
  *
  * Convolutions are matrix products (kernels/product.h): pixels are the left operand, filters the right operand, which
  * is packed once. Convolutions of 3 x 3 or 3 x 3 x 3 that multiply f32 use F(2x2, 3x3) over the plane
- * (kernels/winograd.h, conv_plane.c), with 4/9 of the multiplications. All others follow the definition
- * (conv_direct.c). A number of y has the same bits for any number of threads and any `strip`. A NaN or an infinity in a
- * pixel reaches only the pixels of y that read it. With F(2x2, 3x3) it also reaches the other pixels of their tiles (2
- * x 2 pixels from even coordinates). */
+ * (kernels/winograd.h, conv_plane.c), with 4/9 of the multiplications; if frames come in pairs, convolutions of 3 x 3 x
+ * 3 use F(2x2x2, 3x3x3), with 8/27. All others follow the definition (conv_direct.c). A number of y has the same bits
+ * for any number of threads and any `strip`. A NaN or an infinity in a pixel reaches only the pixels of y that read it,
+ * and with F(2x2, 3x3) or F(2x2x2, 3x3x3) also the other pixels of their tiles (2 x 2 pixels from even coordinates). */
 #ifndef ITH_LINEAR_CONV_H
 #define ITH_LINEAR_CONV_H
 
@@ -40,6 +41,7 @@ typedef struct ith_conv_shape {
     int64_t height, width; /* height and width of a frame */
     int64_t strip;         /* the largest number of input rows that the caller writes before each ith_conv_advance */
     ith_operand_types types;
+    bool pairs; /* the frames after the first come in pairs; only with a depth of 1 or 3 */
 } ith_conv_shape;
 
 /* A convolution: its packed weights and the rows of its input frames. */
@@ -47,21 +49,24 @@ typedef struct ith_conv {
     ith_conv_shape shape;
     const ith_product_kernel *kernel;
     const ith_winograd *winograd; /* the transforms of F(2x2, 3x3); NULL: computed from the definition */
+    bool joint;                   /* pairs of frames are computed together, with F(2x2x2, 3x3x3) */
+    int64_t slots;                /* number of frames in a group of frames: 2 if they come in pairs, otherwise 1 */
     int64_t row_bytes;            /* bytes of a row of input, with pixels of zeros on its left and right */
-    int64_t ring_rows;            /* number of rows of input in the ring buffer */
+    int64_t ring_rows;            /* number of rows of each slot in the ring buffer */
     const float *bias;
     char *packed;   /* [products][panels of output channels]: the filters as right panels */
-    char *rows;     /* [ring_rows] rows of input, and one row of zeros */
-    int64_t newest; /* index in the ring of row 0 of the newest frame */
-    int64_t known;  /* number of frames in the ring since ith_conv_clear; the older frames are zeros */
-    int64_t taken;  /* number of rows of the newest frame that the caller has written */
-    int64_t made;   /* number of rows of y that have been computed for the newest frame */
+    char *rows;     /* [ring_rows][slots] rows of input, and one row of zeros */
+    int64_t newest; /* index in the ring of row 0 of the newest group */
+    int64_t known;  /* number of frames since ith_conv_clear, at most frames + 1; the older frames are zeros */
+    int64_t first;  /* the first slot of the newest group: 1 for the first frame of pairs, otherwise 0 */
+    int64_t taken;  /* number of rows of the newest frames that the caller has written */
+    int64_t made;   /* number of rows of y that have been computed for the newest frames */
 } ith_conv;
 
-/* The consumer of rows of y. take gets `count` pixels of row `row` from column `first` on, with the bias added. It gets
- * every pixel once, from any thread of the team. */
+/* The consumer of rows of y. take gets `count` pixels of row `row` from column `first` on, with the bias added, of the
+ * frame in slot `slot`. It gets every pixel once, from any thread of the team. */
 typedef struct ith_conv_output {
-    void (*take)(void *user, int64_t row, int64_t first, int64_t count, const float *pixels);
+    void (*take)(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels);
     void *user;
 } ith_conv_output;
 
@@ -83,7 +88,7 @@ ith_status ith_conv_pack(ith_context *context, ith_conv *conv, const void *weigh
 int64_t ith_conv_packing_bytes(const ith_conv *conv, int threads);
 /* Bytes of scratch memory that ith_conv_advance needs with a team of `threads` threads. */
 int64_t ith_conv_scratch_bytes(const ith_conv *conv, int threads);
-/* The number of additions and multiplications of one frame by the definition. */
+/* The number of additions and multiplications for one frame by the definition. */
 double ith_conv_operations(const ith_conv_shape *shape);
 
 /* Sets all rows to zero, so that the next frame is the first. All threads take part, so that each page of memory is
@@ -91,11 +96,12 @@ double ith_conv_operations(const ith_conv_shape *shape);
 void ith_conv_clear(ith_context *context, ith_conv *conv);
 /* The number type of the pixels in the rows that ith_conv_row returns: types.rounded. */
 ith_dtype ith_conv_row_type(const ith_conv *conv);
-/* Begins a new frame. The caller must have written all rows of the frame before it. */
+/* Begins a new frame or pair. The caller must have written all rows of the frames before it. conv->first is then the
+ * first slot of the new frames, conv->slots - 1 the last. */
 void ith_conv_begin(ith_conv *conv);
-/* The address to which the caller writes row `row` of the newest frame: [width, in] numbers of ith_conv_row_type. `row`
- * is at least conv->taken and less than conv->taken + shape.strip. */
-void *ith_conv_row(const ith_conv *conv, int64_t row);
+/* The address to which the caller writes row `row` of the newest frame in slot `slot`: [width, in] numbers of
+ * ith_conv_row_type. `row` is at least conv->taken and less than conv->taken + shape.strip. */
+void *ith_conv_row(const ith_conv *conv, int64_t slot, int64_t row);
 /* Computes all rows of y that depend only on the rows before `taken`, which the caller has written, with the calling
  * thread's OpenMP team. Afterwards conv->made counts the rows computed so far; it is shape.height if `taken` is.
  * Returns ITH_ERR_ARGUMENT if `taken` decreases or exceeds shape.height, and ITH_ERR_INTERRUPTED within some

@@ -48,8 +48,8 @@ static void take_row(const ith_conv *conv, const ith_conv_block *block, int64_t 
     left->rows = y >= 0 && y < s->height ? block->across : 0;
     if (!left->rows)
         return;
-    const char *x =
-        ith_conv_input(conv, product / s->kernel, y) + block->column * s->in * (int64_t)ith_dtype_bytes(type);
+    const char *x = ith_conv_input(conv, block->slot, product / s->kernel, y) +
+                    block->column * s->in * (int64_t)ith_dtype_bytes(type);
     ith_conv_take_left(conv, x, type, (block->across + s->kernel - 1) * s->in,
                        memory + row * row_bytes(conv, block->across), left);
 }
@@ -65,7 +65,8 @@ void ith_conv_compute_direct(ith_context *context, const ith_conv *conv, const i
     for (int64_t row = 0; row < block->rows; row++)
         left[row] =
             (ith_conv_left){.stride = s->in * ith_conv_number_bytes(conv), .sums = sums + row * block->across * s->out};
-    for (int64_t product = ith_conv_oldest(conv) * s->kernel; product < ith_conv_products(conv); product++) {
+    for (int64_t product = ith_conv_oldest(conv, block->slot) * s->kernel; product < ith_conv_products(conv);
+         product++) {
         if (ith_context_interrupted(context))
             return;
         for (int64_t row = 0; row < block->rows; row++)
@@ -73,5 +74,5 @@ void ith_conv_compute_direct(ith_context *context, const ith_conv *conv, const i
         ith_conv_multiply(conv, product, left, block->rows, true);
     }
     for (int64_t row = 0; row < block->rows; row++)
-        output->take(output->user, block->row + row, block->column, block->across, left[row].sums);
+        output->take(output->user, block->slot, block->row + row, block->column, block->across, left[row].sums);
 }

@@ -33,8 +33,8 @@ static const char *next_panel(const ith_conv *conv, int64_t product, int64_t pan
     if (++panel == ith_conv_panels(conv))
         panel = 0, first += most;
     if (first >= ith_conv_steps(conv))
-        first = ith_conv_first_step(conv), product++;
-    if (product == ith_conv_products(conv))
+        first = ith_conv_first_step(conv), product += ith_conv_product_step(conv);
+    if (product >= ith_conv_products(conv))
         return NULL;
     return ith_conv_panel(conv, product, panel) + conv->kernel->right_bytes(first);
 }

@@ -50,25 +50,35 @@ static void read_filter(void *user)
         r->to[i] = ith_round_to_bf16(r->to[i]);
 }
 
+/* Writes one input channel's numbers of the columns of F(2x2, 3x3) or F(2x2x2, 3x3x3). filter: [frames][3][3]. */
+static void make_transformed(const ith_conv *conv, const float *filter, int64_t channel, float *columns)
+{
+    const int64_t steps = ith_conv_steps(conv), in = conv->shape.in;
+    float u[64];
+    if (conv->joint) {
+        ith_winograd_filter_time(u, filter);
+        for (int64_t product = 0; product < 64; product++)
+            columns[product * steps + channel] = u[product];
+        return;
+    }
+    for (int64_t t = 0; t < conv->shape.frames; t++) {
+        ith_winograd_filter(u, filter + 9 * t);
+        for (int64_t product = 0; product < 16; product++)
+            columns[product * steps + t * in + channel] = u[product];
+    }
+}
+
 /* Writes one output channel's columns of the right operands, [products][steps], from its filter. */
 static void make_columns(const ith_conv *conv, const float *filter, float *columns)
 {
     const ith_conv_shape *s = &conv->shape;
     const int64_t plane = s->kernel * s->kernel, steps = ith_conv_steps(conv);
-    float u[16];
-    for (int64_t c = 0; c < s->in; c++)
-        for (int64_t t = 0; t < s->frames; t++, filter += plane) {
-            if (conv->winograd) {
-                ith_winograd_filter(u, filter);
-                for (int64_t product = 0; product < 16; product++)
-                    columns[product * steps + t * s->in + c] = u[product];
-                continue;
-            }
-            for (int64_t i = 0; i < plane; i++) {
-                int64_t product = t * s->kernel + i / s->kernel;
-                columns[product * steps + i % s->kernel * s->in + c] = filter[i];
-            }
-        }
+    for (int64_t c = 0; c < s->in; c++, filter += s->frames * plane) {
+        if (conv->winograd)
+            make_transformed(conv, filter, c, columns);
+        for (int64_t i = 0; !conv->winograd && i < s->frames * plane; i++)
+            columns[i / s->kernel * steps + i % s->kernel * s->in + c] = filter[i];
+    }
 }
 
 /* Packs an output channel's column of every product. columns: [products][steps]; NULL: zeros. */

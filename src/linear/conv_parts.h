@@ -3,7 +3,8 @@
  *
  * A convolution by the definition has frames * kernel products, one for each pair of a frame and a row of the kernel.
  * The pixels that a row of the kernel reads are contiguous, so such a product has kernel * in steps. F(2x2, 3x3) has 16
- * products, one for each element of u * v (kernels/winograd.h), with frames * in steps each. */
+ * products, one for each element of u * v (kernels/winograd.h), with frames * in steps each; F(2x2x2, 3x3x3) has 64
+ * with `in` steps each. */
 #ifndef ITH_LINEAR_CONV_PARTS_H
 #define ITH_LINEAR_CONV_PARTS_H
 
@@ -14,6 +15,7 @@
 /* A rectangle of cells of the output that one thread computes. A cell is a pixel; with F(2x2, 3x3) it is a tile of 2 x
  * 2 pixels. */
 typedef struct ith_conv_block {
+    int64_t slot;         /* the frame; the first frame of a pair that is computed together */
     int64_t row, column;  /* coordinates of the first pixel */
     int64_t rows, across; /* number of rows of cells; number of cells in a row */
     int64_t end;          /* rows of pixels from this one on are not given to the caller, even if a cell has them */
@@ -28,26 +30,44 @@ static inline int64_t ith_conv_cell(const ith_conv *conv)
 /* The number of matrix products of a convolution. */
 static inline int64_t ith_conv_products(const ith_conv *conv)
 {
-    return conv->winograd ? 16 : conv->shape.frames * conv->shape.kernel;
+    if (conv->winograd)
+        return conv->joint ? 64 : 16;
+    return conv->shape.frames * conv->shape.kernel;
+}
+
+/* The distance between the numbers of the products that are computed one after another. */
+static inline int64_t ith_conv_product_step(const ith_conv *conv)
+{
+    return conv->joint && conv->first > 0 ? 4 : 1;
 }
 
 /* The number of steps of each matrix product. */
 static inline int64_t ith_conv_steps(const ith_conv *conv)
 {
-    return (conv->winograd ? conv->shape.frames : conv->shape.kernel) * conv->shape.in;
+    if (conv->winograd)
+        return (conv->joint ? 1 : conv->shape.frames) * conv->shape.in;
+    return conv->shape.kernel * conv->shape.in;
 }
 
-/* The index of the oldest input frame that may differ from zero. */
-static inline int64_t ith_conv_oldest(const ith_conv *conv)
+/* Whether the newest frames are a pair that is computed together. */
+static inline bool ith_conv_is_joint(const ith_conv *conv)
 {
-    return conv->shape.frames - conv->known;
+    return conv->joint && conv->first == 0;
+}
+
+/* The index of the oldest of the input frames of the output frame in slot `slot` that may differ from zero. */
+static inline int64_t ith_conv_oldest(const ith_conv *conv, int64_t slot)
+{
+    return ith_max64(conv->shape.frames - (conv->known - (conv->slots - 1 - slot)), 0);
 }
 
 /* The first step of each matrix product that is computed. The steps before it multiply frames of zeros. A right panel
  * can be cut only at some steps. */
 static inline int64_t ith_conv_first_step(const ith_conv *conv)
 {
-    int64_t first = conv->winograd ? ith_conv_oldest(conv) * conv->shape.in : 0;
+    if (!conv->winograd || conv->joint)
+        return 0;
+    int64_t first = ith_conv_oldest(conv, conv->slots - 1) * conv->shape.in;
     return first - first % conv->kernel->step;
 }
 
@@ -63,17 +83,29 @@ static inline char *ith_conv_panel(const ith_conv *conv, int64_t product, int64_
     return conv->packed + (product * ith_conv_panels(conv) + panel) * conv->kernel->right_bytes(ith_conv_steps(conv));
 }
 
-/* The address of row `row` of input frame `frame` (0: the oldest), with the pixels of zeros on its left. For a row
- * outside the frame it is the address of the row of zeros. */
-static inline const char *ith_conv_input(const ith_conv *conv, int64_t frame, int64_t row)
+/* The number of whole groups of frames that a convolution keeps. */
+static inline int64_t ith_conv_groups(const ith_conv *conv)
 {
-    const ith_conv_shape *s = &conv->shape;
-    if (row < 0 || row >= s->height)
-        return conv->rows + conv->ring_rows * conv->row_bytes;
-    int64_t place = conv->newest - (s->frames - 1 - frame) * s->height + row;
+    return ith_div_up(conv->shape.frames - 1, conv->slots);
+}
+
+/* The address of row `row` of a frame in the ring, with the pixels of zeros on its left. The frames are numbered from
+ * the oldest group on. For a row outside the frame it is the address of the row of zeros. */
+static inline const char *ith_conv_kept(const ith_conv *conv, int64_t frame, int64_t row)
+{
+    const int64_t slots = conv->slots, height = conv->shape.height;
+    if (row < 0 || row >= height)
+        return conv->rows + conv->ring_rows * slots * conv->row_bytes;
+    int64_t place = conv->newest - (ith_conv_groups(conv) - frame / slots) * height + row;
     if (place < 0)
         place += conv->ring_rows;
-    return conv->rows + place % conv->ring_rows * conv->row_bytes;
+    return conv->rows + (place % conv->ring_rows * slots + frame % slots) * conv->row_bytes;
+}
+
+/* The address of row `row` of input frame `frame` (0: the oldest) of the output frame in slot `slot`. */
+static inline const char *ith_conv_input(const ith_conv *conv, int64_t slot, int64_t frame, int64_t row)
+{
+    return ith_conv_kept(conv, ith_conv_groups(conv) * conv->slots + slot - (conv->shape.frames - 1) + frame, row);
 }
 
 /* The largest number of rows of cells in a block. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transforms of F(2x2, 3x3) of every instruction set: together they are a convolution in float64, and each has the
- * bits of plain C. */
+/* The transforms of F(2x2, 3x3) and F(2x2x2, 3x3x3) of every instruction set: together they are a convolution in
+ * float64, and each has the bits of plain C. */
 #include "base/dtype.h"
 #include "kernels/winograd.h"
 
@@ -43,93 +43,136 @@ static void choice_follows_the_cpu(void **state)
 #endif
 }
 
-/* Four rows of pixels, and the two rows of results for each channel by itself (a convolution of depth 1), computed with
- * the transforms of `w`. y has GUARD numbers behind it. */
-static void convolve(const ith_winograd *w, const void *const d[4], ith_dtype dtype, const float *filters,
-                     const float *bias, int64_t channels, float *y)
+/* A video of `frames` + 2 frames of four rows of pixels if it is convolved over time, otherwise of one frame; and the
+ * two rows of results of each frame for each channel by itself (a convolution of depth 1). */
+typedef struct scene {
+    int frames; /* frames of the result: 1, or 2 of a convolution over time */
+    ith_dtype dtype;
+    int64_t channels, row; /* channels; numbers in a row of pixels */
+    char *stored;          /* [input frames][4][WIDTH][channels] in `dtype` */
+    float *pixels;         /* the same numbers in f32 */
+    float *filters, *bias; /* [channels][taps]; [channels] */
+} scene;
+
+static int input_frames(const scene *s)
 {
-    enum { NUMBERS = TILES * CHANNELS };
+    return s->frames == 1 ? 1 : 4;
+}
+
+static int taps(const scene *s)
+{
+    return s->frames == 1 ? 9 : 27;
+}
+
+static const char *row_of(const scene *s, int frame, int row)
+{
+    return s->stored + (4 * frame + row) * s->row * (int64_t)ith_dtype_bytes(s->dtype);
+}
+
+/* Multiplies products [4 columns][input frames][TILES][channels] of row `row` of v by the filters. */
+static void multiply(const scene *s, int row, float *v)
+{
+    const int count = 4 * input_frames(s);
+    float u[64];
+    for (int64_t c = 0; c < s->channels; c++) {
+        if (s->frames == 1)
+            ith_winograd_filter(u, s->filters + 9 * c);
+        else
+            ith_winograd_filter_time(u, s->filters + 27 * c);
+        for (int i = 0; i < count * TILES; i++)
+            v[i * s->channels + c] *= u[count * row + i / TILES];
+    }
+}
+
+/* Computes y [frames][2][2 TILES][channels] with the transforms of `w`. */
+static void convolve(const ith_winograd *w, const scene *s, float *y)
+{
     static const int first[4] = {0, 1, 2, 1}, second[4] = {2, 2, 1, 3};
-    float v[4 * NUMBERS], u[16];
+    static float v[16 * TILES * CHANNELS];
+    const int64_t stride = TILES * s->channels;
     for (int row = 0; row < 4; row++) {
-        const ith_winograd_input input = {.first = d[first[row]],
-                                          .second = d[second[row]],
-                                          .dtype = dtype,
-                                          .adds = row == 1,
-                                          .tiles = TILES,
-                                          .channels = channels,
-                                          .v = v,
-                                          .product_stride = TILES * channels,
-                                          .tile_stride = channels};
+        ith_winograd_input input = {.frames = input_frames(s),
+                                    .dtype = s->dtype,
+                                    .adds = row == 1,
+                                    .tiles = TILES,
+                                    .channels = s->channels,
+                                    .v = v,
+                                    .product_stride = stride,
+                                    .tile_stride = s->channels};
+        for (int i = 0; i < input.frames; i++)
+            input.first[i] = row_of(s, i, first[row]), input.second[i] = row_of(s, i, second[row]);
         w->input(&input);
-        for (int64_t c = 0; c < channels; c++) {
-            ith_winograd_filter(u, filters + 9 * c);
-            for (int i = 0; i < 4 * TILES; i++)
-                v[i * channels + c] *= u[4 * row + i / TILES];
-        }
-        const ith_winograd_output output = {.row = row,
-                                            .tiles = TILES,
-                                            .channels = channels,
-                                            .m = v,
-                                            .product_stride = TILES * channels,
-                                            .bias = bias,
-                                            .upper = y,
-                                            .lower = y + 2 * TILES * channels};
+        multiply(s, row, v);
+        ith_winograd_output output = {.frames = s->frames,
+                                      .row = row,
+                                      .tiles = TILES,
+                                      .channels = s->channels,
+                                      .m = v,
+                                      .product_stride = stride,
+                                      .bias = s->bias};
+        for (int i = 0; i < s->frames; i++)
+            output.upper[i] = y + 4 * i * stride, output.lower[i] = output.upper[i] + 2 * stride;
         w->output(&output);
     }
 }
 
-static void check_result(const float *pixels, const float *filters, const float *bias, int64_t channels, const float *y)
+/* Compares y with sums in float64 by the definition. */
+static void check_result(const scene *s, const float *y)
 {
-    for (int row = 0; row < 2; row++)
-        for (int64_t x = 0; x < 2 * TILES; x++)
-            for (int64_t c = 0; c < channels; c++) {
-                double sum = (double)bias[c], size = fabs(sum) + 1;
-                for (int i = 0; i < 9; i++) {
-                    double term =
-                        (double)filters[9 * c + i] * (double)pixels[((row + i / 3) * WIDTH + x + i % 3) * channels + c];
-                    sum += term, size += fabs(term);
-                }
-                assert_true(fabs((double)y[(row * 2 * TILES + x) * channels + c] - sum) < 1e-6 * size);
-            }
+    for (int64_t i = 0; i < s->frames * 4 * TILES * s->channels; i++) {
+        int64_t c = i % s->channels, x = i / s->channels % (2 * TILES), row = i / s->channels / (2 * TILES);
+        double sum = (double)s->bias[c], size = fabs(sum) + 1;
+        for (int k = 0; k < taps(s); k++) {
+            int64_t line = row / 2 * 4 + row % 2 + k / 9 * 4 + k / 3 % 3;
+            double term =
+                (double)s->filters[taps(s) * c + k] * (double)s->pixels[line * s->row + (x + k % 3) * s->channels + c];
+            sum += term, size += fabs(term);
+        }
+        assert_true(fabs((double)y[i] - sum) < 1e-6 * size);
+    }
 }
 
-static void check_channels(int64_t channels, ith_dtype dtype)
+static void check_scene(const scene *s)
 {
     const ith_winograd *all[3];
     const int count = tables(all);
-    const int64_t bytes = ith_dtype_bytes(dtype), made = 4 * TILES * channels;
-    float *pixels = random_floats(&seed, 4 * WIDTH * channels), *filters = random_floats(&seed, 9 * channels),
-          *bias = random_floats(&seed, channels), *y = malloc((size_t)(made + GUARD) * sizeof *y),
-          *plain = malloc((size_t)made * sizeof *plain);
-    char *stored = malloc((size_t)(4 * WIDTH * channels * bytes));
-    ith_from_f32(stored, dtype, pixels, 4 * WIDTH * channels);
-    ith_to_f32(pixels, stored, dtype, 4 * WIDTH * channels);
-    const void *d[4];
-    for (int i = 0; i < 4; i++)
-        d[i] = stored + i * WIDTH * channels * bytes;
+    const int64_t made = s->frames * 4 * TILES * s->channels;
+    float *y = malloc((size_t)(made + GUARD) * sizeof *y), *plain = malloc((size_t)made * sizeof *plain);
     for (int i = 0; i < count; i++) {
         for (int64_t j = 0; j < made + GUARD; j++)
             y[j] = 12345.0f;
-        convolve(all[i], d, dtype, filters, bias, channels, y);
-        check_result(pixels, filters, bias, channels, y);
+        convolve(all[i], s, y);
+        check_result(s, y);
         for (int64_t j = made; j < made + GUARD; j++)
             assert_true(y[j] == 12345.0f);
         if (!i)
             memcpy(plain, y, (size_t)made * sizeof *y);
         assert_memory_equal(y, plain, (size_t)made * sizeof *y);
     }
-    free(pixels), free(filters), free(bias), free(y), free(plain), free(stored);
+    free(y), free(plain);
+}
+
+static void check_channels(int frames, int64_t channels, ith_dtype dtype)
+{
+    scene s = {.frames = frames, .dtype = dtype, .channels = channels, .row = WIDTH * channels};
+    const int64_t numbers = input_frames(&s) * 4 * s.row;
+    s.pixels = random_floats(&seed, numbers), s.filters = random_floats(&seed, taps(&s) * channels);
+    s.bias = random_floats(&seed, channels), s.stored = malloc((size_t)(numbers * ith_dtype_bytes(dtype)));
+    ith_from_f32(s.stored, dtype, s.pixels, numbers);
+    ith_to_f32(s.pixels, s.stored, dtype, numbers);
+    check_scene(&s);
+    free(s.pixels), free(s.filters), free(s.bias), free(s.stored);
 }
 
 static void transforms_make_a_convolution(void **state)
 {
     (void)state;
     static const int64_t channels[] = {1, 3, 8, 15, 16, 17, 32, CHANNELS};
-    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
-        check_channels(channels[i], ITH_F32);
-        check_channels(channels[i], ITH_BF16);
-    }
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++)
+        for (int frames = 1; frames <= 2; frames++) {
+            check_channels(frames, channels[i], ITH_F32);
+            check_channels(frames, channels[i], ITH_BF16);
+        }
 }
 
 int main(void)

@@ -54,33 +54,33 @@ int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention)
     return attention->qkv->pixels * channels_of(attention) * 5 * (int64_t)sizeof(float);
 }
 
-static ith_status apply(ith_vae_work *work, ith_vae_attention *attention)
+static ith_status apply(const ith_vae_work *work, const ith_vae_attention *attention, float *x)
 {
     const int64_t c = channels_of(attention), pixels = attention->qkv->pixels, count = pixels * c;
     /* work->temp has three parts: norm(x), later the output of `proj`; o; and rows with q, k and v side by side. */
     float *normal = (float *)(void *)work->temp, *o = normal + count, *qkv = o + count;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < pixels; i++)
-        work->rowops->channel_norm(normal + i * c, work->x + i * c, attention->norm, 1, c, false);
-    ith_status status = ith_vae_linear_apply(work, attention->qkv, normal, qkv);
+        work->rowops->channel_norm(normal + i * c, x + i * c, attention->norm, 1, c, false);
+    ith_status status = ith_vae_linear_apply(work, attention->qkv, pixels, normal, qkv);
     const ith_attn_tensors tensors = {
         .struct_size = sizeof(ith_attn_tensors), .q = qkv, .k = qkv + c, .v = qkv + 2 * c, .o = o};
     if (!status)
         status = ith_plan_execute(attention->plan, &tensors);
     if (!status)
-        status = ith_vae_linear_apply(work, attention->proj, o, normal);
+        status = ith_vae_linear_apply(work, attention->proj, pixels, o, normal);
     if (status)
         return status;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < pixels; i++)
-        work->rowops->add_gated(work->x + i * c, normal + i * c, NULL, c);
+        work->rowops->add_gated(x + i * c, normal + i * c, NULL, c);
     return ITH_OK;
 }
 
-ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attention)
+ith_status ith_vae_attention_apply(const ith_vae_work *work, const ith_vae_attention *attention, float *x)
 {
     double traced = ith_trace_begin(work->context);
-    ith_status status = apply(work, attention);
+    ith_status status = apply(work, attention, x);
     ith_trace_end(work->context, traced, ITH_VAE_ATTENTION, "compute");
     return status;
 }

@@ -5,10 +5,14 @@
  *     -> level 0 .. last: residual blocks, doubling -> norm, silu, conv_out -> clamp to [-1, 1]
  *
  * The reference decodes one latent frame at a time, which becomes 1, 2 and 4 frames on the way. Every convolution over
- * time looks back only, so each frame may pass through all layers by itself, with the same result. Where a level
- * doubles the frames, its first frame passes through all later levels before its second frame does. The first latent
- * frame is not doubled in time. The convolutions that double frames do not read it: the first frame that they read
- * comes from the second latent frame. */
+ * time looks back only, so each frame, or each pair of neighbours, may pass through all layers by itself, with the same
+ * result. After the first doubling of frames they pass in pairs, because a convolution over a pair takes fewer
+ * multiplications. Where a level doubles the frames of a pair, the two frames that its first frame becomes pass through
+ * all later levels before its second frame is doubled. The first latent frame is not doubled in time. The convolutions
+ * that double frames do not read it: the first frame that they read comes from the second latent frame.
+ *
+ * Within the levels, frames pass in strips of rows: each layer computes the rows whose input is complete and hands them
+ * on. So a level needs memory for some rows only, unless it doubles the frames of a pair. */
 #include "vae_decoder.h"
 
 #include "../../base/size.h"
@@ -36,122 +40,173 @@ static void unnormalise(const ith_vae_decoder *d, const float *latents, int64_t 
             z[i * config->z_dim + c] = latents[(c * frames + frame) * d->pixels + i] * config->std[c] + config->mean[c];
 }
 
+/* ---- Levels ---------------------------------------------------------------------------------------------------- */
+
+/* The decoded frame in slot `slot` of the last convolution. */
+static float *frame_of(const ith_vae_decoder *d, int64_t slot)
+{
+    const ith_conv_shape *shape = &d->out->conv.shape;
+    return d->frames + slot * shape->height * shape->width * 3;
+}
+
 /* Keeps pixels of a finished frame, clamped to [-1, 1]. A NaN stays a NaN. */
-static void finish_pixels(void *user, int64_t row, int64_t first, int64_t count, const float *pixels)
+static void finish_pixels(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
 {
     const ith_vae_decoder *d = user;
-    float *to = d->frame + (row * d->out->conv.shape.width + first) * 3;
+    float *to = frame_of(d, slot) + (row * d->out->conv.shape.width + first) * 3;
     for (int64_t i = 0; i < count * 3; i++)
         to[i] = pixels[i] < -1.0f ? -1.0f : pixels[i] > 1.0f ? 1.0f : pixels[i];
 }
 
-/* Applies the last norm, silu, conv_out and the clamp, and passes the frame to the caller. */
-static ith_status finish_frame(decoding *call)
+/* Applies the last norm, silu, conv_out and the clamp to the rows before row `taken`, and passes frames that are
+ * complete to the caller. */
+static ith_status finish_rows(decoding *call, int64_t taken)
 {
     ith_vae_decoder *d = call->decoder;
-    const ith_conv_shape *shape = &d->out->conv.shape;
+    const ith_conv *conv = &d->out->conv;
     const ith_conv_output output = {finish_pixels, d};
-    ith_status status = ith_vae_conv_apply(&d->work, d->out, d->work.x, &output);
-    if (status)
-        return status;
-    d->work.shown_most += ITH_PROGRESS_UNIT;
-    return call->on_frame(call->user, call->finished++, d->frame, shape->height, shape->width);
-}
-
-static ith_status decode_level(decoding *call, int64_t index);
-
-/* The output of `resample` of level `index`: the frame with which the next level begins. */
-static ith_vae_frame next_frame(const decoding *call, int64_t index)
-{
-    const ith_vae_level_layers *next = &call->decoder->levels[index + 1];
-    return (ith_vae_frame){next->begin, next->width, next->in};
-}
-
-/* Doubles the height and width of a frame x of level `index`, in numbers of type `type`. The next level's frame may
- * begin half of its size before x: a row of the result overwrites only rows of x that have been read. */
-static ith_status enlarge(decoding *call, int64_t index, const void *x, ith_dtype type)
-{
-    ith_vae_work *work = &call->decoder->work;
-    const ith_vae_level_layers *level = &call->decoder->levels[index];
-    const int64_t strip = ith_max64(level->resample->conv.shape.strip / 2, 1);
-    const int64_t bytes = level->out * ith_dtype_bytes(type);
-    ith_vae_frame frame = next_frame(call, index);
-    const ith_conv_output output = {ith_vae_frame_store, &frame};
-    ith_status status = ITH_OK;
-    ith_conv_begin(&level->resample->conv);
-    for (int64_t begin = 0; begin < level->height && !status; begin += strip) {
-        int64_t end = ith_min64(begin + strip, level->height);
-#pragma omp parallel for schedule(static)
-        for (int64_t i = begin * level->width; i < end * level->width; i++)
-            ith_vae_conv_put_doubled(work, level->resample, i / level->width, i % level->width,
-                                     (const char *)x + i * bytes, type);
-        status = ith_vae_conv_advance(work, level->resample, 2 * end, &output);
+    const ith_vae_rows *rows = &d->levels[d->vae->config.levels - 1].end;
+    ith_status status = ith_vae_conv_feed(&d->work, d->out, rows, taken, &output);
+    for (int64_t slot = conv->first; slot < conv->slots && conv->made == conv->shape.height && !status; slot++) {
+        d->work.shown_most += ITH_PROGRESS_UNIT;
+        status = call->on_frame(call->user, call->finished++, frame_of(d, slot), conv->shape.height, conv->shape.width);
     }
     return status;
 }
 
-/* The two frames that `time` makes of one: the first becomes input of `resample`, the second is kept. */
+static ith_status decode_rows(decoding *call, int64_t index, int64_t taken);
+
+/* Whether level `index` doubles the frames of the current latent frame. */
+static bool doubles(const decoding *call, int64_t index)
+{
+    return call->decoder->levels[index].time && !call->first;
+}
+
+/* Begins the next frame or pair in all layers after the residual blocks of level `index`. */
+static void begin_after(const decoding *call, int64_t index)
+{
+    const ith_vae_decoder *d = call->decoder;
+    const int64_t blocks = d->vae->config.res_blocks + 1;
+    for (; d->levels[index].resample; index++) {
+        if (doubles(call, index))
+            ith_conv_begin(&d->levels[index].time->conv);
+        ith_conv_begin(&d->levels[index].resample->conv);
+        for (int64_t i = 0; i < blocks; i++)
+            ith_vae_residual_begin(&d->levels[index + 1].residuals[2 * i]);
+    }
+    ith_conv_begin(&d->out->conv);
+}
+
+/* Applies `resample` of level `index` when its input is complete up to row `taken` of the doubled rows, and then all
+ * later levels. */
+static ith_status resample(decoding *call, int64_t index, int64_t taken)
+{
+    ith_vae_decoder *d = call->decoder;
+    ith_vae_conv *conv = d->levels[index].resample;
+    const ith_conv_output output = {ith_vae_rows_store, &d->levels[index + 1].begin};
+    ith_status status = ith_vae_conv_advance(&d->work, conv, taken, &output);
+    return status ? status : decode_rows(call, index + 1, conv->conv.made);
+}
+
+/* Doubles height and width of the rows before row `taken` of level `index`. */
+static ith_status enlarge(decoding *call, int64_t index, int64_t taken)
+{
+    ith_vae_work *work = &call->decoder->work;
+    const ith_vae_level_layers *level = &call->decoder->levels[index];
+    const ith_vae_rows *x = &level->end;
+    const ith_conv *conv = &level->resample->conv;
+    const int64_t strip = ith_max64(conv->shape.strip / 2, 1), skipped = conv->slots - x->slots;
+    ith_status status = ITH_OK;
+    while (conv->taken < 2 * taken && !status) {
+        const int64_t begin = conv->taken / 2, end = ith_min64(begin + strip, taken);
+#pragma omp parallel for collapse(3) schedule(static)
+        for (int64_t slot = conv->first; slot < conv->slots; slot++)
+            for (int64_t row = begin; row < end; row++)
+                for (int64_t column = 0; column < level->width; column++)
+                    ith_vae_conv_put_doubled(work, level->resample, slot, row, column,
+                                             ith_vae_row(x, slot - skipped, row) + column * level->out);
+        status = resample(call, index, 2 * end);
+    }
+    return status;
+}
+
+/* The two frames that `time` makes of one: both become input of `resample`. */
 typedef struct time_halves {
     const ith_vae_work *work;
     const ith_vae_level_layers *level;
 } time_halves;
 
-static void take_halves(void *user, int64_t row, int64_t first, int64_t count, const float *pixels)
+static void take_halves(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
 {
     const time_halves *halves = user;
-    const ith_vae_level_layers *level = halves->level;
-    const ith_vae_conv *conv = level->resample;
-    const int64_t bytes = level->out * ith_dtype_bytes(ith_conv_row_type(&conv->conv));
-    for (int64_t i = 0; i < count; i++, pixels += 2 * level->out) {
-        char *later = level->later + (row * level->width + first + i) * bytes;
-        ith_vae_conv_put_doubled(halves->work, conv, row, first + i, pixels, ITH_F32);
-        ith_vae_conv_convert(halves->work, conv, later, pixels + level->out, ITH_F32, level->out);
-    }
+    const int64_t channels = halves->level->out;
+    (void)slot; /* `time` takes one frame at a time */
+    for (int64_t i = 0; i < 2 * count; i++)
+        ith_vae_conv_put_doubled(halves->work, halves->level->resample, i % 2, row, first + i / 2,
+                                 pixels + i * channels);
 }
 
-/* Doubles the frames as well: enlarges the first of the two frames and keeps the second in level->later. */
-static ith_status enlarge_first(decoding *call, int64_t index, const float *x)
+/* Doubles the frame in slot `slot` of level `index`, and its height and width, as far as its rows before row `taken`
+ * allow. */
+static ith_status enlarge_in_time(decoding *call, int64_t index, int64_t slot, int64_t taken)
 {
     ith_vae_work *work = &call->decoder->work;
     const ith_vae_level_layers *level = &call->decoder->levels[index];
-    ith_vae_conv *time = level->time;
     time_halves halves = {work, level};
-    ith_vae_frame frame = next_frame(call, index);
-    const ith_conv_output split = {take_halves, &halves}, output = {ith_vae_frame_store, &frame};
+    const ith_conv_output output = {take_halves, &halves};
+    ith_conv *conv = &level->time->conv;
+    ith_vae_rows frame = level->end;
     ith_status status = ITH_OK;
-    ith_conv_begin(&time->conv);
-    ith_conv_begin(&level->resample->conv);
-    for (int64_t begin = 0; begin < level->height && !status; begin += time->conv.shape.strip) {
-        int64_t end = ith_min64(begin + time->conv.shape.strip, level->height);
-        ith_vae_conv_put_rows(work, time, x, begin, end);
-        status = ith_vae_conv_advance(work, time, end, &split);
+    frame.x = ith_vae_row(&level->end, slot, 0), frame.slots = 1;
+    while (conv->taken < taken && !status) {
+        const int64_t end = ith_min64(conv->taken + conv->shape.strip, taken);
+        status = ith_vae_conv_feed(work, level->time, &frame, end, &output);
         if (!status)
-            status = ith_vae_conv_advance(work, level->resample, 2 * end, &output);
+            status = resample(call, index, 2 * end);
     }
     return status;
 }
 
-/* Computes level `index` (the layers at one picture size) for the current frame, and then all later levels by
- * recursion. */
-static ith_status decode_level(decoding *call, int64_t index)
+/* Doubles the frames of a pair one after the other. */
+static ith_status enlarge_pair(decoding *call, int64_t index, int64_t taken)
 {
-    ith_vae_level_layers *level = &call->decoder->levels[index];
-    ith_vae_work *work = &call->decoder->work;
-    const bool doubles = level->time && !call->first;
+    const ith_vae_level_layers *level = &call->decoder->levels[index];
+    ith_status status = enlarge_in_time(call, index, 0, taken);
+    if (status || taken < level->height)
+        return status;
+    begin_after(call, index);
+    return enlarge_in_time(call, index, 1, taken);
+}
+
+/* Computes level `index` as far as the rows of its first frame or pair before row `taken` allow, and then all later
+ * levels. */
+static ith_status decode_rows(decoding *call, int64_t index, int64_t taken)
+{
+    ith_vae_decoder *d = call->decoder;
+    const ith_vae_level_layers *level = &d->levels[index];
     ith_status status = ITH_OK;
-    work->x = level->begin;
-    for (int64_t i = 0; i <= call->decoder->vae->config.res_blocks && !status; i++)
-        status = ith_vae_residual_apply(work, &level->residuals[2 * i], level->end);
+    for (int64_t i = 0; i <= d->vae->config.res_blocks && !status; i++) {
+        ith_vae_conv *residual = &level->residuals[2 * i];
+        status = ith_vae_residual_feed(&d->work, residual, i ? &level->end : &level->begin, &level->end, taken);
+        taken = residual[1].conv.made;
+    }
     if (status)
         return status;
     if (!level->resample)
-        return finish_frame(call);
-    status = doubles ? enlarge_first(call, index, work->x) : enlarge(call, index, work->x, ITH_F32);
-    if (!status)
-        status = decode_level(call, index + 1);
-    if (!status && doubles)
-        status = enlarge(call, index, level->later, ith_conv_row_type(&level->resample->conv));
-    return !status && doubles ? decode_level(call, index + 1) : status;
+        return finish_rows(call, taken);
+    if (!doubles(call, index))
+        return enlarge(call, index, taken);
+    return level->end.slots == 1 ? enlarge_in_time(call, index, 0, taken) : enlarge_pair(call, index, taken);
+}
+
+/* ---- Latent frames --------------------------------------------------------------------------------------------- */
+
+/* Applies a residual block in place to a whole frame of the size of the latents. */
+static ith_status decode_residual(ith_vae_decoder *d, ith_vae_conv *convs)
+{
+    const ith_vae_rows *x = &d->levels[0].begin;
+    ith_vae_residual_begin(convs);
+    return ith_vae_residual_feed(&d->work, convs, x, x, x->rows);
 }
 
 /* Decodes one latent frame: first the layers at the size of the latents, then the levels that enlarge the picture. */
@@ -159,23 +214,29 @@ static ith_status decode_latent(decoding *call, const float *latents, int64_t fr
 {
     ith_vae_decoder *d = call->decoder;
     ith_vae_work *work = &d->work;
-    float *z = (float *)(void *)work->temp, *mixed = z + d->pixels * d->vae->config.z_dim;
+    const int64_t channels = d->vae->config.z_dim;
+    float *z = (float *)(void *)work->temp, *mixed = z + d->pixels * channels;
+    const ith_vae_level_layers *first = &d->levels[0];
+    const ith_vae_rows input = {mixed, 1, first->height, first->width, channels};
+    const ith_conv_output output = {ith_vae_rows_store, &d->levels[0].begin};
     unnormalise(d, latents, frames, frame, z);
-    ith_status status = ith_vae_linear_apply(work, d->post_quant, z, mixed);
+    ith_status status = ith_vae_linear_apply(work, d->post_quant, d->pixels, z, mixed);
+    ith_conv_begin(&d->in->conv);
+    if (!status)
+        status = ith_vae_conv_feed(work, d->in, &input, first->height, &output);
+    if (!status)
+        status = decode_residual(d, d->before);
+    if (!status)
+        status = ith_vae_attention_apply(work, &d->attention, first->begin.x);
+    if (!status)
+        status = decode_residual(d, d->after);
     if (status)
         return status;
-    work->x = d->levels[0].begin;
     call->first = frame == 0;
-    ith_vae_frame first = {work->x, d->levels[0].width, d->levels[0].in};
-    const ith_conv_output output = {ith_vae_frame_store, &first};
-    status = ith_vae_conv_apply(work, d->in, mixed, &output);
-    if (!status)
-        status = ith_vae_residual_apply(work, d->before, NULL);
-    if (!status)
-        status = ith_vae_attention_apply(work, &d->attention);
-    if (!status)
-        status = ith_vae_residual_apply(work, d->after, NULL);
-    return status ? status : decode_level(call, 0);
+    for (int64_t i = 0; i <= d->vae->config.res_blocks; i++)
+        ith_vae_residual_begin(&first->residuals[2 * i]);
+    begin_after(call, 0);
+    return decode_rows(call, 0, first->height);
 }
 
 /* Prepares the display of progress for one latent frame. Progress is measured in operations of convolutions. */

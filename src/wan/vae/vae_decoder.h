@@ -6,15 +6,12 @@
 #include "vae_layers.h"
 
 /* The layers of a level (those at one picture size), in this order: residual blocks; time, which doubles the frames;
- * resample, which doubles height and width. */
+ * resample, which doubles height and width. After a doubling of the frames they come in pairs. */
 typedef struct ith_vae_level_layers {
     int64_t height, width, in, out; /* height and width of a frame before doubling; input and output channels */
     ith_vae_conv *residuals;        /* two consecutive convolutions for each residual block */
     ith_vae_conv *time, *resample;  /* NULL if the level does not double the frames, or the height and width */
-    float *begin, *end; /* the frame before and after the residual blocks: [height, width, in] and [height, width, out];
-                           the same memory if in = out */
-    char *later; /* [height, width, out] in the type of a convolution's input: the second of the two frames that `time`
-                    makes of one; NULL if the level has no `time` */
+    ith_vae_rows begin, end;        /* rows before and after the residual blocks; the same memory if in = out */
 } ith_vae_level_layers;
 
 typedef struct ith_vae_decoder {
@@ -25,9 +22,9 @@ typedef struct ith_vae_decoder {
     ith_vae_conv *in, *before, *after, *out; /* before, after: residual blocks around the attention */
     ith_vae_attention attention;
     ith_vae_level_layers levels[ITH_VAE_MOST_LEVELS];
-    float *frame; /* a decoded frame, [height, width, 3] */
-    char *memory; /* one allocation for all buffers and packed weights */
-    char *rows;   /* start of the rows of all convolutions; before decoding, this memory serves to pack weights */
+    float *frames; /* one or two decoded frames, [slots of out, height, width, 3] */
+    char *memory;  /* one allocation for all buffers and packed weights */
+    char *rows;    /* start of the rows of all convolutions; before decoding, this memory serves to pack weights */
     ith_vae_conv convs[]; /* all convolutions, in the order of the computation */
 } ith_vae_decoder;
 

@@ -28,7 +28,7 @@ int64_t ith_vae_strip(int64_t height, int64_t width)
 
 /* work->convs has room for all convolutions, so pointers to them stay valid. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
-                               int64_t strip, int64_t times)
+                               int64_t strip, int64_t times, bool pairs)
 {
     ith_vae_conv *conv = &work->convs[work->conv_count++];
     const ith_conv_shape shape = {.in = filter->in,
@@ -38,7 +38,8 @@ ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter,
                                   .height = height,
                                   .width = width,
                                   .strip = strip,
-                                  .types = work->types};
+                                  .types = work->types,
+                                  .pairs = pairs};
     conv->filter = filter, conv->stage = work->stage, conv->first_times = 1, conv->times = times;
     if (!work->status)
         work->status = ith_conv_create(work->context, &shape, &conv->conv);
@@ -58,8 +59,8 @@ ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *w
                                    int64_t times)
 {
     const int64_t strip = ith_vae_strip(height, width);
-    ith_vae_conv *first = ith_vae_conv_add(work, &weights->conv1, height, width, strip, times);
-    ith_vae_conv *second = ith_vae_conv_add(work, &weights->conv2, height, width, strip + 2, times);
+    ith_vae_conv *first = ith_vae_conv_add(work, &weights->conv1, height, width, strip, times, times > 1);
+    ith_vae_conv *second = ith_vae_conv_add(work, &weights->conv2, height, width, strip + 2, times, times > 1);
     first->norm = weights->norm1, second->norm = weights->norm2;
     if (weights->shortcut.in)
         first->shortcut = ith_vae_linear_add(work, &weights->shortcut, height * width);
@@ -69,62 +70,63 @@ ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *w
 /* ---- Input ----------------------------------------------------------------------------------------------------- */
 
 /* Where pixel `column` of row `row` of a convolution's input lies. */
-static char *input_at(const ith_vae_conv *conv, int64_t row, int64_t column)
+static char *input_at(const ith_vae_conv *conv, int64_t slot, int64_t row, int64_t column)
 {
-    return (char *)ith_conv_row(&conv->conv, row) +
+    return (char *)ith_conv_row(&conv->conv, slot, row) +
            column * conv->conv.shape.in * ith_dtype_bytes(ith_conv_row_type(&conv->conv));
 }
 
-void ith_vae_conv_convert(const ith_vae_work *work, const ith_vae_conv *conv, void *to, const void *x, ith_dtype type,
-                          int64_t count)
+/* Converts numbers to the type of a convolution's input. */
+static void convert(const ith_vae_work *work, const ith_vae_conv *conv, void *to, const float *x, int64_t count)
 {
-    const ith_dtype wanted = ith_conv_row_type(&conv->conv);
-    if (wanted != type)
+    if (ith_conv_row_type(&conv->conv) != ITH_F32)
         work->rowops->bf16_from_f32(to, x, count);
     else if (to != x)
-        memcpy(to, x, (size_t)(count * ith_dtype_bytes(type)));
+        memcpy(to, x, (size_t)count * sizeof *x);
 }
 
 /* A few pixels at a time are normalised in f32: in place if the input is f32, otherwise in the thread's part of
  * work->lines. */
-void ith_vae_conv_put(const ith_vae_work *work, const ith_vae_conv *conv, int64_t row, int64_t first, int64_t count,
-                      const float *x)
+void ith_vae_conv_put(const ith_vae_work *work, const ith_vae_conv *conv, int64_t slot, int64_t row, int64_t first,
+                      int64_t count, const float *x)
 {
     const int64_t channels = conv->conv.shape.in, most = work->line_floats / channels;
     float *line = work->lines + omp_get_thread_num() * work->line_floats;
     for (int64_t i = 0; i < count; i += most) {
         const int64_t pixels = ith_min64(most, count - i);
         const float *from = x + i * channels;
-        char *to = input_at(conv, row, first + i);
+        char *to = input_at(conv, slot, row, first + i);
         if (conv->norm) {
             float *normal = ith_conv_row_type(&conv->conv) == ITH_F32 ? (float *)(void *)to : line;
             work->rowops->channel_norm(normal, from, conv->norm, pixels, channels, true);
             from = normal;
         }
-        ith_vae_conv_convert(work, conv, to, from, ITH_F32, pixels * channels);
+        convert(work, conv, to, from, pixels * channels);
     }
 }
 
-void ith_vae_conv_put_doubled(const ith_vae_work *work, const ith_vae_conv *conv, int64_t row, int64_t column,
-                              const void *x, ith_dtype type)
+void ith_vae_conv_put_doubled(const ith_vae_work *work, const ith_vae_conv *conv, int64_t slot, int64_t row,
+                              int64_t column, const float *x)
 {
     const int64_t channels = conv->conv.shape.in, bytes = channels * ith_dtype_bytes(ith_conv_row_type(&conv->conv));
-    char *upper = input_at(conv, 2 * row, 2 * column), *lower = input_at(conv, 2 * row + 1, 2 * column);
-    ith_vae_conv_convert(work, conv, upper, x, type, channels);
+    char *upper = input_at(conv, slot, 2 * row, 2 * column), *lower = input_at(conv, slot, 2 * row + 1, 2 * column);
+    convert(work, conv, upper, x, channels);
     memcpy(upper + bytes, upper, (size_t)bytes);
     memcpy(lower, upper, (size_t)(2 * bytes));
 }
 
-void ith_vae_conv_put_rows(const ith_vae_work *work, const ith_vae_conv *conv, const float *x, int64_t begin,
-                           int64_t end)
+/* Makes rows [begin, end) of x the input of a convolution. */
+static void put_rows(const ith_vae_work *work, const ith_vae_conv *conv, const ith_vae_rows *x, int64_t begin,
+                     int64_t end)
 {
     const int64_t width = conv->conv.shape.width, channels = conv->conv.shape.in;
     double traced = ith_trace_begin(work->context);
-#pragma omp parallel for collapse(2) schedule(static)
-    for (int64_t row = begin; row < end; row++)
-        for (int64_t first = 0; first < width; first += PIXELS_TOGETHER)
-            ith_vae_conv_put(work, conv, row, first, ith_min64(PIXELS_TOGETHER, width - first),
-                             x + (row * width + first) * channels);
+#pragma omp parallel for collapse(3) schedule(static)
+    for (int64_t slot = conv->conv.first; slot < conv->conv.slots; slot++)
+        for (int64_t row = begin; row < end; row++)
+            for (int64_t first = 0; first < width; first += PIXELS_TOGETHER)
+                ith_vae_conv_put(work, conv, slot, row, first, ith_min64(PIXELS_TOGETHER, width - first),
+                                 ith_vae_row(x, slot, row) + first * channels);
     ith_trace_end(work->context, traced, ITH_VAE_NORMS, "compute");
 }
 
@@ -134,7 +136,7 @@ void ith_vae_conv_put_rows(const ith_vae_work *work, const ith_vae_conv *conv, c
  * complete before the caller has it. */
 static void show_progress(ith_vae_work *work, const ith_vae_conv *conv)
 {
-    work->operations_done += ith_conv_operations(&conv->conv.shape);
+    work->operations_done += (double)(conv->conv.slots - conv->conv.first) * ith_conv_operations(&conv->conv.shape);
     double share = fmin(work->operations_done / work->operations, 1);
     int64_t done = work->shown.begin + (int64_t)(share * (double)(work->shown.end - work->shown.begin));
     ith_observer_show(work->context, work->shown.stage, ith_min64(done, work->shown_most), work->shown.total);
@@ -150,76 +152,93 @@ ith_status ith_vae_conv_advance(ith_vae_work *work, ith_vae_conv *conv, int64_t 
     return status;
 }
 
-ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, const float *x, const ith_conv_output *output)
+ith_status ith_vae_conv_feed(ith_vae_work *work, ith_vae_conv *conv, const ith_vae_rows *x, int64_t taken,
+                             const ith_conv_output *output)
 {
-    const ith_conv_shape *shape = &conv->conv.shape;
     ith_status status = ITH_OK;
-    ith_conv_begin(&conv->conv);
-    for (int64_t begin = 0; begin < shape->height && !status; begin += shape->strip) {
-        int64_t end = ith_min64(begin + shape->strip, shape->height);
-        ith_vae_conv_put_rows(work, conv, x, begin, end);
+    while (conv->conv.taken < taken && !status) {
+        int64_t end = ith_min64(conv->conv.taken + conv->conv.shape.strip, taken);
+        put_rows(work, conv, x, conv->conv.taken, end);
         status = ith_vae_conv_advance(work, conv, end, output);
     }
     return status;
 }
 
-void ith_vae_frame_store(void *user, int64_t row, int64_t first, int64_t count, const float *pixels)
+void ith_vae_rows_store(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
 {
-    const ith_vae_frame *frame = user;
-    memcpy(frame->x + (row * frame->width + first) * frame->channels, pixels,
-           (size_t)(count * frame->channels) * sizeof *pixels);
+    const ith_vae_rows *rows = user;
+    memcpy(ith_vae_row(rows, slot, row) + first * rows->channels, pixels,
+           (size_t)(count * rows->channels) * sizeof *pixels);
 }
 
-ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y)
+ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, int64_t pixels, const float *x,
+                                float *y)
 {
     double traced = layer->stage ? ith_trace_begin(work->context) : -1;
-    ith_status status =
-        ith_linear_apply_rows(work->context, layer->linear, &work->linear_workspace, layer->pixels, x, y);
+    ith_status status = ith_linear_apply_rows(work->context, layer->linear, &work->linear_workspace, pixels, x, y);
     ith_trace_end(work->context, traced, layer->stage, "compute");
     return status;
 }
 
 /* ---- Residual blocks ------------------------------------------------------------------------------------------- */
 
-/* The second convolution of a residual block, and the frame to which it adds its result. */
+/* The second convolution of a residual block, and the rows to which it adds its result. */
 typedef struct residual_end {
     const ith_vae_work *work;
     ith_vae_conv *conv;
-    float *x;
+    const ith_vae_rows *y;
 } residual_end;
 
 /* Rows of the first convolution become input of the second. */
-static void put_hidden(void *user, int64_t row, int64_t first, int64_t count, const float *pixels)
+static void put_hidden(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
 {
     const residual_end *end = user;
-    ith_vae_conv_put(end->work, end->conv, row, first, count, pixels);
+    ith_vae_conv_put(end->work, end->conv, slot, row, first, count, pixels);
 }
 
-static void add_pixels(void *user, int64_t row, int64_t first, int64_t count, const float *pixels)
+static void add_pixels(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
 {
     const residual_end *end = user;
-    const ith_conv_shape *shape = &end->conv->conv.shape;
-    end->work->rowops->add_gated(end->x + (row * shape->width + first) * shape->out, pixels, NULL, count * shape->out);
+    const int64_t channels = end->y->channels;
+    end->work->rowops->add_gated(ith_vae_row(end->y, slot, row) + first * channels, pixels, NULL, count * channels);
+}
+
+/* Computes y = shortcut(x) for rows [begin, end), as many at a time as are contiguous in both. */
+static ith_status apply_shortcut(const ith_vae_work *work, const ith_vae_conv *conv, const ith_vae_rows *x,
+                                 const ith_vae_rows *y, int64_t begin, int64_t end)
+{
+    ith_status status = ITH_OK;
+    for (int64_t slot = conv->conv.first; slot < conv->conv.slots; slot++)
+        for (int64_t row = begin, rows = 0; row < end && !status; row += rows) {
+            rows = ith_min64(end - row, ith_min64(x->rows - row % x->rows, y->rows - row % y->rows));
+            status = ith_vae_linear_apply(work, conv->shortcut, rows * x->width, ith_vae_row(x, slot, row),
+                                          ith_vae_row(y, slot, row));
+        }
+    return status;
+}
+
+void ith_vae_residual_begin(ith_vae_conv *convs)
+{
+    ith_conv_begin(&convs[0].conv);
+    ith_conv_begin(&convs[1].conv);
 }
 
 /* The first convolution keeps the rows of x that it still needs, so the second may add its result to x in place. */
-ith_status ith_vae_residual_apply(ith_vae_work *work, ith_vae_conv *convs, float *to)
+ith_status ith_vae_residual_feed(ith_vae_work *work, ith_vae_conv *convs, const ith_vae_rows *x, const ith_vae_rows *y,
+                                 int64_t taken)
 {
-    const ith_conv_shape *shape = &convs[0].conv.shape;
-    residual_end last = {work, &convs[1], convs[0].shortcut ? to : work->x};
+    residual_end last = {work, &convs[1], y};
     const ith_conv_output hidden = {put_hidden, &last}, sum = {add_pixels, &last};
+    ith_conv *first = &convs[0].conv;
     ith_status status = ITH_OK;
-    if (convs[0].shortcut)
-        status = ith_vae_linear_apply(work, convs[0].shortcut, work->x, to);
-    ith_conv_begin(&convs[0].conv);
-    ith_conv_begin(&convs[1].conv);
-    for (int64_t begin = 0; begin < shape->height && !status; begin += shape->strip) {
-        int64_t end = ith_min64(begin + shape->strip, shape->height);
-        ith_vae_conv_put_rows(work, &convs[0], work->x, begin, end);
-        status = ith_vae_conv_advance(work, &convs[0], end, &hidden);
+    while (first->taken < taken && !status) {
+        int64_t end = ith_min64(first->taken + first->shape.strip, taken);
+        if (convs[0].shortcut)
+            status = apply_shortcut(work, &convs[0], x, y, first->taken, end);
         if (!status)
-            status = ith_vae_conv_advance(work, &convs[1], convs[0].conv.made, &sum);
+            status = ith_vae_conv_feed(work, &convs[0], x, end, &hidden);
+        if (!status)
+            status = ith_vae_conv_advance(work, &convs[1], first->made, &sum);
     }
-    work->x = last.x;
     return status;
 }

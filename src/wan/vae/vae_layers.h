@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layers of the decoder for one size of picture. They process one frame at a time, [height, width, channels] in
- * f32, a strip of rows at a time. Each convolution over time keeps the two latest frames of its input. work->x points
- * to the current frame. */
+/* The layers of the decoder for one size of picture. They process one frame at a time, or a pair of frames, a strip of
+ * rows at a time. Each convolution over time keeps the two latest frames of its input. */
 #ifndef ITH_WAN_VAE_LAYERS_H
 #define ITH_WAN_VAE_LAYERS_H
 
@@ -16,6 +15,19 @@
 /* Names of stages in the trace that belong to no level. */
 #define ITH_VAE_ATTENTION "attention"
 #define ITH_VAE_NORMS "norms"
+
+/* Rows of the frames that pass through the decoder together: [slots][rows][width][channels] in f32. Row r of a frame
+ * lies at place r % rows, so there may be fewer rows than a frame has. Slots are the same as in a convolution (conv.h):
+ * if frames come in pairs, the first frame of a video has slot 1. */
+typedef struct ith_vae_rows {
+    float *x;
+    int64_t slots, rows, width, channels;
+} ith_vae_rows;
+
+static inline float *ith_vae_row(const ith_vae_rows *r, int64_t slot, int64_t row)
+{
+    return r->x + (slot * r->rows + row % r->rows) * r->width * r->channels;
+}
 
 /* A linear layer that is applied to every pixel of a picture. */
 typedef struct ith_vae_linear {
@@ -50,7 +62,6 @@ typedef struct ith_vae_work {
     ith_linear_set *linear_set;
     ith_linear_workspace linear_workspace;
 
-    float *x;           /* the current frame */
     char *temp;         /* scratch memory of the layers at the size of the latents */
     char *conv_scratch; /* scratch memory of the current convolution */
     float *lines;       /* [threads][line_floats]: normalised pixels before they are rounded to bf16 */
@@ -63,53 +74,51 @@ typedef struct ith_vae_work {
 } ith_vae_work;
 
 /* Appends a convolution over pictures of this size to the decoder's list of layers. Its input comes in strips of at
- * most `strip` rows. times: how often it is computed for each latent frame after the first. */
+ * most `strip` rows. times: how often it is computed for each latent frame after the first. pairs: whether its frames
+ * come in pairs. */
 ith_vae_conv *ith_vae_conv_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t height, int64_t width,
-                               int64_t strip, int64_t times);
+                               int64_t strip, int64_t times, bool pairs);
 /* Appends a linear layer for pictures of `pixels` pixels to the decoder's list of layers. */
 ith_vae_linear *ith_vae_linear_add(ith_vae_work *work, const ith_vae_filter *filter, int64_t pixels);
 /* The number of rows that pass through the layers together, for pictures of this size; even, unless it is `height`.
  * Every thread of the calling thread's team gets some blocks of pixels in each strip. */
 int64_t ith_vae_strip(int64_t height, int64_t width);
 /* Appends the two convolutions of a residual block, and its shortcut if it has one, to the decoder's lists of layers.
- * Returns the first convolution; the second follows it in the array. */
+ * Returns the first convolution; the second follows it in the array. Frames come in pairs if times > 1. */
 ith_vae_conv *ith_vae_residual_add(ith_vae_work *work, const ith_vae_residual *weights, int64_t height, int64_t width,
                                    int64_t times);
 
 /* Makes `count` pixels, from column `first` of row `row` on, the input of a convolution: silu(norm(x)), or x if the
  * convolution has no norm. */
-void ith_vae_conv_put(const ith_vae_work *work, const ith_vae_conv *conv, int64_t row, int64_t first, int64_t count,
-                      const float *x);
-/* Converts numbers of type F32, or of the type of the convolution's input, to that type. */
-void ith_vae_conv_convert(const ith_vae_work *work, const ith_vae_conv *conv, void *to, const void *x, ith_dtype type,
-                          int64_t count);
-/* Makes a pixel of a picture half as high and half as wide the input of a convolution: a square of 2 x 2 equal pixels.
- * x is the pixel, of a type that ith_vae_conv_convert takes. */
-void ith_vae_conv_put_doubled(const ith_vae_work *work, const ith_vae_conv *conv, int64_t row, int64_t column,
-                              const void *x, ith_dtype type);
-/* Makes rows [begin, end) of the frame x the input of a convolution. */
-void ith_vae_conv_put_rows(const ith_vae_work *work, const ith_vae_conv *conv, const float *x, int64_t begin,
-                           int64_t end);
+void ith_vae_conv_put(const ith_vae_work *work, const ith_vae_conv *conv, int64_t slot, int64_t row, int64_t first,
+                      int64_t count, const float *x);
+/* Makes a pixel x of a picture half as high and half as wide the input of a convolution: a square of 2 x 2 equal
+ * pixels. */
+void ith_vae_conv_put_doubled(const ith_vae_work *work, const ith_vae_conv *conv, int64_t slot, int64_t row,
+                              int64_t column, const float *x);
 /* Computes the rows of a convolution that can be computed when its input is complete up to row `taken`, and gives them
  * to `output`. */
 ith_status ith_vae_conv_advance(ith_vae_work *work, ith_vae_conv *conv, int64_t taken, const ith_conv_output *output);
-/* Computes a convolution of the frame x and gives its rows to `output`. */
-ith_status ith_vae_conv_apply(ith_vae_work *work, ith_vae_conv *conv, const float *x, const ith_conv_output *output);
+/* Makes the rows of x before row `taken` that a convolution does not have yet its input, in strips, and computes what
+ * can be computed. */
+ith_status ith_vae_conv_feed(ith_vae_work *work, ith_vae_conv *conv, const ith_vae_rows *x, int64_t taken,
+                             const ith_conv_output *output);
+/* The function `take` of an ith_conv_output whose `user` is an ith_vae_rows: overwrites its pixels. */
+void ith_vae_rows_store(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels);
 
-/* A frame [height, width, channels] that takes the rows of a convolution. */
-typedef struct ith_vae_frame {
-    float *x;
-    int64_t width, channels;
-} ith_vae_frame;
-/* The function `take` of an ith_conv_output whose `user` is an ith_vae_frame: overwrites pixels of the frame. */
-void ith_vae_frame_store(void *user, int64_t row, int64_t first, int64_t count, const float *pixels);
-
-/* Applies a linear layer to every pixel of x: y = x w^T + b. */
-ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, const float *x, float *y);
-/* Applies a residual block: s + conv2(silu(norm2(conv1(silu(norm1(work->x)))))), where s is shortcut(work->x) if the
- * block has a shortcut, otherwise work->x. The result is work->x; it lies in `to` if the block has a shortcut,
- * otherwise in place. */
-ith_status ith_vae_residual_apply(ith_vae_work *work, ith_vae_conv *convs, float *to);
+/* Applies a linear layer to `pixels` pixels: y = x w^T + b. */
+ith_status ith_vae_linear_apply(const ith_vae_work *work, const ith_vae_linear *layer, int64_t pixels, const float *x,
+                                float *y);
+/* Begins the next frame or pair in a residual block. */
+void ith_vae_residual_begin(ith_vae_conv *convs);
+/* Applies a residual block to the rows of x before row `taken` that it does not have yet:
+ *
+ *   y = s + conv2(silu(norm2(conv1(silu(norm1(x))))))
+ *
+ * where s is shortcut(x) if the block has a shortcut, otherwise x; then x and y are the same. Afterwards the first
+ * convs[1].conv.made rows of y are complete. */
+ith_status ith_vae_residual_feed(ith_vae_work *work, ith_vae_conv *convs, const ith_vae_rows *x, const ith_vae_rows *y,
+                                 int64_t taken);
 
 /* The attention over the pixels of a latent frame. It comes between the first two residual blocks. */
 typedef struct ith_vae_attention {
@@ -126,8 +135,8 @@ ith_attn_problem ith_vae_attention_problem(const ith_vae_attention *attention);
 ith_status ith_vae_attention_plan(const ith_vae_work *work, ith_vae_attention *attention);
 /* Sets *bytes to the memory that the plan of the attention will hold. */
 ith_status ith_vae_attention_plan_bytes(const ith_vae_work *work, const ith_vae_attention *attention, int64_t *bytes);
-/* work->x += proj(attention(qkv(norm(x)))): one head, and every pixel attends to every pixel. */
-ith_status ith_vae_attention_apply(ith_vae_work *work, ith_vae_attention *attention);
+/* x += proj(attention(qkv(norm(x)))) for x [pixels, channels]: one head, and every pixel attends to every pixel. */
+ith_status ith_vae_attention_apply(const ith_vae_work *work, const ith_vae_attention *attention, float *x);
 /* The bytes of work->temp that the attention needs. */
 int64_t ith_vae_attention_temp_bytes(const ith_vae_attention *attention);
 

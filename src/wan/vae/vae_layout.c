@@ -28,6 +28,8 @@ static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t height, int6
     ith_vae_level_layers *level = &d->levels[index];
     d->work.stage = level_names[index];
     *level = (ith_vae_level_layers){.height = height, .width = width, .in = weights->in, .out = weights->out};
+    level->begin = (ith_vae_rows){NULL, pictures > 1 ? 2 : 1, height, width, weights->in};
+    level->end = (ith_vae_rows){NULL, pictures > 1 ? 2 : 1, height, width, weights->out};
     for (int64_t i = 0; i <= d->vae->config.res_blocks; i++) {
         ith_vae_conv *residual = ith_vae_residual_add(&d->work, &weights->residuals[i], height, width, pictures);
         level->residuals = i ? level->residuals : residual;
@@ -35,12 +37,13 @@ static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t height, int6
     /* Each row of the output of `time` becomes two rows of the input of `resample`. */
     const int64_t strip = ith_max64(ith_vae_strip(2 * height, 2 * width) / 2, 1);
     if (weights->time.in) {
-        level->time = ith_vae_conv_add(&d->work, &weights->time, height, width, strip, pictures);
+        level->time = ith_vae_conv_add(&d->work, &weights->time, height, width, strip, pictures, false);
         level->time->first_times = 0;
         pictures *= 2;
     }
     if (weights->resample.in)
-        level->resample = ith_vae_conv_add(&d->work, &weights->resample, 2 * height, 2 * width, 2 * strip, pictures);
+        level->resample =
+            ith_vae_conv_add(&d->work, &weights->resample, 2 * height, 2 * width, 2 * strip, pictures, pictures > 1);
     return pictures;
 }
 
@@ -51,7 +54,7 @@ static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width)
     int64_t pictures = 1, scale = 1;
     work->stage = "latents";
     d->post_quant = ith_vae_linear_add(work, &vae->post_quant, d->pixels);
-    d->in = ith_vae_conv_add(work, &vae->in, height, width, ith_vae_strip(height, width), 1);
+    d->in = ith_vae_conv_add(work, &vae->in, height, width, ith_vae_strip(height, width), 1, false);
     d->before = ith_vae_residual_add(work, &vae->before, height, width, 1);
     work->stage = NULL;
     ith_vae_attention_add(work, vae, d->pixels, &d->attention);
@@ -62,7 +65,7 @@ static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width)
     scale = vae->config.stride_space;
     work->stage = "picture";
     d->out = ith_vae_conv_add(work, &vae->out, height * scale, width * scale,
-                              ith_vae_strip(height * scale, width * scale), pictures);
+                              ith_vae_strip(height * scale, width * scale), pictures, pictures > 1);
     d->out->norm = vae->norm_out;
 }
 
@@ -119,56 +122,55 @@ static void lay_out_linears(ith_vae_decoder *d, ith_arena *arena)
     ith_linear_workspace_lay_out(work->linear_set, omp_get_max_threads(), d->pixels, arena, &work->linear_workspace);
 }
 
-static int64_t frame_bytes(const ith_vae_level_layers *level, int64_t channels)
+/* Sets the number of rows for which a level has memory, before and after its residual blocks. `resample` of the level
+ * before hands on at most its strip and two rows at a time; each convolution of the residual blocks lags at most two
+ * rows behind its input. Whole frames are needed at the first level, which follows the attention, and where the frames
+ * of a pair are doubled one after the other. */
+static void set_rows(ith_vae_decoder *d, int64_t index)
 {
-    return level->height * level->width * channels * (int64_t)sizeof(float);
+    ith_vae_level_layers *level = &d->levels[index];
+    if (index == 0)
+        return;
+    const int64_t given = d->levels[index - 1].resample->conv.shape.strip + 2;
+    const int64_t rows = given + 4 * (d->vae->config.res_blocks + 1);
+    if (!level->time || level->end.slots == 1)
+        level->end.rows = ith_min64(rows, level->height);
+    level->begin.rows = level->in == level->out ? level->end.rows : ith_min64(given, level->height);
 }
 
-/* Finds the places of the frames at the ends of the levels in one piece of memory, in bytes from its beginning, and
- * returns its size. The frame of a level lies in the second half of the next level's frame, which is twice as large:
- * `resample` reads it from there while it writes the next level's frame over it (vae_decoder.c, enlarge). If the next
- * level begins in other memory, because it changes the number of channels, the frame lies at the end of the memory. */
-static int64_t place_frames(const ith_vae_decoder *d, int64_t place[ITH_VAE_MOST_LEVELS])
+static void take_rows(ith_vae_rows *rows, ith_arena *arena)
 {
-    const int64_t last = d->vae->config.levels - 1;
-    int64_t bytes = frame_bytes(&d->levels[last], d->levels[last].out);
-    place[last] = 0;
-    for (int64_t i = last - 1; i >= 0; i--) {
-        const ith_vae_level_layers *level = &d->levels[i], *next = level + 1;
-        int64_t size = frame_bytes(level, level->out);
-        place[i] = next->in == next->out ? place[i + 1] + size : ith_max64(bytes - size, 0);
-        place[i] = ith_round_up(place[i], ITH_ARENA_ALIGNMENT);
-        bytes = ith_max64(bytes, place[i] + size);
-    }
-    return bytes;
+    rows->x = ith_arena_take(arena, rows->slots * rows->rows * rows->width * rows->channels, sizeof(float));
 }
 
-/* Lays out the frames of the levels and work->temp in one piece of memory. work->temp lies at its beginning, before the
- * frame of the latents. It holds, in turn, the latents of a frame before and after post_quant_conv, and the arrays of
- * the attention. The first frame of a level that changes the number of channels lies at the beginning too, before the
- * frames at the ends of this level and of the one before it. The other frames are moved back where there is too little
- * room before them. */
+/* Lays out the rows of level `index`. */
+static void lay_out_level(ith_vae_decoder *d, int64_t index, ith_arena *arena)
+{
+    ith_vae_level_layers *level = &d->levels[index];
+    set_rows(d, index);
+    take_rows(&level->begin, arena);
+    level->end.x = level->begin.x;
+    if (level->in != level->out)
+        take_rows(&level->end, arena);
+}
+
+/* Lays out the rows of the levels and work->temp. work->temp holds, in turn, the latents of a frame before and after
+ * post_quant_conv, and the arrays of the attention. It is not in use when the second level is, and shares its place
+ * with the rows of the second and later levels. */
 static void lay_out_frames(ith_vae_decoder *d, ith_arena *arena)
 {
     const ith_vae_config *config = &d->vae->config;
-    int64_t place[ITH_VAE_MOST_LEVELS], bytes = place_frames(d, place);
-    int64_t shift = 2 * d->pixels * config->z_dim * (int64_t)sizeof(float);
-    shift = ith_max64(ith_max64(ith_vae_attention_temp_bytes(&d->attention), shift) - place[0], 0);
+    lay_out_level(d, 0, arena);
+    const int64_t begin = arena->used_bytes;
+    d->work.temp = ith_arena_take(arena, 0, 1);
     for (int64_t i = 1; i < config->levels; i++)
-        if (d->levels[i].in != d->levels[i].out)
-            shift = ith_max64(shift, frame_bytes(&d->levels[i], d->levels[i].in) - ith_min64(place[i], place[i - 1]));
-    shift = ith_round_up(shift, ITH_ARENA_ALIGNMENT);
-    char *memory = ith_arena_take(arena, shift + bytes, 1);
-    d->work.temp = memory;
-    for (int64_t i = 0; i < config->levels; i++) {
-        ith_vae_level_layers *l = &d->levels[i];
-        l->end = memory ? (float *)(void *)(memory + shift + place[i]) : NULL;
-        l->begin = l->in == l->out ? l->end : (float *)(void *)memory;
-    }
+        lay_out_level(d, i, arena);
+    int64_t temp =
+        ith_max64(ith_vae_attention_temp_bytes(&d->attention), 2 * d->pixels * config->z_dim * (int64_t)sizeof(float));
+    ith_arena_take(arena, ith_max64(temp - (arena->used_bytes - begin), 0), 1);
 }
 
-/* Lays out the frames and the scratch memory of one layer. Only the frame `later` belongs to one level: it must survive
- * while another frame passes through the later levels. */
+/* Lays out the frames and the scratch memory of one layer. */
 static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
 {
     const ith_vae_config *config = &d->vae->config;
@@ -176,10 +178,6 @@ static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
     const int threads = omp_get_max_threads();
     int64_t scratch = 0;
     lay_out_frames(d, arena);
-    for (int64_t i = 0; i < config->levels; i++)
-        if (d->levels[i].time)
-            d->levels[i].later = ith_arena_take(arena, d->levels[i].height * d->levels[i].width * d->levels[i].out,
-                                                ith_dtype_bytes(ith_conv_row_type(&d->levels[i].resample->conv)));
     work->line_floats = LINE_FLOATS;
     for (int64_t i = 0; i < work->conv_count; i++) {
         scratch = ith_max64(scratch, ith_conv_scratch_bytes(&work->convs[i].conv, threads));
@@ -187,7 +185,8 @@ static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
     }
     work->lines = ith_arena_take(arena, threads * work->line_floats, sizeof(float));
     work->conv_scratch = ith_arena_take(arena, scratch, 1);
-    d->frame = ith_arena_take(arena, d->pixels * config->stride_space * config->stride_space, 3 * sizeof(float));
+    d->frames = ith_arena_take(arena, d->out->conv.slots * d->pixels * config->stride_space * config->stride_space,
+                               3 * sizeof(float));
 }
 
 /* Lays out all memory of a decoder. Weights are packed before any frame is decoded, so scratch memory for packing
