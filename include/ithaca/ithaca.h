@@ -373,9 +373,11 @@ ITH_API const char *ith_direction_name(ith_direction direction);
 typedef enum ith_exchange_mode {
     ITH_EXCHANGE_AUTO = 0,
     ITH_EXCHANGE_IN_PLACE, /* ranks of one process read and write one another's tensors where they lie */
-    ITH_EXCHANGE_COPY      /* ranks send messages, which arrive in buffers of the plan */
+    ITH_EXCHANGE_COPY,     /* ranks send messages, which arrive in buffers of the plan */
+    ITH_EXCHANGE_MIXED     /* the ranks of each ulysses axis, threads of one process, use one another's tensors where they
+                              lie; keys and values travel along the ring as messages */
 } ith_exchange_mode;
-/* The name of an exchange: "auto", "in_place" or "copy"; "unknown" for any other number. */
+/* The name of an exchange: "auto", "in_place", "copy" or "mixed"; "unknown" for any other number. */
 ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
 
 /* The effort that planning spends on finding the fastest kernel, like the effort of FFTW's planner. */
@@ -496,7 +498,7 @@ typedef struct ith_plan_info {
     bool folded; /* false: the entries of the batch are exchanged one by one; true where heads are not exchanged */
     ith_softmax softmax;
     bool smoothed;              /* the mean key is subtracted; false unless the softmax is fixed_m */
-    ith_exchange_mode exchange; /* IN_PLACE or COPY; AUTO where nothing is exchanged */
+    ith_exchange_mode exchange; /* IN_PLACE, COPY or MIXED; AUTO where nothing is exchanged */
     const char *kernel;         /* name of the kernel; valid as long as the plan */
     int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in; /* sizes of the loops, as in ith_attn_options */
     int threads;
@@ -513,9 +515,9 @@ typedef struct ith_plan_info {
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
 /* Predicts the plan that ith_plan_create would make for rank `rank` of `ranks`. shared_memory: whether the ranks share
- * memory. Nothing is allocated for execution, nothing is sent, and nothing is measured: with ITH_EFFORT_MEASURE too, a
- * kernel that wisdom does not know is estimated. info->kernel is valid as long as the process. Returns the same errors
- * as ith_plan_create. */
+ * memory. They run on one host. Nothing is allocated for execution, nothing is sent, and nothing is measured: with
+ * ITH_EFFORT_MEASURE too, a kernel that wisdom does not know is estimated. info->kernel is valid as long as the process.
+ * Returns the same errors as ith_plan_create. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
                                     const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                     ith_plan_info *info);

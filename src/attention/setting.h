@@ -25,7 +25,7 @@ typedef struct ith_attn_setting {
     ith_softmax softmax;
     bool smoothed, folded; /* keys are smoothed; the batch is folded (ith_plan_info) */
     ith_direction direction;
-    ith_exchange_mode exchange; /* IN_PLACE or COPY; AUTO where nothing is exchanged */
+    ith_exchange_mode exchange; /* IN_PLACE, COPY or MIXED; AUTO where nothing is exchanged */
     /* wanted number of chunks; for each batch entry if the batch is not folded */
     int chunks;
     int ulysses, ring; /* lengths of the two axes of the mesh */

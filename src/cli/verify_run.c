@@ -101,8 +101,8 @@ static int add_mesh(ith_verify *v, ith_attn_options options)
 {
     bool exchanges = options.ulysses > 1, travels = options.ring > 1;
     int code = ITH_EXIT_DONE;
-    for (int n = 0; !code && n < 2 * 3 * 2 * 2; n++) {
-        bool bidir = n % 2, one_by_one = n / 6 % 2, copy = n / 12;
+    for (int n = 0; !code && n < 2 * 3 * 2 * 3; n++) {
+        bool bidir = n % 2, one_by_one = n / 6 % 2;
         int chunks = n / 2 % 3 + 1;
         if ((bidir && !travels) || (chunks > 1 && !exchanges) ||
             (one_by_one && (!exchanges || v->first.problem.batch == 1)))
@@ -110,7 +110,7 @@ static int add_mesh(ith_verify *v, ith_attn_options options)
         options.direction = bidir ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
         options.chunks = chunks;
         options.fold = one_by_one ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
-        options.exchange = copy ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_IN_PLACE;
+        options.exchange = (ith_exchange_mode)(ITH_EXCHANGE_IN_PLACE + n / 12);
         code = add(v, &options, v->ranks);
     }
     return code;

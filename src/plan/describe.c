@@ -56,7 +56,7 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
                             int ranks, int rank, bool shared_memory, ith_plan_info *info)
 {
     ith_attn_options options;
-    const ith_group group = {ranks, rank, shared_memory};
+    const ith_group group = ith_group_on_one_host(ranks, rank, shared_memory);
     ith_attn_setting setting;
     int64_t bytes = 0;
     if (!context)
@@ -87,8 +87,9 @@ static const char *exchange_text(const ith_plan_info *info, char *text, size_t t
     if (info->exchange == ITH_EXCHANGE_AUTO)
         snprintf(text, text_bytes, ", nothing exchanged");
     else
-        snprintf(text, text_bytes, ", exchange %s in %d chunk%s%s%s", ith_exchange_mode_name(info->exchange),
-                 info->chunks, info->chunks == 1 ? "" : "s", !info->folded ? ", batch not folded" : "",
+        snprintf(text, text_bytes, ", exchange %s%s in %d chunk%s%s%s", ith_exchange_mode_name(info->exchange),
+                 info->exchange == ITH_EXCHANGE_MIXED ? " (ulysses in place, ring copied)" : "", info->chunks,
+                 info->chunks == 1 ? "" : "s", !info->folded ? ", batch not folded" : "",
                  info->ring > 1 ? (info->direction == ITH_DIRECTION_UNI ? ", uni" : ", bidir") : "");
     return text;
 }
@@ -103,7 +104,7 @@ const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes)
         return text;
     const ith_attn_setting *s = &plan->setting;
     ith_plan_info i = info_of(s, plan->memory_bytes);
-    char exchange[96];
+    char exchange[128];
     snprintf(text, text_bytes,
              "%s over %d rank%s%s, ulysses %d x ring %d%s\n"
              "softmax %s%s, kernel %s (%s), tiles of %lld queries and %lld/%lld/%lld keys, %d thread%s\n"

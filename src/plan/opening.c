@@ -22,7 +22,7 @@ typedef struct call_record {
     bool wants_lse;
     uint64_t kv_lengths, key_bias; /* hashes of these two tensors */
     const void *mask;              /* address of the mask */
-    ith_in_place_record shown;     /* addresses of this rank's tensors, if the exchange is in place */
+    ith_in_place_record shown;     /* addresses of this rank's tensors, if other ranks use them in place */
     char sentence[512];            /* this rank's error sentence; empty if status is ITH_OK */
 } call_record;
 
@@ -158,14 +158,14 @@ static void describe_execution(ith_plan *plan, const ith_attn_tensors *tensors, 
     if (p->has_key_bias)
         record->key_bias = ith_hash(0, tensors->key_bias, p->batch * p->kv_len * (int64_t)sizeof *tensors->key_bias);
     record->mask = tensors->mask;
-    if (plan->setting.exchange == ITH_EXCHANGE_IN_PLACE)
+    if (ith_in_place_used(&plan->setting))
         record->shown = ith_executor_record(&plan->executor, tensors);
 }
 
 /* Copies the addresses of all ranks' tensors from the records, which are lost when the call ends. */
 static void take_shown(ith_plan *plan)
 {
-    if (plan->setting.exchange != ITH_EXCHANGE_IN_PLACE)
+    if (!ith_in_place_used(&plan->setting))
         return;
     for (int rank = 0; rank < plan->setting.comm->size; rank++)
         ith_executor_meet(&plan->executor, rank, &record_of(plan->setting.comm, rank)->shown);

@@ -29,8 +29,8 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
          ith_direction_name(ITH_DIRECTION_BIDIR)},
         {"softmax", (int)o->softmax, ITH_SOFTMAX_FIXED_M, ith_softmax_name(ITH_SOFTMAX_AUTO),
          ith_softmax_name(ITH_SOFTMAX_FIXED_M)},
-        {"exchange", (int)o->exchange, ITH_EXCHANGE_COPY, ith_exchange_mode_name(ITH_EXCHANGE_AUTO),
-         ith_exchange_mode_name(ITH_EXCHANGE_COPY)},
+        {"exchange", (int)o->exchange, ITH_EXCHANGE_MIXED, ith_exchange_mode_name(ITH_EXCHANGE_AUTO),
+         ith_exchange_mode_name(ITH_EXCHANGE_MIXED)},
         {"fold", (int)o->fold, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
         {"smooth", (int)o->smooth, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
         {"effort", (int)o->effort, ITH_EFFORT_MEASURE, ith_effort_name(ITH_EFFORT_ESTIMATE),
@@ -125,8 +125,9 @@ static ith_status complete_mesh(ith_context *context, const char *name, int give
 }
 
 /* Chooses the ulysses axis if neither axis is given. heads: number of heads of the whole batch. */
-static void default_mesh(ith_strategy strategy, int ranks, int64_t heads, int *ulysses)
+static void default_mesh(ith_strategy strategy, const ith_group *group, int64_t heads, int *ulysses)
 {
+    int ranks = group->ranks;
     if (strategy == ITH_STRATEGY_RING) {
         *ulysses = 1;
     } else if (strategy == ITH_STRATEGY_ULYSSES_RING) {
@@ -135,7 +136,7 @@ static void default_mesh(ith_strategy strategy, int ranks, int64_t heads, int *u
             square++;
         *ulysses = divisor_below(ranks, ith_min64(square, heads));
     } else if (strategy == ITH_STRATEGY_AUTO) {
-        *ulysses = balanced_axis(ranks, heads);
+        *ulysses = balanced_axis(ith_group_axis_ranks(group), heads);
     } else {
         *ulysses = ranks;
     }
@@ -143,12 +144,12 @@ static void default_mesh(ith_strategy strategy, int ranks, int64_t heads, int *u
 
 /* Chooses the mesh. If one axis is given, it determines the other. If neither is given, the strategy determines
  * both. */
-static ith_status choose_mesh(const ith_attn_options *options, int ranks, ith_attn_setting *s)
+static ith_status choose_mesh(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
-    int ulysses = options->ulysses, ring = options->ring;
+    int ulysses = options->ulysses, ring = options->ring, ranks = group->ranks;
     ith_status status = ITH_OK;
     if (!ulysses && !ring)
-        default_mesh(options->strategy, ranks, s->problem.batch * s->problem.heads, &ulysses);
+        default_mesh(options->strategy, group, s->problem.batch * s->problem.heads, &ulysses);
     if (!ring)
         status = complete_mesh(s->context, "ulysses", ulysses, ranks, &ring);
     else if (!ulysses)
@@ -170,10 +171,12 @@ static ith_status choose_mesh(const ith_attn_options *options, int ranks, ith_at
 /* Chooses the strategy. One rank, or replicated keys: single. Otherwise the ulysses axis is as long as the heads allow,
  * because ulysses sends least and has the bits of a single rank, and the ring axis takes the remaining factor. The
  * ulysses axis is shorter if heads would be distributed so unevenly that ranks wait for others (40 heads on 16 ranks: 8
- * x 2 instead of 16). */
-static ith_status choose_strategy(const ith_attn_options *options, int ranks, int rank, ith_attn_setting *s)
+ * x 2 instead of 16), or if it would cross hosts: the network between hosts is slow, and the hops of a ring hide behind
+ * computing. */
+static ith_status choose_strategy(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
-    ith_status status = choose_mesh(options, ranks, s);
+    int ranks = group->ranks;
+    ith_status status = choose_mesh(options, group, s);
     if (status)
         return status;
     s->strategy = options->strategy;
@@ -190,7 +193,7 @@ static ith_status choose_strategy(const ith_attn_options *options, int ranks, in
         s->strategy = ITH_STRATEGY_RING;
     else if (s->strategy == ITH_STRATEGY_ULYSSES_RING && s->ring == 1)
         s->strategy = ITH_STRATEGY_ULYSSES;
-    s->rank = rank;
+    s->rank = group->rank;
     return ITH_OK;
 }
 
@@ -203,8 +206,8 @@ static ith_softmax choose_softmax(const ith_attn_options *options)
 }
 
 /* Chooses the number of chunks (parts of the heads that are exchanged one after another). Several chunks hide copies
- * behind computation and make buffers smaller, but each computation is shorter. An exchange in place copies nothing, so
- * it has one chunk. */
+ * behind computation and make buffers smaller, but each computation is shorter. A ulysses axis in place copies nothing,
+ * so it has one chunk. */
 static int choose_chunks(const ith_attn_options *options, const ith_attn_setting *s)
 {
     if (options->chunks)
@@ -212,20 +215,41 @@ static int choose_chunks(const ith_attn_options *options, const ith_attn_setting
     return s->exchange == ITH_EXCHANGE_COPY ? 4 : 1;
 }
 
-/* Chooses the exchange: in place where ranks share memory, because nothing is copied then. A single rank, and ranks
- * with replicated keys, exchange nothing. */
+/* Refuses an exchange that needs more shared memory than the ranks have. */
+static ith_status check_exchange(const ith_group *group, const ith_attn_setting *s)
+{
+    bool on_axis = ith_group_axis_shares_memory(group, s->ulysses);
+    if (s->exchange == ITH_EXCHANGE_IN_PLACE && !ith_group_shares_memory(group))
+        return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
+                        "exchange is in_place, and these ranks do not share memory: %s is what they can do",
+                        on_axis && s->ulysses > 1 ? "mixed" : "copy");
+    if (s->exchange == ITH_EXCHANGE_MIXED && !on_axis)
+        return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
+                        "exchange is mixed, and the %d ranks of a ulysses axis do not share memory: copy is what they "
+                        "can do",
+                        s->ulysses);
+    return ITH_OK;
+}
+
+/* Chooses the exchange: in place where ranks share memory, because nothing is copied then. If only the ranks of each
+ * ulysses axis share memory, this axis is used in place. A single rank, and ranks with replicated keys, exchange
+ * nothing. */
 static ith_status choose_exchange(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
-    bool none = group->ranks == 1 || s->problem.replicated_kv;
-    if (!none && options->exchange == ITH_EXCHANGE_IN_PLACE && !group->shared_memory)
-        return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
-                        "exchange is in_place, and these ranks do not share memory: copy is what they can do");
+    s->exchange = ITH_EXCHANGE_AUTO;
+    if (group->ranks == 1 || s->problem.replicated_kv)
+        return ITH_OK;
     s->exchange = options->exchange;
+    if (s->exchange == ITH_EXCHANGE_AUTO && ith_group_shares_memory(group))
+        s->exchange = ITH_EXCHANGE_IN_PLACE;
     if (s->exchange == ITH_EXCHANGE_AUTO)
-        s->exchange = group->shared_memory ? ITH_EXCHANGE_IN_PLACE : ITH_EXCHANGE_COPY;
-    if (none)
-        s->exchange = ITH_EXCHANGE_AUTO;
-    return ITH_OK;
+        s->exchange = ith_group_axis_shares_memory(group, s->ulysses) ? ITH_EXCHANGE_MIXED : ITH_EXCHANGE_COPY;
+    ith_status status = check_exchange(group, s);
+    if (s->exchange == ITH_EXCHANGE_MIXED && s->ulysses == 1)
+        s->exchange = ITH_EXCHANGE_COPY;
+    if (s->exchange == ITH_EXCHANGE_MIXED && s->ring == 1)
+        s->exchange = ITH_EXCHANGE_IN_PLACE;
+    return status;
 }
 
 /* Limits the number of chunks of a batch entry, so that the chunks of all entries can be counted in an int. */
@@ -244,7 +268,7 @@ static ith_status check_chunks(ith_attn_setting *s)
 /* Makes every choice except for the kernel and its tiles. If the options name a kernel, takes this kernel. */
 static ith_status choose(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
-    ith_status status = choose_strategy(options, group->ranks, group->rank, s);
+    ith_status status = choose_strategy(options, group, s);
     if (!status)
         status = choose_exchange(options, group, s);
     if (status)

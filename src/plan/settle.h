@@ -5,12 +5,7 @@
 #define ITH_PLAN_SETTLE_H
 
 #include "../attention/setting.h"
-
-/* The group of ranks that a plan is for, and this rank's number in it. */
-typedef struct ith_group {
-    int ranks, rank;
-    bool shared_memory; /* ranks can read one another's tensors */
-} ith_group;
+#include "group.h"
 
 /* Copies the problem and the options, which may be NULL, over the defaults, and checks them. A value that is illegal
  * with every problem is refused; the error sentence names the nearest legal value. */

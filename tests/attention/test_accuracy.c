@@ -117,7 +117,8 @@ static bool is_twin(const drawn_plan *plan, bool every_tile)
 {
     const int *mesh = draw_meshes[plan->value[DRAW_MESH]];
     bool axes[2] = {mesh[0] > 1, mesh[1] > 1};
-    return (!axes[0] && (plan->value[DRAW_CHUNKS] || plan->value[DRAW_FOLD])) ||
+    bool mixed = plan->value[DRAW_EXCHANGE] == 2;
+    return (mixed && !(axes[0] && axes[1])) || (!axes[0] && (plan->value[DRAW_CHUNKS] || plan->value[DRAW_FOLD])) ||
            (!axes[1] && plan->value[DRAW_DIRECTION]) || (!axes[0] && !axes[1] && plan->value[DRAW_EXCHANGE]) ||
            (!plan->value[DRAW_SOFTMAX] && plan->value[DRAW_SMOOTHING]) || (!every_tile && plan->value[DRAW_TILES]);
 }

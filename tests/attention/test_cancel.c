@@ -101,7 +101,7 @@ static void executions_are_cancelled(void **state)
         ith_context *root = NULL;
         int ranks = way < 2 ? 1 : 2 + way % 3;
         s.options.strategy = ranks == 1 ? ITH_STRATEGY_SINGLE : (ith_strategy)(ITH_STRATEGY_ULYSSES + way / 2 % 3);
-        s.options.exchange = ranks == 1 ? ITH_EXCHANGE_AUTO : (ith_exchange_mode)(ITH_EXCHANGE_IN_PLACE + way % 2);
+        s.options.exchange = ranks == 1 ? ITH_EXCHANGE_AUTO : (ith_exchange_mode)(ITH_EXCHANGE_IN_PLACE + way % 3);
         s.options.softmax = way % 4 == 3 ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;
         s.options.kernel = "f32_ref";
         ith_context_create(NULL, &root);
@@ -205,7 +205,7 @@ static double compute_on_one(int64_t length, ith_exchange_mode exchange, double 
 static void who_computes_is_alive(void **state)
 {
     (void)state;
-    for (int exchange = ITH_EXCHANGE_IN_PLACE; exchange <= ITH_EXCHANGE_COPY; exchange++) {
+    for (int exchange = ITH_EXCHANGE_IN_PLACE; exchange <= ITH_EXCHANGE_MIXED; exchange++) {
         double seconds = 0;
         int64_t length = 1000;
         while (seconds < LONG && length < 20000) {

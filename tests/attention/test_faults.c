@@ -17,6 +17,7 @@
 
 #include "base/size.h"
 #include "support/fault_subject.h"
+#include "support/placed_group.h"
 #include "support/socket_group.h"
 
 #include <setjmp.h>
@@ -550,6 +551,8 @@ static void nothing_goes_wrong_in_silence(void **state)
             }
             if (group_connect == socket_group_create)
                 options.exchange = ITH_EXCHANGE_COPY;
+            if (group_connect == placed_group_create && options.exchange != ITH_EXCHANGE_COPY)
+                options.exchange = ITH_EXCHANGE_AUTO;
             s.subjects[i].options = options;
         }
         for (int i = 0; i < SUBJECTS; i++)
@@ -565,12 +568,13 @@ static void nothing_goes_wrong_in_silence(void **state)
     print_message("%d plans, %d faults each\n", plans, faults);
 }
 
-/* With an argument, ranks are connected by sockets. */
+/* With the argument "sockets", ranks are connected by sockets; with "processes", ranks pretend to run in processes of
+ * two. */
 int main(int argc, char **argv)
 {
-    (void)argv;
+    placed_evenly(2, 1);
     if (argc > 1)
-        group_connect = socket_group_create;
+        group_connect = strcmp(argv[1], "processes") ? socket_group_create : placed_group_create;
     const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_goes_wrong_in_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

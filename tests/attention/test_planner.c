@@ -57,7 +57,7 @@ static void unknown_values_are_refused(void **state)
         {low_direction, "direction is -2, and must be from 0 (auto) to 2 (bidir), of which 0 is the nearest"},
         {high_direction, "direction is 3, and must be from 0 (auto) to 2 (bidir), of which 2 is the nearest"},
         {high_softmax, "softmax is 3, and must be from 0 (auto) to 2 (fixed_m), of which 2 is the nearest"},
-        {high_exchange, "exchange is 1000000, and must be from 0 (auto) to 2 (copy), of which 2 is the nearest"},
+        {high_exchange, "exchange is 1000000, and must be from 0 (auto) to 3 (mixed), of which 3 is the nearest"},
         {high_effort, "effort is 2, and must be from 0 (estimate) to 1 (measure), of which 1 is the nearest"},
         {negative_ulysses, "ulysses is -1, and must be 0 (choose for me) or more"},
         {negative_ring, "ring is -2147483648, and must be 0"},

@@ -200,7 +200,7 @@ static void check_census(volume_case *c, int ulysses, int ring)
     for (int64_t entry = 0; entry < (by_entry(&s) ? c->problem.batch : 1); entry++)
         for (int64_t chunk = 0; chunk < chunks_of(&s); chunk++) {
             count_all_to_all(&s, entry, chunk);
-            if (c->options.exchange == ITH_EXCHANGE_COPY)
+            if (c->options.exchange != ITH_EXCHANGE_IN_PLACE)
                 count_hops(&s, entry, chunk);
             else
                 count_reads(&s, entry, chunk);
@@ -270,7 +270,11 @@ static void any_shares_meet_the_count(void **state)
         c.options.softmax = random_below(&seed, 2) ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;
         c.options.fold = random_below(&seed, 2) ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
         c.options.direction = random_below(&seed, 2) ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
-        c.options.exchange = random_below(&seed, 2) ? ITH_EXCHANGE_COPY : ITH_EXCHANGE_IN_PLACE;
+        c.options.exchange = (ith_exchange_mode)random_between(&seed, ITH_EXCHANGE_IN_PLACE, ITH_EXCHANGE_MIXED);
+        if (c.options.exchange == ITH_EXCHANGE_MIXED && meshes[mesh].ulysses == 1)
+            c.options.exchange = ITH_EXCHANGE_COPY; /* what it comes to */
+        if (c.options.exchange == ITH_EXCHANGE_MIXED && meshes[mesh].ring == 1)
+            c.options.exchange = ITH_EXCHANGE_IN_PLACE;
         run_volume(&c, meshes[mesh].ulysses * meshes[mesh].ring);
         check_census(&c, meshes[mesh].ulysses, meshes[mesh].ring);
     }

@@ -141,7 +141,7 @@ void expect_right(rank_group *g, scene *s)
 void for_each_way(int64_t lengths[2], bool bias, bool mask, scene_fn act)
 {
     for (int strategy = ITH_STRATEGY_ULYSSES; strategy <= ITH_STRATEGY_ULYSSES_RING; strategy++)
-        for (int exchange = ITH_EXCHANGE_IN_PLACE; exchange <= ITH_EXCHANGE_COPY; exchange++)
+        for (int exchange = ITH_EXCHANGE_IN_PLACE; exchange <= ITH_EXCHANGE_MIXED; exchange++)
             for (int ranks = 2; ranks <= 4; ranks++) {
                 scene s = {.options = ITH_ATTN_OPTIONS_INIT, .odd = -1};
                 rank_group g;

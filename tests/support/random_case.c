@@ -51,7 +51,7 @@ void draw_init(ith_context *context, draw_table *table)
         [DRAW_FOLD] = 2,
         [DRAW_SOFTMAX] = 2,
         [DRAW_SMOOTHING] = 2,
-        [DRAW_EXCHANGE] = 2,
+        [DRAW_EXCHANGE] = 3,
         [DRAW_TILES] = 3,
     };
     const char *name;
@@ -112,9 +112,8 @@ ith_attn_options draw_options(const draw_table *table, const drawn_plan *plan, i
     o.fold = plan->value[DRAW_FOLD] ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
     o.softmax = plan->value[DRAW_SOFTMAX] ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;
     o.smooth = plan->value[DRAW_SMOOTHING] ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
-    o.exchange = *ranks == 1                  ? ITH_EXCHANGE_AUTO
-                 : plan->value[DRAW_EXCHANGE] ? ITH_EXCHANGE_IN_PLACE
-                                              : ITH_EXCHANGE_COPY;
+    static const ith_exchange_mode exchanges[] = {ITH_EXCHANGE_COPY, ITH_EXCHANGE_IN_PLACE, ITH_EXCHANGE_MIXED};
+    o.exchange = *ranks == 1 ? ITH_EXCHANGE_AUTO : exchanges[plan->value[DRAW_EXCHANGE]];
     o.kernel = table->kernels[plan->value[DRAW_KERNEL]];
     return o;
 }

@@ -2,9 +2,16 @@
 /* Lays out memory for the steps of a schedule, and executes them (execute.h). */
 #include "execute.h"
 
+/* Whether the rows of all other ranks are used in place, so that nothing is sent. */
 static bool in_place(const ith_attn_setting *s)
 {
     return s->exchange == ITH_EXCHANGE_IN_PLACE;
+}
+
+/* Whether an exchange of the schedule is made by messages. exchange: its number (ith_step.exchange). */
+static bool by_messages(const ith_attn_setting *s, int exchange)
+{
+    return s->exchange == ITH_EXCHANGE_MIXED ? exchange == ITH_EXCHANGE_HOP : !in_place(s);
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
@@ -27,7 +34,7 @@ void ith_executor_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_execu
     x->setting = s;
     x->messages = (ith_messages){.setting = s};
     for (ith_step step; ith_schedule_next(&schedule, &step);) {
-        if (step.kind == ITH_STEP_POST && !in_place(s))
+        if (step.kind == ITH_STEP_POST && by_messages(s, step.exchange))
             ith_messages_widen(&x->messages, &schedule, &step);
         if (step.kind == ITH_STEP_COMPUTE) {
             widen_sweep(&shape, &step);
@@ -36,10 +43,12 @@ void ith_executor_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_execu
     }
     shape.keeps_state = by_shards && !in_place(s);
     shape.packs_for_all = by_shards && in_place(s);
-    if (in_place(s))
+    if (ith_in_place_used(s))
         ith_in_place_lay_out(s, arena, &x->in_place);
-    else
+    if (!in_place(s))
         ith_messages_lay_out(&x->messages, arena);
+    if (s->exchange == ITH_EXCHANGE_MIXED)
+        ith_messages_use_axis(&x->messages, x->in_place.q_segments, x->in_place.kv_segments);
     ith_sweep_lay_out(s, &shape, arena, &x->sweep);
 }
 
@@ -100,7 +109,7 @@ static ith_status run_step(ith_executor *x, const ith_schedule *schedule, const 
     bool computes = step->kind == ITH_STEP_OFFSETS || step->kind == ITH_STEP_COMPUTE;
     if (computes)
         return compute(x, step, tensors);
-    if (in_place(x->setting))
+    if (!by_messages(x->setting, step->exchange))
         return ITH_OK; /* ranks read one another's memory, so there is nothing to send */
     if (step->kind == ITH_STEP_POST)
         return ith_messages_post(&x->messages, schedule, step, &x->sent);

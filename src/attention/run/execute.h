@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: walks the steps of this rank's schedule and executes each. It reaches rows of other ranks by messages
- * (message.h) or reads and writes them in place (in_place.h). */
+ * (message.h), or reads and writes them in place (in_place.h). */
 #ifndef ITH_ATTENTION_EXECUTE_H
 #define ITH_ATTENTION_EXECUTE_H
 
@@ -11,8 +11,8 @@
 typedef struct ith_executor {
     const ith_attn_setting *setting;
     ith_sweep sweep;
-    ith_messages messages; /* used unless the exchange is in place */
-    ith_in_place in_place; /* used if the exchange is in place */
+    ith_messages messages; /* used if some exchange is made by messages: COPY and MIXED */
+    ith_in_place in_place; /* used if tensors of other ranks are used in place: IN_PLACE and MIXED */
     ith_plan_counters counters;
     /* bytes that this rank has sent in the execution under way; if the exchange is in place, other ranks add to it */
     _Atomic int64_t sent;
@@ -22,8 +22,8 @@ typedef struct ith_executor {
  * memory. */
 void ith_executor_lay_out(const ith_attn_setting *setting, ith_arena *arena, ith_executor *executor);
 
-/* If the exchange is in place, ranks show one another records with addresses at the opening of an execution. The first
- * function returns the record of this rank, the second takes the record of rank `rank`. */
+/* If tensors of other ranks are used in place, ranks show one another records with addresses at the opening of an
+ * execution. The first function returns the record of this rank, the second takes the record of rank `rank`. */
 ith_in_place_record ith_executor_record(ith_executor *executor, const ith_attn_tensors *tensors);
 void ith_executor_meet(ith_executor *executor, int rank, const ith_in_place_record *record);
 

@@ -9,6 +9,8 @@ void ith_in_place_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_in_pl
     *out = (ith_in_place){.setting = s};
     out->q_segments = ith_arena_take(arena, s->ulysses, sizeof *out->q_segments);
     out->kv_segments = ith_arena_take(arena, s->ulysses, sizeof *out->kv_segments);
+    if (s->exchange == ITH_EXCHANGE_MIXED)
+        return;
     out->ring = ith_arena_take(arena, s->ring, sizeof *out->ring);
     out->shards = ith_arena_take(arena, s->ring, sizeof *out->shards);
 }
@@ -27,7 +29,7 @@ void ith_in_place_meet(ith_in_place *in, int rank, const ith_in_place_record *re
         ith_share(p->q_len, ranks, rank, &q->begin, &q->rows);
         ith_share(p->kv_len, ranks, rank, &kv->begin, &kv->rows);
     }
-    if (u == s->rank % s->ulysses) {
+    if (u == s->rank % s->ulysses && s->exchange == ITH_EXCHANGE_IN_PLACE) {
         ith_row_range span = ith_schedule_shard(s, p->kv_len, r);
         in->ring[r] = (ith_shard){.begin = span.begin, .rows = span.rows, .packed = record->packed, .sent = sent};
         if (r == own_ring)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange `in_place`, for ranks that share memory: rows of other ranks are used where they lie. A rank packs k and
  * v, reads q and writes o in the tensors of their owners. In a ring each rank packs its own shard once, for every rank
- * that computes with it. The results have the same bits as with messages. */
+ * that computes with it. The results have the same bits as with messages.
+ *
+ * The exchange `mixed` uses the rows of the ulysses axis in this way, and sends messages along the ring (message.h). */
 #ifndef ITH_ATTENTION_IN_PLACE_H
 #define ITH_ATTENTION_IN_PLACE_H
 
@@ -18,7 +20,7 @@ typedef struct ith_in_place_record {
 } ith_in_place_record;
 
 /* The rows of all ranks, at the addresses that the ranks have shown: arrays of the ranks on this rank's ulysses axis,
- * and a shard for each index on the ring axis. */
+ * and a shard for each index on the ring axis. The exchange `mixed` has only the first. */
 typedef struct ith_in_place {
     const ith_attn_setting *setting;
     ith_q_segment *q_segments;   /* [ulysses]: queries of each rank on this rank's ulysses axis */
@@ -28,6 +30,13 @@ typedef struct ith_in_place {
     ith_shard *shards;
     int shard_count; /* number of elements in `shards` so far */
 } ith_in_place;
+
+/* Whether an execution uses the tensors of other ranks where they lie: the tensors of all ranks, or of the ranks on the
+ * ulysses axis. */
+static inline bool ith_in_place_used(const ith_attn_setting *setting)
+{
+    return setting->exchange == ITH_EXCHANGE_IN_PLACE || setting->exchange == ITH_EXCHANGE_MIXED;
+}
 
 void ith_in_place_lay_out(const ith_attn_setting *setting, ith_arena *arena, ith_in_place *out);
 

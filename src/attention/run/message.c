@@ -8,6 +8,12 @@
 
 /* ---- Moves as regions ------------------------------------------------------------------------------------------ */
 
+/* Whether a place is not a buffer of this rank but the tensors of the ranks on its ulysses axis. */
+static bool on_axis(const ith_attn_setting *s, int place)
+{
+    return s->exchange == ITH_EXCHANGE_MIXED && place >= ITH_PLACE_CHUNK && place < ITH_PLACE_TRAVELLING;
+}
+
 /* The rows of a tensor in a place: in the caller's tensors, or in a buffer that holds heads [first, first + heads). */
 static ith_rows rows_in(const ith_messages *m, int place, ith_attn_tensor tensor, int64_t first, int64_t heads)
 {
@@ -34,14 +40,14 @@ static ith_region lse_region(const ith_messages *m, const ith_move *move)
                         .bytes = move->rows.rows * size};
 }
 
-/* The source or the destination of heads [n, n + heads) of q, k, v or o that are sent between two ranks (a move). */
-static ith_region rows_region(const ith_messages *m, const ith_move *move, int64_t n, int64_t heads)
+/* The source or the destination of heads [n, n + heads) of q, k, v or o that are sent between two ranks (a move).
+ * memory: the rows of the tensor in the place of the move. */
+static ith_region rows_region(const ith_attn_setting *s, const ith_move *move, const ith_rows *memory, int64_t n,
+                              int64_t heads)
 {
-    const ith_attn_setting *s = m->setting;
-    ith_rows rows = rows_in(m, move->place, move->tensor, move->first, move->heads);
-    return (ith_region){.data = ith_rows_at(s, &rows, n, move->at),
+    return (ith_region){.data = ith_rows_at(s, memory, n, move->at),
                         .count = {move->rows.rows, 1},
-                        .stride = {rows.row_stride * s->element_bytes, 0},
+                        .stride = {memory->row_stride * s->element_bytes, 0},
                         .bytes = heads * s->problem.head_dim * s->element_bytes};
 }
 
@@ -55,8 +61,9 @@ static int64_t region_count(const ith_attn_setting *s, const ith_move *move)
     return move->tensor == ITH_TENSOR_LSE ? 1 : (move->first + move->heads - 1) / of_entry - move->first / of_entry + 1;
 }
 
-/* Writes the regions (strided pieces of memory) that a move consists of to list and returns their number. */
-static int list_regions(const ith_messages *m, const ith_move *move, ith_transfer *list)
+/* Writes the regions (strided pieces of memory) that a move consists of to list and returns their number. memory: the
+ * rows of the tensor in the place of the move; unused for lse. */
+static int list_regions(const ith_messages *m, const ith_move *move, const ith_rows *memory, ith_transfer *list)
 {
     const ith_attn_problem *p = &m->setting->problem;
     int64_t of_entry = ith_tensor_is_kv(move->tensor) ? p->kv_heads : p->heads, n = move->first;
@@ -64,8 +71,40 @@ static int list_regions(const ith_messages *m, const ith_move *move, ith_transfe
     int count = lse && !m->tensors->lse ? 0 : (int)region_count(m->setting, move);
     for (int i = 0; i < count; i++) {
         int64_t next = lse ? 0 : ith_min64((n / of_entry + 1) * of_entry, move->first + move->heads);
-        list[i] = (ith_transfer){move->peer, lse ? lse_region(m, move) : rows_region(m, move, n, next - n)};
+        list[i].peer = move->peer;
+        list[i].region = lse ? lse_region(m, move) : rows_region(m->setting, move, memory, n, next - n);
         n = next;
+    }
+    return count;
+}
+
+/* The number of parts of a move in an exchange: the first hop of a mixed exchange has one for each rank of the ulysses
+ * axis, in whose tensors the rows lie; other moves have one. */
+static int part_count(const ith_attn_setting *s, const ith_step *step)
+{
+    return s->exchange == ITH_EXCHANGE_MIXED && step->hop == 0 ? s->ulysses : 1;
+}
+
+/* Lists the regions of a move, as list_regions does. In the first hop of a mixed exchange each part of the move has its
+ * own regions, on the receiver too, so that the regions of both sides correspond. */
+static int list_parts(const ith_messages *m, const ith_step *step, const ith_move *move, bool sent, ith_transfer *list)
+{
+    const ith_attn_setting *s = m->setting;
+    int parts = part_count(s, step), owner = (sent ? s->rank / s->ulysses : move->peer) * s->ulysses, count = 0;
+    ith_rows memory = {0};
+    if (!on_axis(s, move->place) && move->tensor != ITH_TENSOR_LSE)
+        memory = rows_in(m, move->place, move->tensor, move->first, move->heads);
+    if (parts == 1)
+        return list_regions(m, move, &memory, list);
+    for (int u = 0; u < parts && move->heads > 0; u++) {
+        ith_move part = *move;
+        ith_share(s->problem.kv_len, s->ulysses * s->ring, owner + u, &part.rows.begin, &part.rows.rows);
+        part.at = part.rows.begin - move->rows.begin;
+        if (on_axis(s, move->place)) {
+            memory = move->tensor == ITH_TENSOR_K ? m->axis_kv[u].k : m->axis_kv[u].v;
+            part.at = 0;
+        }
+        count += list_regions(m, &part, &memory, list + count);
     }
     return count;
 }
@@ -79,8 +118,9 @@ void ith_messages_widen(ith_messages *m, const ith_schedule *schedule, const ith
         for (int sent = 0; sent < 2; sent++) {
             ith_move move = ith_schedule_move(schedule, step, sent, i);
             int64_t *size = &m->sizes[move.place][move.tensor];
-            *size = ith_max64(*size, (move.at + move.rows.rows) * move.heads);
-            regions[sent] += region_count(schedule->setting, &move);
+            if (!on_axis(schedule->setting, move.place))
+                *size = ith_max64(*size, (move.at + move.rows.rows) * move.heads);
+            regions[sent] += region_count(schedule->setting, &move) * part_count(schedule->setting, step);
         }
     ith_posted *p = &m->exchanges[step->exchange];
     p->receive_count = ith_max64(p->receive_count, regions[0]);
@@ -101,6 +141,12 @@ void ith_messages_lay_out(ith_messages *m, ith_arena *arena)
         p->sends = ith_arena_take(arena, p->send_count, sizeof *p->sends);
         p->receives = ith_arena_take(arena, p->receive_count, sizeof *p->receives);
     }
+}
+
+void ith_messages_use_axis(ith_messages *m, const ith_q_segment *q, const ith_kv_segment *kv)
+{
+    m->axis_q = q;
+    m->axis_kv = kv;
 }
 
 /* ---- Exchanges ------------------------------------------------------------------------------------------------- */
@@ -155,11 +201,11 @@ ith_status ith_messages_post(ith_messages *m, const ith_schedule *schedule, cons
         return m->status;
     for (int i = 0; i < step->moves; i++) {
         ith_move out = ith_schedule_move(schedule, step, true, i), in = ith_schedule_move(schedule, step, false, i);
-        int regions = list_regions(m, &out, p->sends + sends);
+        int regions = list_parts(m, step, &out, true, p->sends + sends);
         for (int n = sends; n < sends + regions && out.tensor != ITH_TENSOR_LSE && out.peer != comm->rank; n++)
             bytes += ith_region_bytes(&p->sends[n].region);
         sends += regions;
-        receives += list_regions(m, &in, p->receives + receives);
+        receives += list_parts(m, step, &in, false, p->receives + receives);
     }
     m->status = ith_comm_post(comm, p->sends, sends, p->receives, receives, &p->request);
     if (m->status)
@@ -199,10 +245,12 @@ void ith_messages_progress(void *user)
 
 /* ---- Segments -------------------------------------------------------------------------------------------------- */
 
-void ith_messages_find(ith_messages *m, const ith_step *step, ith_queries *queries, ith_shard *shard)
+static ith_queries find_queries(ith_messages *m, const ith_step *step)
 {
     const ith_heads *h = &step->heads;
     bool at_caller = step->q_place == ITH_PLACE_CALLER;
+    if (on_axis(m->setting, step->q_place))
+        return (ith_queries){m->axis_q, m->setting->ulysses, step->q.rows};
     m->q = (ith_q_segment){.q = rows_in(m, step->q_place, ITH_TENSOR_Q, h->first, h->count),
                            .o = rows_in(m, step->q_place, ITH_TENSOR_O, h->first, h->count),
                            .lse = m->tensors->lse,
@@ -212,10 +260,21 @@ void ith_messages_find(ith_messages *m, const ith_step *step, ith_queries *queri
         m->q.lse = m->buffers[step->q_place][ITH_TENSOR_LSE];
         m->q.lse_first = h->first;
     }
+    return (ith_queries){&m->q, 1, m->q.rows};
+}
+
+void ith_messages_find(ith_messages *m, const ith_step *step, ith_queries *queries, ith_shard *shard)
+{
+    const ith_heads *h = &step->heads;
+    *queries = find_queries(m, step);
+    *shard = (ith_shard){.segments = &m->kv, .count = 1, .begin = step->kv.begin, .rows = step->kv.rows};
+    if (on_axis(m->setting, step->kv_place)) {
+        shard->segments = m->axis_kv;
+        shard->count = m->setting->ulysses;
+        return;
+    }
     m->kv = (ith_kv_segment){.k = rows_in(m, step->kv_place, ITH_TENSOR_K, h->kv_first, h->kv_heads),
                              .v = rows_in(m, step->kv_place, ITH_TENSOR_V, h->kv_first, h->kv_heads),
                              .begin = step->kv.begin,
                              .rows = step->kv.rows};
-    *queries = (ith_queries){&m->q, 1, m->q.rows};
-    *shard = (ith_shard){.segments = &m->kv, .count = 1, .begin = m->kv.begin, .rows = m->kv.rows};
 }

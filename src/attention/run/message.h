@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exchange `copy`: rows of other ranks arrive as messages. The exchanges of a schedule become transfers between the
  * caller's tensors and buffers of this rank, and are timed. A buffer holds one tensor as [rows, heads, head_dim], or
- * lse as [heads, rows]. */
+ * lse as [heads, rows].
+ *
+ * The exchange `mixed` sends messages along the ring only. The ranks of a ulysses axis then use one another's tensors
+ * in place (in_place.h), and the first hop is sent straight from these tensors. */
 #ifndef ITH_ATTENTION_MESSAGE_H
 #define ITH_ATTENTION_MESSAGE_H
 
@@ -23,6 +26,10 @@ typedef struct ith_messages {
     /* number of elements of each buffer, as rows times heads: the most that any step needs */
     int64_t sizes[ITH_PLACES][ITH_TENSORS];
     void *buffers[ITH_PLACES][ITH_TENSORS];
+    /* [ulysses]: the tensors of the ranks on this rank's ulysses axis, in place of the buffers for chunks; NULL unless
+     * the exchange is mixed */
+    const ith_q_segment *axis_q;
+    const ith_kv_segment *axis_kv;
     /* The members below belong to the execution under way. */
     const ith_attn_tensors *tensors;
     ith_plan_counters *counters;
@@ -38,6 +45,9 @@ typedef struct ith_messages {
  * called for every POST step before ith_messages_lay_out. */
 void ith_messages_widen(ith_messages *messages, const ith_schedule *schedule, const ith_step *step);
 void ith_messages_lay_out(ith_messages *messages, ith_arena *arena);
+/* Makes the tensors of the ranks on this rank's ulysses axis the memory of its chunks, for the exchange `mixed`.
+ * q, kv: [ulysses] segments, which are filled in before each execution. */
+void ith_messages_use_axis(ith_messages *messages, const ith_q_segment *q, const ith_kv_segment *kv);
 
 /* Begins an execution. To be called before the first step. */
 void ith_messages_begin(ith_messages *messages, const ith_attn_tensors *tensors, ith_plan_counters *counters);

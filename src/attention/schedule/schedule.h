@@ -13,7 +13,8 @@
  *
  * The executor (run/execute.h) walks the schedule to lay out the plan's memory and to execute it;
  * ith_schedule_sent_bytes walks it to count bytes. A strategy generates the steps: it is one file, and a line in
- * strategies.inc. It does not know whether rows of other ranks are sent as messages or read in place. */
+ * strategies.inc. Its steps are the same whether rows of other ranks are sent as messages or used in place; then the
+ * executor skips the transfers. */
 #ifndef ITH_ATTENTION_SCHEDULE_H
 #define ITH_ATTENTION_SCHEDULE_H
 
@@ -29,7 +30,9 @@ typedef struct ith_row_range {
 /* Places: symbolic names for memory that holds rows of the tensors q, k, v, o and lse. */
 enum {
     ITH_PLACE_CALLER, /* the tensors of the caller */
-    ITH_PLACE_CHUNK,  /* the first of ITH_CHUNK_BUFFERS buffers for exchanged chunks */
+    /* the first of ITH_CHUNK_BUFFERS buffers for exchanged chunks; if the ulysses axis is used in place, the tensors of
+     * its ranks */
+    ITH_PLACE_CHUNK,
     /* the first of four buffers for k and v that travel along a ring */
     ITH_PLACE_TRAVELLING = ITH_PLACE_CHUNK + ITH_CHUNK_BUFFERS,
     ITH_PLACES = ITH_PLACE_TRAVELLING + 4

@@ -46,10 +46,12 @@ static int shard_at(const ith_schedule *s, int side, int hop)
 
 /* The place (name of a buffer) of the shard that this rank has at a hop. The next shard arrives while this one is used
  * and sent on, so each side has two places. If heads are exchanged, the second place on the left is the chunk's own
- * buffer, whose shard is no longer needed by then. */
+ * buffer, whose shard is no longer needed by then. This does not hold for the exchange MIXED, where the chunk lies in
+ * the tensors of other ranks. */
 static int place_at(const ith_schedule *s, int chunk, int side, int hop)
 {
-    if (exchanges_heads(s) && (hop == 0 || (side == FROM_LEFT && hop % 2 == 0)))
+    bool reused = s->setting->exchange != ITH_EXCHANGE_MIXED && side == FROM_LEFT && hop % 2 == 0;
+    if (exchanges_heads(s) && (hop == 0 || reused))
         return ITH_PLACE_CHUNK + chunk % s->buffers;
     return hop == 0 ? ITH_PLACE_CALLER : ITH_PLACE_TRAVELLING + 2 * side + (hop - 1) % 2;
 }

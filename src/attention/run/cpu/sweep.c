@@ -268,24 +268,20 @@ static void attend_kv_block(const ith_sweep *s, const ith_sweep_job *job, int sh
 }
 
 /* Computes the attention of a block of queries to all shards of a job (ith_sweep_job), one KV block after another. The
- * kernel call for the last KV block with keys writes the output. If no KV block has keys, one call without keys writes
- * it. */
+ * kernel call for the last KV block writes the output. A shard without keys takes one call without keys: so the calls,
+ * and with them the bits, are the same if the shards come in one job or in several. */
 static void attend_block(const ith_sweep *s, const ith_sweep_job *job, int64_t block, block_memory *memory,
                          query_block *b)
 {
     describe_block(s, job, block, memory, b);
     b->call.first = job->first;
-    int last_shard = 0;
-    for (int shard = 0; shard < job->shard_count; shard++)
-        if (ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->kv_head) > 0)
-            last_shard = shard;
-    for (int shard = 0; shard <= last_shard && shard < job->shard_count; shard++) {
+    for (int shard = 0; shard < job->shard_count; shard++) {
         int64_t keys = ith_shard_keys(s->setting, &job->shards[shard], job->tensors, b->kv_head);
-        int64_t kv_blocks = kv_blocks_of(s, keys);
-        for (int64_t kv_block = 0; kv_block < ith_max64(kv_blocks, shard == last_shard); kv_block++) {
+        int64_t kv_blocks = ith_max64(kv_blocks_of(s, keys), 1);
+        for (int64_t kv_block = 0; kv_block < kv_blocks; kv_block++) {
             if (halted(s))
                 return;
-            b->call.last = job->last && shard == last_shard && kv_block >= kv_blocks - 1;
+            b->call.last = job->last && shard == job->shard_count - 1 && kv_block == kv_blocks - 1;
             attend_kv_block(s, job, shard, kv_block, b, memory);
         }
     }

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/placed_group.h"
+
+#include "comm/local/local.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { REQUESTS = LOCAL_REQUESTS };
+#define INVALID ((uint64_t)0x5a)
+
+int placed_process[GROUP_RANKS], placed_host[GROUP_RANKS];
+
+void placed_evenly(int ranks_of_process, int processes_of_host)
+{
+    for (int rank = 0; rank < GROUP_RANKS; rank++) {
+        placed_process[rank] = rank / ranks_of_process;
+        placed_host[rank] = placed_process[rank] / processes_of_host;
+    }
+}
+
+typedef struct placed_state {
+    local_state *local;
+    /* The records that a request receives; NULL if it receives none. */
+    const ith_transfer *records[REQUESTS];
+    int64_t record_count[REQUESTS];
+} placed_state;
+
+static local_state *local_of(void *state)
+{
+    return ((placed_state *)state)->local;
+}
+
+static int world_rank(const placed_state *s, int rank)
+{
+    return s->local->group->members[rank];
+}
+
+/* Whether a word may be an address of this program: of an address's length, and no text. */
+static bool looks_like_address(uint64_t word)
+{
+    bool text = true;
+    for (uint64_t rest = word; rest; rest >>= 8)
+        text &= (rest & 255) >= ' ' && (rest & 255) <= '~';
+    return word >> 42 && !(word >> 48) && !text;
+}
+
+static void spoil_addresses(const ith_region *region)
+{
+    uint64_t *words = region->data;
+    for (int64_t i = 0; i < region->bytes / (int64_t)sizeof *words; i++)
+        if (looks_like_address(words[i]))
+            words[i] = INVALID;
+}
+
+static ith_status placed_exchange(void *state, const ith_operation *operation)
+{
+    placed_state *s = state;
+    bool records = !strcmp(operation->what, "the opening of a call");
+    s->records[operation->request] = records ? operation->receives : NULL;
+    s->record_count[operation->request] = operation->receive_count;
+    return ith_local_transport.exchange(s->local, operation);
+}
+
+static ith_status placed_wait(void *state, int64_t request, double seconds, bool *done)
+{
+    placed_state *s = state;
+    ith_status status = ith_local_transport.wait(s->local, request, seconds, done);
+    if (status || !*done || !s->records[request])
+        return status;
+    int own = placed_process[s->local->world_rank];
+    for (int64_t i = 0; i < s->record_count[request]; i++)
+        if (placed_process[world_rank(s, s->records[request][i].peer)] != own)
+            spoil_addresses(&s->records[request][i].region);
+    return status;
+}
+
+static ith_status placed_failure(void *state, const char **sentence)
+{
+    return ith_local_transport.failure(local_of(state), sentence);
+}
+
+static placed_state *wrap(void *local)
+{
+    placed_state *s = calloc(1, sizeof *s);
+    if (s)
+        s->local = local;
+    return s;
+}
+
+static ith_status placed_split(void *state, const ith_subgroup *subgroup, void **out)
+{
+    void *local = NULL;
+    ith_status status = ith_local_transport.split(local_of(state), subgroup, &local);
+    if (status)
+        return status;
+    *out = wrap(local);
+    return *out ? ITH_OK : ITH_ERR_MEMORY;
+}
+
+static void placed_abort(void *state, ith_status status, const char *sentence)
+{
+    ith_local_transport.abort(local_of(state), status, sentence);
+}
+
+static void placed_close(void *state)
+{
+    ith_local_transport.close(local_of(state));
+    free(state);
+}
+
+static void placed_leave(void *state)
+{
+    ith_local_transport.leave(local_of(state));
+}
+
+static void placed_alive(void *state)
+{
+    ith_local_transport.alive(local_of(state));
+}
+
+static double placed_silence(void *state, int64_t request, int *rank)
+{
+    return ith_local_transport.silence(local_of(state), request, rank);
+}
+
+static void placed_notify(void *state, int64_t number)
+{
+    ith_local_transport.notify(local_of(state), number);
+}
+
+static int64_t placed_noticed(void *state)
+{
+    return ith_local_transport.noticed(local_of(state));
+}
+
+static ith_status placed_share(void *state)
+{
+    return ith_local_transport.share(local_of(state));
+}
+
+static void placed_unshare(void *state)
+{
+    ith_local_transport.unshare(local_of(state));
+}
+
+static void placed_drain(void *state)
+{
+    ith_local_transport.drain(local_of(state));
+}
+
+static void placed_place(void *state, int rank, ith_place *place)
+{
+    int number = world_rank(state, rank);
+    place->process = placed_process[number];
+    place->host = placed_host[number];
+}
+
+static const ith_transport table = {
+    .struct_size = sizeof(ith_transport),
+    .name = "placed",
+    .requests = REQUESTS,
+    .exchange = placed_exchange,
+    .wait = placed_wait,
+    .failure = placed_failure,
+    .split = placed_split,
+    .abort = placed_abort,
+    .close = placed_close,
+    .leave = placed_leave,
+    .alive = placed_alive,
+    .silence = placed_silence,
+    .notify = placed_notify,
+    .noticed = placed_noticed,
+    .share = placed_share,
+    .unshare = placed_unshare,
+    .drain = placed_drain,
+    .place = placed_place,
+};
+
+ith_status placed_group_create(ith_context *const *contexts, int ranks, ith_comm **comms)
+{
+    void *states[GROUP_RANKS] = {NULL};
+    ith_status status = ith_local_connect(contexts, ranks, states);
+    for (int i = 0; i < ranks && !status; i++)
+        status = ith_comm_create(contexts[i], &table, wrap(states[i]), i, ranks, &comms[i]);
+    return status;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that are threads, on a transport that tells them to run in several processes and on several hosts. An address
+ * that a rank shows to a rank of another process when a call opens is made invalid on its way, so that a program that
+ * uses it crashes. */
+#ifndef ITH_TESTS_PLACED_GROUP_H
+#define ITH_TESTS_PLACED_GROUP_H
+
+#include "support/rank_group.h"
+
+/* [rank] The process and the host of each rank, for the groups that are made from now on. */
+extern int placed_process[GROUP_RANKS], placed_host[GROUP_RANKS];
+
+/* Puts `ranks_of_process` consecutive ranks into each process, and `processes_of_host` processes on each host. */
+void placed_evenly(int ranks_of_process, int processes_of_host);
+
+/* A value of group_connect. */
+ith_status placed_group_create(ith_context *const *contexts, int ranks, ith_comm **comms);
+
+#endif
