@@ -7,17 +7,19 @@
  * one chain of fused multiply-adds in the order of k, for any number of columns.
  *
  * The loop over k is one asm statement, because it needs every register: compilers that unroll it write some registers
- * to memory, and with few rows they read right from memory again in every multiply-add. Unrolling matters most where
- * two threads share a core, because they then wait for instructions rather than for multipliers.
+ * to memory, and with few rows they read right from memory again in every multiply-add. An instruction set says how
+ * often the loop branches (TILE_TURN).
  *
  * Include tile_avx2.h or tile_avx512.h, which define
  *   TILE_ROWS, TILE_VECS                the size of the tile in rows and vectors, TILE_VECS = 3
+ *   TILE_TURN(vecs)                     four steps
  *   TILE_VEC_BYTES                      bytes of a vector, as a string
  *   TILE_RIGHT_0, _1, _2                registers for the vectors of a step of right
  *   TILE_BROADCAST                      a register for a broadcast number
- *   TILE_POINTER_0, ...                 registers for pointers to the rows of left
+ *   TILE_POINTER_0, ...                 registers for the ends of the rows of left
+ *   TILE_RIGHT                          a register for the address of a step of right
+ *   TILE_INDEX                          a register for the distance to the ends of the rows
  *   TILE_AHEAD                          a register for the address of a prefetch
- *   TILE_FROM_INDEX                     TILE_ROWS as a string: the pointer to `from` follows those to the rows
  *   TILE_EACH_ROW(text)                 text(0) text(1) ..., for each row
  *   TILE_EACH_ROW_OF(text, a, b)        text(0, a, b) text(1, a, b) ..., for each row
  *   TILE_SUMS(v)                        the operands s0v, s1v, ... of the asm statement: vector v of each row of sum
@@ -32,13 +34,23 @@
 #define TILE_MULTIPLY "vfmadd231ps"
 #endif
 
-/* Step n of the unrolled loop. %[i] is the negative distance in bytes to the ends of the rows, to which the pointers
- * point; it rises to 0. */
+/* The memory operand of the asm statement. */
+typedef struct tile_input {
+    const float *from, *right;
+    int64_t index; /* the negative distance from the first step to the ends of the rows, in bytes */
+    int64_t turns; /* the distance from the first turn to the ends of the rows */
+    tile_fetch ahead;
+    const float *ends[TILE_ROWS];
+} tile_input;
+
+/* Step n of a turn. TILE_INDEX rises to 0. */
 #define TILE_FMA(r, v) TILE_MULTIPLY " " TILE_RIGHT_##v ", " TILE_BROADCAST ", %[s" #r #v "]\n\t"
 #define TILE_ROW(r, n, vecs)                                                                                           \
-    "vbroadcastss 4*" #n "(" TILE_POINTER_##r ",%[i]), " TILE_BROADCAST "\n\t" TILE_FMA_##vecs(r)
-#define TILE_LOAD(v, n) "vmovups " TILE_VEC_BYTES "*(3*" #n "+" #v ")(%[right]), " TILE_RIGHT_##v "\n\t"
+    "vbroadcastss 4*" #n "(" TILE_POINTER_##r "," TILE_INDEX "), " TILE_BROADCAST "\n\t" TILE_FMA_##vecs(r)
+#define TILE_LOAD(v, n) "vmovups " TILE_VEC_BYTES "*(3*" #n "+" #v ")(" TILE_RIGHT "), " TILE_RIGHT_##v "\n\t"
 #define TILE_STEP(n, vecs) TILE_LOAD_##vecs(n) TILE_EACH_ROW_OF(TILE_ROW, n, vecs)
+#define TILE_ADVANCE(steps)                                                                                            \
+    "addq $3*" #steps "*" TILE_VEC_BYTES ", " TILE_RIGHT "\n\taddq $4*" #steps ", " TILE_INDEX "\n\t"
 
 /* The multiply-adds of a row, and the loads of a step of right, for one, two and three vectors. */
 #define TILE_FMA_1(r) TILE_FMA(r, 0)
@@ -48,34 +60,31 @@
 #define TILE_LOAD_2(n) TILE_LOAD_1(n) TILE_LOAD(1, n)
 #define TILE_LOAD_3(n) TILE_LOAD_2(n) TILE_LOAD(2, n)
 
-/* The instructions before the loop. TILE_POINTER: computes the pointer to the end of row r. TILE_FROM: loads vector v
- * of `from` into the sums of every row. `pointers` holds the pointers to the rows, the pointer `from` and the
- * tile_fetch. */
-#define TILE_POINTER(r) "movq 8*" #r "(%[pointers]), " TILE_POINTER_##r "\n\tsubq %[i], " TILE_POINTER_##r "\n\t"
+/* The instructions before the loop. TILE_END loads the end of row r. TILE_FROM loads vector v of `from` into the sums
+ * of every row. */
+#define TILE_END(r) "movq 48+8*" #r "(%[input]), " TILE_POINTER_##r "\n\t"
 #define TILE_FROM_ROW(r, v, unused) "vmovaps %[s0" #v "], %[s" #r #v "]\n\t"
 #define TILE_FROM(v)                                                                                                   \
     "vmovups " TILE_VEC_BYTES "*" #v "(" TILE_AHEAD "), %[s0" #v "]\n\t" TILE_EACH_ROW_OF(TILE_FROM_ROW, v, )
-#define TILE_BEGIN(from)                                                                                               \
-    TILE_EACH_ROW(TILE_POINTER)                                                                                        \
-    "movq 8*" TILE_FROM_INDEX "(%[pointers]), " TILE_AHEAD "\n\t" from "movq 8+8*" TILE_FROM_INDEX                     \
-    "(%[pointers]), " TILE_AHEAD "\n\t"
 #define TILE_FROM_1 TILE_FROM(0)
 #define TILE_FROM_2 TILE_FROM_1 TILE_FROM(1)
 #define TILE_FROM_3 TILE_FROM_2 TILE_FROM(2)
-#define TILE_ADVANCE(steps) "addq $3*" #steps "*" TILE_VEC_BYTES ", %[right]\n\taddq $4*" #steps ", %[i]\n\t"
-#define TILE_FETCH "prefetcht1 (" TILE_AHEAD ")\n\taddq 16+8*" TILE_FROM_INDEX "(%[pointers]), " TILE_AHEAD "\n\t"
+#define TILE_BEGIN(vecs)                                                                                               \
+    TILE_EACH_ROW(TILE_END)                                                                                            \
+    "movq 8(%[input]), " TILE_RIGHT "\n\tmovq 16(%[input]), " TILE_INDEX "\n\tmovq (%[input]), " TILE_AHEAD            \
+    "\n\t" TILE_FROM_##vecs "movq 32(%[input]), " TILE_AHEAD "\n\t"
+#define TILE_FETCH "prefetcht1 (" TILE_AHEAD ")\n\taddq 40(%[input]), " TILE_AHEAD "\n\t"
 
-/* The loop: four steps at a time while each row has 16 bytes or more left, then single steps. */
+/* The loop: single steps until whole turns are left, then turns. */
 #define TILE_LOOP(vecs, fetch)                                                                                         \
-    TILE_BEGIN(TILE_FROM_##vecs)                                                                                       \
-    "cmpq $-16, %[i]\n\tjg 2f\n\t.p2align 6\n1:\n\t" fetch TILE_STEP(0, vecs) TILE_STEP(1, vecs) TILE_STEP(2, vecs)    \
-        TILE_STEP(3, vecs) TILE_ADVANCE(4) "cmpq $-16, %[i]\n\tjle 1b\n"                                               \
-                                           "2:\n\ttestq %[i], %[i]\n\tjz 4f\n3:\n\t" TILE_STEP(0, vecs)                \
-                                               TILE_ADVANCE(1) "jnz 3b\n4:"
+    TILE_BEGIN(vecs)                                                                                                   \
+    "1:\n\tcmpq 24(%[input]), " TILE_INDEX "\n\tje 2f\n\t" TILE_STEP(0, vecs)                                          \
+        TILE_ADVANCE(1) "jmp 1b\n"                                                                                     \
+                        "2:\n\ttestq " TILE_INDEX ", " TILE_INDEX "\n\tjz 4f\n\t.p2align 6\n3:\n\t" fetch              \
+                        TILE_TURN(vecs) "jnz 3b\n4:"
 
-/* The operands of the asm statement besides the sums. GCC accepts 30; it counts an operand that is read and written
- * twice. */
-#define TILE_OPERANDS [right] "+&r"(right), [i] "+&r"(i) : [pointers] "r"(&pointers) : TILE_CLOBBERS, "cc", "memory"
+/* The operands of the asm statement besides the sums. GCC accepts 30. */
+#define TILE_OPERANDS : [input] "r"(&input) : TILE_CLOBBERS, "cc", "memory"
 
 /* Computes the first `vecs` vectors of each row of sum. `vecs`, 1 to TILE_VECS, is a constant of the caller.
  * left    pointers to `steps` contiguous numbers each; pointers may be equal
@@ -86,24 +95,24 @@ static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TI
                                                            const float *const left[TILE_ROWS], const float *right,
                                                            int64_t steps, const float *from, const tile_fetch *ahead)
 {
-    struct {
-        const float *left[TILE_ROWS], *from;
-        tile_fetch ahead;
-    } pointers = {.from = from};
-    int64_t i = -steps * (int64_t)sizeof(float);
+    enum { TURN = 4 };
+    tile_input input = {.from = from,
+                        .right = right,
+                        .index = -steps * (int64_t)sizeof(float),
+                        .turns = -(steps / TURN * TURN) * (int64_t)sizeof(float)};
 #pragma GCC unroll 8
     for (int r = 0; r < TILE_ROWS; r++)
-        pointers.left[r] = left[r];
+        input.ends[r] = left[r] + steps;
     if (ahead != NULL)
-        pointers.ahead = *ahead;
+        input.ahead = *ahead;
     if (vecs == 3 && ahead != NULL)
-        __asm__ volatile(TILE_LOOP(3, TILE_FETCH) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2), TILE_OPERANDS);
+        __asm__ volatile(TILE_LOOP(3, TILE_FETCH) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
     else if (vecs == 3)
-        __asm__ volatile(TILE_LOOP(3, ) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2), TILE_OPERANDS);
+        __asm__ volatile(TILE_LOOP(3, ) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
     else if (vecs == 2)
-        __asm__ volatile(TILE_LOOP(2, ) : TILE_SUMS(0), TILE_SUMS(1), TILE_OPERANDS);
+        __asm__ volatile(TILE_LOOP(2, ) : TILE_SUMS(0), TILE_SUMS(1) TILE_OPERANDS);
     else
-        __asm__ volatile(TILE_LOOP(1, ) : TILE_SUMS(0), TILE_OPERANDS);
+        __asm__ volatile(TILE_LOOP(1, ) : TILE_SUMS(0) TILE_OPERANDS);
 }
 
 #endif

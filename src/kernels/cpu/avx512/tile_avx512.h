@@ -24,8 +24,17 @@ enum { TILE_ROWS = 8, TILE_VECS = 3 };
 #define TILE_POINTER_6 "%%r10"
 #define TILE_POINTER_7 "%%r11"
 #define TILE_AHEAD "%%rdx"
-#define TILE_FROM_INDEX "8"
-#define TILE_CLOBBERS "rdx", "rax", "rcx", "rsi", "rdi", "r8", "r9", "r10", "r11", "xmm28", "xmm29", "xmm30", "xmm31"
+#define TILE_RIGHT "%%r12"
+#define TILE_INDEX "%%r13"
+#define TILE_TURN_END "%%r14"
+#define TILE_CLOBBERS                                                                                                  \
+    "rdx", "rax", "rcx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "xmm28", "xmm29", "xmm30", "xmm31"
+
+/* The loop branches after every step. The two multipliers get equal shares of the work then; in longer turns one of
+ * them often gets more, and the loop loses 5 to 8% (docs/perflog.md). */
+#define TILE_TURN(vecs)                                                                                                \
+    "leaq 16(" TILE_INDEX "), " TILE_TURN_END "\n5:\n\t" TILE_STEP(0, vecs)                                            \
+        TILE_ADVANCE(1) "cmpq " TILE_INDEX ", " TILE_TURN_END "\n\tjne 5b\n\ttestq " TILE_INDEX ", " TILE_INDEX "\n\t"
 
 #define TILE_EACH_ROW(text) text(0) text(1) text(2) text(3) text(4) text(5) text(6) text(7)
 #define TILE_EACH_ROW_OF(text, a, b)                                                                                   \
