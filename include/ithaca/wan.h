@@ -179,11 +179,16 @@ typedef struct ith_generate_options {
      * they convert them once for each component, and keep them in memory, which the prediction counts. The results have
      * the same bits. */
     int64_t keep_packed;
+    /* Not 0: each of P processes keeps 1/P of the weights of every layer of the transformer, and the parts of the next
+     * layer travel while one is computed. A process then reads 1/P of these files, and holds two layers in memory, which
+     * the prediction counts. For hosts with slow disks, or with less free memory than the weights take. No effect in one
+     * process; not together with keep_packed. The results have the same bits. */
+    int64_t shard_weights;
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \
     {                                                                                                                  \
         sizeof(ith_generate_options), NULL, NULL, 0, 0, 0, 0, 0, {NAN, NAN}, NAN, ITH_SOLVER_AUTO, ITH_SIGMAS_AUTO,    \
-            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, false, NULL, NULL, NULL, NULL, NULL, 0     \
+            ITH_CFG_AUTO, ITH_PRECISION_AUTO, 0, NULL, NULL, NULL, NULL, 0, false, NULL, NULL, NULL, NULL, NULL, 0, 0  \
     }
 
 /* Fills in the model's defaults for options that are not given, the size of the saved latents if from_latents is given,

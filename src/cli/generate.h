@@ -22,7 +22,7 @@ typedef struct ith_generate_settings {
     ith_cfg cfg;
     ith_precision precision;
     ith_attend_choices choices;
-    bool keep_latents, keep_packed, force, json, quiet, verbose;
+    bool keep_latents, keep_packed, shard_weights, force, json, quiet, verbose;
 } ith_generate_settings;
 
 /* Reads the command line and --config, and returns an exit status. Usage errors on the command line end the process. */

@@ -55,6 +55,11 @@ static const ith_option own_rows[] = {
     {"keep-packed", NULL,
      "Convert the weights of linear layers once and keep them in memory, instead of whenever they are used",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_packed), 0, 0, NULL, 0},
+    {"shard-weights", NULL,
+     "Let each process keep a part of the transformer's weights, and send the next layer's parts while one is "
+     "computed; "
+     "for hosts with slow disks or little memory. Two layers are then held in memory",
+     ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(shard_weights), 0, 0, NULL, 0},
     {"force", NULL, "Go on although the machine seems to have less memory than the run will hold", ITH_OPTION_FLAG,
      ITH_FROM_COMMAND, AT(force), 0, 0, NULL, 0},
     {.help = "Intermediate results:"},
@@ -134,6 +139,7 @@ int ith_generate_translate(ith_generation *g, const char *command)
     out->dump_file = settings->dump, out->from_latents = settings->from_latents;
     out->force = settings->force;
     out->keep_packed = settings->keep_packed;
+    out->shard_weights = settings->shard_weights;
     g->ranks = settings->choices.ranks ? (int)settings->choices.ranks : 1;
     out->threads = (int)settings->choices.threads;
     out->attention = &g->attention;

@@ -57,6 +57,12 @@ int64_t ith_linear_set_bytes(const ith_linear_set *set);
  * is read. */
 ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count,
                              const float *bias);
+/* The number of matrices of a layer, and the matrices as they were attached; and the number of its inputs. */
+int ith_linear_matrices(const ith_linear *linear, const ith_linear_weight **matrices);
+int64_t ith_linear_inputs(const ith_linear *linear);
+/* Lets a layer read matrix `index` from ordinary memory, which holds the same numbers. No thread may apply the layer
+ * meanwhile. */
+void ith_linear_relocate(ith_linear *linear, int index, const void *data);
 /* The instructions with which a layer multiplies. Its weights must have been set. */
 ith_instructions ith_linear_instructions(const ith_linear *linear);
 /* Asks the operating system to read the layer's weights from their files, and does not wait for them. */

@@ -194,6 +194,23 @@ ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith
     return linear->packed ? keep_packed(context, linear) : ITH_OK;
 }
 
+int ith_linear_matrices(const ith_linear *linear, const ith_linear_weight **matrices)
+{
+    *matrices = linear->weights;
+    return linear->count;
+}
+
+int64_t ith_linear_inputs(const ith_linear *linear)
+{
+    return linear->size->in;
+}
+
+void ith_linear_relocate(ith_linear *linear, int index, const void *data)
+{
+    linear->weights[index].data = data;
+    linear->weights[index].file = NULL;
+}
+
 ith_instructions ith_linear_instructions(const ith_linear *linear)
 {
     return linear->size->kernel->instructions[linear->parts - 1];

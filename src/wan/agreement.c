@@ -73,6 +73,7 @@ static const field option_fields[] = {
     {"cfg", INT, AT(cfg), cfg_word},
     {"precision", INT, AT(precision), precision_word},
     {"seed", WHOLE, AT(seed), NULL},
+    {"shard_weights", WHOLE, AT(shard_weights), NULL},
 };
 #undef AT
 static const field type_fields[] = {

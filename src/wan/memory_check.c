@@ -74,13 +74,13 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
     return false;
 }
 
-/* Tries changes in this order until the run fits: keep_packed off, which stays off; guidance branches computed one
- * after the other; precision bf16; both; both and fewer frames; both and a smaller picture. */
+/* Tries changes in this order until the run fits: keep_packed and shard_weights off, which stay off; guidance branches
+ * computed one after the other; precision bf16; both; both and fewer frames; both and a smaller picture. */
 static bool find_what_fits(search *s, const ith_generate_options *asked)
 {
     ith_generate_options mapped = *asked;
-    mapped.keep_packed = 0;
-    if (asked->keep_packed && fits(s, &mapped))
+    mapped.keep_packed = mapped.shard_weights = 0;
+    if ((asked->keep_packed || asked->shard_weights) && fits(s, &mapped))
         return true;
     ith_generate_options in_turn = mapped, bf16 = mapped, both = mapped;
     in_turn.cfg = both.cfg = ITH_CFG_SEQUENTIAL;
@@ -101,7 +101,8 @@ static void describe_changes(const ith_generate_options *asked, const ith_genera
         snprintf(frames, sizeof frames, ", frames %lld", (long long)other->frames);
     if (other->height != asked->height)
         snprintf(size, sizeof size, ", height %lld, width %lld", (long long)other->height, (long long)other->width);
-    snprintf(text, bytes, "%s%s%s%s%s", other->keep_packed != asked->keep_packed ? ", keep_packed off" : "",
+    snprintf(text, bytes, "%s%s%s%s%s%s", other->keep_packed != asked->keep_packed ? ", keep_packed off" : "",
+             other->shard_weights != asked->shard_weights ? ", shard_weights off" : "",
              other->precision != asked->precision ? ", precision bf16" : "",
              other->cfg != asked->cfg ? ", cfg sequential" : "", frames, size);
 }

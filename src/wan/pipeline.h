@@ -4,6 +4,7 @@
 #define ITH_WAN_PIPELINE_H
 
 #include "../base/machine_memory.h"
+#include "dit/dit_shards.h"
 #include "model.h"
 #include "text/tokenizer.h"
 
@@ -12,14 +13,15 @@
 /* The data of a run that the ranks of one pipeline share. The lowest of these ranks, their leader, writes it, and all
  * of them read it (rank.h). */
 typedef struct ith_shared {
-    uint64_t run;          /* a random number that identifies the run */
-    int ranks;             /* number of ranks (threads of this process) that have joined the run and not left it */
-    float *text[2];        /* rows of the encoded prompt and negative prompt; text[1] is NULL without guidance */
-    int64_t text_count[2]; /* number of rows in each of `text` */
-    float *latents;        /* the noise at first; after denoising, the result, on rank 0 only */
-    ith_dit *dit;          /* weights of the expert in use */
-    ith_dit_text *keys[2]; /* the prompts' keys and values for cross-attention: of both guidance branches in keys[0] if
-                              they run as a batch, otherwise of one branch in each */
+    uint64_t run;           /* a random number that identifies the run */
+    int ranks;              /* number of ranks (threads of this process) that have joined the run and not left it */
+    float *text[2];         /* rows of the encoded prompt and negative prompt; text[1] is NULL without guidance */
+    int64_t text_count[2];  /* number of rows in each of `text` */
+    float *latents;         /* the noise at first; after denoising, the result, on rank 0 only */
+    ith_dit *dit;           /* weights of the expert in use */
+    ith_dit_shards *shards; /* loads the layers of `dit`, of which each process keeps a part; NULL: there are none */
+    ith_dit_text *keys[2];  /* the prompts' keys and values for cross-attention: of both guidance branches in keys[0] if
+                               they run as a batch, otherwise of one branch in each */
 } ith_shared;
 
 /* An open checkpoint. */
@@ -39,6 +41,9 @@ typedef struct ith_team {
     const int *members; /* [count] the ranks that share the pipeline, ascending; NULL: ranks 0 to count - 1 */
     bool shares_memory; /* all ranks of the run can read one another's memory */
 } ith_team;
+
+/* Whether the processes of a run share out the weights: they were asked to, and there are several. */
+bool ith_shards_weights(const ith_generate_options *options, const ith_team *team);
 
 /* Returns a random number that identifies a run or a pipeline. Callers that call at the same time must pass different
  * addresses. */

@@ -8,7 +8,7 @@
  *   decode    the autoencoder's packed filters, caches and layers
  *
  * Matrices of weights lie in mapped files, whose pages the system may drop and read again, so they do not count. With
- * keep_packed they are converted into memory, and count. */
+ * keep_packed they are converted into memory, and count. With shard_weights two layers lie in memory, and count. */
 #include "pipeline.h"
 
 #include "../base/context.h"
@@ -53,6 +53,24 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
     return status;
 }
 
+bool ith_shards_weights(const ith_generate_options *options, const ith_team *team)
+{
+    return options->shard_weights && team->count < team->ranks;
+}
+
+/* The memory in which a process holds the layers that it computes with, if the weights are shared out. */
+static ith_status shards_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                               const ith_team *team, int expert, const ith_number_types *types, int64_t *bytes)
+{
+    *bytes = 0;
+    if (!ith_shards_weights(options, team))
+        return ITH_OK;
+    char *path = ith_model_path(context, model, ith_part_name(expert ? ITH_PART_DIT_2 : ITH_PART_DIT));
+    ith_status status = path ? ith_dit_shards_bytes(context, path, *types, team->ranks, bytes) : ITH_ERR_MEMORY;
+    ith_free(context, path);
+    return status;
+}
+
 /* The peak memory of one expert: its layers and vectors (ith_dit_bytes), the prompts' keys and values, and the larger
  * of two: the buffers in which these keys are made, and the workspaces of the ranks. */
 static ith_status expert_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
@@ -70,9 +88,12 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
         texts += held;
         making = ith_max64(making, most);
     }
+    int64_t shards = 0;
     status = workspace_bytes(context, dit, shape, options, team,
                              ith_denoise_sequence_ranks(model, options, team->ranks), &ranks);
-    *bytes = ith_dit_bytes(dit) + texts + ith_max64(making, ranks);
+    if (!status)
+        status = shards_bytes(model, context, options, team, expert, types, &shards);
+    *bytes = ith_dit_bytes(dit) + texts + ith_max64(making, ranks + shards);
     ith_dit_free(context, &dit);
     return status;
 }

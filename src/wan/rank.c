@@ -5,6 +5,7 @@
 #include "../base/context.h"
 #include "../base/hash.h"
 #include "agreement.h"
+#include "dit/dit_shards.h"
 
 #include <omp.h>
 #include <string.h>
@@ -109,6 +110,7 @@ void ith_shared_free_expert(ith_context *context, ith_shared *shared)
     ith_dit_text_free(context, &shared->keys[0]);
     ith_dit_text_free(context, &shared->keys[1]);
     ith_dit_free(context, &shared->dit);
+    ith_dit_shards_free(context, &shared->shards);
 }
 
 /* Removes this rank from the current run of its pipeline. The last rank to leave frees the data that the ranks shared.
@@ -149,11 +151,22 @@ static bool should_stop(void *user)
     return rank->options.should_stop && rank->options.should_stop(rank->options.user);
 }
 
+/* The observer's callback tick, which the rank's thread calls every few milliseconds while it computes or waits. */
+static void move_weights(void *user)
+{
+    const ith_rank *rank = user;
+    if (rank->pipeline->shared.shards)
+        ith_dit_shards_progress(rank->pipeline->shared.shards);
+}
+
 /* Opens the rank's observer. Only rank 0 shows progress; every rank asks whether to stop. */
 static void observe(ith_rank *rank)
 {
     bool shows = !rank->rank && rank->options.on_progress;
-    rank->observer = (ith_observer){.show = shows ? show_progress : NULL, .should_stop = should_stop, .user = rank};
+    rank->observer = (ith_observer){.show = shows ? show_progress : NULL,
+                                    .should_stop = should_stop,
+                                    .tick = rank->position ? NULL : move_weights,
+                                    .user = rank};
     ith_observer_open(&rank->observer);
     ith_context_set_observer(rank->context, &rank->observer);
 }

@@ -106,6 +106,14 @@ static ith_status check_boundary(ith_context *context, const ith_model *model, c
     return check_range(context, "boundary", boundary, 0, 1);
 }
 
+static ith_status check_flags(ith_context *context, const ith_generate_options *options)
+{
+    if (!options->keep_packed || !options->shard_weights)
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT,
+                    "keep_packed keeps all weights in each process, and shard_weights a part: leave one of them out");
+}
+
 static ith_status check_numbers(ith_context *context, const ith_model *model, const ith_generate_options *options)
 {
     ith_status status = check_range(context, "steps", (double)options->steps, 1, MAX_STEPS);
@@ -192,6 +200,8 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
     status = check_words(context, options);
     if (!status)
         status = check_numbers(context, pipeline->model, options);
+    if (!status)
+        status = check_flags(context, options);
     if (!status && !options->from_latents)
         status = check_sampling(context, pipeline->model, options);
     if (!status && !options->from_latents)

@@ -45,7 +45,7 @@ int main(void)
     SHOW(ith_tensor, bytes);
     SHOW(ith_model_info, shift_source);
     SHOW(ith_generate_report, mapped_bytes);
-    SHOW(ith_generate_options, keep_packed);
+    SHOW(ith_generate_options, shard_weights);
     SHOW(ith_bench_stage, burst_gflops);
     SHOW(ith_bench_options, user);
     SHOW(ith_bench_report, peak_bytes);

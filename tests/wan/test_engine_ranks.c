@@ -191,7 +191,14 @@ static void expect_success(const team *t)
 static void any_share_of_ranks_and_pipelines_gives_the_same_frames(void **state)
 {
     (void)state;
-    static const int teams[][2] = {{2, 1}, {4, 1}, {2, 2}, {4, 2}, {3, 3}};
+    static const struct {
+        int ranks, pipelines;
+        ith_cfg cfg;
+        bool shards;
+    } teams[] = {{2, 1, ITH_CFG_BATCH, false},    {4, 1, ITH_CFG_PARALLEL, false},  {2, 2, ITH_CFG_BATCH, false},
+                 {4, 2, ITH_CFG_PARALLEL, false}, {3, 3, ITH_CFG_BATCH, false},     {2, 1, ITH_CFG_BATCH, true},
+                 {2, 2, ITH_CFG_BATCH, true},     {4, 2, ITH_CFG_PARALLEL, true},   {3, 2, ITH_CFG_SEQUENTIAL, true},
+                 {3, 3, ITH_CFG_BATCH, true},     {4, 4, ITH_CFG_SEQUENTIAL, true}, {4, 3, ITH_CFG_BATCH, true}};
     team *alone = calloc(1, sizeof *alone);
     team_open(alone, 1, 1);
     team_run(alone);
@@ -199,9 +206,9 @@ static void any_share_of_ranks_and_pipelines_gives_the_same_frames(void **state)
     assert_int_equal(alone->frame_count, 5);
     for (size_t i = 0; i < sizeof teams / sizeof *teams; i++) {
         team *t = calloc(1, sizeof *t);
-        team_open(t, teams[i][0], teams[i][1]);
-        for (int r = 0; i % 2 && r < t->ranks; r++)
-            t->members[r].options.cfg = ITH_CFG_PARALLEL;
+        team_open(t, teams[i].ranks, teams[i].pipelines);
+        for (int r = 0; r < t->ranks; r++)
+            t->members[r].options.cfg = teams[i].cfg, t->members[r].options.shard_weights = teams[i].shards;
         for (int again = 0; again < 2; again++) {
             memset(t->frames, 0, sizeof t->frames);
             team_run(t);
@@ -252,6 +259,8 @@ static void change(member *m, int which)
     case 16: o->noise_file = "golden/shapes/denoise_unipc_diffusers.safetensors"; break;
     case 17: m->pipeline = NULL; break;
     case 18: o->struct_size = 3; break;
+    case 19: o->shard_weights = 1; break;
+    case 20: o->shard_weights = o->keep_packed = 1; break;
     default: break;
     }
 }
@@ -276,6 +285,8 @@ static const char *const differences[] = {
     "rank 1: golden/shapes", /* of another size: read by the rank that makes the noise */
     "rank 1: pipeline is NULL",
     "rank 1: struct_size of the ith_generate_options is 3",
+    "shard_weights is 1 on rank 1 and 0 on rank 0",
+    "rank 1: keep_packed keeps all weights in each process",
 };
 enum { DIFFERENCES = sizeof differences / sizeof *differences, ENDS_THE_GROUP = 16, NEEDS_ONE_PIPELINE = 13 };
 
@@ -381,11 +392,13 @@ static void expect_prompt_end(const team *t)
 static void any_rank_may_end_the_run(void **state)
 {
     (void)state;
-    for (int pipelines = 1; pipelines <= 2; pipelines++)
+    for (int kind = 0; kind < 3; kind++) /* one pipeline, two, two that share out the weights */
         for (int rank = 0; rank < 3; rank++)
             for (int way = 0; way < 3; way++) {
                 team *t = calloc(1, sizeof *t);
-                team_open(t, 3, pipelines);
+                team_open(t, 3, kind ? 2 : 1);
+                for (int r = 0; r < 3; r++)
+                    t->members[r].options.shard_weights = kind == 2;
                 member *m = &t->members[rank];
                 m->stop_at = 1 + way, m->cancels = way == 1, m->aborts = way == 2;
                 team_run(t);
@@ -422,8 +435,10 @@ static void no_allocation_may_fail_unseen(void **state)
     for (long refuse = 0, step = 23; refuse <= calls; refuse += step) {
         team *t = calloc(1, sizeof *t);
         team_open(t, 3, 2);
-        for (int r = 0; r < 3; r++)
-            t->members[r].options.frames = 1, t->members[r].options.steps = 2;
+        for (int r = 0; r < 3; r++) {
+            ith_generate_options *o = &t->members[r].options;
+            o->frames = 1, o->steps = 2, o->shard_weights = 1;
+        }
         atomic_store(&t->allocators[1].calls, 0);
         t->allocators[1].refuse = refuse ? refuse : -1;
         team_run(t);

@@ -23,7 +23,7 @@
 /* The state of one forward pass. */
 typedef struct pass {
     ith_context *context;
-    const ith_dit_workspace *w;
+    ith_dit_workspace *w;
     const ith_dit_layer *layer;
     int64_t index; /* number of the current layer */
     int64_t dim;
@@ -276,17 +276,35 @@ static void prefetch_next(const pass *p)
         ith_linear_prefetch(linears[i]);
 }
 
+/* Waits for the weights of the current layer, and asks for the weights of the next one. */
+static ith_status begin_layer(const pass *p)
+{
+    const ith_dit_workspace *w = p->w;
+    if (w->shards)
+        return ith_dit_shards_begin(w->shards, p->context, w->shards_comm, w->loads_shards, w->uses);
+    prefetch_next(p);
+    return ITH_OK;
+}
+
+static void end_layer(const pass *p)
+{
+    if (p->w->shards)
+        ith_dit_shards_end(p->w->shards, p->w->uses++);
+}
+
 static ith_status compute_layers(pass *p)
 {
     const ith_dit *dit = p->w->dit;
     ith_status status = ITH_OK;
     for (p->index = 0; p->index < dit->config.layers && !status; p->index++) {
         p->layer = &dit->layers[p->index];
-        prefetch_next(p);
         ith_observer_set_part(p->context, p->index + 1, dit->config.layers);
+        status = begin_layer(p);
         double traced = ith_trace_begin(p->context);
-        status = compute_layer(p);
+        if (!status)
+            status = compute_layer(p);
         ith_trace_end(p->context, traced, "block", "compute");
+        end_layer(p);
         if (status == ITH_ERR_INTERRUPTED)
             ith_fail(p->context, status, "stopped in layer %lld of %lld", (long long)p->index + 1,
                      (long long)dit->config.layers);

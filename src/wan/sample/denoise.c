@@ -16,6 +16,7 @@
 #include "../../base/observer.h"
 #include "../../base/trace.h"
 #include "../../comm/comm.h"
+#include "../dit/dit_shards.h"
 
 #include <math.h>
 #include <string.h>
@@ -36,6 +37,7 @@ typedef struct worker {
     ith_comm *comm;     /* all ranks of the run */
     ith_comm *sequence; /* the ranks that split the tokens: comm, or this rank's half of comm */
     ith_comm *half;     /* this rank's half of comm; NULL unless the guidance branches run in parallel */
+    ith_comm *leaders;  /* the leaders of all processes, if they share out the weights; NULL on other ranks */
     buffers b;
     ith_arena arena;      /* memory of the buffers */
     ith_sampler *sampler; /* the solver for this rank's tokens, with the history of its earlier predictions */
@@ -281,6 +283,18 @@ static ith_status take_step(worker *w, int64_t step)
 
 /* ---- The steps of one expert ----------------------------------------------------------------------------------- */
 
+/* Lets each process keep a part of the expert's weights, if this was asked for. */
+static ith_status share_out(const worker *w, ith_shared *shared)
+{
+    const ith_rank *rank = w->rank;
+    const int passes = !w->half && w->guidance > 1 && w->shape.batch == 1 ? 2 : 1;
+    if (!w->leaders)
+        return ITH_OK;
+    return ith_dit_shards_create(rank->context, shared->dit, w->leaders, rank->ranks, rank->team.count,
+                                 (w->end_step - w->first_step) * passes * ith_dit_config_of(shared->dit)->layers,
+                                 &shared->shards);
+}
+
 /* Opens the weights of an expert, and makes the prompts' keys and values for its cross-attention. */
 static ith_status open_expert(ith_rank *rank, void *user)
 {
@@ -306,7 +320,7 @@ static ith_status open_expert(ith_rank *rank, void *user)
                                      &shared->keys[branch]);
     ith_trace_end(context, traced, "text keys", "compute");
     rank->report.text_seconds += ith_clock_seconds() - start;
-    return status;
+    return status ? status : share_out(w, shared);
 }
 
 /* Makes this rank's buffers and attention plans for the expert in use. */
@@ -320,6 +334,7 @@ static ith_status make_workspace(worker *w)
                                                  w->sequence, &w->workspace);
     if (status)
         return status;
+    ith_dit_workspace_set_shards(w->workspace, shared->shards, w->comm, !rank->position);
     rank->report.plan_seconds += ith_clock_seconds() - start;
     ith_plan_print(ith_dit_workspace_plan(w->workspace), rank->report.plan, sizeof rank->report.plan);
     return ITH_OK;
@@ -393,6 +408,13 @@ static ith_status worker_open(worker *w)
             return status;
         w->sequence = w->half;
     }
+    if (ith_shards_weights(&rank->options, &rank->team)) {
+        ith_status status = ith_comm_split(w->comm, rank->position > 0, rank->rank, &w->leaders);
+        if (status)
+            return status;
+        if (rank->position)
+            ith_comm_destroy(&w->leaders);
+    }
     w->shape = (ith_dit_shape){1, rank->size.frames, rank->size.height, rank->size.width, 0};
     ith_status status = ith_rank_agree(rank, make_buffers(w));
     if (!status)
@@ -403,6 +425,7 @@ static ith_status worker_open(worker *w)
 
 static void worker_close(worker *w)
 {
+    ith_comm_destroy(&w->leaders);
     ith_comm_destroy(&w->half);
     ith_sampler_destroy(w->context, &w->sampler);
     ith_free(w->context, w->arena.base);
