@@ -202,7 +202,7 @@ static bool wait_a_moment(ith_dit_shards *s, int64_t use)
     return !there;
 }
 
-/* The leader's part: makes loads until that of `use` is complete. */
+/* The leader's part: makes loads until load `use` is complete. */
 static ith_status load_until(ith_dit_shards *s, int64_t use)
 {
     s->busy = true;

@@ -19,9 +19,9 @@
 #include "dit.h"
 
 /* Takes the memory of the slots and lets the layers of `dit` read from them. leaders: the communicator of one rank of
- * each process, whose calls from now on are those of this module; it must outlive the shards. ranks, users: the number
- * of all ranks of the run, and of those of this process. loads: the number of layers that each rank will compute in
- * all, the same in all processes. On failure *out is NULL and the expert stays as it was. */
+ * each process; from now on this module alone uses it, and it must outlive the shards. ranks: the number of all ranks of
+ * the run. users: the number of ranks of this process. loads: the number of layers that each rank will compute in all,
+ * the same in all processes. On failure *out is NULL and the expert stays as it was. */
 ith_status ith_dit_shards_create(ith_context *context, ith_dit *dit, ith_comm *leaders, int ranks, int users,
                                  int64_t loads, ith_dit_shards **out);
 /* Frees the slots. The expert must not be used afterwards. Accepts NULL. */
