@@ -14,6 +14,7 @@
 #include "local.h"
 
 #include "../../base/clock.h"
+#include "../pairs.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -61,39 +62,6 @@ static ith_status settle(const local_state *self)
 
 /* ---- Copying --------------------------------------------------------------------------------------------------- */
 
-/* The region (strided memory) of the next transfer to or from `peer` in a list, beginning at index *at; NULL if there
- * is none. Sets *at to the index after it. */
-static const ith_region *next_region(const ith_transfer *list, int64_t count, int peer, int64_t *at)
-{
-    while (*at < count)
-        if (list[(*at)++].peer == peer)
-            return &list[*at - 1].region;
-    return NULL;
-}
-
-/* Pairs the memory that `source` sends to `target` with the memory in which `target` receives it, and copies the data
- * if `copy` is true. Returns their bytes; -1, with the reason in `why`, if the two lists of transfers disagree. */
-static int64_t walk(const local_request *from, int source, const local_request *to, int target, bool copy, char *why,
-                    size_t why_bytes)
-{
-    int64_t sent = 0, received = 0, total = 0;
-    for (int i = 0;; i++) {
-        const ith_region *out = next_region(from->posted.sends, from->posted.send_count, target, &sent);
-        const ith_region *in = next_region(to->posted.receives, to->posted.receive_count, source, &received);
-        if (!out && !in)
-            return total;
-        int64_t out_bytes = out ? ith_region_bytes(out) : 0, in_bytes = in ? ith_region_bytes(in) : 0;
-        if (!out || !in || out_bytes != in_bytes) {
-            snprintf(why, why_bytes, "region %d is of %lld bytes where it is sent and of %lld where it is expected", i,
-                     (long long)out_bytes, (long long)in_bytes);
-            return -1;
-        }
-        total += out_bytes;
-        if (copy)
-            ith_region_copy(in, out);
-    }
-}
-
 /* Whether the rank that posted the request has stopped and no longer needs the data. */
 static bool unwanted(const local_request *request)
 {
@@ -108,7 +76,7 @@ static void move(local_group *group, local_request *from, int source, local_requ
     local_world *world = group->world;
     const int ranks[2] = {group->members[source], group->members[target]};
     char why[128];
-    int64_t bytes = walk(from, source, to, target, false, why, sizeof why);
+    int64_t bytes = ith_pairs_walk(&from->posted, source, &to->posted, target, false, why, sizeof why);
     if (bytes < 0) {
         ith_local_end(world, ITH_ERR_ARGUMENT,
                       "ranks %d and %d disagree about what the first sends in %s (exchange %lld of group %lld): %s",
@@ -117,12 +85,12 @@ static void move(local_group *group, local_request *from, int source, local_requ
     }
     from->to[target] = to->from[source] = LOCAL_MOVING;
     if (bytes <= SMALL_BYTES) {
-        walk(from, source, to, target, true, why, sizeof why);
+        ith_pairs_walk(&from->posted, source, &to->posted, target, true, why, sizeof why);
     } else {
         world->busy[ranks[0]]++, world->busy[ranks[1]]++;
         pthread_mutex_unlock(&world->lock);
         if (!unwanted(mine))
-            walk(from, source, to, target, true, why, sizeof why);
+            ith_pairs_walk(&from->posted, source, &to->posted, target, true, why, sizeof why);
         pthread_mutex_lock(&world->lock);
         world->busy[ranks[0]]--, world->busy[ranks[1]]--;
     }

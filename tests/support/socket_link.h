@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Links (comm/wire/link.h) over Unix sockets that keep the bounds of datagrams, between processes after a fork, or
+ * between "processes" that are threads of one process. And a rough link over any other, which is slow, full or late at
+ * random, as networks are. */
+#ifndef ITH_TESTS_SOCKET_LINK_H
+#define ITH_TESTS_SOCKET_LINK_H
+
+#include "comm/wire/link.h"
+
+#define LINK_PROCESSES 5
+
+/* The processes of a group, each with its sockets to each other: [process][other][0: datagrams, 1: messages]. */
+typedef struct link_scene {
+    int processes;
+    ith_link_process all[LINK_PROCESSES];
+    int sockets[LINK_PROCESSES][LINK_PROCESSES][2];
+} link_scene;
+
+/* Makes a scene of `ranks` ranks, `each` in each process and the rest in the last, two processes on a host. Returns false
+ * if there are no more sockets. */
+bool link_scene_make(link_scene *scene, int ranks, int each);
+/* Closes the sockets of all processes but `process` (-1: of all), as a process does after a fork. */
+void link_scene_keep(const link_scene *scene, int process);
+
+/* The link of one process. It closes its sockets. NULL if there is no memory. */
+ith_link *socket_link_new(const link_scene *scene, int process);
+/* Closes the sockets of a link as the system does when a process dies. */
+void socket_link_die(ith_link *link);
+
+/* How rough a link is. */
+typedef struct roughness {
+    unsigned seed;
+    int full;            /* reserve fails this many times in 100 */
+    double late_seconds; /* a datagram arrives up to this much later */
+    bool unsettled;      /* datagrams need calls for a while */
+} roughness;
+
+/* A link over `inner`, which it closes. NULL if there is no memory. */
+ith_link *rough_link_new(ith_link *inner, const roughness *how);
+
+#endif
