@@ -27,7 +27,7 @@
 
 /* What all ranks of a run do, and over which links. */
 typedef struct task {
-    int ranks, each; /* number of all ranks, and of the ranks in each process */
+    int ranks, each;      /* number of all ranks, and of the ranks in each process */
     const roughness *how; /* NULL: the links are good */
     ith_rank_fn fn;
     void *user;

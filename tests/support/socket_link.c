@@ -118,6 +118,7 @@ static int64_t link_receive(void *self, int *process, const void **data)
         int p = l->next++ % l->link.processes;
         if (p == l->link.process || l->to[p].closed)
             continue;
+        flush(&l->to[p]);
         ssize_t bytes = recv(l->to[p].data, l->arrived, ITH_LINK_BYTES, MSG_DONTWAIT);
         if (bytes <= 0)
             continue;
@@ -230,19 +231,8 @@ ith_link *socket_link_new(const link_scene *scene, int process)
     }
     l->arrived = l->memory + size - ITH_LINK_BYTES;
     l->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    l->link = (ith_link){l,
-                         "sockets",
-                         process,
-                         scene->processes,
-                         l->all,
-                         link_reserve,
-                         link_send,
-                         link_settled,
-                         link_receive,
-                         link_tell,
-                         link_hear,
-                         link_rest,
-                         link_wake,
-                         link_close};
+    l->link = (ith_link){l,         "sockets",    process,      scene->processes, l->all,    link_reserve,
+                         link_send, link_settled, link_receive, link_tell,        link_hear, link_rest,
+                         link_wake, link_close};
     return &l->link;
 }

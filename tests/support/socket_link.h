@@ -16,8 +16,8 @@ typedef struct link_scene {
     int sockets[LINK_PROCESSES][LINK_PROCESSES][2];
 } link_scene;
 
-/* Makes a scene of `ranks` ranks, `each` in each process and the rest in the last, two processes on a host. Returns false
- * if there are no more sockets. */
+/* Makes a scene of `ranks` ranks, `each` in each process and the rest in the last, two processes on a host. Returns
+ * false if there are no more sockets. */
 bool link_scene_make(link_scene *scene, int ranks, int each);
 /* Closes the sockets of all processes but `process` (-1: of all), as a process does after a fork. */
 void link_scene_keep(const link_scene *scene, int process);
