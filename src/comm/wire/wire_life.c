@@ -81,17 +81,17 @@ void ith_wire_end(wire_world *world, ith_status status, const char *format, ...)
 void ith_wire_give_life(wire_world *world, int world_rank, int waits_for)
 {
     wire_life *life = &world->lives[world_rank];
-    int64_t now = ith_wire_now(), before = atomic_load(&life->told);
+    int64_t now = ith_wire_now(), before = atomic_load(&life->signed_at);
     message m = {.kind = MESSAGE_LIFE, .rank = world_rank, .waits_for = waits_for};
     atomic_store_explicit(&life->heard, now, memory_order_relaxed);
     atomic_store_explicit(&life->waits_for, waits_for, memory_order_relaxed);
     if (waits_for < 0)
         atomic_store_explicit(&life->life, now, memory_order_relaxed);
-    /* the end of a wait is told at once, because others look past a rank that waits */
-    bool due = now - before >= SIGN_NS || (waits_for < 0 && atomic_load(&life->told_wait));
-    if (!due || !atomic_compare_exchange_strong(&life->told, &before, now))
+    /* the end of a wait is shown at once, because others look past a rank that waits */
+    bool due = now - before >= SIGN_NS || (waits_for < 0 && atomic_load(&life->signed_wait));
+    if (!due || !atomic_compare_exchange_strong(&life->signed_at, &before, now))
         return;
-    atomic_store(&life->told_wait, waits_for >= 0);
+    atomic_store(&life->signed_wait, waits_for >= 0);
     tell_all(world, &m);
 }
 

@@ -36,7 +36,7 @@ static int64_t send(wire_state *self, int peer, int64_t data)
     wire_world *world = self->group->world;
     int process = world->process_of[self->group->members[peer]];
     world->link.send(world->link.self, process, (int64_t)sizeof(wire_head) + data);
-    self->peers[peer].told = self->peers[peer].taken;
+    self->peers[peer].known = self->peers[peer].taken;
     return ++world->processes[process].sent;
 }
 
@@ -137,7 +137,7 @@ static bool send_credits(wire_state *self)
     self->owes = false;
     for (int peer = 0; peer < self->group->size; peer++) {
         const wire_peer *to = &self->peers[peer];
-        if (to->taken - to->told < WIRE_WINDOW / 2)
+        if (to->taken - to->known < WIRE_WINDOW / 2)
             continue;
         if (!reserve(self, peer, WIRE_CREDIT, NULL, 0)) {
             self->owes = true;
