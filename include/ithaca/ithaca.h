@@ -611,10 +611,22 @@ ITH_API ith_status ith_kernel_peak(ith_context *context, const char *name, int t
  * its clones; further spans are counted but lost. Spans that were recorded before are dropped. 0 events ends the
  * recording. Recording allocates nothing. No rank may be computing during this call. */
 ITH_API ith_status ith_trace_start(ith_context *context, int64_t events);
-/* Writes the recorded spans as a Chrome / Perfetto trace (JSON), with a process for each rank and a counter of the
- * share of the exchanges that was hidden behind computing. The file is written beside `path` and then renamed. No rank
- * may be computing during this call. */
+/* Writes the recorded spans as a Chrome / Perfetto trace (JSON). Each rank has rows for computing, waiting and
+ * exchanges, and a counter of the share of the exchanges that was hidden behind computing. The file is written beside
+ * `path` and then renamed. No rank may be computing during this call. */
 ITH_API ith_status ith_trace_save(ith_context *context, const char *path);
+
+/* For a trace of several processes, in one file with one clock. Each process calls ith_trace_start; its ranks call
+ * ith_trace_align when the run begins and ith_trace_gather when it ends; then ith_trace_save in rank 0's process writes
+ * the spans of all processes. All other processes may save their own spans, as they must if the run has failed: these
+ * have rank 0's clock as far as ith_trace_align has compared it.
+ *
+ * Collective. ith_trace_align compares the clock of each process with rank 0's, by messages to and fro; the file says
+ * how far each may be wrong. ith_trace_gather does so again, takes the drift between the two as even, and sends all
+ * spans to rank 0's process. Among ranks of one process neither sends anything. ITH_ERR_ARGUMENT if rank 0 records no
+ * trace. comm may be NULL. */
+ITH_API ith_status ith_trace_align(ith_comm *comm);
+ITH_API ith_status ith_trace_gather(ith_comm *comm);
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 #include "observer.h"
 #include "size.h"
 #include "sized.h"
+#include "trace.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -173,7 +174,7 @@ ith_status ith_context_clone(ith_context *parent, ith_context **out)
 
 static void family_release(ith_context *root)
 {
-    ith_context_drop(root, ith_context_set_trace(root, NULL));
+    ith_trace_drop(root, ith_context_set_trace(root, NULL));
     ith_context_drop(root, root->own.wisdom);
     for (ith_kept *kept = root->own.flights, *next; kept; kept = next) {
         next = kept->next;

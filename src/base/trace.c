@@ -1,44 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records time intervals and counters, and writes the trace file (Trace Event Format, as Chrome and Perfetto read it:
- * https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
- *
- * Each rank is a process of the file. Its rows, which the format calls threads, show the computations of the rank and
- * the exchanges that are in flight. Intervals on one row may nest but not overlap, so overlapping intervals go to
- * further rows (lanes). */
+/* Records time intervals and counters, and brings events of other processes into a trace. */
 #include "trace.h"
 
 #include "clock.h"
-#include "replace_file.h"
 #include "size.h"
+#include "trace_events.h"
 
 #include <math.h>
-#include <stdatomic.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
-
-#define MOST_LANES 8 /* the most rows for overlapping time intervals; the last row takes all further ones */
-
-typedef enum event_kind { EVENT_NONE = 0, EVENT_SPAN, EVENT_COUNTER } event_kind;
-
-/* A recorded event: an interval of time (EVENT_SPAN), or a value of a counter. */
-typedef struct event {
-    const char *name, *category;
-    double begin;  /* seconds, by ith_clock_seconds */
-    double amount; /* the end of the interval in seconds, or the value of the counter */
-    int rank;
-    atomic_int kind; /* an event_kind, stored after all other members, with release order */
-} event;
-
-/* A trace, with room for `capacity` events. */
-typedef struct ith_trace {
-    int64_t capacity;
-    ith_trace_listen_fn listen; /* gets every interval, which is then not recorded; NULL: intervals are recorded */
-    void *listen_user;
-    double begun; /* when recording began, by ith_clock_seconds */
-    /* number of events so far, including events beyond the capacity, which are lost */
-    atomic_int_fast64_t claimed;
-    event events[];
-} ith_trace;
 
 /* ---- Recording ------------------------------------------------------------------------------------------------- */
 
@@ -47,12 +17,12 @@ double ith_trace_begin(const ith_context *context)
     return ith_context_trace(context) ? ith_clock_seconds() : -1;
 }
 
-static void record(ith_trace *trace, event_kind kind, const event *values)
+static void record(ith_trace *trace, ith_trace_kind kind, const ith_trace_event *values)
 {
     int64_t index = atomic_fetch_add_explicit(&trace->claimed, 1, memory_order_relaxed);
     if (index >= trace->capacity)
         return;
-    event *slot = &trace->events[index];
+    ith_trace_event *slot = &trace->events[index];
     slot->name = values->name;
     slot->category = values->category;
     slot->begin = values->begin;
@@ -66,12 +36,12 @@ void ith_trace_end(const ith_context *context, double begin, const char *name, c
     ith_trace *trace = ith_context_trace(context);
     if (!trace || begin < trace->begun)
         return;
-    event span = {.name = name, .category = category, .begin = begin, .rank = ith_context_rank(context)};
+    ith_trace_event span = {.name = name, .category = category, .begin = begin, .rank = ith_context_rank(context)};
     span.amount = ith_clock_seconds();
     if (trace->listen)
         trace->listen(trace->listen_user, name, begin, span.amount);
     else
-        record(trace, EVENT_SPAN, &span);
+        record(trace, ITH_TRACE_SPAN, &span);
 }
 
 void ith_trace_counter(const ith_context *context, const char *name, double value)
@@ -79,9 +49,18 @@ void ith_trace_counter(const ith_context *context, const char *name, double valu
     ith_trace *trace = ith_context_trace(context);
     if (!trace || !isfinite(value))
         return;
-    event counter = {.name = name, .amount = value, .rank = ith_context_rank(context)};
+    ith_trace_event counter = {.name = name, .amount = value, .rank = ith_context_rank(context)};
     counter.begin = ith_clock_seconds();
-    record(trace, EVENT_COUNTER, &counter);
+    record(trace, ITH_TRACE_COUNTER, &counter);
+}
+
+void ith_trace_drop(ith_context *context, struct ith_trace *trace)
+{
+    for (ith_trace_others *others = trace ? trace->others : NULL, *next; others; others = next) {
+        next = others->next;
+        ith_context_drop(context, others);
+    }
+    ith_context_drop(context, trace);
 }
 
 ith_status ith_trace_start(ith_context *context, int64_t events)
@@ -89,7 +68,7 @@ ith_status ith_trace_start(ith_context *context, int64_t events)
     if (!context)
         return ith_need(NULL, context, "context");
     int64_t bytes = 0;
-    if (!ith_size_mul(events, sizeof(event), &bytes) || !ith_size_add(bytes, sizeof(ith_trace), &bytes))
+    if (!ith_size_mul(events, sizeof(ith_trace_event), &bytes) || !ith_size_add(bytes, sizeof(ith_trace), &bytes))
         return ith_fail(context, ITH_ERR_ARGUMENT, "events is %lld: the room of a trace is 0 (no trace) or more events",
                         (long long)events);
     ith_trace *trace = NULL;
@@ -98,9 +77,9 @@ ith_status ith_trace_start(ith_context *context, int64_t events)
         if (!trace)
             return ITH_ERR_MEMORY;
         trace->capacity = events;
-        trace->begun = ith_clock_seconds();
+        trace->begun = trace->zero = ith_clock_seconds();
     }
-    ith_context_drop(context, ith_context_set_trace(context, trace));
+    ith_trace_drop(context, ith_context_set_trace(context, trace));
     return ITH_OK;
 }
 
@@ -117,210 +96,173 @@ ith_status ith_trace_listen(ith_context *context, ith_trace_listen_fn listen, vo
 
 void ith_trace_stop_listening(ith_context *context, struct ith_trace *before)
 {
-    ith_context_drop(context, ith_context_set_trace(context, before));
+    ith_trace_drop(context, ith_context_set_trace(context, before));
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------------------------ */
+/* ---- Several processes ----------------------------------------------------------------------------------------- */
 
-/* The kinds of rows of a rank in the trace file: its computations, its exchanges, its counters. */
-typedef enum row_kind { ROW_DOES, ROW_EXCHANGES, ROW_COUNTERS } row_kind;
-
-static const char *const row_names[] = {"computing", "exchange"};
-
-/* A recorded event and its position in the trace file. Overlapping intervals of one kind of row are drawn in several
- * rows, and `lane` is the number of the row among them. */
-typedef struct mark {
-    const event *event;
-    row_kind row;
-    int lane;
-    int64_t begin, end; /* in nanoseconds since the trace began */
-    /* index of the mark whose interval encloses this interval on the same row; negative: none */
-    int64_t around;
-    bool first_on_lane;
-    bool first_of_rank;
-} mark;
-
-/* Orders events by rank, kind of row and begin. If two begin together, the longer one comes first, because it encloses
- * the other. */
-static int compare_marks(const void *left, const void *right)
+double ith_trace_common(const ith_trace *trace, double seconds)
 {
-    const mark *a = left, *b = right;
-    if (a->event->rank != b->event->rank)
-        return a->event->rank < b->event->rank ? -1 : 1;
-    if (a->row != b->row)
-        return a->row < b->row ? -1 : 1;
-    if (a->begin != b->begin)
-        return a->begin < b->begin ? -1 : 1;
-    return a->end == b->end ? 0 : a->end > b->end ? -1 : 1;
+    const ith_trace_sample *first = &trace->samples[0], *last = &trace->samples[1];
+    if (!trace->sample_count)
+        return seconds;
+    if (trace->sample_count == 1 || seconds <= first->at)
+        return seconds + first->offset;
+    if (seconds >= last->at)
+        return seconds + last->offset;
+    double share = (seconds - first->at) / (last->at - first->at);
+    return seconds + first->offset + share * (last->offset - first->offset);
 }
 
-/* Fills marks with all recorded events and their positions, in the order of compare_marks, and returns their number. */
-static int64_t collect_marks(const ith_trace *trace, mark *marks)
+double ith_trace_begun(const ith_context *context)
+{
+    const ith_trace *trace = ith_context_trace(context);
+    return trace ? ith_trace_common(trace, trace->begun) : INFINITY;
+}
+
+void ith_trace_set_zero(ith_context *context, double zero)
+{
+    ith_trace *trace = ith_context_trace(context);
+    if (trace)
+        trace->zero = zero;
+}
+
+void ith_trace_set_host(ith_context *context, const char *host)
+{
+    ith_trace *trace = ith_context_trace(context);
+    if (!trace)
+        return;
+    snprintf(trace->origin.host, sizeof trace->origin.host, "%s", host);
+    for (char *at = trace->origin.host; *at; at++)
+        if ((unsigned char)*at <= 0x20 || (unsigned char)*at >= 0x7f || *at == '"' || *at == '\\')
+            *at = '?';
+}
+
+void ith_trace_set_clock(ith_context *context, const ith_trace_sample *sample)
+{
+    ith_trace *trace = ith_context_trace(context);
+    if (!trace)
+        return;
+    int index = trace->sample_count ? 1 : 0; /* a third sample replaces the second one */
+    trace->samples[index] = *sample;
+    trace->sample_count = index + 1;
+    trace->origin.clock_error = index ? fmax(trace->samples[0].error, sample->error) : sample->error;
+}
+
+/* A package begins with a head. The events follow, and then the text of their names. */
+typedef struct package_head {
+    int64_t count, lost, text_bytes;
+    ith_trace_origin origin;
+} package_head;
+
+typedef struct packed_event {
+    double begin, amount;   /* as in ith_trace_event, by the common clock */
+    int32_t name, category; /* positions in the text */
+    int32_t rank, kind;
+} packed_event;
+
+/* The most different names and categories of a package; further ones are lost. All are literals of the library. */
+#define MOST_NAMES 512
+
+/* The different names of a package: literals, which are compared by their addresses. */
+typedef struct name_list {
+    const char *names[MOST_NAMES];
+    int32_t at[MOST_NAMES]; /* their positions in the text */
+    int count;
+    int32_t bytes;
+} name_list;
+
+/* Adds a name to the list unless it is there, and returns its position in the text. The first name is "". */
+static int32_t add_name(name_list *list, const char *name)
+{
+    for (int i = list->count - 1; i > 0; i--)
+        if (list->names[i] == name)
+            return list->at[i];
+    if (!name || list->count == MOST_NAMES)
+        return 0;
+    list->names[list->count] = name;
+    list->at[list->count] = list->bytes;
+    list->bytes += (int32_t)strlen(name) + 1;
+    return list->at[list->count++];
+}
+
+/* Packs the recorded events, adds their names to the list, and returns their number. */
+static int64_t pack_events(const ith_trace *trace, packed_event *out, name_list *names)
 {
     int64_t count = 0, claimed = ith_min64(atomic_load(&trace->claimed), trace->capacity);
     for (int64_t i = 0; i < claimed; i++) {
-        const event *e = &trace->events[i];
+        const ith_trace_event *e = &trace->events[i];
         int kind = atomic_load_explicit(&e->kind, memory_order_acquire);
-        if (kind == EVENT_NONE)
+        if (kind == ITH_TRACE_NONE)
             continue;
-        mark m = {.event = e, .row = ROW_COUNTERS, .begin = llround((e->begin - trace->begun) * 1e9)};
-        m.end = m.begin;
-        if (kind == EVENT_SPAN) {
-            m.row = strcmp(e->category, ITH_TRACE_EXCHANGE) ? ROW_DOES : ROW_EXCHANGES;
-            m.end = llround((e->amount - trace->begun) * 1e9);
-        }
-        marks[count++] = m;
+        packed_event *p = &out[count++];
+        *p = (packed_event){.begin = ith_trace_common(trace, e->begin), .amount = e->amount};
+        if (kind == ITH_TRACE_SPAN)
+            p->amount = ith_trace_common(trace, e->amount);
+        p->name = add_name(names, e->name), p->category = add_name(names, e->category);
+        p->rank = e->rank, p->kind = kind;
     }
-    qsort(marks, (size_t)count, sizeof *marks, compare_marks);
     return count;
 }
 
-/* Returns the first row (lane) on which interval i overlaps no other interval unless one encloses the other; if there
- * is none, the last row. innermost[lane]: index of the latest interval on the row that has not ended; negative:
- * none. */
-static int find_lane(mark *marks, int64_t i, int64_t *innermost)
+ith_status ith_trace_pack(ith_context *context, void **out, int64_t *bytes)
 {
-    for (int lane = 0; lane < MOST_LANES; lane++) {
-        while (innermost[lane] >= 0 && marks[innermost[lane]].end <= marks[i].begin)
-            innermost[lane] = marks[innermost[lane]].around;
-        if (innermost[lane] < 0 || marks[i].end <= marks[innermost[lane]].end)
-            return lane;
-    }
-    return MOST_LANES - 1;
-}
-
-/* Chooses a row (lane) for each time interval, and finds the first event of each rank and of each row. The marks are in
- * the order of compare_marks. */
-static void place_marks(mark *marks, int64_t count)
-{
-    int64_t innermost[MOST_LANES];
-    bool used[MOST_LANES];
-    for (int64_t i = 0; i < count; i++) {
-        marks[i].first_of_rank = i == 0 || marks[i - 1].event->rank != marks[i].event->rank;
-        if (marks[i].row == ROW_COUNTERS)
-            continue;
-        if (marks[i].first_of_rank || marks[i - 1].row != marks[i].row)
-            for (int lane = 0; lane < MOST_LANES; lane++)
-                innermost[lane] = -1, used[lane] = false;
-        int lane = find_lane(marks, i, innermost);
-        marks[i].lane = lane;
-        marks[i].first_on_lane = !used[lane];
-        marks[i].around = innermost[lane];
-        innermost[lane] = i;
-        used[lane] = true;
-    }
-}
-
-/* ---- The file -------------------------------------------------------------------------------------------------- */
-
-/* The contents of a trace file: the events with their positions, and the number of events that were lost. */
-typedef struct picture {
-    const mark *marks;
-    int64_t count, lost;
-} picture;
-
-/* Writes value / 1000 as a decimal number. It uses integers only, because printf's decimal point depends on the
- * locale. */
-static void write_thousandths(FILE *file, int64_t value)
-{
-    fprintf(file, "%lld.%03lld", (long long)(value / 1000), (long long)(value % 1000));
-}
-
-static void write_value(FILE *file, double value)
-{
-    long long millionths = fabs(value) < 1e12 ? llround(fabs(value) * 1e6) : 0;
-    if (fabs(value) < 1e12)
-        fprintf(file, "%s%lld.%06lld", value < 0 ? "-" : "", millionths / 1000000, millionths % 1000000);
-    else
-        fprintf(file, "%.0f", value);
-}
-
-static void write_rank_name(FILE *file, int rank)
-{
-    fprintf(file, "\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_name\",\"args\":{\"name\":\"rank %d\"}},", rank, rank);
-    fprintf(file, "\n{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}},", rank,
-            rank);
-}
-
-static void write_row_name(FILE *file, const mark *m, int row)
-{
-    int rank = m->event->rank;
-    fprintf(file, "\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\",\"args\":{\"name\":\"%s", rank, row,
-            row_names[m->row]);
-    if (m->lane)
-        fprintf(file, " %d", m->lane + 1);
-    fprintf(file, "\"}},\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_sort_index\",", rank, row);
-    fprintf(file, "\"args\":{\"sort_index\":%d}},", row);
-}
-
-static void write_counter(FILE *file, const mark *m)
-{
-    fprintf(file, "\n{\"ph\":\"C\",\"pid\":%d,\"name\":\"%s\",\"ts\":", m->event->rank, m->event->name);
-    write_thousandths(file, m->begin);
-    fprintf(file, ",\"args\":{\"value\":");
-    write_value(file, m->event->amount);
-    fprintf(file, "}}");
-}
-
-static void write_span(FILE *file, const mark *m, int row)
-{
-    const event *e = m->event;
-    fprintf(file, "\n{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"cat\":\"%s\",\"ts\":", e->rank, row, e->name,
-            e->category);
-    write_thousandths(file, m->begin);
-    fprintf(file, ",\"dur\":");
-    write_thousandths(file, m->end - m->begin);
-    fprintf(file, "}");
-}
-
-static void write_mark(FILE *file, const mark *m)
-{
-    int row = (int)m->row * MOST_LANES + m->lane;
-    if (m->first_of_rank)
-        write_rank_name(file, m->event->rank);
-    if (m->first_on_lane)
-        write_row_name(file, m, row);
-    if (m->row == ROW_COUNTERS)
-        write_counter(file, m);
-    else
-        write_span(file, m, row);
-}
-
-static ith_status write_picture(FILE *file, void *user)
-{
-    const picture *p = user;
-    fprintf(file, "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"library\":\"ithaca %s\",\"lost_events\":%lld},\n",
-            ith_version(), (long long)p->lost);
-    fprintf(file, "\"traceEvents\":[");
-    for (int64_t i = 0; i < p->count; i++) {
-        write_mark(file, &p->marks[i]);
-        if (i + 1 < p->count)
-            fprintf(file, ",");
-    }
-    fprintf(file, "\n]}\n");
-    return ITH_OK;
-}
-
-ith_status ith_trace_save(ith_context *context, const char *path)
-{
-    if (!context)
-        return ith_need(NULL, context, "context");
-    if (!path)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "path is NULL: the trace needs the name of a file");
     const ith_trace *trace = ith_context_trace(context);
-    if (!trace)
-        return ith_fail(context, ITH_ERR_ARGUMENT, "nothing is traced: call ith_trace_start before what is to be seen");
-    int64_t claimed = atomic_load(&trace->claimed);
-    mark *marks = ith_alloc(context, ith_min64(claimed, trace->capacity), sizeof *marks, "the rows of a trace");
-    if (!marks)
+    const int64_t claimed = atomic_load(&trace->claimed), room = ith_min64(claimed, trace->capacity);
+    name_list names = {.names = {""}, .count = 1, .bytes = 1};
+    *bytes = 0;
+    char *package = ith_alloc(context, room * (int64_t)sizeof(packed_event) + (int64_t)sizeof(package_head), 1,
+                              "the events of a trace");
+    *out = package;
+    if (!package)
         return ITH_ERR_MEMORY;
-    picture p = {.marks = marks, .lost = ith_max64(claimed - trace->capacity, 0)};
-    p.count = collect_marks(trace, marks);
-    place_marks(marks, p.count);
-    ith_status status = ith_replace_file(context, path, write_picture, &p);
-    ith_free(context, marks);
-    if (!status && p.lost)
-        ith_log(context, ITH_LOG_WARNING, "%s lacks the last %lld events: the trace has room for %lld", path,
-                (long long)p.lost, (long long)trace->capacity);
-    return status;
+    package_head head = {.lost = claimed - room, .origin = trace->origin};
+    head.count = pack_events(trace, (packed_event *)(void *)(package + sizeof head), &names);
+    head.text_bytes = names.bytes;
+    memcpy(package, &head, sizeof head);
+    int64_t before = (int64_t)sizeof head + head.count * (int64_t)sizeof(packed_event);
+    char *whole = ith_alloc(context, before + names.bytes, 1, "the events of a trace");
+    if (whole) {
+        memcpy(whole, package, (size_t)before);
+        for (int i = 0; i < names.count; i++)
+            memcpy(whole + before + names.at[i], names.names[i], strlen(names.names[i]) + 1);
+        *bytes = before + names.bytes;
+    }
+    ith_free(context, package);
+    *out = whole;
+    return whole ? ITH_OK : ITH_ERR_MEMORY;
+}
+
+ith_status ith_trace_add(ith_context *context, const void *package, int64_t bytes)
+{
+    ith_trace *trace = ith_context_trace(context);
+    package_head head = {0};
+    int64_t events = 0, kept = 0;
+    if (bytes >= (int64_t)sizeof head)
+        memcpy(&head, package, sizeof head);
+    const char *packed = (const char *)package + sizeof head;
+    bool fits = ith_size_mul(head.count, sizeof(packed_event), &events) && head.text_bytes > 0 &&
+                ith_size_add(events, head.text_bytes, &kept) && kept == bytes - (int64_t)sizeof head;
+    if (!fits || packed[kept - 1])
+        return ith_fail(context, ITH_ERR_FORMAT, "the trace of another process is damaged");
+    ith_trace_others *others = ith_context_keep(
+        context, (int64_t)sizeof *others + head.count * (int64_t)sizeof *others->events + head.text_bytes,
+        "the trace of another process");
+    if (!others)
+        return ITH_ERR_MEMORY;
+    char *text = (char *)(others->events + head.count);
+    memcpy(text, packed + events, (size_t)head.text_bytes);
+    others->origin = head.origin, others->count = head.count, others->lost = head.lost;
+    for (int64_t i = 0; i < head.count; i++) {
+        packed_event e;
+        memcpy(&e, packed + i * (int64_t)sizeof e, sizeof e);
+        bool named = e.name >= 0 && e.name < head.text_bytes && e.category >= 0 && e.category < head.text_bytes;
+        ith_trace_event *to = &others->events[i];
+        to->name = named ? text + e.name : "", to->category = named ? text + e.category : "";
+        to->begin = e.begin, to->amount = e.amount, to->rank = e.rank;
+        atomic_init(&to->kind, e.kind);
+    }
+    others->next = trace->others;
+    trace->others = others;
+    return ITH_OK;
 }

@@ -13,10 +13,14 @@
 
 #include "context.h"
 
+#define ITH_TRACE_HOST 64 /* bytes of the name of a host */
+
 /* The category of transfers that are in flight while the rank does something else. The trace shows them in rows of
- * their own. Intervals of other categories (compute, wait, ...) show the activity of the rank itself: they nest or
+ * their own. Intervals of other categories (compute, load, ...) show the activity of the rank itself: they nest or
  * follow one another. */
 #define ITH_TRACE_EXCHANGE "exchange"
+/* The category of intervals in which a rank waits for other ranks. They have a row of their own, too. */
+#define ITH_TRACE_WAIT "wait"
 
 /* The present time in seconds; negative if no trace is recorded. */
 double ith_trace_begin(const ith_context *context);
@@ -24,6 +28,33 @@ double ith_trace_begin(const ith_context *context);
 void ith_trace_end(const ith_context *context, double begin, const char *name, const char *category);
 /* Records that a counter has this value from now on. Infinite values and NaN are not recorded. */
 void ith_trace_counter(const ith_context *context, const char *name, double value);
+
+/* Frees a trace. trace may be NULL. */
+void ith_trace_drop(ith_context *context, struct ith_trace *trace);
+
+/* ---- Several processes: one file with one clock, the clock of rank 0's process ---- */
+
+/* One comparison of this process's clock with the common clock. */
+typedef struct ith_trace_sample {
+    double at;     /* the time of this process's clock */
+    double offset; /* what has to be added to it for the common time */
+    double error;  /* the most by which the offset is wrong */
+} ith_trace_sample;
+
+/* The functions below need a trace that is recorded; ith_trace_set_* do nothing without. */
+
+/* When the recording began, by the common clock as far as it is known; infinite if nothing is recorded. */
+double ith_trace_begun(const ith_context *context);
+/* Sets the beginning of the file's time, by the common clock: when the first process began to record. */
+void ith_trace_set_zero(ith_context *context, double zero);
+/* The name of this process's host, for the names of its ranks. */
+void ith_trace_set_host(ith_context *context, const char *host);
+/* Adds a sample of the clock: the first and the last one count. */
+void ith_trace_set_clock(ith_context *context, const ith_trace_sample *sample);
+/* Packs the recorded events, by the common clock, for another process. *out is to be freed with ith_free. */
+ith_status ith_trace_pack(ith_context *context, void **out, int64_t *bytes);
+/* Adds a package of another process to this trace. ITH_ERR_FORMAT if it is none. */
+ith_status ith_trace_add(ith_context *context, const void *package, int64_t bytes);
 
 /* A function that gets the name of every time interval, its begin and its end (ith_clock_seconds), from the thread that
  * ends it. */

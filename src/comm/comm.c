@@ -14,6 +14,7 @@
 #include "../base/clock.h"
 #include "../base/observer.h"
 #include "../base/size.h"
+#include "../base/trace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -261,7 +262,7 @@ ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
     bool done = false;
     if (!comm || !request || !*request)
         return ITH_OK;
-    double since = ith_clock_seconds();
+    double since = ith_clock_seconds(), traced = ith_trace_begin(comm->context);
     double pause = comm->timeout_seconds > 0 ? fmin(comm->timeout_seconds, WAIT_SECONDS) : WAIT_SECONDS;
     while (!status && !done) {
         status = comm->transport.wait(comm->transport_state, (*request)->number, pause, &done);
@@ -272,6 +273,7 @@ ith_status ith_comm_wait(ith_comm *comm, ith_request **request)
         heed_interruption(comm);
         check_time(comm, *request, since);
     }
+    ith_trace_end(comm->context, traced, (*request)->what, ITH_TRACE_WAIT);
     retire(comm, request, status);
     return status ? fail(comm, status) : ITH_OK;
 }

@@ -57,6 +57,8 @@ static void trace_keep_text(trace_event *e, const char *key, const char *text, b
     char *field = NULL;
     if (!strcmp(key, "name"))
         field = in_args ? e->arg_name : e->name;
+    else if (!strcmp(key, "labels") && in_args)
+        field = e->arg_labels;
     else if (!strcmp(key, "cat"))
         field = e->cat;
     else if (!strcmp(key, "ph") && strlen(text) < sizeof e->ph)

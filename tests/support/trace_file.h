@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 typedef struct trace_event {
-    char ph[8], name[64], cat[64], arg_name[64];
+    char ph[8], name[64], cat[64], arg_name[128], arg_labels[64];
     double pid, tid, ts, dur, value; /* NAN: not there */
 } trace_event;
 

@@ -2,8 +2,6 @@
 /* Attention to rows in the memory of other ranks, and shards that each rank packs for all ranks (in_place.h). */
 #include "in_place.h"
 
-#include "../../base/trace.h"
-
 void ith_in_place_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_in_place *out)
 {
     *out = (ith_in_place){.setting = s};
@@ -43,23 +41,15 @@ void ith_in_place_find(const ith_in_place *in, const ith_step *step, ith_queries
     *shard = in->ring[step->shard];
 }
 
-static ith_status wait_for_all(const ith_attn_setting *s)
-{
-    double traced = ith_trace_begin(s->context);
-    ith_status status = ith_comm_barrier(s->comm);
-    ith_trace_end(s->context, traced, "wait", "wait");
-    return status;
-}
-
 /* Packs this rank's shard for all ranks. Before that it waits until no rank uses the packed shard of the previous
  * chunk, and afterwards until all ranks have packed. */
 static ith_status pack_for_all(const ith_in_place *in, ith_sweep *sweep, const ith_step *step, const ith_sweep_job *job)
 {
-    ith_status status = step->chunk > 0 ? wait_for_all(in->setting) : ITH_OK;
+    ith_status status = step->chunk > 0 ? ith_comm_barrier(in->setting->comm) : ITH_OK;
     if (status)
         return status;
     ith_sweep_pack(sweep, job);
-    return wait_for_all(in->setting);
+    return ith_comm_barrier(in->setting->comm);
 }
 
 ith_status ith_in_place_compute(ith_in_place *in, ith_sweep *sweep, const ith_step *step, const ith_sweep_job *job)

@@ -220,11 +220,10 @@ ith_status ith_messages_wait(ith_messages *m, int exchange)
     ith_request **request = &m->exchanges[exchange].request;
     if (!*request)
         return m->status;
-    double start = ith_clock_seconds(), traced = ith_trace_begin(m->setting->context);
+    double start = ith_clock_seconds();
     ith_status status = ith_comm_wait(comm_of(m, exchange), request);
     one_less(m);
     m->counters->waiting_seconds += ith_clock_seconds() - start;
-    ith_trace_end(m->setting->context, traced, "wait", "wait");
     m->status = m->status ? m->status : status;
     return m->status;
 }
