@@ -198,9 +198,39 @@ static void hops_add_no_error(void **state)
     case_free(&c);
 }
 
+/* A ring in place has the bits of one by messages, also where shards have no keys: fewer keys than ranks, or lengths
+ * that hide the last shards. */
+static void a_ring_has_the_same_bits_in_place(void **state)
+{
+    (void)state;
+    static const int64_t lengths[][2] = {{1, 1}, {3, 3}, {90, 20}, {90, 0}, {90, 89}};
+    for (int i = 0; i < 5 * 4; i++) {
+        attention_case c = {.problem = ITH_ATTN_PROBLEM_INIT, .options = ITH_ATTN_OPTIONS_INIT, .wants_lse = true};
+        c.problem.heads = 2, c.problem.head_dim = 32, c.problem.q_len = 40, c.problem.kv_len = lengths[i / 4][0];
+        c.problem.has_kv_lengths = true;
+        case_fill(&c, (uint64_t)i, 0);
+        c.kv_lengths[0] = (int32_t)lengths[i / 4][1];
+        c.options.strategy = ITH_STRATEGY_RING;
+        c.options.softmax = i % 2 ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;
+        c.options.direction = i % 4 > 1 ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
+        size_t bytes = (size_t)(2 * 32 * 40) * sizeof(float);
+        void *in_place = malloc(bytes);
+        assert_non_null(in_place);
+        c.options.exchange = ITH_EXCHANGE_IN_PLACE;
+        check_run(context, &c, 4);
+        memcpy(in_place, c.o_bits, bytes);
+        c.options.exchange = ITH_EXCHANGE_COPY;
+        check_run(context, &c, 4);
+        assert_memory_equal(in_place, c.o_bits, bytes);
+        free(in_place);
+        case_free(&c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ring_has_the_same_bits_in_place),
         cmocka_unit_test(random_problems_under_random_plans),
         cmocka_unit_test(every_legal_plan),
         cmocka_unit_test(hops_add_no_error),

@@ -182,7 +182,7 @@ enum { THREADS = 4, EACH = 400 };
 static void *send_many(void *argument)
 {
     sender *s = argument;
-    char data[ITH_WATCH_BYTES];
+    char data[ITH_WATCH_BYTES + 8];
     for (int i = 0; i < EACH;) {
         size_t bytes = make_message(s->number, i, data + 8) / 8 + 8;
         memcpy(data, &(int[2]){s->number, i}, 8);
