@@ -79,3 +79,12 @@ cmake --build "$work/project/build" >/dev/null
 echo "dependencies"
 needed=$(readelf -d "$libdir/libithaca.so" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' | grep -Ev '^(libc|libm|libgomp|libomp|ld-linux[^.]*)\.so' || true)
 test -z "$needed" || { echo "libithaca.so needs $needed"; exit 1; }
+
+echo "transports"
+for module in "$build"/ithaca_transport_*.so; do
+    [ -e "$module" ] || continue
+    installed=$libdir/ithaca/$(basename "$module")
+    [ -e "$installed" ] || { echo "$installed is not installed"; exit 1; }
+    ldd "$installed" | grep 'libithaca\.so' | grep -q "$(realpath "$libdir")" ||
+        { echo "$installed does not find the library beside it"; exit 1; }
+done

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Datagrams over MPI (mpi_link.h). Receives from any process are posted in advance, in a ring: MPI fills the receives
+ * of one sender in the order in which they were posted, so the ring is read in order. Each process has a ring of send
+ * buffers. */
+#include "mpi_link.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define LOOK_NS 200000     /* time between two looks at the control connections */
+#define SPIN_NS 50000      /* time without datagrams after which a rest sleeps */
+#define LONGEST_NAP 500000 /* nanoseconds */
+
+enum {
+    RECEIVES = 16,  /* receives that are posted */
+    MOST_SENDS = 8, /* send buffers of one process, fewer in large groups */
+    LEAST_SENDS = 2,
+    SENDS_IN_ALL = 512, /* the number of buffers that decides for how many each process has */
+    TAG = 1,
+    LAST_CALLS = 64 /* calls that move what MPI may have kept back when a link is closed */
+};
+
+/* The datagrams to one process. Datagram n is in buffer n % depth. */
+typedef struct outbox {
+    int64_t begun, settled;
+} outbox;
+
+struct mpi_link {
+    mpi_link *next; /* in the list of closed links */
+    MPI_Comm comm;
+    ith_watch *watch;
+    mpi_party party;
+    char reason[256];                                /* not empty: an MPI call failed */
+    bool failed, lost;                               /* the group has failed; a process has died */
+    int depth;                                       /* send buffers of each process */
+    outbox *outboxes;                                /* [processes] */
+    MPI_Request *sends, receives[RECEIVES], barrier; /* sends: [processes][depth] */
+    char *send_buffers, *receive_buffers;            /* [processes][depth] and [RECEIVES], each of ITH_LINK_BYTES */
+    int head;                                        /* the receive that completes next */
+    bool taken;                           /* the receive before it has been handed out and is to be posted again */
+    bool waiting;                         /* for the barrier */
+    _Atomic int64_t active_ns, looked_ns; /* the last time that a datagram arrived, and of a look at the connections */
+    atomic_uint wakes;
+};
+
+pthread_mutex_t ith_mpi_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static mpi_link *closed_links;
+static int links_in_use;
+
+static int64_t now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Notes the failure of an MPI call. Returns whether the call succeeded. */
+static bool check(mpi_link *l, int code, const char *call)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code == MPI_SUCCESS)
+        return true;
+    MPI_Error_string(code, text, &length);
+    if (!l->reason[0])
+        snprintf(l->reason, sizeof l->reason, "%s: %.200s", call, text);
+    return false;
+}
+
+/* ---- Datagrams ------------------------------------------------------------------------------------------------- */
+
+static MPI_Request *send_at(const mpi_link *l, int process, int64_t n)
+{
+    return &l->sends[(int64_t)process * l->depth + n % l->depth];
+}
+
+static char *buffer_at(const mpi_link *l, int process, int64_t n)
+{
+    return l->send_buffers + ((int64_t)process * l->depth + n % l->depth) * ITH_LINK_BYTES;
+}
+
+/* Takes note of the sends to a process that are complete, in order. */
+static void settle(mpi_link *l, int process)
+{
+    outbox *out = &l->outboxes[process];
+    int done = 1;
+    while (done && out->settled < out->begun && !l->reason[0]) {
+        if (!check(l, MPI_Test(send_at(l, process, out->settled), &done, MPI_STATUS_IGNORE), "MPI_Test"))
+            return;
+        out->settled += done;
+    }
+}
+
+static void *link_reserve(void *self, int process, int64_t bytes)
+{
+    mpi_link *l = self;
+    const outbox *out = &l->outboxes[process];
+    (void)bytes;
+    pthread_mutex_lock(&ith_mpi_lock);
+    if (out->begun - out->settled == l->depth)
+        settle(l, process);
+    pthread_mutex_unlock(&ith_mpi_lock);
+    return out->begun - out->settled < l->depth && !l->reason[0] ? buffer_at(l, process, out->begun) : NULL;
+}
+
+static void link_send(void *self, int process, int64_t bytes)
+{
+    mpi_link *l = self;
+    outbox *out = &l->outboxes[process];
+    pthread_mutex_lock(&ith_mpi_lock);
+    int code = MPI_Isend(buffer_at(l, process, out->begun), (int)bytes, MPI_BYTE, l->party.mpi_ranks[process], TAG,
+                         l->comm, send_at(l, process, out->begun));
+    if (check(l, code, "MPI_Isend"))
+        out->begun++;
+    pthread_mutex_unlock(&ith_mpi_lock);
+}
+
+static int64_t link_settled(void *self, int process)
+{
+    mpi_link *l = self;
+    const outbox *out = &l->outboxes[process];
+    if (out->settled < out->begun) {
+        pthread_mutex_lock(&ith_mpi_lock);
+        settle(l, process);
+        pthread_mutex_unlock(&ith_mpi_lock);
+    }
+    return out->settled;
+}
+
+static bool post_receive(mpi_link *l, int index)
+{
+    return check(l,
+                 MPI_Irecv(l->receive_buffers + (int64_t)index * ITH_LINK_BYTES, ITH_LINK_BYTES, MPI_BYTE,
+                           MPI_ANY_SOURCE, TAG, l->comm, &l->receives[index]),
+                 "MPI_Irecv");
+}
+
+/* Takes the next datagram. Returns its bytes, 0 if there is none, -1 if a call of MPI has failed. */
+static int take_datagram(mpi_link *l, int *process, const void **data)
+{
+    MPI_Status status;
+    int done = 0, bytes = 0;
+    if (l->taken && !post_receive(l, (l->head + RECEIVES - 1) % RECEIVES))
+        return -1;
+    l->taken = false;
+    if (l->reason[0] || !check(l, MPI_Test(&l->receives[l->head], &done, &status), "MPI_Test"))
+        return -1;
+    if (!done)
+        return 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    *process = l->party.numbers[status.MPI_SOURCE];
+    *data = l->receive_buffers + (int64_t)l->head * ITH_LINK_BYTES;
+    l->head = (l->head + 1) % RECEIVES;
+    l->taken = true;
+    return bytes;
+}
+
+static int64_t link_receive(void *self, int *process, const void **data)
+{
+    mpi_link *l = self;
+    pthread_mutex_lock(&ith_mpi_lock);
+    int bytes = take_datagram(l, process, data);
+    pthread_mutex_unlock(&ith_mpi_lock);
+    if (bytes > 0)
+        atomic_store(&l->active_ns, now_ns());
+    if (bytes < 0)
+        *data = l->reason;
+    return bytes;
+}
+
+/* ---- Control messages ------------------------------------------------------------------------------------------ */
+
+static bool link_tell(void *self, int process, const void *data, size_t bytes, bool droppable)
+{
+    return ith_watch_send(((mpi_link *)self)->watch, process, data, bytes, droppable);
+}
+
+static ith_watch_event link_hear(void *self, int *process, const void **data, size_t *bytes)
+{
+    mpi_link *l = self;
+    if (now_ns() - atomic_load(&l->looked_ns) < LOOK_NS)
+        return ITH_WATCH_NOTHING;
+    ith_watch_event event = ith_watch_receive(l->watch, process, data, bytes);
+    if (event == ITH_WATCH_NOTHING)
+        atomic_store(&l->looked_ns, now_ns());
+    l->lost |= event == ITH_WATCH_LOST;
+    return event;
+}
+
+/* Naps grow with the time since the last datagram. */
+static void link_rest(void *self, double seconds)
+{
+    static _Thread_local unsigned seen;
+    mpi_link *l = self;
+    int64_t quiet = now_ns() - atomic_load(&l->active_ns), nap = quiet / 4;
+    unsigned wakes = atomic_load(&l->wakes);
+    if (wakes != seen) {
+        seen = wakes;
+    } else if (quiet < SPIN_NS) {
+        sched_yield();
+        return;
+    } else {
+        nap = nap < LONGEST_NAP ? nap : LONGEST_NAP;
+        ith_watch_rest(l->watch, seconds < (double)nap * 1e-9 ? seconds : (double)nap * 1e-9);
+    }
+    atomic_store(&l->looked_ns, 0); /* a message may have ended the rest */
+}
+
+static void link_wake(void *self)
+{
+    mpi_link *l = self;
+    atomic_fetch_add(&l->wakes, 1);
+    ith_watch_wake(l->watch);
+}
+
+/* ---- The end --------------------------------------------------------------------------------------------------- */
+
+void ith_mpi_party_free(mpi_party *party)
+{
+    free(party->mpi_ranks);
+    free(party->numbers);
+    free(party->all);
+    *party = (mpi_party){.process = 0};
+}
+
+static void link_close(void *self, bool failed)
+{
+    mpi_link *l = self;
+    pthread_mutex_lock(&ith_mpi_lock);
+    l->failed = failed;
+    for (int i = 0, there; i < LAST_CALLS && !failed && !l->reason[0]; i++)
+        check(l, MPI_Iprobe(MPI_ANY_SOURCE, TAG, l->comm, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
+    l->next = closed_links;
+    closed_links = l;
+    links_in_use--;
+    pthread_mutex_unlock(&ith_mpi_lock);
+}
+
+/* Frees a link whose communicator MPI has no more use for. */
+static void free_link(mpi_link *l)
+{
+    ith_watch_close(l->watch, true);
+    ith_mpi_party_free(&l->party);
+    free(l->receive_buffers);
+    free(l->send_buffers);
+    free(l->outboxes);
+    free(l->sends);
+    free(l);
+}
+
+/* Goes on with the end of a closed link: takes the datagrams that still come, and, once all of its own have gone, meets
+ * the other processes in a barrier. Returns whether the barrier is done. */
+static bool finish_link(mpi_link *l)
+{
+    int process = 0, done = 0;
+    const void *data = NULL;
+    bool settled = true;
+    while (take_datagram(l, &process, &data) > 0)
+        ;
+    for (int i = 0; i < l->party.processes; i++) {
+        settle(l, i);
+        settled &= l->outboxes[i].settled == l->outboxes[i].begun;
+    }
+    if (l->reason[0] || !settled)
+        return false;
+    if (!l->waiting)
+        l->waiting = check(l, MPI_Ibarrier(l->comm, &l->barrier), "MPI_Ibarrier");
+    return l->waiting && check(l, MPI_Test(&l->barrier, &done, MPI_STATUS_IGNORE), "MPI_Test") && done;
+}
+
+/* Looks at the control connections of a closed link. Returns false if a process has died. */
+static bool hear_closed(mpi_link *l, bool *bye)
+{
+    int process = 0;
+    const void *data = NULL;
+    size_t bytes = 0;
+    ith_watch_event event;
+    while ((event = ith_watch_receive(l->watch, &process, &data, &bytes)) != ITH_WATCH_NOTHING) {
+        l->lost |= event == ITH_WATCH_LOST;
+        *bye |= event == ITH_WATCH_BYE;
+    }
+    return !l->lost && !l->reason[0];
+}
+
+/* Goes on with the end of all closed links. Returns false if one cannot end. *finished: all are at their end. */
+static bool finish_closed(bool *finished, bool *bye)
+{
+    *finished = true;
+    for (mpi_link *l = closed_links; l; l = l->next) {
+        if (!l->lost)
+            *finished &= finish_link(l);
+        if (!hear_closed(l, bye))
+            return false;
+    }
+    return true;
+}
+
+bool ith_mpi_free_closed(double seconds)
+{
+    int64_t end = seconds < 0 ? INT64_MAX : now_ns() + (int64_t)(seconds * 1e9), nap = 10000;
+    bool finished = false, bye = false, byes = false;
+    for (;;) {
+        if (!finish_closed(&finished, &bye))
+            return false;
+        if (finished)
+            break;
+        if (bye && !byes)
+            end = now_ns() + 1000000000; /* a process has passed the barrier, or gives up */
+        byes = bye;
+        if (now_ns() > end)
+            return false;
+        pthread_mutex_unlock(&ith_mpi_lock);
+        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+        pthread_mutex_lock(&ith_mpi_lock);
+        nap = nap < 2000000 ? nap * 2 : nap;
+    }
+    while (closed_links) {
+        mpi_link *l = closed_links;
+        closed_links = l->next;
+        for (int i = 0; i < RECEIVES; i++)
+            if (l->receives[i] != MPI_REQUEST_NULL) {
+                MPI_Cancel(&l->receives[i]);
+                MPI_Wait(&l->receives[i], MPI_STATUS_IGNORE);
+            }
+        MPI_Comm_free(&l->comm);
+        free_link(l);
+    }
+    return true;
+}
+
+void ith_mpi_forget_closed(void)
+{
+    for (mpi_link *l = closed_links; l; l = l->next) {
+        ith_watch_close(l->watch, true);
+        l->watch = NULL;
+    }
+    closed_links = NULL;
+}
+
+int ith_mpi_links_in_use(void)
+{
+    return links_in_use;
+}
+
+bool ith_mpi_closed_failed(void)
+{
+    bool failed = false;
+    for (const mpi_link *l = closed_links; l; l = l->next)
+        failed |= l->failed;
+    return failed;
+}
+
+/* ---- The beginning --------------------------------------------------------------------------------------------- */
+
+mpi_link *ith_mpi_link_create(MPI_Comm comm, ith_watch *watch, const mpi_party *party)
+{
+    mpi_link *l = calloc(1, sizeof *l);
+    size_t processes = (size_t)party->processes;
+    int depth = SENDS_IN_ALL / party->processes;
+    if (!l)
+        return NULL;
+    l->depth = depth > MOST_SENDS ? MOST_SENDS : depth < LEAST_SENDS ? LEAST_SENDS : depth;
+    l->party = *party;
+    l->comm = comm;
+    l->watch = watch;
+    l->outboxes = calloc(processes, sizeof *l->outboxes);
+    l->sends = calloc(processes * (size_t)l->depth, sizeof *l->sends);
+    /* memory that is never written costs nothing */
+    l->send_buffers = aligned_alloc(4096, processes * (size_t)l->depth * ITH_LINK_BYTES);
+    l->receive_buffers = aligned_alloc(4096, (size_t)RECEIVES * ITH_LINK_BYTES);
+    if (!l->outboxes || !l->sends || !l->send_buffers || !l->receive_buffers) {
+        l->party = (mpi_party){.process = 0};
+        l->watch = NULL;
+        free_link(l);
+        return NULL;
+    }
+    for (int i = 0; i < RECEIVES; i++)
+        post_receive(l, i); /* an error shows when the engine receives */
+    links_in_use++;
+    return l;
+}
+
+ith_link ith_mpi_link_table(mpi_link *l)
+{
+    return (ith_link){.self = l,
+                      .name = MODULE_NAME,
+                      .process = l->party.process,
+                      .processes = l->party.processes,
+                      .all = l->party.all,
+                      .reserve = link_reserve,
+                      .send = link_send,
+                      .settled = link_settled,
+                      .receive = link_receive,
+                      .tell = link_tell,
+                      .hear = link_hear,
+                      .rest = link_rest,
+                      .wake = link_wake,
+                      .close = link_close};
+}

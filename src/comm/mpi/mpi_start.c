@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of MPI in this process (mpi_start.h). */
+#include "mpi_start.h"
+
+#include "mpi_link.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define END_SECONDS 1.0 /* for the other processes at exit, after a failure */
+
+static bool started, unusable;
+
+/* ---- The end --------------------------------------------------------------------------------------------------- */
+
+/* Frees what this module has in MPI. Without a failure it waits for the other processes, as MPI_Finalize does, but
+ * sees the death of one of them. Returns whether MPI is in order. */
+static bool end_links(void)
+{
+    if (!unusable && !ith_mpi_links_in_use() && ith_mpi_free_closed(ith_mpi_closed_failed() ? END_SECONDS : -1))
+        return true;
+    ith_mpi_forget_closed();
+    unusable = true;
+    return false;
+}
+
+/* MPI_Finalize would wait for ever for a process that has died. */
+static void finalize_at_exit(void)
+{
+    int finalized = 1;
+    if (pthread_mutex_trylock(&ith_mpi_lock))
+        return; /* a thread of a group that has not ended is in MPI */
+    if (!MPI_Finalized(&finalized) && !finalized && end_links())
+        MPI_Finalize();
+    pthread_mutex_unlock(&ith_mpi_lock);
+}
+
+/* Called at the beginning of the MPI_Finalize of an application. */
+static int end_with_application(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void)comm;
+    (void)key;
+    (void)value;
+    (void)extra;
+    pthread_mutex_lock(&ith_mpi_lock);
+    end_links();
+    pthread_mutex_unlock(&ith_mpi_lock);
+    return MPI_SUCCESS;
+}
+
+void ith_mpi_give_up(void)
+{
+    unusable = true;
+}
+
+/* ---- The beginning --------------------------------------------------------------------------------------------- */
+
+/* Another MPI in the program, loaded before this module, may take the place of the one that the module was built with.
+ */
+static ith_status check_library(char *sentence, size_t bytes)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+#ifdef OPEN_MPI
+    const bool wants_open_mpi = true;
+#else
+    const bool wants_open_mpi = false;
+#endif
+    MPI_Get_library_version(version, &length);
+    if ((strstr(version, "Open MPI") != NULL) == wants_open_mpi)
+        return ITH_OK;
+    snprintf(sentence, bytes, "this program has loaded another MPI already: %.100s", version);
+    return ITH_ERR_UNSUPPORTED;
+}
+
+/* A launcher of another MPI starts processes that do not know of one another. */
+static ith_status check_launcher(char *sentence, size_t bytes)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    int size = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && size == 1; i++) {
+        const char *value = getenv(sizes[i]);
+        if (!value || atoi(value) <= 1)
+            continue;
+        snprintf(
+            sentence, bytes,
+            "the launcher has started %s processes (%s), but for this MPI each of them is alone: use the transport "
+            "and the launcher of one MPI (openmpi: mpirun.openmpi; mpich: mpiexec.mpich; Slurm: srun --mpi=pmix or "
+            "--mpi=pmi2)",
+            value, sizes[i]);
+        return ITH_ERR_UNSUPPORTED;
+    }
+    return ITH_OK;
+}
+
+/* Some components of Open MPI take its functions from the global scope, which a module's libraries are not in. */
+static void make_library_global(void)
+{
+    Dl_info library;
+    if (dladdr((void *)(uintptr_t)&MPI_Init_thread, &library) && library.dli_fname)
+        dlopen(library.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL); /* the handle is kept */
+}
+
+/* An application that has initialised MPI finalises it too, which ends the links first. */
+static ith_status join_application(char *sentence, size_t bytes)
+{
+    int level = MPI_THREAD_SINGLE, key = 0;
+    MPI_Query_thread(&level);
+    if (level < MPI_THREAD_SERIALIZED) {
+        snprintf(sentence, bytes,
+                 "the program has initialised MPI for calls of one thread only: MPI_Init_thread with "
+                 "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE is needed");
+        return ITH_ERR_UNSUPPORTED;
+    }
+    if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, end_with_application, &key, NULL) == MPI_SUCCESS)
+        MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+    return ITH_OK;
+}
+
+/* Copies from the memory of another process (CMA) end this process if the other has died, so they are switched off,
+ * unless the user has set the same variables. */
+static void avoid_fatal_copies(void)
+{
+    setenv("UCX_TLS", "^cma", 0);
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+static ith_status initialize(char *sentence, size_t bytes)
+{
+    int level = MPI_THREAD_SINGLE;
+    make_library_global();
+    avoid_fatal_copies();
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
+        snprintf(sentence, bytes, "MPI_Init_thread failed");
+        return ITH_ERR_IO;
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    atexit(finalize_at_exit);
+    if (level >= MPI_THREAD_SERIALIZED)
+        return ITH_OK;
+    snprintf(sentence, bytes, "this MPI does not offer MPI_THREAD_SERIALIZED");
+    return ITH_ERR_UNSUPPORTED;
+}
+
+ith_status ith_mpi_start(char *sentence, size_t bytes)
+{
+    int initialized = 0, finalized = 0;
+    ith_status status = check_library(sentence, bytes);
+    if (status)
+        return status;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (finalized || unusable) {
+        snprintf(sentence, bytes, "%s",
+                 finalized ? "MPI has been finalised in this process"
+                           : "an earlier group of this process has lost a process, after which MPI cannot be used");
+        return ITH_ERR_UNSUPPORTED;
+    }
+    if (!started)
+        status = initialized ? join_application(sentence, bytes) : initialize(sentence, bytes);
+    if (!status)
+        status = check_launcher(sentence, bytes);
+    started |= !status;
+    return status;
+}

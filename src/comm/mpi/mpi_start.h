@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* MPI in this process: initialised once, finalised at exit if it can still be used. An application that has initialised
+ * MPI itself also finalises it. */
+#ifndef ITH_COMM_MPI_START_H
+#define ITH_COMM_MPI_START_H
+
+#include <ithaca/ithaca.h>
+
+/* Initialises MPI unless that has been done. Refuses an MPI that is not the one of this module, or whose launcher is
+ * another's. The lock of mpi_link.h is held. */
+ith_status ith_mpi_start(char *sentence, size_t bytes);
+/* From now on MPI cannot be used, since a process has died or does not answer. The lock is held. */
+void ith_mpi_give_up(void);
+
+#endif

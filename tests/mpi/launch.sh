@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# For the tests of this folder, which are called with the build folder and the kind of MPI:
+#   . mpi/launch.sh            sets build and kind; ends with 77 where this MPI cannot be used
+#   launch N PROGRAM ...       runs N processes, under the time limit `limit` (60 s)
+#   launch_unsupervised N ...  the same; the launcher does not end the others when a process dies
+#   check_nothing_left         fails if a process, a shared segment or a file of the launches is left
+build=$1 kind=$2 limit=60
+skip() { echo "skipped: $*"; exit 77; }
+
+# The launcher of this kind, which mpirun or mpiexec may be.
+find_launcher() {
+    local name
+    for name in "mpirun.$kind" "mpiexec.$kind" mpirun mpiexec; do
+        command -v "$name" >/dev/null || continue
+        case $kind in
+        openmpi) "$name" --version 2>/dev/null | grep -qE 'Open MPI|OpenRTE|PRRTE' || continue ;;
+        mpich) "$name" --version 2>/dev/null | grep -q HYDRA || continue ;;
+        esac
+        echo "$name"
+        return
+    done
+}
+
+[ -e "$build/ithaca_transport_$kind.so" ] || skip "the transport $kind is not built: tools/install_dependencies.sh installs its MPI"
+launcher=$(find_launcher)
+[ "$launcher" ] || skip "there is no launcher of $kind"
+! grep -q '^ITHACA_SANITIZE:STRING=.' "$build/CMakeCache.txt" || skip "MPI does not run under a sanitizer"
+[ "$kind" != openmpi ] || "$launcher" --version | grep -qE '\) 4\.' || skip "the options of $launcher are known for Open MPI 4 alone"
+
+work=$(mktemp -d)
+mark=ITHACA_TEST_LAUNCH=$work
+segments_before=$(ls /dev/shm)
+end_processes() {
+    local environ pid
+    for environ in /proc/[0-9]*/environ; do
+        pid=${environ#/proc/} pid=${pid%/environ}
+        ! tr '\0' '\n' 2>/dev/null <"$environ" | grep -qxF "$mark" || kill -9 "$pid" 2>/dev/null || true
+    done
+}
+trap 'end_processes; rm -rf "$work"' EXIT
+mkdir "$work/tmp"
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive ITHACA_PLUGIN_PATH=$build
+
+launch_with() {
+    local options=$1 count=$2
+    shift 2
+    env "$mark" TMPDIR="$work/tmp" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        timeout -k 5 "$limit" "$launcher" $options -n "$count" "$@"
+}
+case $kind in
+openmpi) usual="--oversubscribe --bind-to none" unsupervised="$usual --enable-recovery" ;;
+mpich) usual="" unsupervised="-disable-auto-cleanup" ;;
+esac
+launch() { launch_with "$usual" "$@"; }
+launch_unsupervised() { launch_with "$unsupervised" "$@"; }
+
+check_nothing_left() {
+    local environ wait
+    for wait in 1 2 3 4 5 6 7 8 9 10; do
+        left=""
+        for environ in /proc/[0-9]*/environ; do
+            ! tr '\0' '\n' 2>/dev/null <"$environ" | grep -qxF "$mark" || left="$left $(tr '\0' ' ' <"${environ%environ}cmdline")"
+        done
+        [ "$left" ] || break
+        sleep 0.2
+    done
+    [ -z "$left" ] || { echo "processes are left: $left"; return 1; }
+    left=$(find "$work/tmp" -type f -o -type s | head -3)
+    [ -z "$left" ] || { echo "files are left: $left"; return 1; }
+    left=$(comm -13 <(echo "$segments_before") <(ls /dev/shm))
+    [ -z "$left" ] || { echo "shared segments are left: $left"; return 1; }
+}
