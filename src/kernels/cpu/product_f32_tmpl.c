@@ -6,7 +6,7 @@
 #include "../product.h"
 #include "product_tile.h"
 
-enum { STEP = 2 };
+enum { STEP = 2, PACK_AHEAD = 64 };
 
 static int64_t right_bytes(int64_t steps)
 {
@@ -64,12 +64,15 @@ static void pack_square(float *panel, const ith_product_right *p, const float *c
     }
 }
 
-/* Packs steps [k, k + LANES) of LANES columns, none of them NULL, into the columns that begin at `panel`. */
+/* Packs steps [k, k + LANES) of LANES columns, none of them NULL, into the columns that begin at `panel`. Fetches the
+ * part of the panel that is written PACK_AHEAD steps later. */
 static inline void pack_whole_square(float *panel, const float *const *columns, int64_t k)
 {
     vec x[LANES];
     for (int j = 0; j < LANES; j++)
         x[j] = vec_load(columns[j] + k);
+    for (int n = 0; n < LANES; n++)
+        __builtin_prefetch(panel + (k + PACK_AHEAD + n) * COLUMNS, 1);
     vec_transpose(x);
     for (int n = 0; n < LANES; n++)
         vec_store(panel + (k + n) * COLUMNS, x[n]);
