@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packs the filters of a convolution as right panels of its products (conv_parts.h), one output channel at a time. */
+/* Packs the filters of a convolution as right panels of its products (conv_parts.h), one panel of output channels at a
+ * time. */
 #include "../base/dtype.h"
 #include "../base/file_fault.h"
 #include "conv_parts.h"
 
 #include <omp.h>
 #include <stdatomic.h>
+
+#define TOGETHER 16 /* columns that are packed together */
 
 static int64_t panel_bytes(const ith_conv *conv)
 {
@@ -25,7 +28,8 @@ static int64_t filter_count(const ith_conv_shape *s)
 
 static int64_t thread_floats(const ith_conv *conv)
 {
-    return ith_round_up(filter_count(&conv->shape) + ith_conv_products(conv) * ith_conv_steps(conv), 16);
+    const int64_t columns = ith_min64(conv->kernel->columns, conv->shape.out);
+    return ith_round_up(filter_count(&conv->shape) + columns * ith_conv_products(conv) * ith_conv_steps(conv), 16);
 }
 
 int64_t ith_conv_packing_bytes(const ith_conv *conv, int threads)
@@ -81,17 +85,20 @@ static void make_columns(const ith_conv *conv, const float *filter, float *colum
     }
 }
 
-/* Packs an output channel's column of every product. columns: [products][steps]; NULL: zeros. */
-static void pack_column(const ith_conv *conv, int64_t channel, const float *columns)
+/* Packs the columns of `count` output channels, at most a panel, for one product. columns: the first channel's,
+ * `stride` numbers from one channel to the next. The other columns of the panel become zeros. */
+static void pack_columns(const ith_conv *conv, char *panel, int64_t count, const float *columns, int64_t stride)
 {
-    const int64_t steps = ith_conv_steps(conv), width = conv->kernel->columns;
-    for (int64_t product = 0; product < ith_conv_products(conv); product++) {
-        const float *column = columns ? columns + product * steps : NULL;
-        const ith_product_right right = {.x = &column,
-                                         .steps = steps,
-                                         .first = channel % width,
-                                         .count = 1,
-                                         .panel = ith_conv_panel(conv, product, channel / width)};
+    const int64_t all = conv->kernel->columns;
+    for (int64_t first = 0; first < all; first += TOGETHER) {
+        const float *x[TOGETHER];
+        for (int64_t i = 0; i < TOGETHER; i++)
+            x[i] = first + i < count ? columns + (first + i) * stride : NULL;
+        const ith_product_right right = {.x = x,
+                                         .steps = ith_conv_steps(conv),
+                                         .first = first,
+                                         .count = ith_min64(TOGETHER, all - first),
+                                         .panel = panel};
         conv->kernel->pack_right(&right);
     }
 }
@@ -100,15 +107,18 @@ static void pack_column(const ith_conv *conv, int64_t channel, const float *colu
 static bool pack_panel(const ith_conv *conv, const char *weight, ith_dtype type, int64_t panel, float *memory)
 {
     const ith_conv_shape *s = &conv->shape;
-    const int64_t count = filter_count(s), begin = panel * conv->kernel->columns;
-    for (int64_t o = begin; o < begin + conv->kernel->columns; o++) {
-        filter_read request = {s, weight + o * count * ith_dtype_bytes(type), type, memory};
-        if (o < s->out && !ith_file_fault_guard(read_filter, &request))
+    const int64_t filter = filter_count(s), begin = panel * conv->kernel->columns;
+    const int64_t count = ith_min64(conv->kernel->columns, s->out - begin);
+    const int64_t products = ith_conv_products(conv), steps = ith_conv_steps(conv);
+    float *columns = memory + filter; /* [count][products][steps] */
+    for (int64_t i = 0; i < count; i++) {
+        filter_read request = {s, weight + (begin + i) * filter * ith_dtype_bytes(type), type, memory};
+        if (!ith_file_fault_guard(read_filter, &request))
             return false;
-        if (o < s->out)
-            make_columns(conv, memory, memory + count);
-        pack_column(conv, o, o < s->out ? memory + count : NULL);
+        make_columns(conv, memory, columns + i * products * steps);
     }
+    for (int64_t product = 0; product < products; product++)
+        pack_columns(conv, ith_conv_panel(conv, product, panel), count, columns + product * steps, products * steps);
     return true;
 }
 

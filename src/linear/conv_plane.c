@@ -8,10 +8,15 @@
 /* The largest number of tiles in a block, rounded up to whole tiles of the kernel. All filters are read once for each
  * block, so blocks are large; but one matrix of v must stay in the second-level cache. */
 #define MOST_TILES 128
+/* The same for pairs of frames with few channels. Their filters are small, but 16 matrices of v are computed at a time,
+ * which should stay in the second-level cache. */
+#define MOST_TILES_PAIRS 64
+#define FEW_CHANNELS 256
 
 int64_t ith_conv_plane_cells(const ith_conv *conv)
 {
-    return ith_round_up(MOST_TILES, conv->kernel->rows);
+    bool fewer = conv->joint && conv->shape.in < FEW_CHANNELS;
+    return ith_round_up(fewer ? MOST_TILES_PAIRS : MOST_TILES, conv->kernel->rows);
 }
 
 /* The number of products for each element of the plane: 4 for a pair of frames, otherwise 1. */

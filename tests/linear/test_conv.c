@@ -318,33 +318,44 @@ static void test_bits(void **state)
     omp_set_num_threads(threads);
 }
 
-/* A NaN stays near its pixel: pixels of y from 2 rows or columns before to 2 after it may become NaN, no others. */
+/* A NaN in frame 1 or 2, at place `at` of it, stays near its pixel: in the frame and the two after it, pixels of y from
+ * 2 rows or columns before to 2 after it may become NaN, no others. */
+static void check_nan(ith_context *context, ith_conv_shape s, int64_t nan_frame, int64_t at)
+{
+    numbers n = numbers_of(&s);
+    packed_conv conv;
+    float *clean = random_floats(&seed, VIDEO_FRAMES * n.made);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(packed_open(&conv, context, &s, n.w, ITH_F32, n.b), ITH_OK);
+        assert_int_equal(packed_run_all(&conv, 3, VIDEO_FRAMES, n.video, i ? n.y : clean), ITH_OK);
+        packed_close(&conv);
+        n.video[nan_frame * n.frame + at * s.in + 2] = NAN;
+    }
+    for (int64_t i = 0; i < VIDEO_FRAMES * n.made; i++) {
+        int64_t pixel = i % n.made / s.out, frame = i / n.made;
+        int64_t down = llabs(pixel / s.width - at / s.width), across = llabs(pixel % s.width - at % s.width);
+        bool reads = frame >= nan_frame && frame < nan_frame + s.frames;
+        if (reads && down <= 1 && across <= 1)
+            assert_true(isnan(n.y[i]));
+        if (!reads || down > 2 || across > 2)
+            assert_true(n.y[i] == clean[i]);
+    }
+    free(clean);
+    numbers_free(&n);
+}
+
 static void test_nan(void **state)
 {
     (void)state;
     ith_context *context = NULL;
     ith_conv_shape s = {5, 4, 3, 3, 12, 13, 3, {ITH_F32, ITH_F32, ITH_F32}, false};
     assert_int_equal(ith_context_create(NULL, &context), ITH_OK);
-    for (int at = 0; at < 12 * 13; at += 5) {
-        numbers n = numbers_of(&s);
-        packed_conv conv;
-        float *clean = random_floats(&seed, n.made);
-        for (int i = 0; i < 2; i++) {
-            assert_int_equal(packed_open(&conv, context, &s, n.w, ITH_F32, n.b), ITH_OK);
-            assert_int_equal(packed_run_all(&conv, 3, 1, n.video, i ? n.y : clean), ITH_OK);
-            packed_close(&conv);
-            n.video[at * s.in + 2] = NAN;
-        }
-        for (int i = 0; i < n.made; i++) {
-            int down = abs(i / 4 / 13 - at / 13), across = abs(i / 4 % 13 - at % 13);
-            if (down <= 1 && across <= 1)
-                assert_true(isnan(n.y[i]));
-            if (down > 2 || across > 2)
-                assert_true(n.y[i] == clean[i]);
-        }
-        free(clean);
-        numbers_free(&n);
-    }
+    for (int64_t at = 0; at < s.height * s.width; at += 11)
+        for (int64_t frame = 1; frame <= 2; frame++)
+            for (int pairs = 0; pairs < 2; pairs++) {
+                s.pairs = pairs > 0;
+                check_nan(context, s, frame, at);
+            }
     ith_context_destroy(&context);
 }
 
