@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/placed_group.h"
 
+#include "base/clock.h"
 #include "comm/local/local.h"
 
+#include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { REQUESTS = LOCAL_REQUESTS };
 #define INVALID ((uint64_t)0x5a)
+#define SLICE_SECONDS 1e-3
 
-int placed_process[GROUP_RANKS], placed_host[GROUP_RANKS];
+int placed_process[GROUP_RANKS], placed_host[GROUP_RANKS], placed_slices;
 
 void placed_evenly(int ranks_of_process, int processes_of_host)
 {
@@ -19,8 +24,18 @@ void placed_evenly(int ranks_of_process, int processes_of_host)
     }
 }
 
+/* What the states of a rank have in common. */
+typedef struct placed_rank {
+    int slices;                 /* of an exchange */
+    _Atomic int64_t moved;      /* slices that have moved so far */
+    _Atomic int64_t last_moved; /* when the last one moved, in nanoseconds */
+} placed_rank;
+
 typedef struct placed_state {
     local_state *local;
+    placed_rank *rank;
+    bool whole;                   /* a state of the whole group, which frees `rank` */
+    int64_t arrived_at[REQUESTS]; /* the value of rank->moved with which a request is done */
     /* The records that a request receives; NULL if it receives none. */
     const ith_transfer *records[REQUESTS];
     int64_t record_count[REQUESTS];
@@ -53,9 +68,31 @@ static void spoil_addresses(const ith_region *region)
             words[i] = INVALID;
 }
 
+/* Moves a slice, unless the last one is still on its way. */
+static void move_slice(placed_rank *rank)
+{
+    int64_t now = (int64_t)(ith_clock_seconds() * 1e9), last = atomic_load(&rank->last_moved);
+    if (now - last >= (int64_t)(SLICE_SECONDS * 1e9) && atomic_compare_exchange_strong(&rank->last_moved, &last, now))
+        atomic_fetch_add(&rank->moved, 1);
+}
+
+/* Whether an operation has transfers to or from ranks of other processes. */
+static bool crosses_processes(const placed_state *s, const ith_operation *operation)
+{
+    int own = placed_process[s->local->world_rank];
+    bool crosses = false;
+    for (int64_t i = 0; i < operation->send_count; i++)
+        crosses |= placed_process[world_rank(s, operation->sends[i].peer)] != own;
+    for (int64_t i = 0; i < operation->receive_count; i++)
+        crosses |= placed_process[world_rank(s, operation->receives[i].peer)] != own;
+    return crosses;
+}
+
 static ith_status placed_exchange(void *state, const ith_operation *operation)
 {
     placed_state *s = state;
+    bool slow = !strcmp(operation->what, "an exchange") && crosses_processes(s, operation);
+    s->arrived_at[operation->request] = slow ? atomic_load(&s->rank->moved) + s->rank->slices : 0;
     bool records = !strcmp(operation->what, "the opening of a call");
     s->records[operation->request] = records ? operation->receives : NULL;
     s->record_count[operation->request] = operation->receive_count;
@@ -65,7 +102,16 @@ static ith_status placed_exchange(void *state, const ith_operation *operation)
 static ith_status placed_wait(void *state, int64_t request, double seconds, bool *done)
 {
     placed_state *s = state;
-    ith_status status = ith_local_transport.wait(s->local, request, seconds, done);
+    double until = ith_clock_seconds() + seconds;
+    move_slice(s->rank);
+    while (atomic_load(&s->rank->moved) < s->arrived_at[request] && ith_clock_seconds() < until) {
+        nanosleep(&(struct timespec){.tv_nsec = (long)(SLICE_SECONDS * 1e9)}, NULL);
+        move_slice(s->rank);
+    }
+    *done = false;
+    if (atomic_load(&s->rank->moved) < s->arrived_at[request])
+        return ITH_OK;
+    ith_status status = ith_local_transport.wait(s->local, request, fmax(until - ith_clock_seconds(), 0), done);
     if (status || !*done || !s->records[request])
         return status;
     int own = placed_process[s->local->world_rank];
@@ -80,11 +126,11 @@ static ith_status placed_failure(void *state, const char **sentence)
     return ith_local_transport.failure(local_of(state), sentence);
 }
 
-static placed_state *wrap(void *local)
+static placed_state *wrap(void *local, placed_rank *rank)
 {
     placed_state *s = calloc(1, sizeof *s);
     if (s)
-        s->local = local;
+        s->local = local, s->rank = rank;
     return s;
 }
 
@@ -94,7 +140,7 @@ static ith_status placed_split(void *state, const ith_subgroup *subgroup, void *
     ith_status status = ith_local_transport.split(local_of(state), subgroup, &local);
     if (status)
         return status;
-    *out = wrap(local);
+    *out = wrap(local, ((placed_state *)state)->rank);
     return *out ? ITH_OK : ITH_ERR_MEMORY;
 }
 
@@ -105,8 +151,11 @@ static void placed_abort(void *state, ith_status status, const char *sentence)
 
 static void placed_close(void *state)
 {
-    ith_local_transport.close(local_of(state));
-    free(state);
+    placed_state *s = state;
+    ith_local_transport.close(s->local);
+    if (s->whole)
+        free(s->rank);
+    free(s);
 }
 
 static void placed_leave(void *state)
@@ -116,6 +165,7 @@ static void placed_leave(void *state)
 
 static void placed_alive(void *state)
 {
+    move_slice(((placed_state *)state)->rank);
     ith_local_transport.alive(local_of(state));
 }
 
@@ -181,7 +231,14 @@ ith_status placed_group_create(ith_context *const *contexts, int ranks, ith_comm
 {
     void *states[GROUP_RANKS] = {NULL};
     ith_status status = ith_local_connect(contexts, ranks, states);
-    for (int i = 0; i < ranks && !status; i++)
-        status = ith_comm_create(contexts[i], &table, wrap(states[i]), i, ranks, &comms[i]);
+    for (int i = 0; i < ranks && !status; i++) {
+        placed_rank *rank = calloc(1, sizeof *rank);
+        placed_state *state = rank ? wrap(states[i], rank) : NULL;
+        if (!state)
+            return ITH_ERR_MEMORY;
+        rank->slices = placed_slices;
+        state->whole = true;
+        status = ith_comm_create(contexts[i], &table, state, i, ranks, &comms[i]);
+    }
     return status;
 }

@@ -13,6 +13,11 @@ extern int placed_process[GROUP_RANKS], placed_host[GROUP_RANKS];
 /* Puts `ranks_of_process` consecutive ranks into each process, and `processes_of_host` processes on each host. */
 void placed_evenly(int ranks_of_process, int processes_of_host);
 
+/* Makes the links between processes slow, for groups that are made from now on; 0: not slow. What a rank sends and
+ * receives in an exchange is cut into this many slices. A slice moves only in a call of the transport by this rank, and
+ * takes a millisecond: as with sockets, whose buffers are small. */
+extern int placed_slices;
+
 /* A value of group_connect. */
 ith_status placed_group_create(ith_context *const *contexts, int ranks, ith_comm **comms);
 
