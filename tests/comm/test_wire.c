@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transport over a link (comm/wire), with 1, 2 and 3 ranks in a process: the suite of transports over sockets
- * between processes and between threads, over links that are late, full and slow at random; wrong datagrams; processes
- * that die, stop or have no memory. */
+/* The transport over a link (comm/wire), with 1, 2 and 3 ranks in a process: the suite of transports between processes
+ * and between threads, over links that are late, full and slow at random; exchanges that do not match; processes that
+ * die or stop; places. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,11 +9,8 @@
 #include <cmocka.h>
 
 #include "comm/suite/suite.h"
-#include "comm/wire/wire.h"
-#include "support/socket_link.h"
+#include "support/wire_group.h"
 
-#include <omp.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,201 +18,289 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WATCHDOG_SECONDS 100 /* of each process */
+/* ---- The suite ------------------------------------------------------------------------------------------------- */
 
-/* ---- One process ----------------------------------------------------------------------------------------------- */
-
-/* What all ranks of a run do, and over which links. */
-typedef struct task {
-    int ranks, each;      /* number of all ranks, and of the ranks in each process */
-    const roughness *how; /* NULL: the links are good */
-    ith_rank_fn fn;
-    void *user;
-} task;
-
-typedef struct rank_thread {
-    pthread_t thread;
-    const task *task;
-    ith_context *context;
-    ith_comm *comm;
-    bool failed;
-} rank_thread;
-
-static void *rank_main(void *argument)
-{
-    rank_thread *self = argument;
-    omp_set_num_threads(1);
-    ith_status status = self->task->fn(self->context, self->comm, self->task->user);
-    self->failed = status != ITH_OK;
-    if (status)
-        ith_comm_abort(self->comm, status);
-    ith_comm_destroy(&self->comm);
-    return NULL;
-}
-
-/* The link of a process, as rough as the task has it. */
-static ith_link *make_link(const task *t, const link_scene *scene, int process)
-{
-    ith_link *link = socket_link_new(scene, process);
-    roughness how = t->how ? *t->how : (roughness){0};
-    how.seed += (unsigned)process;
-    return link && t->how ? rough_link_new(link, &how) : link;
-}
-
-/* Makes the communicators of a process's ranks. Returns their number, or -1 after a complaint. */
-static int join(const task *t, const link_scene *scene, int process, rank_thread *all)
-{
-    ith_link *link = make_link(t, scene, process);
-    void *states[SUITE_RANKS];
-    int numbers[SUITE_RANKS], size = 0, ranks = scene->all[process].ranks;
-    char sentence[256] = "";
-    if (!link || ith_wire_open(link, states, numbers, &size, sentence, sizeof sentence)) {
-        fprintf(stderr, "process %d: %s\n", process, sentence);
-        return -1;
-    }
-    for (int i = 0; i < ranks; i++) {
-        all[i] = (rank_thread){.task = t};
-        if (ith_context_create(NULL, &all[i].context) ||
-            ith_comm_create(all[i].context, &ith_wire_transport, states[i], numbers[i], size, &all[i].comm)) {
-            fprintf(stderr, "rank %d: %s\n", numbers[i], ith_context_error(all[i].context));
-            return -1;
-        }
-    }
-    return ranks;
-}
-
-/* Waits for the ranks of a process. Returns how many failed, or kept memory of their contexts. */
-static int part(rank_thread *all, int ranks)
-{
-    int failed = 0;
-    for (int i = 0; i < ranks; i++) {
-        ith_memory_use use = ITH_MEMORY_USE_INIT;
-        pthread_join(all[i].thread, NULL);
-        failed += all[i].failed || ith_context_memory(all[i].context, &use) || use.current_bytes;
-        ith_context_destroy(&all[i].context);
-    }
-    return failed;
-}
-
-/* ---- Processes that are threads -------------------------------------------------------------------------------- */
-
-/* All ranks of all processes are threads of this process. */
 static int run_threads(void *self, int ranks, ith_rank_fn fn, void *user)
 {
-    task t = *(const task *)self;
-    rank_thread all[LINK_PROCESSES][SUITE_RANKS];
-    link_scene scene;
-    int joined[LINK_PROCESSES], failed = 0;
+    wire_task t = *(const wire_task *)self;
     t.ranks = ranks, t.fn = fn, t.user = user;
-    assert_true(link_scene_make(&scene, ranks, t.each));
-    for (int p = 0; p < scene.processes; p++) {
-        joined[p] = join(&t, &scene, p, all[p]);
-        assert_true(joined[p] > 0);
-    }
-    for (int p = 0; p < scene.processes; p++)
-        for (int i = 0; i < joined[p]; i++)
-            assert_int_equal(pthread_create(&all[p][i].thread, NULL, rank_main, &all[p][i]), 0);
-    for (int p = 0; p < scene.processes; p++)
-        failed += part(all[p], joined[p]);
-    return failed;
-}
-
-/* ---- Processes ------------------------------------------------------------------------------------------------- */
-
-/* One process of a run. Returns its exit status. */
-static int be_process(const task *t, const link_scene *scene, int process)
-{
-    rank_thread all[SUITE_RANKS];
-    alarm(WATCHDOG_SECONDS);
-    link_scene_keep(scene, process);
-    int ranks = join(t, scene, process, all);
-    for (int i = 0; i < ranks; i++)
-        if (pthread_create(&all[i].thread, NULL, rank_main, &all[i]))
-            return 1;
-    return ranks < 0 || part(all, ranks) > 0;
-}
-
-/* Starts the processes of a run. */
-static void start(const task *t, pid_t *pids, int *processes)
-{
-    link_scene scene;
-    assert_true(link_scene_make(&scene, t->ranks, t->each));
-    for (int p = 0; p < scene.processes; p++) {
-        pids[p] = fork();
-        assert_true(pids[p] >= 0);
-        if (pids[p] == 0)
-            _exit(be_process(t, &scene, p));
-    }
-    link_scene_keep(&scene, -1);
-    *processes = scene.processes;
-}
-
-/* Waits for the processes of a run. Returns how many failed. The process number `dead` is not counted. */
-static int finish(const pid_t *pids, int processes, int dead)
-{
-    int failed = 0;
-    for (int p = 0; p < processes; p++) {
-        int status = 0;
-        waitpid(pids[p], &status, 0);
-        if (WIFSIGNALED(status) && p != dead)
-            print_error("process %d of %d died of signal %d\n", p, processes, WTERMSIG(status));
-        failed += p != dead && status != 0;
-    }
-    return failed;
+    return wire_run_threads(&t);
 }
 
 static int run_processes(void *self, int ranks, ith_rank_fn fn, void *user)
 {
-    task t = *(const task *)self;
+    wire_task t = *(const wire_task *)self;
     pid_t pids[LINK_PROCESSES];
-    int processes;
     t.ranks = ranks, t.fn = fn, t.user = user;
-    start(&t, pids, &processes);
-    return finish(pids, processes, -1);
+    return wire_finish(pids, wire_start(&t, pids), -1);
 }
 
-/* ---- The suite ------------------------------------------------------------------------------------------------- */
+typedef struct variant {
+    const char *name;
+    int (*run)(void *self, int ranks, ith_rank_fn fn, void *user);
+    wire_task task;
+} variant;
 
-static void pass(const char *name, int (*run)(void *, int, ith_rank_fn, void *), int each, const roughness *how)
+/* Runs the suite in some variants at the same time, each in a process of its own: most of its time is spent in naps.
+ * The list ends with a name of NULL. */
+static void pass(const variant *variants)
 {
-    task t = {.each = each, .how = how};
-    const suite_subject subject = {
-        .name = name, .ranks = SUITE_RANKS, .alive = true, .notifies = true, .run = run, .self = &t};
-    assert_int_equal(suite_run(&subject, getenv("SUITE")), 0);
+    pid_t pids[8];
+    int count = 0, status = 0;
+    for (; variants[count].name; count++) {
+        const variant *v = &variants[count];
+        const suite_subject subject = {.name = v->name,
+                                       .ranks = SUITE_RANKS,
+                                       .alive = true,
+                                       .notifies = true,
+                                       .run = v->run,
+                                       .self = (void *)&v->task};
+        pids[count] = fork();
+        assert_true(pids[count] >= 0);
+        if (pids[count] == 0)
+            exit(suite_run(&subject, getenv("SUITE")) != 0);
+    }
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        if (status)
+            print_error("%s: status %d\n", variants[i].name, status);
+        assert_int_equal(status, 0);
+    }
 }
 
 static void processes_pass(void **state)
 {
+    const variant variants[] = {{"processes of 1 rank", run_processes, {.each = 1}},
+                                {"processes of 2 ranks", run_processes, {.each = 2}},
+                                {"processes of 3 ranks", run_processes, {.each = 3}},
+                                {0}};
     (void)state;
-    pass("processes of 1 rank", run_processes, 1, NULL);
-    pass("processes of 2 ranks", run_processes, 2, NULL);
-    pass("processes of 3 ranks", run_processes, 3, NULL);
+    pass(variants);
 }
 
 static void threads_pass(void **state)
 {
+    const variant variants[] = {{"threads", run_threads, {.each = 1}},
+                                {"two threads in a process", run_threads, {.each = 2}},
+                                {"threads of one process", run_threads, {.each = SUITE_RANKS}},
+                                {0}};
     (void)state;
-    pass("threads", run_threads, 1, NULL);
-    pass("two threads in a process", run_threads, 2, NULL);
-    pass("threads of one process", run_threads, SUITE_RANKS, NULL);
+    pass(variants);
 }
 
 static void rough_links_pass(void **state)
 {
     static const roughness full = {.seed = 1, .full = 60}, late = {.seed = 2, .late_seconds = 3e-4},
                            slow = {.seed = 3, .full = 10, .late_seconds = 1e-4, .unsettled = true};
+    const variant variants[] = {{"full links", run_threads, {.each = 1, .how = &full}},
+                                {"late datagrams", run_threads, {.each = 1, .how = &late}},
+                                {"full and late links", run_threads, {.each = 2, .how = &slow}},
+                                {0}};
     (void)state;
-    pass("full links", run_threads, 1, &full);
-    pass("late datagrams", run_threads, 1, &late);
-    pass("full and late links", run_threads, 2, &slow);
+    pass(variants);
+}
+
+/* ---- Exchanges that do not match ------------------------------------------------------------------------------- */
+
+/* What rank 0 sends in an exchange of two ranks, and what rank 1 expects; -1: nothing. */
+typedef struct mismatch {
+    int64_t sent, expected;
+} mismatch;
+
+static ith_status mismatch_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    const mismatch *m = user;
+    bool sends = ith_comm_rank(comm) == 0;
+    int64_t bytes = sends ? m->sent : m->expected;
+    char *memory = calloc(1, 300000);
+    ith_transfer transfer = suite_whole(sends ? 1 : 0, memory, bytes);
+    SUITE_CHECK(context, memory);
+    ith_comm_set_timeout(comm, 20);
+    double begin = suite_seconds();
+    ith_status status = ith_comm_exchange(comm, &transfer, sends && bytes >= 0, &transfer, !sends && bytes >= 0);
+    for (int i = 0; i < 2 && !status; i++) /* a rank that expects nothing, or has sent its data, learns it here */
+        status = ith_comm_barrier(comm);
+    free(memory);
+    SUITE_CHECK(context, status == ITH_ERR_ARGUMENT && suite_seconds() - begin < 10);
+    return ITH_OK;
+}
+
+/* Sizes below and above the limit up to which an offer carries the data. */
+static void mismatches_end_the_group(void **state)
+{
+    static const mismatch all[] = {{100, 101},   {100, 200000}, {200000, 100}, {200000, 250000},
+                                   {0, 200000},  {4096, 4097},  {4097, 4096},  {-1, 200000},
+                                   {200000, -1}, {-1, 0},       {100, -1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (int each = 1; each <= 2; each++) {
+            wire_task t = {.ranks = 2, .each = each, .fn = mismatch_in_rank, .user = (void *)&all[i]};
+            if (wire_run_threads(&t))
+                fail_msg("sent %d, expected %d, %d ranks in a process", (int)all[i].sent, (int)all[i].expected, each);
+        }
+}
+
+/* ---- More than 2^31 bytes -------------------------------------------------------------------------------------- */
+
+/* The same MiB again and again: no memory could hold the rest. */
+static ith_status huge_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    const int64_t run = 1 << 20, runs = (1 << 11) + 1;
+    char *memory = malloc((size_t)run);
+    bool sends = ith_comm_rank(comm) == 0;
+    ith_transfer t = {sends ? 1 : 0, {.data = memory, .count = {runs, 1}, .bytes = run}};
+    (void)user;
+    SUITE_CHECK(context, memory);
+    memset(memory, sends ? 'x' : '-', (size_t)run);
+    SUITE_TRY(context, ith_comm_exchange(comm, &t, sends, &t, !sends));
+    SUITE_CHECK(context, memory[0] == 'x' && memory[run - 1] == 'x');
+    free(memory);
+    return ITH_OK;
+}
+
+static void more_than_2_31_bytes_arrive(void **state)
+{
+    (void)state;
+    for (int each = 1; each <= 2; each++) {
+        wire_task t = {.ranks = 2, .each = each, .fn = huge_in_rank};
+        assert_int_equal(wire_run_threads(&t), 0);
+    }
+}
+
+/* ---- Senders that run ahead ------------------------------------------------------------------------------------ */
+
+/* Rank 0 sends far more small exchanges than wait in any memory, to ranks that come late and in different ways. */
+static ith_status run_ahead_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    enum { COUNT = 500, DEPTH = 8 };
+    int rank = ith_comm_rank(comm), ranks = ith_comm_size(comm), values[COUNT] = {0};
+    ith_transfer transfers[COUNT][SUITE_RANKS];
+    ith_request *requests[DEPTH] = {NULL};
+    (void)user;
+    if (rank)
+        suite_nap(0.02 * rank);
+    for (int i = 0; i < COUNT; i++) {
+        SUITE_TRY(context, ith_comm_wait(comm, &requests[i % DEPTH]));
+        values[i] = rank ? 0 : 7 * i;
+        for (int peer = 1; peer < ranks; peer++)
+            transfers[i][peer] = suite_whole(rank ? 0 : peer, &values[i], sizeof values[i]);
+        int count = i % 3 ? 1 : 0; /* each third exchange is empty */
+        SUITE_TRY(context, ith_comm_post(comm, &transfers[i][1], rank ? 0 : count * (ranks - 1), &transfers[i][1],
+                                         rank ? count : 0, &requests[i % DEPTH]));
+    }
+    for (int i = 0; i < DEPTH; i++)
+        SUITE_TRY(context, ith_comm_wait(comm, &requests[i]));
+    for (int i = 0; i < COUNT; i++)
+        SUITE_CHECK(context, values[i] == (i % 3 || !rank ? 7 * i : 0));
+    return ITH_OK;
+}
+
+static void a_sender_runs_ahead(void **state)
+{
+    static const roughness rough = {.seed = 5, .full = 30, .unsettled = true};
+    (void)state;
+    for (int each = 1; each <= 3; each++) {
+        wire_task t = {.ranks = 4, .each = each, .fn = run_ahead_in_rank, .how = each == 2 ? &rough : NULL};
+        assert_int_equal(wire_run_threads(&t), 0);
+    }
+}
+
+/* ---- Processes that die or stop -------------------------------------------------------------------------------- */
+
+typedef enum doom { DOOM_KILL, DOOM_STOP } doom;
+
+/* Data go from rank to rank, one exchange a hop, so that each rank waits for the rank before it. Rank 1's process dies
+ * or stops. */
+static ith_status chain_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    int rank = ith_comm_rank(comm), ranks = ith_comm_size(comm);
+    char *memory = calloc(1, 100000);
+    SUITE_CHECK(context, memory);
+    ith_comm_set_timeout(comm, 1.5);
+    SUITE_TRY(context, ith_comm_barrier(comm));
+    if (rank == 1) {
+        suite_nap(0.05);
+        raise(*(const doom *)user == DOOM_KILL ? SIGKILL : SIGSTOP);
+    }
+    double begin = suite_seconds();
+    ith_status status = ITH_OK;
+    for (int hop = 1; hop < ranks && !status; hop++) {
+        ith_transfer to = suite_whole(hop, memory, 100000), from = suite_whole(hop - 1, memory, 100000);
+        status = ith_comm_exchange(comm, &to, rank == hop - 1, &from, rank == hop);
+    }
+    if (!status)
+        status = ith_comm_barrier(comm);
+    double seconds = suite_seconds() - begin;
+    free(memory);
+    SUITE_CHECK(context, strstr(ith_context_error(context), "rank 1 (host host0"));
+    if (*(const doom *)user == DOOM_KILL)
+        SUITE_CHECK(context, status == ITH_ERR_ABORTED && seconds < 1 && strstr(ith_context_error(context), "died"));
+    else
+        SUITE_CHECK(context, status == ITH_ERR_TIMEOUT && seconds < 5);
+    return ITH_OK;
+}
+
+static void the_dead_and_the_stopped_are_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        doom how = i ? DOOM_STOP : DOOM_KILL;
+        wire_task t = {.ranks = 5, .each = 1, .fn = chain_in_rank, .user = &how};
+        pid_t pids[LINK_PROCESSES];
+        int processes = wire_start(&t, pids), status = 0, failed = 0;
+        for (int p = 0; p < processes; p++)
+            if (p != 1) {
+                waitpid(pids[p], &status, 0);
+                failed += status != 0;
+            }
+        kill(pids[1], SIGKILL);
+        waitpid(pids[1], &status, 0);
+        assert_int_equal(failed, 0);
+    }
+}
+
+/* ---- Places ---------------------------------------------------------------------------------------------------- */
+
+/* Two ranks in a process and two processes on a host: where each rank is, and which groups are of one process. */
+static ith_status place_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    char name[16];
+    int mine = ith_comm_rank(comm) / 2;
+    ith_comm *part = NULL;
+    (void)user;
+    for (int rank = 0; rank < ith_comm_size(comm); rank++) {
+        ith_place place = ITH_PLACE_INIT;
+        SUITE_TRY(context, ith_comm_place(comm, rank, &place));
+        snprintf(name, sizeof name, "host%d", rank / 4);
+        SUITE_CHECK(context, place.process == rank / 2 && place.host == rank / 4 && place.pid == 1000 + rank / 2);
+        SUITE_CHECK(context, !strcmp(place.name, name));
+    }
+    SUITE_TRY(context, ith_comm_split(comm, mine, 0, &part));
+    ith_place last = ITH_PLACE_INIT;
+    SUITE_TRY(context, ith_comm_place(part, ith_comm_size(part) - 1, &last));
+    SUITE_CHECK(context, last.process == mine);
+    ith_comm_destroy(&part);
+    return ITH_OK;
+}
+
+static void places_are_told(void **state)
+{
+    wire_task t = {.ranks = 5, .each = 2, .fn = place_in_rank};
+    (void)state;
+    assert_int_equal(wire_run_threads(&t), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_pass), /* before any thread is started */
+        cmocka_unit_test(the_dead_and_the_stopped_are_named),
         cmocka_unit_test(threads_pass),
         cmocka_unit_test(rough_links_pass),
+        cmocka_unit_test(mismatches_end_the_group),
+        cmocka_unit_test(more_than_2_31_bytes_arrive),
+        cmocka_unit_test(a_sender_runs_ahead),
+        cmocka_unit_test(places_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

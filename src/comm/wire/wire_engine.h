@@ -82,7 +82,7 @@ typedef struct wire_request {
 /* The datagrams between a state's rank and one far rank. */
 typedef struct wire_peer {
     int64_t offered, taken_there;  /* offers sent to the peer; the number of these that it has taken */
-    int64_t came, taken, known;     /* offers that came; the number taken here; the number that the peer knows of */
+    int64_t came, taken, known;    /* offers that came; the number taken here; the number that the peer knows of */
     int64_t last;                  /* the exchange of the last offer that came; -1: none */
     bool held;                     /* an offer to the peer waits: no later one may overtake it */
     bool served;                   /* this round of sending has sent the peer data */
@@ -118,12 +118,12 @@ typedef struct wire_group {
 
 /* What this process knows about the life of one rank of the whole group. Times in nanoseconds. */
 typedef struct wire_life {
-    _Atomic int64_t life;   /* when it last showed that it works: it posted, computed, or moved data */
-    _Atomic int64_t heard;  /* when it last sent any sign, also while it waits for another rank */
-    _Atomic int64_t signed_at;   /* near: when the other processes were last sent a sign of it */
-    _Atomic bool signed_wait; /* near: the last sign said that it waits */
-    _Atomic int waits_for;  /* the world rank that it waits for; -1: it does not wait */
-    bool left;              /* it has left the group, after `after` datagrams from its process */
+    _Atomic int64_t life;      /* when it last showed that it works: it posted, computed, or moved data */
+    _Atomic int64_t heard;     /* when it last sent any sign, also while it waits for another rank */
+    _Atomic int64_t signed_at; /* near: when the other processes were last sent a sign of it */
+    _Atomic bool signed_wait;  /* near: the last sign said that it waits */
+    _Atomic int waits_for;     /* the world rank that it waits for; -1: it does not wait */
+    bool left;                 /* it has left the group, after `after` datagrams from its process */
     int64_t after;
 } wire_life;
 

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#define ROUNDS 64 /* rounds of sending before the engine looks for datagrams that have come */
+#define ROUNDS 16 /* rounds of sending before the engine looks for datagrams that have come */
 
 /* A datagram's buffer from the link, with its head filled in; NULL if the link is full. */
 static wire_head *reserve(const wire_state *self, int peer, wire_kind kind, const wire_request *request, int64_t data)

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define DATAGRAMS 256 /* datagrams that are taken before the engine sends again */
+#define DATAGRAMS 32 /* datagrams that are taken before the engine sends again */
 
 /* A datagram for a state, from a far rank of its group. */
 typedef struct arrival {

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine of comm/wire against a link that lies: whatever comes, the engine neither touches
+ * memory that is not its own nor waits for ever, and what is wrong ends the group. And against a system without memory.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "comm/wire/wire.h"
+#include "comm/wire/wire_engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 5000, STEPS = 40, MEMORY = 300000 };
+
+/* ---- A link that lies ------------------------------------------------------------------------------------------ */
+
+/* How far the data between rank `to` of this process and rank 2 + to of the other have come. */
+typedef struct talk {
+    int64_t next;         /* the exchange for which the far rank speaks next */
+    int64_t offers, told; /* offers that the far rank has sent; offers that it has got */
+    int64_t asked, moved; /* the exchange whose data it has been asked for, -1: none; bytes of it that it has sent */
+} talk;
+
+/* The other process: it does what is right, but for a lie now and then. */
+typedef struct liar {
+    ith_link link;
+    uint32_t random;
+    bool closed;
+    int lies;             /* one datagram in so many is a lie */
+    int due;              /* datagrams that arrive before the next pause */
+    int64_t sent, posted; /* datagrams that were sent to it; exchanges that were posted */
+    talk talks[2];
+    char out[ITH_LINK_BYTES] __attribute__((aligned(64)));
+    char in[ITH_LINK_BYTES] __attribute__((aligned(64)));
+} liar;
+
+/* Ranks 0 and 1 are of this process, 2 and 3 of the other. */
+static const ith_link_process both[2] = {{.pid = 1, .first_rank = 0, .ranks = 2, .name = "here"},
+                                         {.host = 1, .pid = 2, .first_rank = 2, .ranks = 2, .name = "there"}};
+
+static uint32_t draw(liar *l, uint32_t below)
+{
+    l->random = l->random * 1664525u + 1013904223u;
+    return (l->random >> 8) % below;
+}
+
+/* The bytes that each rank sends to another in an exchange. */
+static int64_t bytes_of(int64_t exchange)
+{
+    static const int64_t sizes[] = {0, 100, 4096, 200000};
+    return sizes[(exchange * 7 + exchange / 4) % 4];
+}
+
+static void *liar_reserve(void *self, int process, int64_t bytes)
+{
+    liar *l = self;
+    assert_int_equal(process, 1);
+    assert_true(bytes > 0 && bytes <= ITH_LINK_BYTES);
+    return draw(l, 5) ? l->out : NULL;
+}
+
+static void liar_send(void *self, int process, int64_t bytes)
+{
+    liar *l = self;
+    wire_head head;
+    assert_int_equal(process, 1);
+    assert_true(bytes >= (int64_t)sizeof head && bytes <= ITH_LINK_BYTES);
+    memcpy(&head, l->out, sizeof head);
+    talk *t = &l->talks[head.from];
+    t->told += head.kind == WIRE_OFFER;
+    if (head.kind == WIRE_ASK)
+        t->asked = head.exchange, t->moved = 0;
+    l->sent++;
+}
+
+static int64_t liar_settled(void *self, int process)
+{
+    const liar *l = self;
+    (void)process;
+    return l->sent;
+}
+
+/* Writes the next datagram of a talk that is right. Returns the bytes behind its head; -1 if there is none now. */
+static int64_t tell_truth(liar *l, int to, wire_head *head)
+{
+    talk *t = &l->talks[to];
+    *head = (wire_head){.from = 2 + to, .to = to, .taken = t->told, .tag = 7, .regions = 1};
+    if (t->asked >= 0) {
+        int64_t left = bytes_of(t->asked) - t->moved, bytes = left < WIRE_DATA_BYTES ? left : WIRE_DATA_BYTES;
+        head->kind = WIRE_DATA, head->exchange = t->asked, head->number = t->moved, head->bytes = bytes;
+        t->moved += bytes;
+        if (bytes == left)
+            t->asked = -1;
+        return bytes;
+    }
+    int64_t bytes = bytes_of(t->next);
+    if (t->next >= l->posted + 3)
+        return -1;
+    head->kind = bytes > WIRE_SMALL ? WIRE_ASK : WIRE_OFFER, head->exchange = t->next++;
+    head->bytes = bytes, head->sizes = (uint64_t)bytes * 1099511628211u + 1;
+    if (head->kind == WIRE_ASK)
+        return 0;
+    head->number = t->offers++;
+    return bytes;
+}
+
+/* Changes one field of a datagram. */
+static void lie(liar *l, wire_head *head, int64_t *bytes)
+{
+    static const int64_t odd[] = {-1, 0, 1, 2, 3, 4, 17, 100, 4096, 4097, 131072, 200000, INT64_MAX, INT64_MIN};
+    int64_t value = odd[draw(l, sizeof odd / sizeof *odd)];
+    int64_t *fields[] = {&head->group, &head->taken,   &head->exchange, &head->number,
+                         &head->tag,   &head->regions, &head->bytes,    bytes};
+    switch (draw(l, 12)) {
+    case 0: head->kind = (int32_t)draw(l, 7); break;
+    case 1: head->from = (int32_t)value; break;
+    case 2: head->to = (int32_t)value; break;
+    case 3: head->sizes ^= 1u << draw(l, 32); break;
+    default: *fields[draw(l, 8)] = value;
+    }
+}
+
+static int64_t liar_receive(void *self, int *process, const void **data)
+{
+    liar *l = self;
+    wire_head head;
+    if (l->due-- <= 0)
+        return 0;
+    int64_t bytes = tell_truth(l, (int)draw(l, 2), &head);
+    if (bytes < 0)
+        return 0;
+    if (draw(l, (uint32_t)l->lies) == 0)
+        lie(l, &head, &bytes);
+    if (bytes < -(int64_t)sizeof head + 1 || bytes > ITH_LINK_BYTES - (int64_t)sizeof head)
+        bytes = -1; /* too short for a head */
+    memcpy(l->in, &head, sizeof head);
+    *process = 1;
+    *data = l->in;
+    return bytes + (int64_t)sizeof head;
+}
+
+static bool liar_tell(void *self, int process, const void *data, size_t bytes, bool droppable)
+{
+    (void)self, (void)data, (void)droppable;
+    return process == 1 && bytes <= ITH_WATCH_BYTES;
+}
+
+/* Seldom an event; its message is noise behind a kind and a rank. */
+static ith_watch_event liar_hear(void *self, int *process, const void **data, size_t *bytes)
+{
+    liar *l = self;
+    if (draw(l, 12 * (uint32_t)l->lies))
+        return ITH_WATCH_NOTHING;
+    for (int i = 0; i < 64; i++)
+        l->in[i] = (char)(draw(l, 3) ? 0 : draw(l, 256));
+    l->in[0] = (char)draw(l, 6), l->in[4] = (char)draw(l, 5);
+    *process = 1;
+    *data = draw(l, 4) ? l->in : "it said so";
+    *bytes = draw(l, 64) + 1;
+    if (*data != l->in)
+        return ITH_WATCH_LOST;
+    return ITH_WATCH_MESSAGE;
+}
+
+static void liar_rest(void *self, double seconds)
+{
+    (void)self, (void)seconds;
+}
+
+static void liar_wake(void *self)
+{
+    (void)self;
+}
+
+static void liar_close(void *self, bool failed)
+{
+    (void)failed;
+    ((liar *)self)->closed = true;
+}
+
+static void liar_init(liar *l, uint32_t seed)
+{
+    *l = (liar){.random = seed, .talks = {{.asked = -1}, {.asked = -1}}};
+    l->lies = 5 + (int)draw(l, 60);
+    l->link = (ith_link){
+        l,         "lies",    0,         2,         both,      liar_reserve, liar_send, liar_settled, liar_receive,
+        liar_tell, liar_hear, liar_rest, liar_wake, liar_close};
+}
+
+/* ---- Lies ------------------------------------------------------------------------------------------------------ */
+
+/* What became of the rounds. */
+typedef struct tally {
+    int argument, internal, aborted, other, whole, done;
+} tally;
+
+/* Posts an exchange of a rank with a far rank and with its neighbour. */
+static ith_status post(void *state, int rank, int64_t request, int64_t bytes, char *memory, ith_transfer *lists)
+{
+    ith_operation operation = ITH_OPERATION_INIT;
+    ith_region region = {.data = memory, .count = {1, 1}, .bytes = bytes};
+    lists[0] = (ith_transfer){2 + rank, region};
+    lists[1] = (ith_transfer){1 - rank, region};
+    region.data = memory + MEMORY;
+    lists[2] = (ith_transfer){2 + rank, region};
+    lists[3] = (ith_transfer){1 - rank, region};
+    operation.request = request, operation.tag = 7, operation.what = "a test";
+    operation.sends = lists, operation.send_count = 2;
+    operation.receives = lists + 2, operation.receive_count = 2;
+    return ith_wire_transport.exchange(state, &operation);
+}
+
+/* One life of an engine among lies: posts, waits, and is closed. */
+static void live(uint32_t seed, char *memory, tally *t)
+{
+    static liar l;
+    static ith_transfer lists[2 * STEPS][4];
+    const ith_transport *table = &ith_wire_transport;
+    void *states[2], *part = NULL;
+    int numbers[2], size;
+    char sentence[256];
+    const char *said = NULL;
+    liar_init(&l, seed);
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    assert_true(size == 4 && numbers[0] == 0 && numbers[1] == 1);
+    ith_subgroup pair = ITH_SUBGROUP_INIT;
+    pair.number = 1, pair.size = 2, pair.members = (const int[]){0, 2};
+    assert_int_equal(table->split(states[0], &pair, &part), ITH_OK);
+    ith_status status = ITH_OK;
+    bool over[2] = {false, false};
+    int64_t posted = 0, first = 0;
+    for (int step = 0; step < STEPS && !status; step++) {
+        l.due = (int)draw(&l, 8);
+        if (posted - first < 6) {
+            for (int rank = 0; rank < 2 && !status; rank++)
+                status = post(states[rank], rank, posted % WIRE_REQUESTS, bytes_of(posted), memory + 2 * rank * MEMORY,
+                              lists[2 * step + rank]);
+            l.posted = posted += !status;
+        }
+        for (int rank = 0; rank < 2 && !status && first < posted; rank++)
+            if (!over[rank])
+                status = table->wait(states[rank], first % WIRE_REQUESTS, 0, &over[rank]);
+        if (over[0] && over[1])
+            first++, t->done++, over[0] = over[1] = false;
+        table->alive(states[0]);
+        table->notify(states[1], step);
+    }
+    status = table->failure(states[0], &said);
+    assert_true(status == ITH_OK || strlen(said) > 10);
+    t->argument += status == ITH_ERR_ARGUMENT, t->internal += status == ITH_ERR_INTERNAL;
+    t->aborted += status == ITH_ERR_ABORTED, t->whole += status == ITH_OK;
+    t->other += status && status != ITH_ERR_ARGUMENT && status != ITH_ERR_INTERNAL && status != ITH_ERR_ABORTED;
+    table->abort(states[0], ITH_ERR_ABORTED, "the end of a test");
+    table->leave(states[0]), table->leave(states[1]);
+    table->close(part), table->close(states[0]);
+    assert_false(l.closed);
+    table->close(states[1]);
+    assert_true(l.closed);
+}
+
+/* The memory of the ranks is allocated with nothing behind it, so that AddressSanitizer sees a write too far. */
+static void lies_end_the_group(void **state)
+{
+    tally t = {0};
+    char *memory = calloc(4, MEMORY);
+    (void)state;
+    assert_non_null(memory);
+    for (int round = 0; round < ROUNDS; round++)
+        live((uint32_t)round * 2654435761u, memory, &t);
+    free(memory);
+    print_message("%d wrong arguments, %d wrong datagrams, %d deaths, %d others, %d lived on; %d exchanges were done\n",
+                  t.argument, t.internal, t.aborted, t.other, t.whole, t.done);
+    assert_true(t.argument > 100 && t.internal > 100 && t.aborted > 20 && t.whole > 100 && t.done > 5000);
+}
+
+/* ---- No memory ------------------------------------------------------------------------------------------------- */
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+static int budget = -1; /* allocations that succeed; -1: all */
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    if (budget == 0)
+        return NULL;
+    budget -= budget > 0;
+    return __real_calloc(count, size);
+}
+
+/* Without memory a group, or a sub-group, is not made; nothing is lost, and the link and the group stay as they were.
+ */
+static void without_memory_nothing_is_made(void **state)
+{
+    static liar l;
+    void *states[2], *part = NULL;
+    int numbers[2], size, opened = -1, split = -1;
+    char sentence[256] = "";
+    ith_subgroup pair = ITH_SUBGROUP_INIT;
+    (void)state;
+    pair.number = 1, pair.size = 2, pair.members = (const int[]){0, 2};
+    for (int allocations = 0; opened < 0; allocations++) {
+        liar_init(&l, 1);
+        budget = allocations;
+        ith_status status = ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence);
+        budget = -1;
+        opened = status == ITH_OK ? allocations : -1;
+        assert_true(status == ITH_OK || (status == ITH_ERR_MEMORY && strstr(sentence, "out of memory") && !l.closed));
+    }
+    for (int allocations = 0; split < 0; allocations++) {
+        budget = allocations;
+        ith_status status = ith_wire_transport.split(states[0], &pair, &part);
+        budget = -1;
+        split = status == ITH_OK ? allocations : -1;
+        assert_true(status == ITH_OK || (status == ITH_ERR_MEMORY && !part));
+    }
+    assert_true(opened > 10 && split > 5);
+    ith_wire_transport.close(part), ith_wire_transport.close(states[0]), ith_wire_transport.close(states[1]);
+}
+
+static void processes_that_contradict_are_refused(void **state)
+{
+    static liar l;
+    ith_link_process wrong[2] = {both[0], both[1]};
+    void *states[2];
+    int numbers[2], size;
+    char sentence[256] = "";
+    (void)state;
+    liar_init(&l, 1);
+    l.link.all = wrong;
+    wrong[1].first_rank = 3;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(sentence, "contradict"));
+    wrong[1] = both[1], wrong[1].ranks = 0;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_ERR_ARGUMENT);
+    wrong[1].ranks = INT32_MAX;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_ERR_ARGUMENT);
+    l.link.all = both, l.link.process = 2;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lies_end_the_group),
+        cmocka_unit_test(without_memory_nothing_is_made),
+        cmocka_unit_test(processes_that_contradict_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
