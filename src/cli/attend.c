@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca attend: computes o = softmax(scale q k^T + bias) v for tensors in a file, with any strategy and any number of
- * ranks in this process.
+ * ranks and processes. The process of rank 0 reads and writes the files.
  *
  * The input file holds q [B, Sq, H, D], k and v [B, Skv, Hkv, D], and may hold kv_lengths [B], key_bias [B, Skv] and
  * mask [B or 1, H or 1, Sq or 1, Skv]. A tensor with the type and the alignment that the computation needs is read
  * directly from the mapped file; any other tensor is copied. */
 #include "attend_options.h"
+#include "attend_transfer.h"
 #include "attend_whole.h"
 #include "cli.h"
-#include "interrupt.h"
 #include "output_name.h"
 
 #include <ithaca/files.h>
@@ -347,47 +347,17 @@ static void close_tensors(attend_tensors *t)
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
-/* The inputs and results of one execution, which all ranks share. */
+/* One execution in this process: inputs and results, which its ranks share. */
 typedef struct attend_job {
+    const attend_settings *settings;
+    const char *command;
+    ith_context *context;
+    ith_launch launch;
     attend_tensors tensors;
     ith_attn_options options;
     char plan[4096]; /* the plan as text, written by rank 0 */
     double seconds;  /* duration of the execution on rank 0 */
 } attend_job;
-
-/* Runs on each rank: creates the plan and executes it once. */
-static ith_status attend(ith_context *context, ith_comm *comm, void *user)
-{
-    attend_job *job = user;
-    int rank = ith_comm_rank(comm);
-    ith_plan *plan = NULL;
-    ith_status status = ith_plan_create(context, &job->tensors.whole.problem, &job->options, comm, &plan);
-    if (!status && rank == 0)
-        ith_plan_print(plan, job->plan, sizeof job->plan);
-    double start = ith_cli_seconds();
-    ith_attn_tensors share = ith_attend_share(&job->tensors.whole, ith_comm_size(comm), rank);
-    if (!status)
-        status = ith_plan_execute(plan, &share);
-    if (rank == 0)
-        job->seconds = ith_cli_seconds() - start;
-    ith_plan_destroy(&plan);
-    return status;
-}
-
-/* Runs the ranks and gathers lse. Prints the plan (--plan) and the duration (unless --quiet). */
-static int compute(ith_context *context, const attend_settings *settings, attend_job *job)
-{
-    int ranks = settings->choices.ranks ? (int)settings->choices.ranks : 1;
-    if (ith_run_ranks(context, ranks, (int)settings->choices.threads, attend, job))
-        return ith_cli_error("%s", ith_context_error(context));
-    ith_attend_gather_lse(&job->tensors.whole, ranks);
-    size_t length = strlen(job->plan);
-    if (settings->plan)
-        fprintf(stderr, "%s%s", job->plan, length && job->plan[length - 1] == '\n' ? "" : "\n");
-    if (!settings->quiet)
-        fprintf(stderr, "attention in %.4f s\n", job->seconds);
-    return ITH_EXIT_DONE;
-}
 
 /* Checks that each output file can be written, and that no two options name the same file. */
 static int check_outputs(const attend_settings *settings)
@@ -398,26 +368,80 @@ static int check_outputs(const attend_settings *settings)
     return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
 }
 
-/* Runs the command after its options are parsed: checks them, reads the tensors, computes and writes the results. */
-static int run(ith_context *context, const attend_settings *settings, const char *command)
+/* Checks the options and, in the process of rank 0, reads the tensors (ith_launch_work.prepare). */
+static int prepare(void *user)
 {
     static const ith_dtype types[] = {ITH_DTYPE_NONE, ITH_F32, ITH_BF16}; /* indexed by ith_precision */
-    attend_job job = {.seconds = 0};
-    int code = ith_attend_choose(context, command, &settings->choices, &job.options);
-    if (!code)
+    attend_job *job = user;
+    const attend_settings *settings = job->settings;
+    int code = ith_attend_choose(job->context, job->command, &settings->choices, &job->options);
+    if (!code && job->launch.leads)
         code = check_outputs(settings);
     if (!code)
-        code = ith_attend_begin(context, &settings->choices);
-    if (!code)
-        code = read_file(context, settings->input, types[settings->precision], &job.tensors);
-    if (!code)
-        code = compute(context, settings, &job);
-    ith_interrupt_defer(); /* from here on a signal does not end the process, so files are written whole */
-    if (!code)
-        code = ith_attend_end(context, &settings->choices);
-    if (!code)
-        code = write_file(context, settings->output, &job.tensors, job.plan);
+        code = ith_attend_begin(job->context, &settings->choices, &job->launch);
+    if (!code && job->launch.leads)
+        code = read_file(job->context, settings->input, types[settings->precision], &job->tensors);
+    return code;
+}
+
+/* Creates the plan and executes it once (ith_launch_work.compute). */
+static ith_status attend(ith_context *context, ith_comm *comm, void *user)
+{
+    attend_job *job = user;
+    ith_attend_whole *whole = &job->tensors.whole;
+    int rank = ith_comm_rank(comm);
+    ith_plan *plan = NULL;
+    ith_status status = ith_attend_scatter(whole, comm);
+    if (!status)
+        status = ith_plan_create(context, &whole->problem, &job->options, comm, &plan);
+    if (!status && rank == 0)
+        ith_plan_print(plan, job->plan, sizeof job->plan);
+    double start = ith_cli_seconds();
+    if (!status) {
+        ith_attn_tensors share = ith_attend_share(whole, ith_comm_size(comm), rank);
+        status = ith_launch_execute(comm, plan, &share);
+    }
+    if (rank == 0)
+        job->seconds = ith_cli_seconds() - start;
+    ith_plan_destroy(&plan);
+    return status ? status : ith_attend_gather(whole, comm);
+}
+
+/* Prints the plan (--plan) and the duration (unless --quiet), and writes the results (ith_launch_work.finish). */
+static int finish(void *user, int code)
+{
+    attend_job *job = user;
+    const attend_settings *settings = job->settings;
+    if (code)
+        return code;
+    ith_attend_gather_lse(&job->tensors.whole, job->launch.all_ranks);
+    size_t length = strlen(job->plan);
+    if (settings->plan)
+        fprintf(stderr, "%s%s", job->plan, length && job->plan[length - 1] == '\n' ? "" : "\n");
+    if (!settings->quiet)
+        fprintf(stderr, "attention in %.4f s\n", job->seconds);
+    code = ith_attend_end(job->context, &settings->choices);
+    return code ? code : write_file(job->context, settings->output, &job->tensors, job->plan);
+}
+
+/* Runs the command after its options are parsed. */
+static int run(const attend_settings *settings, const ith_options *options)
+{
+    attend_job job = {.settings = settings, .command = options->command};
+    const ith_launch_work work = {.command = options->command,
+                                  .options = options,
+                                  .prepare = prepare,
+                                  .compute = attend,
+                                  .finish = finish,
+                                  .user = &job};
+    int code = ith_launch_begin(&job.launch, options->command, &settings->choices.launch);
+    if (code)
+        return code;
+    code = ith_cli_context(settings->quiet ? ITH_TALK_QUIET : ITH_TALK_NORMAL, &job.context);
+    ith_launch_set_ranks(&job.launch, settings->choices.ranks, settings->choices.threads);
+    code = ith_launch_run(&job.launch, job.context, code, &work);
     close_tensors(&job.tensors);
+    ith_context_destroy(&job.context);
     return code;
 }
 
@@ -430,15 +454,9 @@ int ith_cli_attend(int argc, char **argv)
     options.count =
         ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows, offsetof(attend_settings, choices), false);
     ith_options_parse(&options, argc, argv, doc, NULL);
-    ith_context *context = NULL;
-    int code = ITH_EXIT_DONE;
-    if (!settings.input || !settings.output)
-        code = ith_cli_usage(argv[0], "--%s is needed", settings.input ? "output" : "input");
-    if (!code)
-        code = ith_cli_context(settings.quiet ? ITH_TALK_QUIET : ITH_TALK_NORMAL, &context);
-    if (!code)
-        code = run(context, &settings, argv[0]);
-    ith_context_destroy(&context);
+    int code = settings.input && settings.output
+                   ? run(&settings, &options)
+                   : ith_cli_usage(argv[0], "--%s is needed", settings.input ? "output" : "input");
     ith_options_free(&options);
     return code;
 }

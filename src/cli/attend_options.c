@@ -86,7 +86,7 @@ int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lis
         table[count] = rows[i];
         table[count++].offset += offset;
     }
-    return count;
+    return ith_launch_add_options(table, count, offset + offsetof(ith_attend_choices, launch));
 }
 
 int ith_attend_choose(ith_context *context, const char *command, const ith_attend_choices *choices,
@@ -107,11 +107,12 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
     return ITH_EXIT_DONE;
 }
 
-int ith_attend_begin(ith_context *context, const ith_attend_choices *choices)
+int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch)
 {
-    int code = ith_cli_prepare_threads(choices->ranks, choices->threads);
-    if (!code)
-        code = ith_cli_check_output(choices->wisdom);
+    int code = ith_cli_prepare_threads(launch->ranks, launch->threads);
+    if (code || !launch->leads)
+        return code;
+    code = ith_cli_check_output(choices->wisdom);
     if (!code)
         code = ith_cli_check_output(choices->trace);
     if (code)

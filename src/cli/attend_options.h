@@ -3,6 +3,7 @@
 #ifndef ITH_CLI_ATTEND_OPTIONS_H
 #define ITH_CLI_ATTEND_OPTIONS_H
 
+#include "launch.h"
 #include "option.h"
 
 #include <ithaca/ithaca.h>
@@ -13,6 +14,7 @@ typedef struct ith_attend_choices {
     const char *strategy, *wisdom, *trace;
     ith_attn_options asked; /* options that need no translation; its strategy, fold and smooth stay 0 */
     bool no_smoothing, fold, no_fold;
+    ith_launch_choices launch;
 } ith_attend_choices;
 
 /* The name of a softmax, or of an element type for attention, by its number; "unknown" behind the last one.
@@ -30,10 +32,12 @@ int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lis
 int ith_attend_choose(ith_context *context, const char *command, const ith_attend_choices *choices,
                       ith_attn_options *out);
 
-/* To be called before planning. Checks that the threads can be started and that the files can be written, reads the
- * wisdom if its file exists, and starts the trace. Prints errors and returns an exit status. */
-int ith_attend_begin(ith_context *context, const ith_attend_choices *choices);
-/* To be called at the end. Writes the wisdom and the trace to the files that the user named. */
+/* To be called before planning. Checks that the threads can be started. In the process of rank 0 it also checks that
+ * the files can be written, reads the wisdom if its file exists, and starts the trace. Prints errors and returns an
+ * exit status. */
+int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch);
+/* To be called at the end, in the process of rank 0. Writes the wisdom and the trace to the files that the user named.
+ */
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices);
 
 #endif

@@ -7,7 +7,6 @@
 #include "attend_options.h"
 #include "bench_engine.h"
 #include "cli.h"
-#include "interrupt.h"
 #include "json_number.h"
 
 #include <omp.h>
@@ -96,6 +95,14 @@ static int name_count(const char *names)
     return count;
 }
 
+/* The command in this process. */
+typedef struct bench_command {
+    const bench_settings *settings;
+    const char *command;
+    ith_launch launch;
+    ith_bench bench;
+} bench_command;
+
 /* Fills in the options, the ranks and the predicted plan of a row whose problem and name are set. */
 static int describe_row(const ith_bench *bench, const bench_settings *s, const char *command, int64_t softmax,
                         ith_bench_row *row)
@@ -113,7 +120,8 @@ static int describe_row(const ith_bench *bench, const bench_settings *s, const c
     if (!row->seconds || !row->peaks)
         return ith_cli_error("there is no memory for %d repeats", bench->repeats);
     row->info = (ith_plan_info)ITH_PLAN_INFO_INIT;
-    if (ith_plan_predict(bench->context, &row->problem->whole.problem, &row->options, row->ranks, 0, true, &row->info))
+    if (ith_plan_predict(bench->context, &row->problem->whole.problem, &row->options, row->ranks, 0, bench->alone,
+                         &row->info))
         return ith_cli_error("%s: %s", row->name, ith_context_error(bench->context));
     return ITH_EXIT_DONE;
 }
@@ -162,7 +170,7 @@ static int add_problems(ith_bench *bench, const bench_settings *s, const char *c
     return code;
 }
 
-/* Makes the random tensors of each problem, and computes some rows of its result in float64. */
+/* Makes the random tensors of each problem. In the process of rank 0 computes some rows of its result in float64. */
 static int make_tensors(ith_bench *bench)
 {
     static const int64_t sample_rows = 16; /* rows of each head that are compared with float64 */
@@ -172,6 +180,8 @@ static int make_tensors(ith_bench *bench)
         int code = ith_attend_make_random(bench->context, (uint64_t)i, 1, &x->whole);
         if (code)
             return code;
+        if (!bench->leads)
+            continue;
         if (!ith_oracle_rows_create(p, sample_rows, &x->exact) || !ith_oracle_rows_create(p, sample_rows, &x->found) ||
             !ith_oracle_exact(&x->whole.problem, &x->whole.tensors, &x->exact))
             return ith_cli_error("there is no memory for the results in float64");
@@ -316,31 +326,69 @@ static int print_json(const ith_bench *bench)
 
 /* ---- Command --------------------------------------------------------------------------------------------------- */
 
-/* Runs the command after its options are parsed: makes the rows, measures them and prints them. */
-static int run(ith_context *context, const bench_settings *s, const char *command)
+/* Makes the rows and their tensors (ith_launch_work.prepare). */
+static int prepare(void *user)
+{
+    bench_command *c = user;
+    ith_bench *bench = &c->bench;
+    const bench_settings *s = c->settings;
+    bench->threads_here = c->launch.threads ? c->launch.threads : omp_get_max_threads();
+    bench->threads = c->launch.all_threads ? c->launch.all_threads : bench->threads_here;
+    bench->ranks = c->launch.all_ranks;
+    bench->alone = c->launch.all_ranks == c->launch.ranks;
+    bench->leads = c->launch.leads;
+    bench->repeats = (int)s->repeats;
+    int code = ith_attend_begin(bench->context, &s->choices, &c->launch);
+    if (!code)
+        code = add_problems(bench, s, c->command);
+    return code ? code : make_tensors(bench);
+}
+
+/* Measures the rows (ith_launch_work.compute). */
+static ith_status measure(ith_context *context, ith_comm *comm, void *user)
 {
     static const ith_progress_stage stage = {"bench", "run", 1, ITH_LINES_TENTHS};
-    ith_bench bench = {.context = context, .ranks = s->choices.ranks ? (int)s->choices.ranks : 1};
-    bench.threads = s->choices.threads ? (int)s->choices.threads : omp_get_max_threads();
-    bench.repeats = (int)s->repeats;
-    int code = ith_attend_begin(context, &s->choices);
+    bench_command *c = user;
+    bool speaks = ith_comm_rank(comm) == 0;
+    if (speaks)
+        ith_progress_begin(&c->bench.progress, &stage, 1, !isatty(STDERR_FILENO));
+    ith_status status = ith_bench_run(&c->bench, context, comm);
+    if (speaks)
+        ith_progress_end(&c->bench.progress);
+    return status;
+}
+
+/* Writes the wisdom and the trace, and prints the rows (ith_launch_work.finish). */
+static int finish(void *user, int code)
+{
+    const bench_command *c = user;
     if (!code)
-        code = add_problems(&bench, s, command);
-    if (!code)
-        code = make_tensors(&bench);
-    if (!code) {
-        ith_progress_begin(&bench.progress, &stage, 1, !isatty(STDERR_FILENO));
-        code = ith_bench_run(&bench);
-        ith_progress_end(&bench.progress);
-    }
-    ith_interrupt_defer(); /* from here on a signal does not end the process, so files are written whole */
-    if (!code)
-        code = ith_attend_end(context, &s->choices);
-    if (!code && s->json)
-        code = print_json(&bench);
+        code = ith_attend_end(c->bench.context, &c->settings->choices);
+    if (!code && c->settings->json)
+        code = print_json(&c->bench);
     else if (!code)
-        print_table(&bench);
-    bench_free(&bench);
+        print_table(&c->bench);
+    return code;
+}
+
+/* Runs the command after its options are parsed. */
+static int run(const bench_settings *settings, const ith_options *options)
+{
+    bench_command c = {.settings = settings, .command = options->command};
+    const ith_launch_work work = {.command = options->command,
+                                  .options = options,
+                                  .prepare = prepare,
+                                  .compute = measure,
+                                  .finish = finish,
+                                  .user = &c};
+    int code = ith_launch_begin(&c.launch, options->command, &settings->choices.launch);
+    if (code)
+        return code;
+    ith_launch_set_ranks(&c.launch, settings->choices.ranks, settings->choices.threads);
+    code = ith_cli_context(ITH_TALK_NORMAL, &c.bench.context);
+    code = ith_launch_run(&c.launch, c.bench.context, code, &work);
+    bench_free(&c.bench);
+    ith_context_destroy(&c.bench.context);
     return code;
 }
 
@@ -380,7 +428,6 @@ int ith_cli_bench(int argc, char **argv)
     options.count =
         ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows, offsetof(bench_settings, choices), true);
     ith_options_parse(&options, argc, argv, doc, "WHAT");
-    ith_context *context = NULL;
     int code = ITH_EXIT_DONE;
     if (!settings.what)
         code = ith_cli_usage(argv[0], "what to measure is needed: attention, block or decode");
@@ -390,10 +437,7 @@ int ith_cli_bench(int argc, char **argv)
                              "'block' and 'decode' are",
                              settings.what);
     if (!code)
-        code = ith_cli_context(ITH_TALK_NORMAL, &context);
-    if (!code)
-        code = run(context, &settings, argv[0]);
-    ith_context_destroy(&context);
+        code = run(&settings, &options);
     ith_options_free(&options);
     return code;
 }

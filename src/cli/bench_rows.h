@@ -29,21 +29,24 @@ typedef struct ith_bench_row {
     double exchange_seconds, waiting_seconds; /* time in exchanges, and waiting for them, summed over all ranks */
 } ith_bench_row;
 
-/* All problems and rows of one command, and the settings that the rows share. */
+/* All problems and rows of one command, and the settings that the rows share. Only in the process of rank 0 do rows
+ * hold measurements. */
 typedef struct ith_bench {
     ith_context *context;
-    int ranks;   /* ranks of each row; rows with strategy `single` have one */
-    int threads; /* threads of each row, divided among its ranks */
-    int repeats; /* number of measured executions of each row */
+    int ranks;         /* ranks of each row; rows with strategy `single` have one */
+    int threads;       /* threads of each row, divided among its ranks */
+    int threads_here;  /* threads of this process */
+    bool leads, alone; /* this process has rank 0; it has all ranks, which share memory */
+    int repeats;       /* number of measured executions of each row */
     ith_bench_problem *problems;
     int problem_count;
     ith_bench_row *rows;
     int row_count;
-    ith_progress progress;
+    ith_progress progress; /* shown by rank 0 */
 } ith_bench;
 
-/* Executes the plan of every table row once to warm up and to compare it with float64, then once per repeat. Prints
- * errors and returns an exit status. */
-int ith_bench_run(ith_bench *bench);
+/* Executes the plan of every table row once to warm up and to compare it with float64, then once per repeat.
+ * Collective: every rank calls it. Returns its status on the rank that failed, or on all. */
+ith_status ith_bench_run(ith_bench *bench, ith_context *context, ith_comm *comm);
 
 #endif

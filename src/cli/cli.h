@@ -16,9 +16,11 @@ int ith_cli_bench(int argc, char **argv);
 int ith_cli_info(int argc, char **argv);
 int ith_cli_tokenize(int argc, char **argv);
 
-/* Prints "ithaca: SENTENCE" on standard error and returns ITH_EXIT_FAILED. */
+/* Prints "ithaca: SENTENCE" on standard error and returns ITH_EXIT_FAILED. In a process that is one of several the
+ * sentence may be held back (complaint.h). */
 int ith_cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Prints "COMMAND: SENTENCE" with a hint at --help and returns ITH_EXIT_USAGE. command: such as "ithaca generate". */
+/* Prints "COMMAND: SENTENCE" with a hint at --help and returns ITH_EXIT_USAGE. command: such as "ithaca generate". Of
+ * processes that were started together, all of which have this error, the first one prints it. */
 int ith_cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The lines of the library's log that are printed: warnings and errors, errors only, or all. */

@@ -15,19 +15,7 @@
 
 #define LATENTS_NAMES 100 /* most names that are tried for the latents; the last one replaces an existing file */
 
-/* The stages of the progress display, indexed by ith_stage. */
-static const ith_progress_stage stages[] = {{"load", NULL, 1, ITH_LINES_TIMED},
-                                            {"text", "prompt", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS},
-                                            {"denoise", "step", ITH_PROGRESS_UNIT, ITH_LINES_UNITS},
-                                            {"decode", "frame", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS}};
-
 /* ---- Before the run -------------------------------------------------------------------------------------------- */
-
-/* Cancels the run; called by the thread that receives signals (ith_interrupt_target). */
-static void cancel(void *pipeline)
-{
-    ith_pipeline_cancel(pipeline);
-}
 
 /* Checks that the latents can be written, and that no two options name the same file. */
 static int check_distinct(const ith_generation *g)
@@ -75,15 +63,24 @@ static int check_names(ith_generation *g)
     return ith_cli_check_output(g->settings.dump);
 }
 
-/* Opens the model, fills in the options that the user left open, predicts the memory, and checks the video's size. */
-static int open_model(ith_generation *g)
+/* Returns the source of the value of --shift in words, for the report. */
+static const char *shift_source(const ith_generation *g)
 {
-    g->asked_precision = g->options.precision;
-    if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) || ith_pipeline_info(g->pipeline, &g->model) ||
-        ith_pipeline_resolve(g->pipeline, &g->options) ||
-        ith_pipeline_predict(g->pipeline, &g->options, g->ranks, g->ranks, &g->predicted_bytes))
+    static const char *const sources[] = {[ITH_FROM_MODEL] = "ithaca.yaml of the model folder",
+                                          [ITH_FROM_CONFIG] = "--config",
+                                          [ITH_FROM_COMMAND] = "--shift"};
+    const char *given = sources[g->table->source[ith_option_find(g->table, "shift")]];
+    return given ? given : g->model.shift_source;
+}
+
+/* Describes the run, predicts its memory, and checks the video's size. */
+static int describe_run(ith_generation *g)
+{
+    if (ith_pipeline_info(g->pipeline, &g->model) ||
+        ith_pipeline_predict(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks, &g->predicted_bytes))
         return ith_cli_error("%s", ith_context_error(g->context));
     g->fps = g->settings.fps > 0 ? g->settings.fps : g->model.fps;
+    g->shift_source = shift_source(g);
     int code = ith_generate_describe(g);
     ith_video_options options = ith_generate_video(g, g->options.width, g->options.height);
     /* The size of a video from saved latents is known only when they are read. */
@@ -92,63 +89,69 @@ static int open_model(ith_generation *g)
     return code;
 }
 
-/* Returns the source of the value of --shift in words, for the report. */
-static const char *shift_source(const ith_generation *g, const ith_options *options)
+/* Opens the model and fills in the options that the user left open. The process of rank 0, which reports and writes,
+ * also describes the run. It alone needs saved latents. */
+static int open_model(ith_generation *g)
 {
-    static const char *const sources[] = {[ITH_FROM_MODEL] = "ithaca.yaml of the model folder",
-                                          [ITH_FROM_CONFIG] = "--config",
-                                          [ITH_FROM_COMMAND] = "--shift"};
-    const char *given = sources[options->source[ith_option_find(options, "shift")]];
-    return given ? given : g->model.shift_source;
+    bool resolves = g->launch.leads || !g->settings.from_latents;
+    g->asked_precision = g->options.precision;
+    if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
+        (resolves && ith_pipeline_resolve(g->pipeline, &g->options)))
+        return ith_cli_error("%s", ith_context_error(g->context));
+    return g->launch.leads ? describe_run(g) : ITH_EXIT_DONE;
 }
 
-/* Makes all checks and opens the model. The options are translated twice: first without the defaults of the model
- * folder, so that errors on the command line show at once. */
-static int prepare(ith_generation *g, const char *command, ith_options *options)
+/* Makes all checks and opens the model (ith_launch_work.prepare). The options are translated twice: first without the
+ * defaults of the model folder, so that errors on the command line show at once. */
+static int prepare(void *user)
 {
-    int code = ith_generate_translate(g, command);
-    if (!code)
+    ith_generation *g = user;
+    int code = ith_generate_translate(g, g->command);
+    if (!code && g->launch.leads)
         code = check_names(g);
     if (!code)
-        code = ith_attend_begin(g->context, &g->settings.choices);
+        code = ith_attend_begin(g->context, &g->settings.choices, &g->launch);
     if (!code)
-        code = ith_generate_parse_model(&g->settings, options);
+        code = ith_generate_parse_model(&g->settings, g->table);
     if (!code)
-        code = ith_generate_translate(g, command);
-    if (!code)
+        code = ith_generate_translate(g, g->command);
+    if (!code && g->launch.leads)
         code = name_latents(g);
     if (!code)
         code = open_model(g);
-    g->shift_source = shift_source(g, options);
     return code;
 }
 
-/* ---- The run --------------------------------------------------------------------------------------------------- */
+/* ---- After the run --------------------------------------------------------------------------------------------- */
 
-/* Prints why the run failed and, if latents are saved, the command that continues from them. */
-static int explain_failure(const ith_generation *g)
+/* The reason why the video could not be written (ith_launch_work.explain). */
+static const char *explain(void *user)
 {
-    ith_cli_error("%s", ith_context_error(g->media_failed ? g->media_context : g->context));
+    const ith_generation *g = user;
+    return g->media_failed ? ith_context_error(g->media_context) : NULL;
+}
+
+/* After a failure prints what was written: if latents are saved, the command that continues from them. */
+static void print_remains(const ith_generation *g)
+{
     if (g->report.latents_saved)
         fprintf(stderr,
                 "The latents are saved; to go on from there:\n"
                 "  ithaca generate --model '%s' --from-latents '%s' --output '%s'\n",
                 g->settings.model, g->latents_path, g->settings.output);
-    else if (ith_interrupt_came())
+    else if (g->launch.interrupted || ith_interrupt_came())
         fprintf(stderr, "Nothing was written.\n");
-    return ITH_EXIT_FAILED;
 }
 
 /* Writes the end of the video and gives the file its final name. */
 static int finish_video(ith_generation *g)
 {
     double start = ith_cli_seconds();
-    ith_status status = ITH_ERR_INTERNAL;
-    if (g->writer)
-        status = ith_video_finish(&g->writer);
-    g->media_failed = status != ITH_OK;
+    if (!g->writer)
+        return ith_cli_error("the engine has made no frame");
+    g->media_failed = ith_video_finish(&g->writer) != ITH_OK;
     g->finish_seconds = ith_cli_seconds() - start;
-    return status ? ITH_EXIT_FAILED : ITH_EXIT_DONE;
+    return g->media_failed ? ith_cli_error("%s", ith_context_error(g->media_context)) : ITH_EXIT_DONE;
 }
 
 /* Writes the trace and the wisdom, also after a run that failed or was stopped. Returns `code` if it is a failure. */
@@ -158,20 +161,17 @@ static int save_records(ith_generation *g, int code)
     return code ? code : saved;
 }
 
-/* Runs the ranks, completes the video and prints the summary. */
-static int run(ith_generation *g)
+/* Completes the video and prints the summary (ith_launch_work.finish). */
+static int finish(void *user, int code)
 {
-    if (!g->settings.quiet)
-        ith_generate_announce(g);
-    ith_interrupt_target(cancel, g->pipeline);
-    ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
-    ith_status status = ith_run_ranks(g->context, g->ranks, g->options.threads, ith_generate_rank, g);
-    ith_progress_end(&g->progress);
-    ith_interrupt_target(NULL, NULL);
-    int code = status ? ITH_EXIT_FAILED : finish_video(g);
+    ith_generation *g = user;
+    if (!code)
+        code = finish_video(g);
     ith_video_discard(&g->writer);
-    if (code)
-        return save_records(g, explain_failure(g));
+    if (code) {
+        print_remains(g);
+        return save_records(g, code);
+    }
     if (g->report.latents_saved && !g->settings.keep_latents)
         unlink(g->latents_path);
     g->total_seconds = ith_cli_seconds() - g->start;
@@ -182,17 +182,24 @@ int ith_cli_generate(int argc, char **argv)
 {
     ith_generation g = {.start = ith_cli_seconds(), .model = ITH_MODEL_INFO_INIT, .report = ITH_GENERATE_REPORT_INIT};
     ith_options options;
-    int code = ith_generate_parse(argc, argv, &g.settings, &options);
+    const ith_launch_work work = {.command = argv[0],
+                                  .orderly = true,
+                                  .prepare = prepare,
+                                  .compute = ith_generate_rank,
+                                  .explain = explain,
+                                  .finish = finish,
+                                  .user = &g};
+    ith_generate_parse(argc, argv, &g.settings, &options);
+    g.table = &options, g.command = argv[0];
     ith_cli_talk talk = g.settings.quiet ? ITH_TALK_QUIET : g.settings.verbose ? ITH_TALK_VERBOSE : ITH_TALK_NORMAL;
-    if (!code)
-        code = ith_cli_context(talk, &g.context);
-    ith_interrupt_defer();
-    if (!code)
-        code = prepare(&g, argv[0], &options);
-    if (!code)
-        code = ith_interrupt_check();
-    if (!code)
-        code = run(&g);
+    int code = ith_launch_begin(&g.launch, argv[0], &g.settings.choices.launch);
+    if (!code) {
+        code = ith_generate_parse_config(&g.settings, &options);
+        ith_launch_set_ranks(&g.launch, g.settings.choices.ranks, g.settings.choices.threads);
+        g.launch.choices.map |= g.settings.verbose && g.launch.launcher.module;
+        int made = ith_cli_context(talk, &g.context);
+        code = ith_launch_run(&g.launch, g.context, code ? code : made, &work);
+    }
     ith_pipeline_close(&g.pipeline);
     ith_context_destroy(&g.media_context);
     ith_context_destroy(&g.context);

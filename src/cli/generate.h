@@ -25,8 +25,10 @@ typedef struct ith_generate_settings {
     bool keep_latents, keep_packed, shard_weights, force, json, quiet, verbose;
 } ith_generate_settings;
 
-/* Reads the command line and --config, and returns an exit status. Usage errors on the command line end the process. */
-int ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options);
+/* Reads the command line. Usage errors end the process. */
+void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options);
+/* Reads --config and checks that the options go together. Prints errors and returns an exit status. */
+int ith_generate_parse_config(ith_generate_settings *settings, ith_options *options);
 /* Reads the defaults of the model from ithaca.yaml in its folder. */
 int ith_generate_parse_model(ith_generate_settings *settings, ith_options *options);
 
@@ -36,7 +38,9 @@ typedef struct ith_generation {
     ith_context *context;
     ith_context *media_context; /* context of the thread of rank 0 for writing frames */
     ith_pipeline *pipeline;
-    int ranks;
+    ith_launch launch;
+    ith_options *table; /* the options and their sources */
+    const char *command;
     ith_model_info model;
     ith_attn_options attention;
     ith_generate_options options;  /* options of the engine; options.attention points to `attention` */
@@ -61,7 +65,7 @@ int ith_generate_translate(ith_generation *generation, const char *command);
 int ith_generate_describe(ith_generation *g);
 /* Returns the options of the video writer for frames of this size. */
 ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height);
-/* Generates the video; ith_run_ranks calls it on every rank. user: the ith_generation. */
+/* Generates the video; every rank calls it (ith_launch_work.compute). user: the ith_generation. */
 ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user);
 /* Prints the settings of the run before it begins. */
 void ith_generate_announce(const ith_generation *g);

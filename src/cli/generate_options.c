@@ -81,8 +81,9 @@ static const ith_option own_rows[] = {
 static const char doc[] =
     "Generate a video from a prompt with a Wan 2.1 or 2.2 text-to-video checkpoint."
     "\v"
-    "A model folder may carry its own defaults in ithaca.yaml. --config takes every option but itself, --force and "
-    "--from-latents, without the dashes: 'steps: 40', 'guidance: [4.0, 3.0]'. The command line counts more than "
+    "A model folder may carry its own defaults in ithaca.yaml. --config takes every option but itself, --force, "
+    "--from-latents and those about processes, without the dashes: 'steps: 40', 'guidance: [4.0, 3.0]'. The command "
+    "line counts more than "
     "--config, --config more than the model folder.\n"
     "\n"
     "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file. Latents are saved when denoising "
@@ -106,7 +107,7 @@ static int check(const char *command, const ith_generate_settings *settings, con
     return ITH_EXIT_DONE;
 }
 
-int ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options)
+void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options)
 {
     *settings = (ith_generate_settings){.output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN};
     static ith_option table[ITH_OPTIONS_MAX];
@@ -115,8 +116,12 @@ int ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, i
     options->count = ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows,
                                             offsetof(ith_generate_settings, choices), false);
     ith_options_parse(options, argc, argv, doc, NULL);
+}
+
+int ith_generate_parse_config(ith_generate_settings *settings, ith_options *options)
+{
     int code = settings->config ? ith_config_read(settings->config, options) : ITH_EXIT_DONE;
-    return code ? code : check(argv[0], settings, options);
+    return code ? code : check(options->command, settings, options);
 }
 
 int ith_generate_parse_model(ith_generate_settings *settings, ith_options *options)
@@ -140,8 +145,7 @@ int ith_generate_translate(ith_generation *g, const char *command)
     out->force = settings->force;
     out->keep_packed = settings->keep_packed;
     out->shard_weights = settings->shard_weights;
-    g->ranks = settings->choices.ranks ? (int)settings->choices.ranks : 1;
-    out->threads = (int)settings->choices.threads;
+    out->threads = g->launch.threads;
     out->attention = &g->attention;
     return ith_attend_choose(g->context, command, &settings->choices, &g->attention);
 }

@@ -44,6 +44,34 @@ static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int6
     return status;
 }
 
+/* The stages of the progress display, indexed by ith_stage. */
+static const ith_progress_stage stages[] = {{"load", NULL, 1, ITH_LINES_TIMED},
+                                            {"text", "prompt", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS},
+                                            {"denoise", "step", ITH_PROGRESS_UNIT, ITH_LINES_UNITS},
+                                            {"decode", "frame", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS}};
+
+/* Cancels the run; called by the thread that receives signals (ith_interrupt_target). */
+static void cancel(void *pipeline)
+{
+    ith_pipeline_cancel(pipeline);
+}
+
+/* Runs the engine on the lowest rank of a process, where signals arrive, or on rank 0, which also shows progress. */
+static ith_status lead(ith_generation *g, ith_comm *comm, const ith_generate_options *options)
+{
+    bool speaks = ith_comm_rank(comm) == 0;
+    if (speaks && !g->settings.quiet)
+        ith_generate_announce(g);
+    if (speaks)
+        ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
+    ith_interrupt_target(cancel, g->pipeline);
+    ith_status status = ith_pipeline_generate(g->pipeline, comm, options, speaks ? &g->report : NULL);
+    ith_interrupt_target(NULL, NULL);
+    if (speaks)
+        ith_progress_end(&g->progress);
+    return status;
+}
+
 ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user)
 {
     (void)context;
@@ -53,5 +81,7 @@ ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user)
     options.on_frame = take_frame;
     options.should_stop = should_stop;
     options.user = g;
-    return ith_pipeline_generate(g->pipeline, comm, &options, ith_comm_rank(comm) ? NULL : &g->report);
+    if (ith_launch_is_first(comm, ith_comm_rank(comm)))
+        return lead(g, comm, &options);
+    return ith_pipeline_generate(g->pipeline, comm, &options, NULL);
 }

@@ -75,7 +75,8 @@ void ith_generate_announce(const ith_generation *g)
     const ith_generate_options *o = &g->options;
     char sampling[1024], precision[160];
     fprintf(stderr, "%s, %d expert%s, %d rank%s, %d threads\n", g->model.kind, g->model.experts,
-            g->model.experts > 1 ? "s" : "", g->ranks, g->ranks > 1 ? "s" : "", o->threads);
+            g->model.experts > 1 ? "s" : "", g->launch.all_ranks, g->launch.all_ranks > 1 ? "s" : "",
+            g->launch.all_threads ? g->launch.all_threads : o->threads);
     if (!o->from_latents) {
         sampling_text(g, sampling, sizeof sampling);
         fprintf(stderr, "%lld frames of %lld x %lld; %s\n", (long long)o->frames, (long long)o->width,
@@ -177,9 +178,10 @@ static int print_json(const ith_generation *g)
     json_t *all =
         json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:i, s:i, s:s, s:s, s:o, s:o}", "version", ith_version(),
                   "model", g->model.kind, "output", g->settings.output, "frames", (json_int_t)g->report.frames_done,
-                  "height", (json_int_t)g->height, "width", (json_int_t)g->width, "fps", g->fps, "ranks", g->ranks,
-                  "threads", g->options.threads, "precision", ith_precision_name(g->options.precision), "plan",
-                  g->report.plan, "seconds", seconds_json(g), "memory", memory_json(g));
+                  "height", (json_int_t)g->height, "width", (json_int_t)g->width, "fps", g->fps, "ranks",
+                  g->launch.all_ranks, "threads", g->launch.all_threads ? g->launch.all_threads : g->options.threads,
+                  "precision", ith_precision_name(g->options.precision), "plan", g->report.plan, "seconds",
+                  seconds_json(g), "memory", memory_json(g));
     if (all && !g->settings.from_latents)
         json_object_set_new(all, "sampling", sampling_json(g));
     if (!all || json_dumpf(all, stdout, JSON_INDENT(2)))

@@ -4,10 +4,12 @@
 #include "interrupt.h"
 
 #include "cli.h"
+#include "complaint.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,16 +22,12 @@ static bool deferred;
 static void (*cancel_call)(void *target);
 static void *cancel_target;
 
-/* Prints the name of the signal that has interrupted the command. */
-static int explain(int number)
-{
-    return ith_cli_error("interrupted by SIG%s", sigabbrev_np(number));
-}
-
-/* Ends the process with exit status 1. Flushes standard output, unless a thread is in the middle of printing. */
+/* Ends the process with exit status 1. Flushes standard output, unless a thread is in the middle of printing. Of
+ * several processes, all of which get the signal from their launcher, one says so. */
 static void end_process(int number)
 {
-    explain(number);
+    if (ith_error_leads())
+        ith_error_print("interrupted by SIG%s", sigabbrev_np(number));
     if (!ftrylockfile(stdout))
         fflush(stdout);
     _exit(ITH_EXIT_FAILED);
@@ -105,9 +103,18 @@ int ith_interrupt_came(void)
     return atomic_load(&came);
 }
 
+void ith_interrupt_describe(char *text, size_t bytes)
+{
+    snprintf(text, bytes, "interrupted by SIG%s", sigabbrev_np(ith_interrupt_came()));
+}
+
 int ith_interrupt_check(void)
 {
-    return ith_interrupt_came() ? explain(ith_interrupt_came()) : ITH_EXIT_DONE;
+    char sentence[64];
+    if (!ith_interrupt_came())
+        return ITH_EXIT_DONE;
+    ith_interrupt_describe(sentence, sizeof sentence);
+    return ith_cli_error("%s", sentence);
 }
 
 void ith_interrupt_target(void (*cancel)(void *target), void *target)

@@ -7,7 +7,7 @@
 #ifndef ITH_CLI_INTERRUPT_H
 #define ITH_CLI_INTERRUPT_H
 
-#include <stdbool.h>
+#include <stddef.h>
 
 /* Starts a thread that receives the signals. A signal that is ignored stays ignored. To be called before any other
  * thread is started. */
@@ -20,6 +20,9 @@ int ith_interrupt_came(void);
 /* Prints the name of the recorded signal and returns ITH_EXIT_FAILED. Returns ITH_EXIT_DONE if no signal was
  * recorded. */
 int ith_interrupt_check(void);
+
+/* Writes "interrupted by" and the name of the recorded signal into text. */
+void ith_interrupt_describe(char *text, size_t bytes);
 
 /* From now on a signal also calls cancel(target). If a signal was recorded already, the call is made at once. If cancel
  * is NULL, later signals call nothing, and no earlier call is still running when this function returns. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca: the program. Finds the subcommand, runs it, and checks that its output was written. */
 #include "cli.h"
+#include "complaint.h"
 #include "interrupt.h"
 
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,33 +41,14 @@ static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention 
                           "baseline, avx2, avx512, avx512_bf16, avx512_fp16, amx_bf16 and neon, separated by commas or "
                           "spaces. Each name brings the sets that it stands on.";
 
-int ith_cli_error(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("ithaca: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    return ITH_EXIT_FAILED;
-}
-
-int ith_cli_usage(const char *command, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    fprintf(stderr, "%s: ", command);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "\nTry '%s --help' for more information.\n", command);
-    va_end(arguments);
-    return ITH_EXIT_USAGE;
-}
-
-/* Prints a line of the library's log on standard error (ith_context_options.log). */
+/* Prints a line of the library's log on standard error (ith_context_options.log). Of several processes, the one that
+ * leads prints it. */
 static void log_line(void *user, ith_log_level level, const char *line)
 {
     static const char *const words[] = {"error: ", "warning: ", "", ""}; /* indexed by ith_log_level */
     (void)user;
+    if (!ith_error_leads())
+        return;
     /* On a terminal the current line may hold a progress bar; "\r\033[K" erases it. */
     fprintf(stderr, "%sithaca: %s%s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", words[level], line);
 }

@@ -4,14 +4,17 @@
 #include "option.h"
 
 #include "cli.h"
+#include "launcher.h"
 
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Whether text holds allowed characters only. This excludes spaces, '+', hexadecimal numbers and infinity, which strtod
  * and strtoll accept. */
@@ -224,6 +227,40 @@ int ith_option_find(const ith_options *options, const char *name)
     return -1;
 }
 
+/* The number of bytes of an option's value in the settings. */
+static size_t value_bytes(ith_option_type type)
+{
+    switch (type) {
+    case ITH_OPTION_FLAG: return sizeof(bool);
+    case ITH_OPTION_INT:
+    case ITH_OPTION_WORD: return sizeof(int);
+    case ITH_OPTION_PAIR: return 2 * sizeof(double);
+    case ITH_OPTION_WHOLES:
+    case ITH_OPTION_WORDS: return offsetof(ith_option_list, count) + sizeof(int); /* without its padding */
+    case ITH_OPTION_TEXT:
+    case ITH_OPTION_WHOLE:
+    case ITH_OPTION_SEED:
+    case ITH_OPTION_NUMBER: break;
+    }
+    return 8; /* a pointer or a number of 64 bits */
+}
+
+/* FNV-1a (Fowler, Noll, Vo). */
+uint64_t ith_option_hash(const ith_options *options, int index)
+{
+    const ith_option *option = &options->table[index];
+    const unsigned char *bytes = (const unsigned char *)options->settings + option->offset;
+    size_t count = option->name ? value_bytes(option->type) : 0;
+    uint64_t hash = 0xcbf29ce484222325u;
+    if (count && option->type == ITH_OPTION_TEXT) {
+        memcpy(&bytes, (const char *)options->settings + option->offset, sizeof bytes);
+        count = bytes ? strlen((const char *)bytes) + 1 : 0;
+    }
+    for (size_t i = 0; i < count; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
 void ith_options_free(ith_options *options)
 {
     for (int i = 0; i < options->count; i++)
@@ -265,6 +302,28 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     return 0;
 }
 
+/* Sends standard output and standard error of this process to nowhere. Returns copies of them for speak_again. */
+static void fall_silent(int saved[2])
+{
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    for (int i = 0; i < 2; i++) {
+        saved[i] = fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, 0);
+        if (nowhere >= 0)
+            dup2(nowhere, STDOUT_FILENO + i);
+    }
+    if (nowhere >= 0)
+        close(nowhere);
+}
+
+static void speak_again(const int saved[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (saved[i] >= 0) {
+            dup2(saved[i], STDOUT_FILENO + i);
+            close(saved[i]);
+        }
+}
+
 void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc)
 {
     struct argp_option rows[ITH_OPTIONS_MAX + 1] = {{0}};
@@ -281,5 +340,11 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
                                        .group = group};
     }
     const struct argp parser = {.options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc};
+    bool silent = ith_launcher_process() != 0;
+    int saved[2];
+    if (silent)
+        fall_silent(saved);
     argp_parse(&parser, argc, argv, 0, NULL, options);
+    if (silent)
+        speak_again(saved);
 }

@@ -77,10 +77,12 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
                     size_t why_bytes);
 /* The index of the option `name`; -1 if there is none. */
 int ith_option_find(const ith_options *options, const char *name);
+/* A hash of an option's value: equal values have equal hashes. */
+uint64_t ith_option_hash(const ith_options *options, int index);
 void ith_options_free(ith_options *options);
 
-/* Reads the command line with argp. Usage errors end the process with status 2, --help and --version with 0. doc and
- * arguments_doc: argp's texts for --help. */
+/* Reads the command line with argp. Usage errors end the process with status 2, --help and --version with 0. Of
+ * processes that were started together, the first one prints. doc and arguments_doc: argp's texts for --help. */
 void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc);
 
 #endif

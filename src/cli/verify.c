@@ -6,9 +6,11 @@
 #include "attend_options.h"
 #include "cli.h"
 #include "json_number.h"
+#include "launch.h"
 #include "progress.h"
 #include "thread_limit.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,7 +24,21 @@ typedef struct verify_settings {
     double logits;
     int dtype, mask;
     bool json;
+    ith_launch_choices launch;
 } verify_settings;
+
+/* The state of the command. */
+typedef struct verify_command {
+    const verify_settings *settings;
+    ith_launch launch;
+    ith_context *context;
+    ith_verify problem; /* the problem that is verified now */
+    int problems;       /* the number of problems that were begun */
+    json_t *reports;    /* the verdicts of all problems, for --json */
+    int plans, failures;
+} verify_command;
+
+#define RANKS_ALONE 4 /* the default of --ranks in a single process */
 
 /* The values of --mask. */
 enum { NO_MASK = 0, LENGTHS, BOOL, ADDITIVE };
@@ -36,7 +52,7 @@ static const char *mask_word(int value)
 
 #define LARGEST 1e6 /* upper limit of sizes */
 #define AT(member) offsetof(verify_settings, member)
-static const ith_option table[] = {
+static const ith_option own_rows[] = {
     {"seq", "N[,N..]", "Queries; one problem for each (131)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(seq), 1, LARGEST,
      NULL, 0},
     {"kv-seq", "N", "Keys (as many as queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(kv_seq), 0, LARGEST, NULL, 0},
@@ -49,8 +65,8 @@ static const ith_option table[] = {
      ith_attend_dtype_word, 0},
     {"mask", "none|lengths|bool|additive", "Keys by number for each batch entry, or a mask for every query (none)",
      ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(mask), 0, 0, mask_word, 0},
-    {"ranks", "N", "Ranks of the plans that take more than one (4)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(ranks), 1,
-     256, NULL, 0},
+    {"ranks", "N", "Ranks in this process (4; 1 if processes are several)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     AT(ranks), 1, 256, NULL, 0},
     {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(threads), 1,
      ITH_CLI_THREADS_MAX, NULL, 0},
     {"kernel", "NAME", "Only this kernel (all that this machine runs)", ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(kernel),
@@ -78,8 +94,12 @@ static const char doc[] =
 static const ith_progress_stage stage = {"verify", "plan", 1, ITH_LINES_TENTHS};
 
 /* Fills in the problem for `seq` queries, and the settings of *v from the command line. */
-static void describe(const verify_settings *s, int64_t seq, ith_verify *v)
+static void describe(const verify_command *c, int64_t seq, ith_verify *v)
 {
+    const verify_settings *s = c->settings;
+    *v = (ith_verify){.context = c->context, .ranks = c->launch.all_ranks, .leads = c->launch.leads};
+    v->threads = c->launch.threads ? c->launch.threads : omp_get_max_threads();
+    v->alone = c->launch.all_ranks == c->launch.ranks;
     ith_attn_problem *p = &v->first.problem;
     *p = (ith_attn_problem)ITH_ATTN_PROBLEM_INIT;
     p->batch = s->batch, p->heads = s->heads, p->kv_heads = s->kv_heads ? s->kv_heads : s->heads;
@@ -88,28 +108,20 @@ static void describe(const verify_settings *s, int64_t seq, ith_verify *v)
     p->has_kv_lengths = s->mask == LENGTHS;
     p->mask = s->mask == BOOL ? ITH_MASK_BOOL : s->mask == ADDITIVE ? ITH_MASK_ADDITIVE : ITH_MASK_NONE;
     p->mask_batch = p->batch, p->mask_heads = p->heads;
-    v->ranks = (int)s->ranks, v->threads = (int)s->threads;
     v->kernel = s->kernel;
     v->seed = s->seed, v->deviation = s->logits;
 }
 
-/* Executes and judges all plans of one problem. */
-static int verify(const verify_settings *s, int64_t seq, ith_verify *v)
+/* Makes the next problem and the list of its plans (ith_launch_work.prepare). */
+static int prepare(void *user)
 {
-    ith_progress progress;
-    describe(s, seq, v);
-    int code = ith_verify_prepare(v);
+    verify_command *c = user;
+    ith_verify_free(&c->problem);
+    describe(c, c->settings->seq.values[c->problems++], &c->problem);
+    int code = ith_cli_prepare_threads(c->launch.ranks, c->launch.threads);
     if (!code)
-        code = ith_verify_list(v);
-    if (code)
-        return code;
-    ith_progress_begin(&progress, &stage, 1, !isatty(STDERR_FILENO));
-    for (int i = 0; i < v->count; i++) {
-        ith_verify_run(v, i);
-        ith_progress_show(&progress, 0, i + 1, v->count);
-    }
-    ith_progress_end(&progress);
-    return ITH_EXIT_DONE;
+        code = ith_verify_prepare(&c->problem);
+    return code ? code : ith_verify_list(&c->problem);
 }
 
 /* ---- Report ------------------------------------------------------------------------------------------------------ */
@@ -226,45 +238,84 @@ static int print_json(json_t *problems, int plans, int failures)
     return code;
 }
 
-/* Runs the command after its options are parsed: verifies one problem for each length, and prints the verdicts and the
- * number of plans that failed. */
-static int run(ith_context *context, const verify_settings *s)
+/* Prints the verdicts of the problem, or keeps them for --json. */
+static void report(verify_command *c)
 {
-    json_t *problems = json_array();
-    int code = ITH_EXIT_DONE, plans = 0, failures = 0;
-    for (int i = 0; !code && i < s->seq.count; i++) {
-        ith_verify v = {.context = context};
-        code = verify(s, s->seq.values[i], &v);
-        plans += v.count;
-        failures += ith_verify_failures(&v);
-        if (!code && s->json)
-            code = json_array_append_new(problems, problem_json(&v)) ? ith_cli_error("there is no memory") : code;
-        else if (!code)
-            print_problem(&v);
-        ith_verify_free(&v);
+    c->plans += c->problem.count;
+    c->failures += ith_verify_failures(&c->problem);
+    if (c->settings->json)
+        json_array_append_new(c->reports, problem_json(&c->problem));
+    else
+        print_problem(&c->problem);
+}
+
+/* Executes and judges all plans of the problem (ith_launch_work.compute). */
+static ith_status verify(ith_context *context, ith_comm *comm, void *user)
+{
+    verify_command *c = user;
+    ith_progress progress;
+    ith_status status = ITH_OK;
+    bool speaks = ith_comm_rank(comm) == 0;
+    ith_progress_begin(&progress, &stage, 1, !speaks || !isatty(STDERR_FILENO));
+    for (int i = 0; i < c->problem.count && !status; i++) {
+        status = ith_verify_run(&c->problem, context, comm, i);
+        ith_progress_show(&progress, 0, i + 1, c->problem.count);
     }
-    if (!code && s->json)
-        code = print_json(problems, plans, failures);
+    ith_progress_end(&progress);
+    if (!status && speaks)
+        report(c);
+    return status;
+}
+
+/* Prints the number of plans that failed, or all verdicts as JSON (ith_launch_work.finish). */
+static int finish(void *user, int code)
+{
+    const verify_command *c = user;
+    if (!code && c->settings->json)
+        code = print_json(c->reports, c->plans, c->failures);
     else if (!code)
-        printf("%d plans, %d failed\n", plans, failures);
-    json_decref(problems);
-    return !code && failures ? ITH_EXIT_FAILED : code;
+        printf("%d plans, %d failed\n", c->plans, c->failures);
+    return !code && c->failures ? ITH_EXIT_FAILED : code;
+}
+
+/* Runs the command after its options are parsed. */
+static int run(const verify_settings *settings, const ith_options *options)
+{
+    verify_command c = {.settings = settings};
+    const ith_launch_work work = {.command = options->command,
+                                  .options = options,
+                                  .rounds = settings->seq.count,
+                                  .prepare = prepare,
+                                  .compute = verify,
+                                  .finish = finish,
+                                  .user = &c};
+    int code = ith_launch_begin(&c.launch, options->command, &settings->launch);
+    if (code)
+        return code;
+    ith_launch_set_ranks(&c.launch,
+                         settings->ranks            ? settings->ranks
+                         : c.launch.launcher.module ? 1
+                                                    : RANKS_ALONE,
+                         settings->threads);
+    c.reports = json_array();
+    code = ith_cli_context(ITH_TALK_NORMAL, &c.context);
+    code = ith_launch_run(&c.launch, c.context, code, &work);
+    ith_verify_free(&c.problem);
+    json_decref(c.reports);
+    ith_context_destroy(&c.context);
+    return code;
 }
 
 int ith_cli_verify(int argc, char **argv)
 {
-    verify_settings settings = {
-        .seq = {{131}, 1}, .kv_seq = -1, .batch = 2, .heads = 6, .head_dim = 64, .ranks = 4, .logits = 30};
-    ith_options options = {
-        .table = table, .count = sizeof table / sizeof *table, .settings = &settings, .command = argv[0]};
-    ith_context *context = NULL;
+    verify_settings settings = {.seq = {{131}, 1}, .kv_seq = -1, .batch = 2, .heads = 6, .head_dim = 64, .logits = 30};
+    ith_option table[ITH_OPTIONS_MAX];
+    memcpy(table, own_rows, sizeof own_rows);
+    ith_options options = {.table = table, .settings = &settings, .command = argv[0]};
+    options.count =
+        ith_launch_add_options(table, sizeof own_rows / sizeof *own_rows, offsetof(verify_settings, launch));
     ith_options_parse(&options, argc, argv, doc, NULL);
-    int code = ith_cli_context(ITH_TALK_NORMAL, &context);
-    if (!code)
-        code = ith_cli_prepare_threads(settings.ranks, settings.threads);
-    if (!code)
-        code = run(context, &settings);
-    ith_context_destroy(&context);
+    int code = run(&settings, &options);
     ith_options_free(&options);
     return code;
 }

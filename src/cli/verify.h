@@ -23,6 +23,7 @@ typedef struct ith_verify_plan {
 typedef struct ith_verify {
     ith_context *context;
     int ranks, threads;
+    bool leads, alone;  /* this process has rank 0; it has all ranks, which share memory */
     const char *kernel; /* the only kernel to verify; NULL: all that are usable */
     uint64_t seed;
     double deviation;                      /* standard deviation of the logits in the last head */
@@ -33,14 +34,16 @@ typedef struct ith_verify {
     int count, room; /* number of plans; number of plans that fit into `plans` */
 } ith_verify;
 
-/* Makes random tensors, the exact result and the bounds for v->first.problem; the caller has set the members above
- * `first`. Prints errors and returns an exit status; ith_verify_free is needed in any case. */
+/* Makes random tensors for v->first.problem, and in the process of rank 0 the exact result and the bounds; the caller
+ * has set the members above `first`. Prints errors and returns an exit status; ith_verify_free is needed in any case.
+ */
 int ith_verify_prepare(ith_verify *v);
 /* Fills v->plans with every legal plan, each once. The plan of a single rank comes before the plans that are compared
  * with it. */
 int ith_verify_list(ith_verify *v);
-/* Executes plan number `index` twice and fills in its verdict. */
-void ith_verify_run(ith_verify *v, int index);
+/* Executes plan number `index` twice, on all ranks, and fills in its verdict in the process of rank 0. Collective.
+ * Returns a failure that ends the command; the failure of a plan is its verdict. */
+ith_status ith_verify_run(ith_verify *v, ith_context *context, ith_comm *comm, int index);
 void ith_verify_free(ith_verify *v);
 
 /* The number of plans that did not pass. */

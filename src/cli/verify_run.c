@@ -3,7 +3,9 @@
  * the results of its second execution, and with the results of a single rank. */
 #include "verify.h"
 
+#include "attend_transfer.h"
 #include "cli.h"
+#include "launch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -42,14 +44,15 @@ int ith_verify_prepare(ith_verify *v)
 {
     const ith_attn_problem *p = &v->first.problem;
     ith_plan_info info = ITH_PLAN_INFO_INIT;
-    if (ith_plan_predict(v->context, p, NULL, v->ranks, 0, true, &info))
+    if (ith_plan_predict(v->context, p, NULL, v->ranks, 0, v->alone, &info))
         return ith_cli_error("%s", ith_context_error(v->context));
     int code = ith_attend_make_random(v->context, v->seed, v->deviation, &v->first);
     if (code)
         return code;
-    bool good = make_results(&v->first, &v->again) && make_results(&v->first, &v->single) &&
-                ith_oracle_rows_create(p, p->q_len, &v->exact) && ith_oracle_rows_create(p, p->q_len, &v->found) &&
-                ith_oracle_exact(&v->first.problem, &v->first.tensors, &v->exact) && find_bounds(v);
+    bool good = make_results(&v->first, &v->again) && make_results(&v->first, &v->single);
+    if (good && v->leads)
+        good = ith_oracle_rows_create(p, p->q_len, &v->exact) && ith_oracle_rows_create(p, p->q_len, &v->found) &&
+               ith_oracle_exact(&v->first.problem, &v->first.tensors, &v->exact) && find_bounds(v);
     return good ? ITH_EXIT_DONE : ith_cli_error("there is no memory for the results in float64");
 }
 
@@ -78,7 +81,7 @@ static bool same_plan(const ith_plan_info *a, const ith_plan_info *b)
 static int add(ith_verify *v, const ith_attn_options *options, int ranks)
 {
     ith_plan_info info = ITH_PLAN_INFO_INIT;
-    if (ith_plan_predict(v->context, &v->first.problem, options, ranks, 0, true, &info))
+    if (ith_plan_predict(v->context, &v->first.problem, options, ranks, 0, v->alone, &info))
         return ITH_EXIT_DONE;
     for (int i = 0; i < v->count; i++)
         if (same_plan(&v->plans[i].info, &info))
@@ -170,28 +173,6 @@ int ith_verify_list(ith_verify *v)
 
 /* ---- Execution ------------------------------------------------------------------------------------------------- */
 
-/* The plan that all ranks execute. */
-typedef struct verify_job {
-    ith_verify *v;
-    const ith_attn_options *options;
-} verify_job;
-
-/* Runs on each rank: executes the plan twice, with results in v->first and in v->again. */
-static ith_status execute_twice(ith_context *context, ith_comm *comm, void *user)
-{
-    const verify_job *job = user;
-    ith_attn_tensors first = ith_attend_share(&job->v->first, ith_comm_size(comm), ith_comm_rank(comm));
-    ith_attn_tensors again = ith_attend_share(&job->v->again, ith_comm_size(comm), ith_comm_rank(comm));
-    ith_plan *plan = NULL;
-    ith_status status = ith_plan_create(context, &job->v->first.problem, job->options, comm, &plan);
-    if (!status)
-        status = ith_plan_execute(plan, &first);
-    if (!status)
-        status = ith_plan_execute(plan, &again);
-    ith_plan_destroy(&plan);
-    return status;
-}
-
 static size_t o_bytes(const ith_attend_whole *whole)
 {
     return (size_t)(whole->problem.batch * whole->problem.o_batch_stride * ith_dtype_bytes(whole->problem.dtype));
@@ -254,19 +235,73 @@ static void judge(ith_verify *v, ith_verify_plan *plan)
                    (plan->is_single || !plan->has_single);
 }
 
-void ith_verify_run(ith_verify *v, int index)
+/* Executes a plan twice on `comm`, with results in v->first and in v->again. comm: NULL for a single rank. */
+static ith_status execute_twice(ith_verify *v, ith_context *context, ith_comm *comm, ith_attn_options options)
 {
-    ith_verify_plan *plan = &v->plans[index];
-    verify_job job = {v, &plan->options};
-    poison(&v->first), poison(&v->again);
-    if (ith_run_ranks(v->context, plan->info.ranks, v->threads, execute_twice, &job)) {
-        snprintf(plan->why, sizeof plan->why, "%s", ith_context_error(v->context));
+    ith_attn_tensors first = ith_attend_share(&v->first, ith_comm_size(comm), ith_comm_rank(comm));
+    ith_attn_tensors again = ith_attend_share(&v->again, ith_comm_size(comm), ith_comm_rank(comm));
+    ith_plan *plan = NULL;
+    if (!comm)
+        options.threads = v->threads;
+    ith_status status = ith_plan_create(context, &v->first.problem, &options, comm, &plan);
+    if (!status)
+        status = ith_launch_execute(comm, plan, &first);
+    if (!status)
+        status = ith_launch_execute(comm, plan, &again);
+    ith_plan_destroy(&plan);
+    return status;
+}
+
+/* A part of ith_verify_run that rank 0 does alone while the other ranks wait. */
+typedef struct verify_part {
+    ith_verify *v;
+    ith_verify_plan *plan;
+    ith_context *context;
+    ith_status status;
+} verify_part;
+
+static void execute_single(void *user)
+{
+    verify_part *part = user;
+    part->status = execute_twice(part->v, part->context, NULL, part->plan->options);
+}
+
+/* Gathers lse and judges the plan, or notes why it could not be executed. */
+static void conclude(void *user)
+{
+    const verify_part *part = user;
+    ith_verify_plan *plan = part->plan;
+    if (part->status) {
+        snprintf(plan->why, sizeof plan->why, "%s", ith_context_error(part->context));
         plan->error = plan->lse_error = INFINITY;
         return;
     }
-    ith_attend_gather_lse(&v->first, plan->info.ranks);
-    ith_attend_gather_lse(&v->again, plan->info.ranks);
-    judge(v, plan);
+    ith_attend_gather_lse(&part->v->first, plan->info.ranks);
+    ith_attend_gather_lse(&part->v->again, plan->info.ranks);
+    judge(part->v, plan);
+}
+
+ith_status ith_verify_run(ith_verify *v, ith_context *context, ith_comm *comm, int index)
+{
+    verify_part part = {v, &v->plans[index], context, ITH_OK};
+    int rank = ith_comm_rank(comm);
+    if (ith_launch_is_first(comm, rank))
+        poison(&v->first), poison(&v->again);
+    if (part.plan->info.ranks > 1) {
+        part.status = execute_twice(v, context, comm, part.plan->options);
+        if (!part.status)
+            part.status = ith_attend_gather(&v->first, comm);
+        if (!part.status)
+            part.status = ith_attend_gather(&v->again, comm);
+        if (part.status == ITH_ERR_INTERRUPTED)
+            return part.status;
+    } else if (rank == 0) {
+        ith_launch_alone(comm, execute_single, &part);
+    }
+    ith_status group = ith_comm_barrier(comm); /* fails if the plan's failure has ended the group */
+    if (!group && rank == 0)
+        ith_launch_alone(comm, conclude, &part);
+    return group;
 }
 
 int ith_verify_failures(const ith_verify *v)

@@ -19,7 +19,7 @@ declare -A may=(
     [wan]="wan linear files comm kernels base|ithaca.h files.h wan.h bench.h"
     [media]="media base|ithaca.h"
     [oracle]="oracle|ithaca.h"
-    [cli]="cli media oracle|ithaca.h files.h wan.h bench.h"
+    [cli]="cli media oracle|ithaca.h transport.h files.h wan.h bench.h"
 )
 
 for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc'); do

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prints errors on standard error, or holds them back (complaint.h). */
+#include "complaint.h"
+
+#include "cli.h"
+#include "launcher.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static bool holding, follows; /* whether errors are held; whether another process speaks for the run */
+static char held[1024];
+
+void ith_error_hold(bool leads)
+{
+    holding = true;
+    follows = !leads;
+}
+
+void ith_error_release(void)
+{
+    holding = false;
+    held[0] = '\0';
+}
+
+const char *ith_error_held(void)
+{
+    return held;
+}
+
+bool ith_error_leads(void)
+{
+    return !follows;
+}
+
+/* Prints "HEAD: SENTENCE", or keeps the sentence if it is the first one that is held. */
+static void speak(const char *head, const char *format, va_list arguments)
+{
+    if (holding) {
+        if (!held[0])
+            vsnprintf(held, sizeof held, format, arguments);
+        return;
+    }
+    fprintf(stderr, "%s: ", head);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+}
+
+int ith_cli_error(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    speak("ithaca", format, arguments);
+    va_end(arguments);
+    return ITH_EXIT_FAILED;
+}
+
+int ith_cli_usage(const char *command, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (holding || ith_launcher_process() == 0)
+        speak(command, format, arguments);
+    va_end(arguments);
+    if (!holding && ith_launcher_process() == 0)
+        fprintf(stderr, "Try '%s --help' for more information.\n", command);
+    return ITH_EXIT_USAGE;
+}
+
+void ith_error_print(const char *format, ...)
+{
+    char line[1280];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "ithaca: %s\n", line); /* one write, so that lines of several processes do not mix */
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs a command's ranks, in this process alone or in every process that a launcher has started.
+ *
+ * One process:       prepare -> ranks as threads compute -> finish
+ * Several processes: connect -> compare the processes and share out cores -> each process prepares -> all agree
+ *                    -> ranks compute -> all agree -> the process of rank 0 finishes
+ *
+ * Errors on which all processes agree are printed once, by the process of rank 0, and all exit with the same status. If
+ * the group of ranks fails, every process prints one line that names its lowest rank and its host. */
+#ifndef ITH_CLI_LAUNCH_H
+#define ITH_CLI_LAUNCH_H
+
+#include "launcher.h"
+
+#include <ithaca/transport.h>
+
+/* This process among all processes of the run. */
+typedef struct ith_launch {
+    ith_launcher launcher;
+    ith_launch_choices choices;
+    int ranks;       /* ranks of this process */
+    int threads;     /* threads of this process; 0: as many as OpenMP uses by default. Known when `prepare` is called */
+    int all_ranks;   /* ranks of all processes; known when `prepare` is called */
+    int all_threads; /* threads of all processes; known when `compute` is called */
+    bool leads;      /* this process has rank 0: it prints, and writes files */
+    bool interrupted; /* the run ended because of a signal, to this process or to another; known when `finish` is called
+                       */
+} ith_launch;
+
+/* The parts of a command. `user` is passed to each of them. */
+typedef struct ith_launch_work {
+    const char *command; /* "ithaca attend", for messages */
+    /* NULL, or the command's options, of which all that set what is computed must be the same in all processes */
+    const ith_options *options;
+    bool orderly; /* a signal never ends the process at once; the parts notice it (ith_interrupt_came) */
+    int rounds;   /* how many times the command prepares and computes; 0: once */
+    /* Called in each process by one thread. Prints errors and returns an exit status. */
+    int (*prepare)(void *user);
+    /* Called by every rank. Returns the same status on all ranks, or the group has failed. */
+    ith_rank_fn compute;
+    /* NULL, or returns the sentence about a failure of `compute` in this process; NULL: the context of the rank has
+     * it. */
+    const char *(*explain)(void *user);
+    /* Called at the end in the process of rank 0, if all processes were prepared. code: ITH_EXIT_FAILED if computing
+     * failed, whose sentence is printed by then. Returns an exit status. */
+    int (*finish)(void *user, int code);
+    void *user;
+} ith_launch_work;
+
+/* Finds the launcher, before anything can fail that must not fail in one process alone. Prints errors and returns an
+ * exit status. From now on errors are held if there are several processes (complaint.h). */
+int ith_launch_begin(ith_launch *launch, const char *command, const ith_launch_choices *choices);
+/* Sets the ranks and threads of this process, each from its option; ranks 0: 1. */
+void ith_launch_set_ranks(ith_launch *launch, int64_t ranks, int64_t threads);
+/* Runs the command. code: the exit status of the caller's own preparations; if
+ * it is not ITH_EXIT_DONE, nothing runs, and other processes learn of it. Returns an exit status. */
+int ith_launch_run(ith_launch *launch, ith_context *context, int code, const ith_launch_work *work);
+
+/* Calls part(user) on this rank alone while other ranks may wait for it: gives signs of life meanwhile. */
+void ith_launch_alone(ith_comm *comm, void (*part)(void *user), void *user);
+/* Executes a plan. A signal cancels the execution on all ranks. */
+ith_status ith_launch_execute(ith_comm *comm, ith_plan *plan, const ith_attn_tensors *tensors);
+/* Whether a rank is the lowest one of its process. */
+bool ith_launch_is_first(const ith_comm *comm, int rank);
+
+#endif

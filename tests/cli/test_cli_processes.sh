@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The program as several processes, which Unix sockets connect: the bits of ranks in one process; what is printed once and
+# by whom; errors of one process alone; processes that are killed or interrupted; shares of the cores.
+. cli/lib.sh
+. cli/processes.sh
+cd "$work"
+
+# raw FILE: the data without the header, whose metadata says which plan it was.
+raw() { tail -c +$((9 + $(od -An -t u8 -N 8 "$1"))) "$1"; }
+
+# ---- Results
+
+input=$golden/attention/mask_d64.safetensors
+[ -e "$input" ] || input=$golden/attention/keymask_d64.safetensors
+for strategy in ulysses ring; do
+    expect 0 "" "$ithaca" attend --input "$input" --output one --ranks 3 --strategy $strategy --exchange copy --quiet
+    over_sockets 3 attend --input "$input" --output several --strategy $strategy --quiet
+    ended 0 3
+    silent 0 2
+    same <(raw one) <(raw several)
+done
+# The process of rank 0 alone needs the input.
+for file in "$golden"/attention/*.safetensors; do
+    expect 0 "" "$ithaca" attend --input "$file" --output one --ranks 2 --strategy ulysses --quiet
+    processes_differ="1 --input $work/nowhere" over_sockets 2 attend --input "$file" --output several --strategy ulysses --quiet
+    ended 0 2
+    same <(raw one) <(raw several)
+done
+
+small=(generate --model "$model" --prompt "A red circle" --height 64 --width 64 --frames 5 --steps 3 --threads 1 --precision f32)
+expect 0 "" "$ithaca" "${small[@]}" --ranks 3 --output one.gif --dump one.dump --quiet
+over_sockets 3 "${small[@]}" --output several.gif --dump several.dump
+ended 0 3
+silent 1 2
+same one.gif several.gif
+same one.dump several.dump
+grep -q "3 ranks, 3 threads" err.0 || fail "the report says: $(cat err.0)"
+grep -q "denoise: step 3 of 3" err.0 || fail "no progress: $(cat err.0)"
+grep -q "^several.gif: 5 frames" out.0 || fail "no summary: $(cat out.0)"
+over_sockets 2 "${small[@]}" --output again.gif --keep-latents --quiet
+ended 0 2
+same one.gif again.gif
+over_sockets 2 generate --model "$model" --from-latents again.gif.latents.safetensors --output again.gif --precision f32 --quiet
+ended 0 2
+same one.gif again.gif
+ls -A | grep -qE 'tmp|partial' && fail "something temporary is left: $(ls -A)"
+
+over_sockets 2 verify --seq 17,40 --kernel f32_ref
+ended 0 2
+silent 1 1
+[ "$(grep -c "^batch 2" out.0)" = 2 ] || fail "verify printed: $(cat out.0)"
+grep -q "ulysses *2 x 1 .* same *ok" out.0 || fail "no plan of two ranks: $(cat out.0)"
+tail -1 out.0 | grep -q "plans, 0 failed" || fail "verify ended with: $(tail -1 out.0)"
+over_sockets 2 verify --kernel f32_ref --json
+ended 0 2
+jq -e '.failed == 0 and ([.problems[].plans[] | select(.ranks == 2)] | length > 4)' out.0 >/dev/null || fail "verify --json: $(cat out.0)"
+
+over_sockets 2 bench attention --seq 256 --heads 4 --head-dim 32 --repeat 2 --strategy single,ulysses,ring --json --threads 1
+ended 0 2
+silent 1 1
+# Keys and values of half of the sequence for a ring; for ulysses half of the rows of q, k, v and o each.
+jq -e 'length == 3 and ([.[] | .rel_l2 < 0.01] | all) and .[0].ranks == 1 and .[1].ranks == 2 and .[1].threads == 2 and
+    .[1].sent_bytes == 4 * 128 * 4 * 32 * 2 / 2 and .[2].sent_bytes == 2 * 128 * 4 * 32 * 2 and
+    ([.[] | .memory_bytes - .predicted_memory_bytes < 1000] | all)' out.0 >/dev/null || fail "bench --json: $(cat out.0)"
+
+# ---- Where they run
+
+over_sockets 2 attend --input "$input" --output several --map --quiet
+ended 0 2
+silent 1 1
+[ "$(wc -l <err.0)" = 3 ] || fail "--map says: $(cat err.0)"
+# cores PROCESS: the cores of a process in the map.
+cores() { awk -v p="$1" '$1 == p && NR > 1 { print $6 }' err.0; }
+if [ "$(nproc)" -gt 1 ] && [ -z "${OMP_PROC_BIND:-}${OMP_PLACES:-}" ]; then
+    [ -n "$(cores 0)" ] && [ "$(cores 0)" != "$(cores 1)" ] || fail "two processes on the same cores: $(cat err.0)"
+    awk -v n="$(nproc)" 'NR > 1 { t += $5 } END { exit t != n }' err.0 || fail "not as many threads as cores: $(cat err.0)"
+fi
+ITHACA_TOGETHER=1 over_sockets 3 attend --input "$input" --output several --map --quiet --threads 2
+ended 0 3
+awk 'NR > 1 && $5 != 2 { bad = 1 } END { exit bad }' err.0 || fail "--threads is not the number of a process: $(cat err.0)"
+expect 0 "^0 .* 0-2 " "$ithaca" attend --input "$input" --output one --ranks 3 --map --quiet
+
+# ---- Errors on which all agree, before anything is computed
+
+over_sockets 2 "${small[@]}" --no-such-option
+ended 2 2
+silent 1 1
+grep -q "no-such-option" err.0 || fail "a usage error is not printed: $(cat err.0)"
+over_sockets 2 generate --prompt x
+ended 2 2
+silent 1 1
+grep -q "^ithaca generate: --model is needed" err.0 && grep -q -- "--help" err.0 || fail "a usage error: $(cat err.0)"
+over_sockets 2 attend --output x
+ended 2 2
+silent 1 1
+over_sockets 2 attend --help
+ended 0 2
+silent 1 1
+over_sockets 2 generate --model nowhere --prompt x
+ended 1 2
+silent 1 1
+grep -q "^ithaca: cannot open nowhere" err.0 || fail "an error of all processes: $(cat err.0)"
+[ "$(wc -l <err.0)" = 1 ] || fail "more than one line: $(cat err.0)"
+
+# refused WORDS DIFFERENCE ARGUMENT...: process 1 of 2 has other arguments at its end; one sentence names it.
+refused() {
+    local words=$1 difference=$2
+    shift 2
+    processes_differ="1 $difference" over_sockets 2 "$@"
+    ended 1 2
+    silent 1 1
+    [ "$(wc -l <err.0)" = 1 ] && grep -qE -- "$words" err.0 || fail "no '$words': $(cat err.0)"
+    [ ! -e clip.mp4 ] && [ ! -e clip.mp4.latents.safetensors ] || fail "$words: something was written"
+}
+refused "rank 1 on [^ ]+: cannot open elsewhere" "--model elsewhere" "${small[@]}" --quiet
+refused "rank 1 on [^ ]+: .*nowhere.yaml" "--config nowhere.yaml" "${small[@]}" --quiet
+refused "steps is 4 on rank 1 and 3 on rank 0: .*\(rank 1 runs on [^ ]+\)" "--steps 4" "${small[@]}" --quiet
+refused "--seq differs between rank 1 on [^ ]+ and rank 0" "--seq 18" verify --seq 17
+refused "--heads differs between rank 1 on [^ ]+ and rank 0" "--heads 3" bench attention --seq 100
+cp -r "$model" other
+printf x >>"$(ls other/vae/*.safetensors | head -1)"
+refused "rank 1.* on " "--model other" "${small[@]}" --quiet
+
+# ---- Launchers
+
+expect 2 "none of auto, local, mpi" "$ithaca" attend --input "$input" --output one --transport pigeon
+SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 expect 1 "srun --mpi=pmix" "$ithaca" attend --input "$input" --output one
+SLURM_PROCID=0 SLURM_NTASKS=4 expect 0 "" "$ithaca" attend --input "$input" --output one # a batch script
+SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 expect 0 "" "$ithaca" attend --input "$input" --output one --transport local
+PMI_RANK=0 PMI_SIZE=1 expect 0 "" "$ithaca" attend --input "$input" --output one
+rm -f one
+for variables in "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3" "PMI_RANK=1 PMI_SIZE=3" "PMIX_RANK=1 SLURM_STEP_NUM_TASKS=3"; do
+    expect 1 "number 1 of 3.*not found" env $variables ITHACA_PLUGIN_PATH= "$ithaca" attend --input "$input" --output one
+done
+ITHACA_MPI=nompi expect 1 "openmpi or mpich" "$ithaca" attend --input "$input" --output one --transport mpi
+[ ! -e one ] || fail "a process alone has made a run of its own"
+
+# ---- Failures of a run
+
+# during SECONDS SIGNAL PROCESS ARGUMENT...: sends a signal to one process, or to all, of a run over two.
+during() {
+    local seconds=$1 signal=$2 process=$3
+    shift 3
+    signal_after=$seconds signal_to="$signal $process" over_sockets 2 "$@"
+}
+long=("${small[@]}" --steps 10000 --output clip.mp4 --timeout 2)
+during 1.5 KILL 1 "${long[@]}" --quiet
+[ "$(cat status.1)" = 137 ] || fail "the killed process ended with $(cat status.1)"
+[ "$(cat status.0)" = 1 ] || fail "the other process ended with $(cat status.0)"
+grep -qE "^ithaca: rank 0 on [^ ]+: rank 1 " err.0 || fail "not said who died: $(cat err.0)"
+[ "$(cat took)" -le 3000 ] || fail "it took $(cat took) ms to notice"
+during 1.5 STOP 1 "${long[@]}" --quiet
+[ "$(cat status.0)" = 1 ] && grep -qE "^ithaca: rank 0 on [^ ]+: .*rank 1.* 2 s" err.0 || fail "a stopped process: $(cat err.0)"
+for process in 0 1 all; do
+    during 1.5 TERM $process "${long[@]}" --quiet
+    ended 1 2
+    cat err.0 err.1 >both
+    grep -q "Nothing was written" both || fail "not said what was kept ($process): $(cat both)"
+    [ "$(grep -c "^ithaca: " both)" = 1 ] || fail "not one message about a signal to $process: $(cat both)"
+    [ "$(cat took)" -le 2000 ] || fail "SIGTERM to $process: it took $(cat took) ms to end"
+    [ ! -e clip.mp4 ] || fail "a video in spite of SIGTERM"
+done
+for command in "bench attention --seq 6000 --repeat 100" "verify --seq 1500"; do
+    during 1.5 TERM all $command
+    ended 1 2
+    cat err.0 err.1 >both
+    [ "$(grep -c "interrupted by SIGTERM" both)" = 1 ] && [ "$(grep -c "^ithaca: " both)" = 1 ] || fail "$command: $(cat both)"
+done
+finish
