@@ -34,9 +34,14 @@ check-sanitized: dependencies
 	@cd build-check-asan && $(CTEST) -LE tree
 	@$(MAKE) --no-print-directory tsan TSAN_BUILD=build-check-tsan TSAN_FLAGS=-DITHACA_ENGINE=OFF TSAN_TESTS='-E accuracy'
 
-check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,000 inputs for the fuzzer's probe; 40 plans x 1,000 faults; 100 plans on processes
+check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,000 inputs for the fuzzer's probe; 40 plans x 1,000 faults; 100 plans on processes; more of everything over MPI
 	@cd tests && ITHACA_PROBLEMS=1200 ../$(BUILD)/test_accuracy && ITHACA_PROBES=20000 ../$(BUILD)/test_fuzz && \
 	ITHACA_FAULT_PLANS=40 ITHACA_FAULTS=1000 ../$(BUILD)/test_faults && ITHACA_FAULT_PLANS=100 ../$(BUILD)/test_processes
+	@cd tests && for kind in openmpi mpich; do ITHACA_BUILD=$$(realpath ../$(BUILD)); \
+	for run in "bash mpi/large.sh" "env ITHACA_MPI_FAULTS=50 bash mpi/test_mpi_faults.sh" \
+	"env ITHACA_MPI_PLANS=400 bash mpi/test_mpi_bits.sh" \
+	"env ITHACA_MPI_SHAPES=1,2;1,3;5,1;2,3,2;1,5 bash mpi/test_mpi_suite.sh"; do \
+	$$run $$ITHACA_BUILD $$kind || [ $$? = 77 ] || exit 1; done; done
 
 asan: dependencies ## every test under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan >/dev/null

@@ -29,7 +29,8 @@ launcher=$(find_launcher)
 
 work=$(mktemp -d)
 mark=ITHACA_TEST_LAUNCH=$work
-segments_before=$(ls /dev/shm)
+segments() { ls /dev/shm | grep -E '^(vader_segment|sm_segment|ucx|mpich|psm|pmix|osc_)' || true; }
+segments_before=$(segments)
 end_processes() {
     local environ pid
     for environ in /proc/[0-9]*/environ; do
@@ -67,6 +68,6 @@ check_nothing_left() {
     [ -z "$left" ] || { echo "processes are left: $left"; return 1; }
     left=$(find "$work/tmp" -type f -o -type s | head -3)
     [ -z "$left" ] || { echo "files are left: $left"; return 1; }
-    left=$(comm -13 <(echo "$segments_before") <(ls /dev/shm))
+    left=$(comm -13 <(echo "$segments_before") <(segments))
     [ -z "$left" ] || { echo "shared segments are left: $left"; return 1; }
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The suite of transports over MPI: 2, 3 and 4 ranks in as many processes, and two ranks in some or all processes.
-# ITHACA_MPI_SHAPES: others, as "PROCESSES RANKS[,RANKS...];...".
+# ITHACA_MPI_SHAPES: others, as "PROCESSES,RANKS[,RANKS...];...".
 set -eu
 . mpi/launch.sh
-echo "${ITHACA_MPI_SHAPES:-2 1;3 1;2 2,1;2 2;4 1}" | tr ';' '\n' >"$work/shapes"
-while read -r shape; do
-    set -- $shape
+echo "${ITHACA_MPI_SHAPES:-2,1;3,1;2,2,1;2,2;4,1}" | tr ';' '\n' >"$work/shapes"
+while IFS=, read -r processes ranks; do
+    set -- "$processes" "$ranks"
     echo "processes: $1, ranks in each: $2"
     launch "$1" "$build/mpi_suite" "$kind" "$2" >"$work/out" 2>&1 </dev/null || { cat "$work/out"; exit 1; }
     [ "$(grep -c ': 0 failed' "$work/out")" = "$1" ] || { cat "$work/out"; exit 1; }

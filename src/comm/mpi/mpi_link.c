@@ -14,6 +14,7 @@
 #define LOOK_NS 200000     /* time between two looks at the control connections */
 #define SPIN_NS 50000      /* time without datagrams after which a rest sleeps */
 #define LONGEST_NAP 500000 /* nanoseconds */
+#define GRACE_NS 500000000 /* for the connections to show a death that made a call of MPI fail */
 
 enum {
     RECEIVES = 16,  /* receives that are posted */
@@ -35,6 +36,7 @@ struct mpi_link {
     ith_watch *watch;
     mpi_party party;
     char reason[256];                                /* not empty: an MPI call failed */
+    int64_t failed_ns;                               /* when it failed */
     bool failed, lost;                               /* the group has failed; a process has died */
     int depth;                                       /* send buffers of each process */
     outbox *outboxes;                                /* [processes] */
@@ -67,8 +69,10 @@ static bool check(mpi_link *l, int code, const char *call)
     if (code == MPI_SUCCESS)
         return true;
     MPI_Error_string(code, text, &length);
-    if (!l->reason[0])
+    if (!l->reason[0]) {
         snprintf(l->reason, sizeof l->reason, "%s: %.200s", call, text);
+        l->failed_ns = now_ns();
+    }
     return false;
 }
 
@@ -168,9 +172,8 @@ static int64_t link_receive(void *self, int *process, const void **data)
     pthread_mutex_unlock(&ith_mpi_lock);
     if (bytes > 0)
         atomic_store(&l->active_ns, now_ns());
-    if (bytes < 0)
-        *data = l->reason;
-    return bytes;
+    *data = bytes < 0 ? l->reason : *data;
+    return bytes < 0 && now_ns() - l->failed_ns < GRACE_NS ? 0 : bytes;
 }
 
 /* ---- Control messages ------------------------------------------------------------------------------------------ */
