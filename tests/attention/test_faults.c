@@ -19,6 +19,7 @@
 #include "support/fault_subject.h"
 #include "support/placed_group.h"
 #include "support/socket_group.h"
+#include "support/wire_group.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -551,7 +552,8 @@ static void nothing_goes_wrong_in_silence(void **state)
             }
             if (group_connect == socket_group_create)
                 options.exchange = ITH_EXCHANGE_COPY;
-            if (group_connect == placed_group_create && options.exchange != ITH_EXCHANGE_COPY)
+            if ((group_connect == placed_group_create || group_connect == wire_group_create) &&
+                options.exchange != ITH_EXCHANGE_COPY)
                 options.exchange = ITH_EXCHANGE_AUTO;
             s.subjects[i].options = options;
         }
@@ -569,12 +571,15 @@ static void nothing_goes_wrong_in_silence(void **state)
 }
 
 /* With the argument "sockets", ranks are connected by sockets; with "processes", ranks pretend to run in processes of
- * two. */
+ * two; with "wire", they do so over the transport over links. */
 int main(int argc, char **argv)
 {
     placed_evenly(2, 1);
+    wire_group_each = 2;
     if (argc > 1)
-        group_connect = strcmp(argv[1], "processes") ? socket_group_create : placed_group_create;
+        group_connect = !strcmp(argv[1], "processes") ? placed_group_create
+                        : !strcmp(argv[1], "wire")    ? wire_group_create
+                                                      : socket_group_create;
     const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_goes_wrong_in_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

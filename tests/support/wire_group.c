@@ -50,21 +50,49 @@ static ith_link *make_link(const wire_task *t, const link_scene *scene, int proc
     return link;
 }
 
-/* Makes the communicators of a process's ranks. Returns their number. */
-static int join(const wire_task *t, const link_scene *scene, int process, rank_thread *all)
+/* Makes the communicators of a process's ranks. */
+static ith_status open_process(const wire_task *t, const link_scene *scene, int process, ith_context *const *contexts,
+                               ith_comm **comms)
 {
     ith_link *link = make_link(t, scene, process);
     void *states[WIRE_GROUP_RANKS];
-    int numbers[WIRE_GROUP_RANKS], size = 0, ranks = scene->all[process].ranks;
+    int numbers[WIRE_GROUP_RANKS], size = 0;
     char sentence[256] = "";
-    if (ith_wire_open(link, states, numbers, &size, sentence, sizeof sentence))
+    ith_status status = ith_wire_open(link, states, numbers, &size, sentence, sizeof sentence);
+    if (status)
         give_up(sentence);
-    for (int i = 0; i < ranks; i++) {
-        all[i] = (rank_thread){.task = t};
-        if (ith_context_create(NULL, &all[i].context) ||
-            ith_comm_create(all[i].context, &ith_wire_transport, states[i], numbers[i], size, &all[i].comm))
-            give_up(ith_context_error(all[i].context));
-    }
+    for (int i = 0; i < scene->all[process].ranks && !status; i++)
+        status = ith_comm_create(contexts[i], &ith_wire_transport, states[i], numbers[i], size, &comms[i]);
+    return status;
+}
+
+int wire_group_each = 1;
+
+ith_status wire_group_create(ith_context *const *contexts, int ranks, ith_comm **comms)
+{
+    const wire_task task = {.ranks = ranks, .each = wire_group_each};
+    link_scene scene;
+    ith_status status = ITH_OK;
+    if (!link_scene_make(&scene, ranks, task.each))
+        give_up("no more sockets");
+    for (int p = 0; p < scene.processes && !status; p++)
+        status = open_process(&task, &scene, p, contexts + scene.all[p].first_rank, comms + scene.all[p].first_rank);
+    return status;
+}
+
+/* Makes the ranks of a process. Returns their number. */
+static int join(const wire_task *t, const link_scene *scene, int process, rank_thread *all)
+{
+    ith_context *contexts[WIRE_GROUP_RANKS] = {NULL};
+    ith_comm *comms[WIRE_GROUP_RANKS];
+    int ranks = scene->all[process].ranks;
+    for (int i = 0; i < ranks; i++)
+        if (ith_context_create(NULL, &contexts[i]))
+            give_up("no context");
+    if (open_process(t, scene, process, contexts, comms))
+        give_up("no communicator");
+    for (int i = 0; i < ranks; i++)
+        all[i] = (rank_thread){.task = t, .context = contexts[i], .comm = comms[i]};
     return ranks;
 }
 

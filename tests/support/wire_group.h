@@ -27,4 +27,8 @@ int wire_start(const wire_task *task, pid_t *pids);
 /* Waits for the processes of a run. Returns how many failed; process `dead` is not counted. */
 int wire_finish(const pid_t *pids, int processes, int dead);
 
+/* As ith_comm_create_local, for ranks that are threads of this process, in "processes" of wire_group_each ranks. */
+extern int wire_group_each;
+ith_status wire_group_create(ith_context *const *contexts, int ranks, ith_comm **comms);
+
 #endif

@@ -49,8 +49,7 @@ static void look_for_leavers(const wire_state *self, const wire_request *request
         int there = self->group->members[peer];
         bool open = request->in[peer].progress == WIRE_OPEN || request->out[peer].progress == WIRE_OPEN;
         if (open && !ith_wire_is_near(world, there) && ith_wire_has_left(world, there))
-            ith_wire_end(world, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s", there,
-                         self->world_rank, request->posted.what);
+            ith_wire_end_by_leaver(world, there, self->world_rank, request->posted.what);
     }
 }
 

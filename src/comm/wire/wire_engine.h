@@ -175,6 +175,14 @@ ith_status ith_wire_split(void *state, const ith_subgroup *subgroup, void **out)
 
 /* ---- wire_life.c: messages, signs of life, failures */
 
+#define WIRE_NAME 96
+
+/* Writes the name of a rank for sentences: "rank 3 (host b)", or "rank 3" if all ranks are on one host. Returns text.
+ * Without the lock. */
+const char *ith_wire_name(const wire_world *world, int world_rank, char text[WIRE_NAME]);
+/* Ends the group because a rank has left that another waits for in an operation. */
+void ith_wire_end_by_leaver(wire_world *world, int left, int waiting, const char *what);
+
 /* Ends the group with a failure and tells all processes, unless it has ended already. */
 void ith_wire_end(wire_world *world, ith_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Takes all messages that have come. */

@@ -78,6 +78,23 @@ void ith_wire_end(wire_world *world, ith_status status, const char *format, ...)
     rouse_all(world);
 }
 
+const char *ith_wire_name(const wire_world *world, int world_rank, char text[WIRE_NAME])
+{
+    const ith_link *link = &world->link;
+    if (link->all[link->processes - 1].host > 0)
+        snprintf(text, WIRE_NAME, "rank %d (host %.63s)", world_rank, link->all[world->process_of[world_rank]].name);
+    else
+        snprintf(text, WIRE_NAME, "rank %d", world_rank);
+    return text;
+}
+
+void ith_wire_end_by_leaver(wire_world *world, int left, int waiting, const char *what)
+{
+    char names[2][WIRE_NAME];
+    ith_wire_end(world, ITH_ERR_ABORTED, "%s left while %s waits for it in %s", ith_wire_name(world, left, names[0]),
+                 ith_wire_name(world, waiting, names[1]), what);
+}
+
 void ith_wire_give_life(wire_world *world, int world_rank, int waits_for)
 {
     wire_life *life = &world->lives[world_rank];

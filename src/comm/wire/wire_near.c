@@ -34,8 +34,10 @@ static void move(wire_state *source, wire_request *from, wire_state *target, wir
     char why[128];
     int64_t bytes = ith_pairs_walk(&from->posted, source->rank, &to->posted, target->rank, false, why, sizeof why);
     if (bytes < 0) {
-        ith_wire_end(world, ITH_ERR_ARGUMENT, "ranks %d and %d disagree about what the first sends in %s: %s",
-                     source->world_rank, target->world_rank, from->posted.what, why);
+        char names[2][WIRE_NAME];
+        ith_wire_end(world, ITH_ERR_ARGUMENT, "%s and %s disagree about data from the first in %s: %s",
+                     ith_wire_name(world, source->world_rank, names[0]),
+                     ith_wire_name(world, target->world_rank, names[1]), from->posted.what, why);
         return;
     }
     out->progress = in->progress = WIRE_MOVING;
@@ -57,6 +59,22 @@ static void move(wire_state *source, wire_request *from, wire_state *target, wir
     }
 }
 
+/* Ends the group because two ranks are in different operations (`theirs`), or one knows nothing of the other's data. */
+static void end_by_difference(const wire_state *self, const wire_request *mine, const wire_state *other,
+                              const wire_request *theirs, bool sending)
+{
+    wire_world *world = self->group->world;
+    char names[2][WIRE_NAME];
+    const char *here = ith_wire_name(world, self->world_rank, names[0]);
+    const char *there = ith_wire_name(world, other->world_rank, names[1]);
+    if (theirs && theirs->posted.tag != mine->posted.tag)
+        ith_wire_end(world, ITH_ERR_ARGUMENT, "%s is in %s, %s in %s", here, mine->posted.what, there,
+                     theirs->posted.what);
+    else
+        ith_wire_end(world, ITH_ERR_ARGUMENT, "%s %s %s in %s, which that rank knows nothing of", here,
+                     sending ? "sends to" : "receives from", there, mine->posted.what);
+}
+
 /* Copies the data that this rank sends to a near peer (if `sending`) or receives from it, if both have posted the
  * exchange. Ends the group if the two ranks are in different operations. Returns whether it copied. */
 static bool move_with(wire_state *self, wire_request *mine, int peer, bool sending)
@@ -66,8 +84,7 @@ static bool move_with(wire_state *self, wire_request *mine, int peer, bool sendi
     int there = self->group->members[peer];
     if (!other || other->posted <= mine->number) {
         if (ith_wire_has_left(world, there))
-            ith_wire_end(world, ITH_ERR_ABORTED, "rank %d left while rank %d waits for it in %s", there,
-                         self->world_rank, mine->posted.what);
+            ith_wire_end_by_leaver(world, there, self->world_rank, mine->posted.what);
         return false;
     }
     wire_request *theirs = &other->requests[mine->number % WIRE_REQUESTS];
@@ -75,12 +92,8 @@ static bool move_with(wire_state *self, wire_request *mine, int peer, bool sendi
     wire_progress progress = WIRE_NONE;
     if (same)
         progress = (sending ? theirs->in : theirs->out)[self->rank].progress;
-    if (same && theirs->posted.tag != mine->posted.tag)
-        ith_wire_end(world, ITH_ERR_ARGUMENT, "rank %d is in %s, rank %d in %s", self->world_rank, mine->posted.what,
-                     there, theirs->posted.what);
-    else if (progress == WIRE_NONE)
-        ith_wire_end(world, ITH_ERR_ARGUMENT, "rank %d %s rank %d in %s, which that rank knows nothing of",
-                     self->world_rank, sending ? "sends to" : "receives from", there, mine->posted.what);
+    if (progress == WIRE_NONE || theirs->posted.tag != mine->posted.tag)
+        end_by_difference(self, mine, other, same ? theirs : NULL, sending);
     if (ith_wire_ended(world) || progress != WIRE_OPEN)
         return false;
     if (sending)

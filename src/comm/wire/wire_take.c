@@ -37,18 +37,22 @@ static bool agrees(const wire_state *self, const wire_request *request, int peer
 {
     wire_world *world = self->group->world;
     const wire_flow *flow = expects ? &request->out[peer] : &request->in[peer];
-    int there = self->group->members[peer];
-    if (head->tag != request->posted.tag)
-        ith_wire_end(world, ITH_ERR_ARGUMENT, "rank %d is in %s, and rank %d in another operation", self->world_rank,
-                     request->posted.what, there);
-    else if (head->regions != flow->regions || head->bytes != flow->bytes || head->sizes != flow->sizes)
+    bool same_tag = head->tag == request->posted.tag;
+    if (same_tag && head->regions == flow->regions && head->bytes == flow->bytes && head->sizes == flow->sizes)
+        return true;
+    char names[2][WIRE_NAME];
+    const char *here = ith_wire_name(world, self->world_rank, names[0]);
+    const char *there = ith_wire_name(world, self->group->members[peer], names[1]);
+    if (!same_tag)
+        ith_wire_end(world, ITH_ERR_ARGUMENT, "%s is in %s, and %s in another operation", here, request->posted.what,
+                     there);
+    else
         ith_wire_end(world, ITH_ERR_ARGUMENT,
-                     "ranks %d and %d disagree about what the first %s in %s: %lld regions of %lld bytes in all there, "
+                     "%s and %s disagree about data from the %s in %s: %lld regions of %lld bytes in all at the first, "
                      "%lld of %lld at the second",
-                     self->world_rank, there, expects ? "sends" : "receives", request->posted.what,
-                     (long long)flow->regions, (long long)flow->bytes, (long long)head->regions,
-                     (long long)head->bytes);
-    return !ith_wire_ended(world);
+                     here, there, expects ? "first" : "second", request->posted.what, (long long)flow->regions,
+                     (long long)flow->bytes, (long long)head->regions, (long long)head->bytes);
+    return false;
 }
 
 /* ---- Offers ---------------------------------------------------------------------------------------------------- */
@@ -68,6 +72,27 @@ static void accept_offer(wire_state *self, wire_request *request, int peer, cons
     ith_wire_finish(self, request, flow);
 }
 
+/* Ends the group because a rank receives data that another rank does not send. */
+static void end_by_missing(const wire_state *self, const wire_request *request, int peer)
+{
+    wire_world *world = self->group->world;
+    char names[2][WIRE_NAME];
+    ith_wire_end(world, ITH_ERR_ARGUMENT, "%s receives from %s in %s, which that rank knows nothing of",
+                 ith_wire_name(world, self->world_rank, names[0]),
+                 ith_wire_name(world, self->group->members[peer], names[1]), request->posted.what);
+}
+
+/* Ends the group because a rank sends or expects data in an exchange that is over on this rank. */
+static void end_by_latecomer(const arrival *a)
+{
+    wire_world *world = a->self->group->world;
+    char names[2][WIRE_NAME];
+    ith_wire_end(world, ITH_ERR_ARGUMENT, "%s %s %s in an exchange in which that rank does not take part with it",
+                 ith_wire_name(world, a->head.from, names[0]),
+                 a->head.kind == WIRE_OFFER ? "sends to" : "receives from",
+                 ith_wire_name(world, a->self->world_rank, names[1]));
+}
+
 /* Ends the group if this rank expects small data from a peer in an exchange before `exchange`, which the peer has
  * reached: its offers come in the order of exchanges. */
 static void find_missing(const arrival *a)
@@ -78,9 +103,7 @@ static void find_missing(const arrival *a)
         const wire_flow *flow = &request->in[a->peer];
         if (request->in_flight && request->number < a->head.exchange && flow->progress == WIRE_OPEN &&
             flow->bytes <= WIRE_SMALL)
-            ith_wire_end(self->group->world, ITH_ERR_ARGUMENT,
-                         "rank %d receives from rank %d in %s, which that rank knows nothing of", self->world_rank,
-                         a->head.from, request->posted.what);
+            end_by_missing(self, request, a->peer);
     }
 }
 
@@ -102,9 +125,7 @@ static void take_offer(const arrival *a)
     if (request && from->came - from->taken == 1) {
         accept_offer(self, request, a->peer, head, a->data);
     } else if (head->exchange < self->posted) {
-        ith_wire_end(self->group->world, ITH_ERR_ARGUMENT,
-                     "rank %d sends to rank %d in an exchange of which that rank expects nothing", head->from,
-                     self->world_rank);
+        end_by_latecomer(a);
     } else {
         from->offers[head->number % WIRE_WINDOW] = *head;
         memcpy(from->small[head->number % WIRE_WINDOW], a->data, (size_t)a->bytes);
@@ -133,9 +154,7 @@ static void take_ask(const arrival *a)
     else if (request)
         answer(self, request, a->peer, ask);
     else if (a->head.exchange < self->posted)
-        ith_wire_end(self->group->world, ITH_ERR_ARGUMENT,
-                     "rank %d expects something from rank %d that this rank does not send", a->head.from,
-                     self->world_rank);
+        end_by_latecomer(a);
 }
 
 /* Takes data of a flow that this rank has asked for, or the news that the rest does not come. */
@@ -170,9 +189,7 @@ void ith_wire_take_waiting(wire_state *self, wire_request *request)
         if (from->offers[slot].exchange == request->number)
             accept_offer(self, request, peer, &from->offers[slot], from->small[slot]);
         else if (flow->progress == WIRE_OPEN && flow->bytes <= WIRE_SMALL) /* the peer is further than this exchange */
-            ith_wire_end(world, ITH_ERR_ARGUMENT,
-                         "rank %d receives from rank %d in %s, which that rank knows nothing of", self->world_rank,
-                         self->group->members[peer], request->posted.what);
+            end_by_missing(self, request, peer);
     }
 }
 
