@@ -220,7 +220,8 @@ static void take_row(void *user, int64_t row, int64_t first, int64_t count, cons
 static ith_status run(subject *s)
 {
     const ith_linear_input x = {row_of_x, s};
-    const ith_linear_output y = {take_row, NULL, s};
+    const ith_linear_rows rows = {s->y, s->set->out};
+    const ith_linear_output y = {take_row, NULL, s, &rows};
     const ith_feed_forward network = {s->layers[0], NULL, s->layers[1],
                                       ith_rowops_choose(ith_context_cpu(s->context))->gelu_tanh};
     return s->set->hidden ? ith_feed_forward_apply(s->context, &network, &s->workspace, s->set->rows, &x, &y)

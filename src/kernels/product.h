@@ -85,9 +85,15 @@ typedef struct ith_product_call {
     /* Memory that is read after this call. The kernel may fetch some of it into the second-level cache; addresses that
      * do not exist do no harm. */
     const void *next;         /* the right panel of the next call, as many bytes as this call's panel; NULL: none */
-    const void *next_left;    /* rows that pack_left converts next, the first 4 * steps bytes of each; NULL: none */
+    const void *next_left;    /* rows that pack_left converts next, or converted rows that are multiplied next;
+                                 NULL: none */
     int64_t next_left_rows;   /* number of these rows; 0 if next_left is NULL */
+    int64_t next_left_bytes;  /* bytes of each row; a kernel may fetch up to 4 * steps bytes instead */
     int64_t next_left_stride; /* bytes between two of these rows */
+    const void *next_out;     /* rows that the caller writes after this call, NULL: none */
+    int64_t next_out_rows;    /* number of these rows; 0 if next_out is NULL */
+    int64_t next_out_bytes;   /* bytes of each row */
+    int64_t next_out_stride;  /* bytes between two of these rows */
 } ith_product_call;
 
 /* A product kernel: its name, its requirements, its sizes and its functions. */
@@ -107,6 +113,11 @@ typedef struct ith_product_kernel {
      * multiple of `columns`. A faster kernel needs more columns to make up for the conversion of weights, and more rows
      * to make up for the reading of right panels. */
     int64_t block_bytes, strip;
+    /* span: the largest number of columns for which a thread computes all blocks of k before it goes on to other
+     * columns of the strip, so that their sums stay in the second-level cache; a multiple of `columns`, or 0: the whole
+     * strip. The thread keeps the converted weights of all blocks meanwhile. block_steps: steps of a block, a multiple
+     * of `step`; 0: depth. */
+    int64_t span, block_steps;
     /* The instructions of the products if left has 1, 2 or 3 parts (index parts - 1). */
     ith_instructions instructions[ITH_PRODUCT_PARTS_MAX];
     /* Bytes of a right panel of `steps` steps, a multiple of 64. */

@@ -225,7 +225,7 @@ ith_linear_input ith_linear_from_rows(const ith_linear_rows *rows)
 
 ith_linear_output ith_linear_to_rows(ith_linear_rows *rows)
 {
-    return (ith_linear_output){.take = put, .user = rows};
+    return (ith_linear_output){.take = put, .user = rows, .rows = rows};
 }
 
 ith_status ith_linear_apply_rows(ith_context *context, const ith_linear *linear, const ith_linear_workspace *workspace,

@@ -93,6 +93,12 @@ typedef struct ith_linear_input {
     const void *user;
 } ith_linear_input;
 
+/* Rows of x or y in a matrix, `stride` numbers apart. They must outlive the input or output that is made of them. */
+typedef struct ith_linear_rows {
+    float *data;
+    int64_t stride;
+} ith_linear_rows;
+
 /* Rows of y. `take` gets columns [first, first + count) of one row, with the bias added. It gets every number once,
  * from any thread. `finish` (NULL: none) is called once for every row, by any thread, after the row's last `take` and
  * before the first `take` of the next strip. All rows of x of a strip are read before the strip's first `take`, so a
@@ -101,13 +107,10 @@ typedef struct ith_linear_output {
     void (*take)(void *user, int64_t row, int64_t first, int64_t count, const float *y);
     void (*finish)(void *user, int64_t row);
     void *user;
+    const ith_linear_rows *rows; /* the matrix in which `take` writes these columns of this row, which are fetched into
+                                    the cache before; NULL: take writes elsewhere */
 } ith_linear_output;
 
-/* Rows of x or y in a matrix, `stride` numbers apart. They must outlive the input or output that is made of them. */
-typedef struct ith_linear_rows {
-    float *data;
-    int64_t stride;
-} ith_linear_rows;
 ith_linear_input ith_linear_from_rows(const ith_linear_rows *rows);
 ith_linear_output ith_linear_to_rows(ith_linear_rows *rows);
 

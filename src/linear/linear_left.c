@@ -80,5 +80,6 @@ void ith_linear_fetch(const ith_linear *linear, int64_t first, int64_t count, in
     const ith_linear_weight *weight = weight_of(linear, &row);
     call->next_left = block_of_row(linear->size, weight, row, block);
     call->next_left_rows = ith_min64(count, weight->rows - row);
+    call->next_left_bytes = ith_linear_steps(linear->size, block) * ith_dtype_bytes(weight->type);
     call->next_left_stride = linear->size->in * ith_dtype_bytes(weight->type);
 }

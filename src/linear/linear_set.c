@@ -29,7 +29,8 @@ static void divide(ith_linear_size *s)
     const ith_product_kernel *kernel = s->kernel;
     int64_t element = kernel->type == ITH_F32 && kernel->parts == 1 ? 4 : 2;
     s->parts_max = ith_product_parts(kernel, ITH_F32, s->types.stored == ITH_BF16);
-    s->depth = ith_round_up(ith_div_up(s->in, ith_div_up(s->in, kernel->depth)), kernel->step);
+    const int64_t depth = kernel->block_steps ? kernel->block_steps : kernel->depth;
+    s->depth = ith_round_up(ith_div_up(s->in, ith_div_up(s->in, depth)), kernel->step);
     s->blocks = ith_div_up(s->in, s->depth);
     s->row_bytes = ith_round_up(s->depth * element, 2 * CACHE_LINE) + CACHE_LINE;
     s->quantum = feature_quantum(kernel);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Computes a unit: y^T [features][rows of x] = w x^T for some output features and a range of right panels.
  *
- *     for each block of k
- *         convert the weights of the features within the block into a left operand (second-level cache)
- *         for each right panel of the range (its part within the block: first-level cache)
- *             add left times right to the thread's sums [right panel][features][columns]
+ *     for each span, a part of the range
+ *         for each block of k
+ *             convert the weights of the features within the block into a left operand (second-level cache); if there
+ *                 are several spans, only in the first one, which keeps the left operands for the others
+ *             for each right panel of the span (its part within the block: first-level cache)
+ *                 add left times right to the thread's sums [right panel][features][columns]
  *
  * After the last block of k, the sums of each right panel are transposed into rows of y, or packed as hidden rows. The
  * blocks of k are the same for every row, so the bits of a row do not depend on the units or on the other rows. */
@@ -20,8 +22,9 @@ typedef struct unit {
     const ith_linear_size *size;
     int64_t first, count;        /* output features [first, first + count) */
     int64_t first_panel, panels; /* the range of right panels */
-    char *left;                  /* converted weights of these features within one block of k */
-    float *sums[2];              /* [panels][count][columns] each: sums of the layer, and of the gate */
+    int64_t spans;               /* number of spans of this range */
+    char *left;                  /* converted weights of these features: one block of k, or all blocks */
+    float *sums[2];              /* [panels of a span][count][columns] each: sums of the layer, and of the gate */
     float *turned;               /* [columns][count]: the sums of one right panel as rows of y */
 } unit;
 
@@ -34,9 +37,10 @@ static int64_t features_most(const ith_linear_size *size, bool has_gate)
     return has_gate ? ith_max64(size->features / 2 / size->quantum, 1) * size->quantum : size->features;
 }
 
-static int64_t left_bytes(const ith_linear_size *size)
+/* Bytes of the converted weights of `features` features within one block of k. */
+static int64_t left_bytes(const ith_linear_size *size, int64_t features)
 {
-    return ith_round_up(size->features * size->parts_max * size->row_bytes, ALIGNMENT);
+    return ith_round_up(features * size->parts_max * size->row_bytes, ALIGNMENT);
 }
 
 /* Bytes of a unit's sums for one layer. */
@@ -45,12 +49,27 @@ static int64_t sums_bytes(const ith_linear_size *size, int64_t panels, int64_t f
     return ith_round_up(panels * size->kernel->columns * features * (int64_t)sizeof(float), ALIGNMENT);
 }
 
+/* The largest number of right panels of a span of a unit, for ranges of up to `panels` panels. */
+static int64_t span_most(const ith_linear_size *size, int64_t panels)
+{
+    return size->kernel->span ? ith_min64(size->kernel->span / size->kernel->columns, panels) : panels;
+}
+
+/* Bytes of the converted weights of a unit: of one block of k, or of all blocks if ranges of up to `panels` right
+ * panels have several spans. */
+static int64_t lefts_bytes(const ith_linear_size *size, int64_t panels)
+{
+    if (span_most(size, panels) == panels)
+        return left_bytes(size, size->features);
+    return size->blocks * ith_max64(left_bytes(size, size->features), 2 * left_bytes(size, features_most(size, true)));
+}
+
 int64_t ith_linear_unit_bytes(const ith_linear_size *size, int64_t rows)
 {
-    int64_t panels = ith_linear_panels(size, rows);
+    const int64_t most = ith_linear_panels(size, rows), panels = span_most(size, most);
     int64_t one = sums_bytes(size, panels, features_most(size, false));
     int64_t two = 2 * sums_bytes(size, panels, features_most(size, true));
-    return left_bytes(size) + ith_max64(one, two) + sums_bytes(size, 1, size->features);
+    return lefts_bytes(size, most) + ith_max64(one, two) + sums_bytes(size, 1, size->features);
 }
 
 /* Units have about the same number of features. If that gives fewer units than threads, the right panels are cut into
@@ -104,25 +123,6 @@ static void put_hidden(const unit *u, int64_t panel, float *sums, float *gates)
 
 /* ---- Products -------------------------------------------------------------------------------------------------- */
 
-/* Finds the converted weights of a unit within a block of k. Converts them now unless the layer keeps them packed.
- * Returns false if the file of the weights was cut. */
-static bool left_of(const unit *u, const ith_linear *layer, int64_t block, ith_linear_left *left)
-{
-    const ith_linear_size *s = u->size;
-    if (layer->packed) {
-        left->part_bytes = s->out * s->row_bytes;
-        left->first = layer->packed + block * s->parts_max * left->part_bytes + u->first * s->row_bytes;
-        return true;
-    }
-    *left = (ith_linear_left){u->left, u->count * s->row_bytes};
-    const char *file = ith_linear_convert(layer, u->first, u->count, block, u->left, left->part_bytes);
-    if (!file)
-        return true;
-    atomic_store(&u->product->outcome->file, file);
-    atomic_store(&u->product->outcome->status, ITH_ERR_IO);
-    return false;
-}
-
 /* Returns true unless the call has failed or its context was interrupted. Records an interruption as a failure. */
 static bool goes_on(ith_linear_outcome *outcome)
 {
@@ -131,28 +131,46 @@ static bool goes_on(ith_linear_outcome *outcome)
     return !atomic_load_explicit(&outcome->status, memory_order_relaxed);
 }
 
-/* A block of k of one of a unit's layers. A thread computes all blocks of the layer, then all blocks of the gate. */
+/* A block of k of one of a unit's layers, for a span of right panels. A thread computes all blocks of the layer, then
+ * all blocks of the gate, and then the next span. */
 typedef struct position {
+    int64_t span;
     int which; /* 0: the layer; 1: the gate */
     int64_t block;
 } position;
 
-/* The block that a thread computes next. After the last block of a unit it is the first block of another unit. */
-static position after(const unit *u, position at)
+/* Whether this is the last block of its span. */
+static bool ends_span(const unit *u, position at)
 {
-    bool last = at.block == u->size->blocks - 1;
-    return (position){last && u->product->gate ? 1 - at.which : at.which, last ? 0 : at.block + 1};
+    return at.block == u->size->blocks - 1 && (at.which || !u->product->gate);
 }
 
 /* Whether this is the last block of the unit. */
 static bool is_last(const unit *u, position at)
 {
-    return at.block == u->size->blocks - 1 && (at.which || !u->product->gate);
+    return ends_span(u, at) && at.span == u->spans - 1;
+}
+
+/* The block that a thread computes next. After the last block of a unit it is the first block of another unit. */
+static position after(const unit *u, position at)
+{
+    if (is_last(u, at))
+        return (position){0};
+    if (ends_span(u, at))
+        return (position){at.span + 1, 0, 0};
+    bool last = at.block == u->size->blocks - 1;
+    return (position){at.span, last ? 1 : at.which, last ? 0 : at.block + 1};
 }
 
 static const ith_linear *layer_of(const unit *u, position at)
 {
     return at.which ? u->product->gate : u->product->layer;
+}
+
+/* The first right panel of a span. */
+static int64_t begin_of(const unit *u, int64_t span)
+{
+    return u->first_panel + span * u->panels / u->spans;
 }
 
 /* The address of a block of k in right panel number `panel` of the strip. */
@@ -163,24 +181,88 @@ static const char *right_of(const unit *u, int64_t panel, int64_t block)
     return begin + (block ? kernel->right_bytes(block * u->size->depth) : 0);
 }
 
-/* Sets the memory that the kernel fetches while it multiplies right panel number i of the unit: the next right panel,
- * and a share of the weights that the thread converts next. After the last block these are weights of the first unit
- * that no thread has taken. */
-static void fetch_ahead(const unit *u, position at, int64_t i, ith_product_call *call)
+/* The left operand of a block: packed weights of the layer, or the place where the unit converts them. */
+static ith_linear_left left_at(const unit *u, position at)
+{
+    const ith_linear_size *s = u->size;
+    const ith_linear *layer = layer_of(u, at);
+    if (layer->packed) {
+        int64_t part_bytes = s->out * s->row_bytes;
+        return (ith_linear_left){layer->packed + at.block * s->parts_max * part_bytes + u->first * s->row_bytes,
+                                 part_bytes};
+    }
+    int64_t number = u->spans > 1 ? at.which * s->blocks + at.block : 0;
+    return (ith_linear_left){u->left + number * left_bytes(s, u->count), u->count * s->row_bytes};
+}
+
+/* Whether the weights of a block must be converted before they are multiplied. */
+static bool converts(const unit *u, position at)
+{
+    return at.span == 0 && !layer_of(u, at)->packed;
+}
+
+/* Converts the weights of a block. Returns false if their file was cut. */
+static bool convert(const unit *u, position at)
+{
+    const ith_linear_left left = left_at(u, at);
+    const char *file =
+        ith_linear_convert(layer_of(u, at), u->first, u->count, at.block, (char *)left.first, left.part_bytes);
+    if (!file)
+        return true;
+    atomic_store(&u->product->outcome->file, file);
+    atomic_store(&u->product->outcome->status, ITH_ERR_IO);
+    return false;
+}
+
+/* Sets the rows that the kernel fetches: a share, number i of n, of the weights of a block that is computed next, and
+ * the place where they are converted. */
+static void fetch_left(const unit *u, position next, int64_t i, int64_t n, ith_product_call *call)
+{
+    const int64_t begin = i * u->count / n, end = (i + 1) * u->count / n;
+    const char *row = left_at(u, next).first + begin * u->size->row_bytes;
+    if (begin == end)
+        return;
+    if (converts(u, next)) {
+        ith_linear_fetch(layer_of(u, next), u->first + begin, end - begin, next.block, call);
+        call->next_out = row, call->next_out_rows = end - begin;
+        call->next_out_bytes = call->next_out_stride = u->size->row_bytes;
+    } else {
+        call->next_left = row, call->next_left_rows = end - begin;
+        call->next_left_bytes = call->next_left_stride = u->size->row_bytes;
+    }
+}
+
+/* Sets the memory that the kernel fetches while it multiplies right panel number i of n of a span: the next right
+ * panel, and a share of the next weights. After the last block these are weights of the first unit that no thread has
+ * taken. */
+static void fetch_ahead(const unit *u, position at, int64_t i, int64_t n, ith_product_call *call)
 {
     const ith_linear_product *p = u->product;
     const position next = after(u, at);
-    int64_t first = u->first, count = u->count;
-    call->next = right_of(u, i + 1 < u->panels ? u->first_panel + i + 1 : u->first_panel,
-                          i + 1 < u->panels ? at.block : next.block);
+    unit following = *u;
+    call->next = i + 1 < n ? right_of(u, begin_of(u, at.span) + i + 1, at.block)
+                           : right_of(u, begin_of(u, next.span), next.block);
     if (is_last(u, at)) {
         int64_t number = atomic_load_explicit(p->next_unit, memory_order_relaxed);
-        first = number / p->ranges * p->features;
-        count = number < p->units ? ith_min64(p->features, u->size->out - first) : 0;
+        following.first = number / p->ranges * p->features;
+        following.count = number < p->units ? ith_min64(p->features, u->size->out - following.first) : 0;
     }
-    int64_t begin = i * count / u->panels, end = (i + 1) * count / u->panels;
-    if (!layer_of(u, next)->packed && begin < end)
-        ith_linear_fetch(layer_of(u, next), first + begin, end - begin, next.block, call);
+    fetch_left(&following, next, i, n, call);
+}
+
+/* Sets the rows of y that the kernel fetches while it computes the last block of a right panel: the rows that put_rows
+ * passes on next. */
+static void fetch_out(const unit *u, int64_t panel, ith_product_call *call)
+{
+    const ith_linear_product *p = u->product;
+    const int64_t columns = u->size->kernel->columns, row = panel * columns;
+    const ith_linear_rows *y = p->hidden ? NULL : p->output->rows;
+    if (!y)
+        return;
+    call->next_out = y->data + (p->first + row) * y->stride + u->first;
+    call->next_out_rows = ith_min64(columns, p->rows - row);
+    call->next_out_bytes = u->count * (int64_t)sizeof *y->data;
+    call->next_out_stride = y->stride * (int64_t)sizeof *y->data;
 }
 
 /* The number of columns of right panel number `panel` that are computed: the panel's rows of x, rounded up to whole
@@ -192,31 +274,34 @@ static int64_t columns_of(const unit *u, int64_t panel)
     return u->product->hidden ? kernel->columns : ith_min64(kernel->columns, ith_round_up(rows, kernel->lanes));
 }
 
-/* Multiplies the converted weights of one block of k by all right panels of the unit. */
-static void multiply_block(const unit *u, position at, const ith_linear_left *left)
+/* Multiplies the converted weights of one block of k by all right panels of a span. */
+static void multiply_block(const unit *u, position at)
 {
     const ith_linear_product *p = u->product;
     const ith_linear_size *s = u->size;
-    const int64_t columns = s->kernel->columns;
-    for (int64_t i = 0; i < u->panels; i++) {
-        int64_t panel = u->first_panel + i;
+    const ith_linear_left left = left_at(u, at);
+    const int64_t columns = s->kernel->columns, begin = begin_of(u, at.span), count = begin_of(u, at.span + 1) - begin;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t panel = begin + i;
         float *sums = u->sums[at.which] + i * u->count * columns;
         ith_product_call call = {.rows = u->count,
                                  .columns = columns_of(u, panel),
                                  .steps = ith_linear_steps(s, at.block),
-                                 .left = left->first,
+                                 .left = left.first,
                                  .left_stride = s->row_bytes,
-                                 .part_bytes = left->part_bytes,
+                                 .part_bytes = left.part_bytes,
                                  .parts = layer_of(u, at)->parts,
                                  .right = right_of(u, panel, at.block),
                                  .out = sums,
                                  .out_stride = columns,
                                  .adds = at.block > 0};
-        fetch_ahead(u, at, i, &call);
+        fetch_ahead(u, at, i, count, &call);
+        if (ends_span(u, at))
+            fetch_out(u, panel, &call);
         s->kernel->multiply(&call);
-        if (is_last(u, at) && p->hidden)
+        if (ends_span(u, at) && p->hidden)
             put_hidden(u, panel, u->sums[0] + i * u->count * columns, at.which ? sums : NULL);
-        else if (is_last(u, at))
+        else if (ends_span(u, at))
             put_rows(u, panel, sums);
     }
 }
@@ -229,15 +314,15 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
     u.count = ith_min64(p->features, size->out - u.first);
     u.first_panel = range * panels / p->ranges;
     u.panels = (range + 1) * panels / p->ranges - u.first_panel;
-    u.left = memory;
-    u.turned = (float *)(void *)(u.left + left_bytes(size));
+    u.spans = ith_div_up(u.panels, span_most(size, u.panels));
+    u.turned = (float *)(void *)memory;
     u.sums[0] = (float *)(void *)((char *)u.turned + sums_bytes(size, 1, size->features));
-    u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, u.panels, u.count));
-    for (position at = {0, 0};; at = after(&u, at)) {
-        ith_linear_left left;
-        if (!goes_on(p->outcome) || !left_of(&u, layer_of(&u, at), at.block, &left))
+    u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, span_most(size, u.panels), u.count));
+    u.left = (char *)u.sums[p->gate ? 1 : 0] + sums_bytes(size, span_most(size, u.panels), u.count);
+    for (position at = {0};; at = after(&u, at)) {
+        if (!goes_on(p->outcome) || (converts(&u, at) && !convert(&u, at)))
             return;
-        multiply_block(&u, at, &left);
+        multiply_block(&u, at);
         if (is_last(&u, at))
             return;
     }

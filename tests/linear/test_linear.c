@@ -120,22 +120,21 @@ static void test_against_float64(void **state)
 /* ---- Bits ------------------------------------------------------------------------------------------------------ */
 
 /* A row alone, and among others, in workspaces for few rows and for many: the same bits. */
-static void check_bits(ith_context *context, int64_t in, int64_t out, int kind)
+static void check_bits(ith_context *context, int64_t most, int64_t in, int64_t out, int kind)
 {
-    enum { MOST = 300 };
-    float *w = random_floats(&seed, in * out), *b = random_floats(&seed, out), *x = random_floats(&seed, MOST * in);
-    float *one_by_one = floats(MOST * out), *together = floats(MOST * out);
+    float *w = random_floats(&seed, in * out), *b = random_floats(&seed, out), *x = random_floats(&seed, most * in);
+    float *one_by_one = floats(most * out), *together = floats(most * out);
     one_layer layer = make(context, in, out, w, ITH_F32, b, kind);
     for (int threads = 1; threads <= 5; threads++) {
         ith_linear_workspace workspace;
         ith_arena arena;
         omp_set_num_threads(threads);
-        assert_int_equal(one_workspace_make(context, layer.set, threads == 2 ? 1 : MOST, &workspace, &arena), ITH_OK);
-        for (int64_t i = 0; threads == 1 && i < MOST; i++)
+        assert_int_equal(one_workspace_make(context, layer.set, threads == 2 ? 1 : most, &workspace, &arena), ITH_OK);
+        for (int64_t i = 0; threads == 1 && i < most; i++)
             assert_int_equal(
                 ith_linear_apply_rows(context, layer.linear, &workspace, 1, x + i * in, one_by_one + i * out), ITH_OK);
-        for (int64_t rows = 1; rows <= MOST; rows += rows < 5 ? 1 : 59) {
-            int64_t begin = (MOST - rows) / threads; /* other rows at other places */
+        for (int64_t rows = 1; rows <= most; rows += rows < 5 ? 1 : most / 5 - 1) {
+            int64_t begin = (most - rows) / threads; /* other rows at other places */
             memset(together, 255, (size_t)(rows * out) * sizeof *together);
             assert_int_equal(ith_linear_apply_rows(context, layer.linear, &workspace, rows, x + begin * in, together),
                              ITH_OK);
@@ -150,12 +149,13 @@ static void check_bits(ith_context *context, int64_t in, int64_t out, int kind)
 static void test_bits(void **state)
 {
     (void)state;
-    static const int64_t shapes[][2] = {{192, 192}, {192, 768}, {768, 192}, {100, 65}, {2000, 70}, {33, 300}};
+    static const int64_t shapes[][3] = {{300, 192, 192}, {300, 192, 768}, {300, 768, 192}, {300, 100, 65},
+                                        {300, 2000, 70}, {300, 33, 300},  {1300, 700, 40}};
     int threads = omp_get_max_threads();
     ith_context *context = new_context();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int kind = 0; kind < operand_kinds_here(context); kind++)
-            check_bits(context, shapes[i][0], shapes[i][1], kind);
+            check_bits(context, shapes[i][0], shapes[i][1], shapes[i][2], kind);
     omp_set_num_threads(threads);
     ith_context_destroy(&context);
 }
@@ -342,7 +342,7 @@ static void test_callers_functions(void **state)
         witness v = {.x = x, .y = y, .in = WIDTH, .out = TO, .strip = ith_linear_strip(&workspace)};
         v.asked = counts(rows), v.taken = counts(rows * TO), v.finished = counts(rows);
         const ith_linear_input input = {witness_row, &v};
-        const ith_linear_output output = {witness_take, witness_finish, &v};
+        const ith_linear_output output = {.take = witness_take, .finish = witness_finish, .user = &v};
         assert_int_equal(ith_linear_apply(context, layer.linear, &workspace, rows, &input, &output), ITH_OK);
         assert_int_equal(atomic_load(&v.wrong), 0);
         assert_ones(v.asked, rows), assert_ones(v.taken, rows * TO), assert_ones(v.finished, rows);
@@ -450,7 +450,7 @@ static void check_network(ith_context *context, const int64_t *sizes, bool has_g
     witness v = {.x = x, .y = y, .in = n.in, .out = n.out, .strip = ith_linear_strip(&workspace)};
     v.asked = counts(rows), v.taken = counts(rows * n.out), v.finished = counts(rows);
     const ith_linear_input input = {witness_row, &v};
-    const ith_linear_output output = {witness_take, witness_finish, &v};
+    const ith_linear_output output = {.take = witness_take, .finish = witness_finish, .user = &v};
     assert_int_equal(ith_feed_forward_apply(context, &n.parts, &workspace, rows, &input, &output), ITH_OK);
     assert_int_equal(atomic_load(&v.wrong), 0);
     assert_ones(v.asked, rows), assert_ones(v.taken, rows * n.out), assert_ones(v.finished, rows);
@@ -472,9 +472,9 @@ static void check_network(ith_context *context, const int64_t *sizes, bool has_g
 static void test_feed_forward(void **state)
 {
     (void)state;
-    static const int64_t sizes[][4] = {{1, 1, 1, 1},       {3, 20, 50, 7},     {100, 64, 64, 64},
-                                       {60, 33, 401, 90},  {700, 48, 200, 40}, {25, 300, 1000, 300},
-                                       {1300, 16, 70, 16}, {64, 256, 512, 256}};
+    static const int64_t sizes[][4] = {{1, 1, 1, 1},       {3, 20, 50, 7},      {100, 64, 64, 64},
+                                       {60, 33, 401, 90},  {700, 48, 200, 40},  {25, 300, 1000, 300},
+                                       {1300, 16, 70, 16}, {1200, 700, 40, 70}, {64, 256, 512, 256}};
     int threads = omp_get_max_threads();
     ith_context *context = new_context();
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++)
@@ -570,7 +570,7 @@ static void test_interruption(void **state)
         assert_non_null(s);
         s->context = context, s->stop_at = stop_at;
         const ith_linear_input input = {stopper_row, s};
-        const ith_linear_output output = {stopper_take, stopper_finish, s};
+        const ith_linear_output output = {.take = stopper_take, .finish = stopper_finish, .user = s};
         ith_context_interrupt(context, stop_at < 0);
         assert_int_equal(ith_linear_apply(context, layer.linear, &workspace, STOPPED_ROWS, &input, &output),
                          ITH_ERR_INTERRUPTED);
@@ -712,7 +712,7 @@ static void test_applying_allocates_nothing(void **state)
             ith_arena arena;
             assert_int_equal(one_workspace_make(context, n.layers.set, made_for, &workspace, &arena), ITH_OK);
             long allocations = atomic_load(&allocator.calls);
-            const ith_linear_output output = {ignore, NULL, NULL};
+            const ith_linear_output output = {.take = ignore};
             for (int64_t rows = 1; rows <= MOST; rows *= 10) {
                 witness v = {.x = x, .in = IN, .asked = counts(rows)};
                 const ith_linear_input input = {witness_row, &v};

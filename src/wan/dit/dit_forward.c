@@ -144,7 +144,9 @@ static ith_status add_projected_o(const pass *p, const ith_linear *linear, atten
                                   const char *name)
 {
     residual sum = {p, gate};
-    ith_status status = apply(p, linear, (ith_linear_input){o_row, &o}, (ith_linear_output){add_to_x, NULL, &sum});
+    const ith_linear_rows x = {p->w->x, p->dim};
+    ith_status status = apply(p, linear, (ith_linear_input){o_row, &o},
+                              (ith_linear_output){.take = add_to_x, .user = &sum, .rows = &x});
     if (!status)
         show_in_layer(p, name, p->w->watched);
     return status;
@@ -223,8 +225,9 @@ static ith_status add_text_and_ffn(const pass *p)
     const normed x = modulated(p, ITH_DIT_MODULATIONS, ITH_DIT_SHIFT_FF);
     const entry_vectors gate = modulation(p, ITH_DIT_MODULATIONS, ITH_DIT_GATE_FF);
     residual sum = {p, &gate};
+    const ith_linear_rows to = {w->x, p->dim};
     status = ith_feed_forward_apply(p->context, &ffn, &w->linears, w->rows, &(ith_linear_input){normed_row, &x},
-                                    &(ith_linear_output){add_to_x, NULL, &sum});
+                                    &(ith_linear_output){.take = add_to_x, .user = &sum, .rows = &to});
     if (!status)
         show_in_layer(p, ".ffn", w->watched);
     return status;

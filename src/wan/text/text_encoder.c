@@ -198,9 +198,10 @@ static void add_to_x(void *user, int64_t row, int64_t first, int64_t count, cons
 static ith_status add_attention(ith_context *context, text_workspace *w, const text_layer *layer)
 {
     const normed n = {w, layer->attention_norm};
+    const ith_linear_rows x = {w->x, w->encoder->config.dim};
     ith_linear_rows qkv = {w->qkv, 3 * w->encoder->config.heads * w->encoder->config.head_dim};
     const ith_linear_input normed_x = {normed_row, &n}, from_o = ith_linear_from_rows(&qkv);
-    const ith_linear_output to_qkv = ith_linear_to_rows(&qkv), sum = {add_to_x, NULL, w};
+    const ith_linear_output to_qkv = ith_linear_to_rows(&qkv), sum = {.take = add_to_x, .user = w, .rows = &x};
     ith_status status = ith_linear_apply(context, layer->qkv, &w->linears, w->count, &normed_x, &to_qkv);
     if (!status)
         status = ith_text_attention_apply(&w->attention, w->qkv, layer->bias_table);
@@ -213,8 +214,9 @@ static ith_status add_feed_forward(ith_context *context, text_workspace *w, cons
     const ith_feed_forward network = {
         .up = layer->wi_0, .gate = layer->wi_1, .down = layer->wo, .act = w->rowops->gelu_tanh};
     const normed n = {w, layer->ffn_norm};
+    const ith_linear_rows x = {w->x, w->encoder->config.dim};
     const ith_linear_input normed_x = {normed_row, &n};
-    const ith_linear_output sum = {add_to_x, NULL, w};
+    const ith_linear_output sum = {.take = add_to_x, .user = w, .rows = &x};
     return ith_feed_forward_apply(context, &network, &w->linears, w->count, &normed_x, &sum);
 }
 

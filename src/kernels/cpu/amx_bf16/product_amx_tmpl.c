@@ -8,12 +8,14 @@
  * reads parts below 2^-126 as zeros.
  *
  * A right panel consists of tiles, [ceil(steps / STEP)][PARTS][COLUMNS / 16][16 pairs of steps][16 columns][2], padded
- * with zeros to whole tiles. A tile of left is 16 rows x STEP steps, loaded from the rows without packing. The sums of
- * a square of ROWS x COLUMNS stay in six tile registers over all steps of a call. Both operands come from the
- * second-level cache: 5 KB for 6 products of tiles, where squares of 2 x 2 tiles need 6 KB. Shorter calls, whose right
- * panels fit the first-level cache, lose more time on loading and storing sums.
+ * with zeros to whole tiles. A tile of left is 16 rows x STEP steps, loaded from the rows without packing. The
+ * steps of a call are cut into chunks, so that a chunk of the right panel stays in the first-level cache. The sums of a
+ * square of ROWS x COLUMNS stay in six tile registers over a chunk. Then they go through a buffer, from which vector
+ * instructions add them to the output while the next square is multiplied: stores from tile registers to memory outside
+ * of the first-level cache would hold up the loads behind them.
  *
- * The including file defines PARTS (1 or 3) and DEPTH, the best number of steps of a call. */
+ * The including file defines PARTS (1 or 3), DEPTH, the best number of steps of a call, and CHUNK, the largest number
+ * of steps of a chunk. */
 #include "../avx512/vec_avx512.h"
 
 #include "../avx512/numbers_avx512.h"
@@ -139,62 +141,80 @@ static void pack_turned(const ith_product_turned *p)
 
 /* ---- The product ----------------------------------------------------------------------------------------------- */
 
-/* A square of ROWS x COLUMNS sums that is about to be computed, and the square before it. */
-typedef struct square {
-    float *out;    /* the first number of this square in the output */
-    float *before; /* the previous square in the output, if the tile registers still hold its sums; otherwise NULL */
-    int64_t row_bytes; /* bytes from one row of out to the next */
-    bool adds;         /* the sums of this square are added to out */
-} square;
+/* Work for vector instructions, which is done between the products of tiles: the sums of the square before are written
+ * to the output, and memory is fetched. */
+typedef struct work {
+    _Alignas(64) float sums[ROWS * COLUMNS]; /* the sums of a chunk of steps; rows before `row` are written already */
+    int64_t row, rows_each; /* rows_each: number of rows that are written with each group of products */
+    float *out;             /* where row `row` goes */
+    int64_t out_stride;
+    bool adds; /* the sums are added to the output */
+    fetch ahead;
+    fetch_rows ahead_left, ahead_out;
+} work;
 
-/* Stores tile register n, which holds sums of the previous square, and sets it to the initial sums of this square.
- * Register 2 j + t holds the sums of rows 16 t to 16 t + 15 and columns 16 j to 16 j + 15. */
+/* Writes up to `rows` of the rows that wait. */
+static inline void put_rows(work *w, int64_t rows)
+{
+    const int64_t end = ith_min64(w->row + rows, ROWS), stride = w->out_stride;
+    const float *sums = w->sums + w->row * COLUMNS;
+    float *out = w->out;
+    if (w->adds)
+        for (int64_t i = w->row; i < end; i++, sums += COLUMNS, out += stride)
+            for (int64_t j = 0; j < COLUMNS; j += LANES)
+                vec_store(out + j, vec_add(vec_load(out + j), vec_load(sums + j)));
+    else
+        for (int64_t i = w->row; i < end; i++, sums += COLUMNS, out += stride)
+            for (int64_t j = 0; j < COLUMNS; j += LANES)
+                vec_store(out + j, vec_load(sums + j));
+    w->row = end, w->out = out;
+}
+
+/* Stores tile register n, which holds sums of the square before, and clears it. Register 2 j + t holds the sums of rows
+ * 16 t to 16 t + 15 and columns 16 j to 16 j + 15. */
 #define BEGIN_TILE(n)                                                                                                  \
     do {                                                                                                               \
-        int64_t at = (n) % 2 * TILE_ROWS * s->row_bytes + (n) / 2 * TILE_ROW_BYTES;                                    \
-        if (s->before)                                                                                                 \
-            _tile_stored(n, (char *)s->before + at, s->row_bytes);                                                     \
-        if (s->adds)                                                                                                   \
-            _tile_loadd(n, (char *)s->out + at, s->row_bytes);                                                         \
-        else                                                                                                           \
-            _tile_zero(n);                                                                                             \
+        _tile_stored(n, w->sums + (n) % 2 * TILE_ROWS * COLUMNS + (n) / 2 * LANES, COLUMNS * sizeof(float));           \
+        _tile_zero(n);                                                                                                 \
     } while (0)
-#define STORE_TILE(n)                                                                                                  \
-    _tile_stored(n, (char *)out + (n) % 2 * TILE_ROWS * row_bytes + (n) / 2 * TILE_ROW_BYTES, row_bytes)
 
-/* Adds the products of two tiles of left rows and three right tiles to the sums in registers 0 to 5. If `s` is not
- * NULL, these products are the first of a square. Each register of the previous square is then stored just before it is
- * needed, so that multiplications hide the stores. */
+/* Adds a product of tiles to register n. In the first group of a square the register of the square before is stored
+ * just before it is needed, so that multiplications hide the store. Rows of these sums are written in later groups. */
+#define ADD_PRODUCT(n)                                                                                                 \
+    do {                                                                                                               \
+        if (first)                                                                                                     \
+            BEGIN_TILE(n);                                                                                             \
+        _tile_dpbf16ps(n, 6, 7);                                                                                       \
+    } while (0)
+
+/* Loads a tile of left. With one part it is loaded past the first-level cache, which keeps the right tiles. With three
+ * parts, tiles of left are loaded again for other pairs of parts. */
+#if PARTS == 1
+#define LOAD_LEFT _tile_stream_loadd
+#else
+#define LOAD_LEFT _tile_loadd
+#endif
+
+/* Adds a group of products: two tiles of left rows by three right tiles, to the sums in registers 0 to 5. */
 static inline __attribute__((always_inline)) void add_products(const char *left, int64_t stride, const char *right,
-                                                               const square *s)
+                                                               work *w, const bool first)
 {
-    const char *below = left + TILE_ROWS * stride;
     tiles_see_memory();
+    LOAD_LEFT(6, left, stride);
     _tile_loadd(7, right, TILE_ROW_BYTES);
-    _tile_loadd(6, left, stride);
-    if (s)
-        BEGIN_TILE(0);
-    _tile_dpbf16ps(0, 6, 7);
-    _tile_loadd(6, below, stride);
-    if (s)
-        BEGIN_TILE(1);
-    _tile_dpbf16ps(1, 6, 7);
+    ADD_PRODUCT(0);
     _tile_loadd(7, right + TILE_BYTES, TILE_ROW_BYTES);
-    if (s)
-        BEGIN_TILE(3);
-    _tile_dpbf16ps(3, 6, 7);
-    _tile_loadd(6, left, stride);
-    if (s)
-        BEGIN_TILE(2);
-    _tile_dpbf16ps(2, 6, 7);
+    ADD_PRODUCT(2);
     _tile_loadd(7, right + 2 * TILE_BYTES, TILE_ROW_BYTES);
-    if (s)
-        BEGIN_TILE(4);
-    _tile_dpbf16ps(4, 6, 7);
-    _tile_loadd(6, below, stride);
-    if (s)
-        BEGIN_TILE(5);
-    _tile_dpbf16ps(5, 6, 7);
+    ADD_PRODUCT(4);
+    LOAD_LEFT(6, left + TILE_ROWS * stride, stride);
+    ADD_PRODUCT(5);
+    _tile_loadd(7, right + TILE_BYTES, TILE_ROW_BYTES);
+    ADD_PRODUCT(3);
+    _tile_loadd(7, right, TILE_ROW_BYTES);
+    ADD_PRODUCT(1);
+    if (!first)
+        put_rows(w, w->rows_each);
 }
 
 /* Adds the products of one tile of left rows and three right tiles to the sums in registers 0, 2 and 4. */
@@ -225,23 +245,12 @@ static const int first_pair[] = {3, 1, 0};
 #endif
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 
-/* Adds the products of all pairs of parts for STEP steps. both: left has two tiles of rows; otherwise one. s: as in
- * add_products. */
-static inline __attribute__((always_inline)) void add_step(const char *left, int64_t stride, int64_t part_bytes,
-                                                           const char *right, int parts, const square *s,
-                                                           const bool both)
-{
-    int n = first_pair[parts - 1];
-    if (s) {
-        add_products(left + pairs[n].left * part_bytes, stride, right + pairs[n].right * PART_BYTES, s);
-        n++;
-    }
-    for (; n < PAIRS; n++)
-        if (both)
-            add_products(left + pairs[n].left * part_bytes, stride, right + pairs[n].right * PART_BYTES, NULL);
-        else
-            add_upper_products(left + pairs[n].left * part_bytes, stride, right + pairs[n].right * PART_BYTES);
-}
+/* STEP steps of some rows of left and of a right panel. The last steps of a call may be fewer; then the rows of left
+ * are a copy, padded with zeros. */
+typedef struct operands {
+    const char *left, *right;
+    int64_t stride, part_bytes; /* bytes between rows and between parts of left */
+} operands;
 
 /* Copies the last steps % STEP steps of up to ROWS rows of left to `edge`, padded with zeros. */
 static void copy_last_steps(char *edge, const ith_product_call *c, const char *left, int64_t rows)
@@ -254,87 +263,115 @@ static void copy_last_steps(char *edge, const ith_product_call *c, const char *l
         }
 }
 
-/* Adds the products of all steps; of all but the first STEP steps if `begun` is true. `rows` is the number of rows of
- * left: ROWS if `both` is true, otherwise at most 16. */
-static inline __attribute__((always_inline)) void add_steps(const ith_product_call *c, const char *left, int64_t rows,
-                                                            const bool both, const bool begun, fetch *ahead)
+/* Returns steps [k, k + STEP) of `rows` rows of left. The last steps of a call are copied to `edge` if they are fewer.
+ */
+static inline operands operands_at(const ith_product_call *c, const char *left, int64_t rows, int64_t k, char *edge)
 {
-    const char *right = (const char *)c->right + (begun ? STEP_BYTES : 0), *from = left + (begun ? TILE_ROW_BYTES : 0);
-    for (int64_t k = begun ? STEP : 0; k + STEP <= c->steps; k += STEP, right += STEP_BYTES, from += TILE_ROW_BYTES) {
-        add_step(from, c->left_stride, c->part_bytes, right, c->parts, NULL, both);
-        fetch_some(ahead);
-    }
-    if (c->steps % STEP) {
-        _Alignas(64) char edge[PARTS * EDGE_BYTES];
-        copy_last_steps(edge, c, left, rows);
-        add_step(edge, TILE_ROW_BYTES, EDGE_BYTES, right, c->parts, NULL, both);
-    }
+    const char *right = (const char *)c->right + k / STEP * STEP_BYTES;
+    if (k + STEP <= c->steps)
+        return (operands){left + k / STEP * TILE_ROW_BYTES, right, c->left_stride, c->part_bytes};
+    copy_last_steps(edge, c, left, rows);
+    return (operands){edge, right, TILE_ROW_BYTES, EDGE_BYTES};
 }
 
-static inline void store_sums(float *out, int64_t row_bytes)
+/* The number of steps of a chunk of a call: the call's steps cut into chunks of about the same size. */
+static int64_t chunk_steps(const ith_product_call *c)
 {
-    STORE_TILE(0);
-    STORE_TILE(1);
-    STORE_TILE(2);
-    STORE_TILE(3);
-    STORE_TILE(4);
-    STORE_TILE(5);
-    tiles_see_memory();
+    return ith_round_up(ith_div_up(c->steps, ith_div_up(c->steps, CHUNK)), STEP);
 }
 
-/* Computes all whole squares of a call with COLUMNS columns and at least STEP steps. Returns the number of rows that
- * they cover. */
+/* Adds the products of steps [begin, end) to the sums of a square. `left` is the first of ROWS rows. */
+static inline void add_square(const ith_product_call *c, const char *left, int64_t begin, int64_t end, work *w)
+{
+    _Alignas(64) char edge[PARTS * EDGE_BYTES];
+    for (int64_t k = begin; k < end; k += STEP) {
+        const operands at = operands_at(c, left, ROWS, k, edge);
+        int n = first_pair[c->parts - 1];
+        if (k == begin) {
+            add_products(at.left + pairs[n].left * at.part_bytes, at.stride, at.right + pairs[n].right * PART_BYTES, w,
+                         true);
+            n++;
+        }
+        for (; n < PAIRS; n++)
+            add_products(at.left + pairs[n].left * at.part_bytes, at.stride, at.right + pairs[n].right * PART_BYTES, w,
+                         false);
+        fetch_some(&w->ahead);
+        fetch_some_rows(&w->ahead_left);
+        fetch_some_rows(&w->ahead_out);
+    }
+    put_rows(w, ROWS);
+}
+
+/* Writes the sums in the tile registers to the output. */
+static void finish_square(work *w)
+{
+    BEGIN_TILE(0);
+    BEGIN_TILE(1);
+    BEGIN_TILE(2);
+    BEGIN_TILE(3);
+    BEGIN_TILE(4);
+    BEGIN_TILE(5);
+    put_rows(w, ROWS);
+}
+
+/* Computes all whole squares of a call with COLUMNS columns. Returns the number of rows that they cover. */
 static int64_t multiply_squares(const ith_product_call *c)
 {
-    fetch ahead = {0};
-    if (c->next) {
-        int64_t bytes = right_bytes(c->steps);
-        ahead = fetch_of(c->next, (const char *)c->next + bytes, bytes, c->rows / ROWS * (c->steps / STEP));
-    }
-    square s = {.row_bytes = c->out_stride * (int64_t)sizeof(float), .adds = c->adds};
-    int64_t i = 0;
-    for (; i + ROWS <= c->rows; i += ROWS, s.before = s.out) {
-        const char *left = (const char *)c->left + i * c->left_stride;
-        s.out = c->out + i * c->out_stride;
-        add_step(left, c->left_stride, c->part_bytes, c->right, c->parts, &s, true);
-        add_steps(c, left, ROWS, true, true, &ahead);
-    }
-    if (s.before)
-        store_sums(s.before, s.row_bytes);
-    return i;
+    const int64_t chunk = chunk_steps(c), rows = c->rows / ROWS * ROWS;
+    const int64_t groups = ith_div_up(ith_min64(chunk, c->steps), STEP) * (PAIRS - first_pair[c->parts - 1]);
+    work w;
+    w.row = ROWS, w.rows_each = ith_div_up(ROWS, ith_max64(groups - 1, 1));
+    w.out_stride = c->out_stride;
+    const int64_t turns = rows / ROWS * ith_div_up(c->steps, STEP), bytes = right_bytes(c->steps);
+    w.ahead = c->next ? fetch_of(c->next, (const char *)c->next + bytes, bytes, turns) : (fetch){0};
+    w.ahead_left = fetch_rows_of(c->next_left, c->next_left_rows, c->next_left_stride, c->next_left_bytes, turns);
+    w.ahead_out = fetch_rows_of(c->next_out, c->next_out_rows, c->next_out_stride, c->next_out_bytes, turns);
+    for (int64_t k = 0; k < c->steps; k += chunk)
+        for (int64_t i = 0; i < rows; i += ROWS) {
+            add_square(c, (const char *)c->left + i * c->left_stride, k, ith_min64(k + chunk, c->steps), &w);
+            w.row = 0, w.out = c->out + i * c->out_stride, w.adds = c->adds || k;
+        }
+    if (rows)
+        finish_square(&w);
+    return rows;
 }
 
-/* Copies `rows` rows of `columns` numbers. */
-static void copy_sums(float *to, int64_t to_stride, const float *from, int64_t from_stride, int64_t rows,
-                      int64_t columns)
+/* Writes sums to the output, or adds them to it: `rows` rows of `columns` numbers. */
+static void put_sums(float *out, int64_t out_stride, const float *sums, int64_t stride, int64_t rows, int64_t columns,
+                     bool adds)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j += LANES) {
             __mmask16 there = first_lanes(columns - j);
-            _mm512_mask_storeu_ps(to + i * to_stride + j, there,
-                                  _mm512_maskz_loadu_ps(there, from + i * from_stride + j));
+            float *to = out + i * out_stride + j;
+            vec x = vec_load(sums + i * stride + j);
+            _mm512_mask_storeu_ps(to, there, adds ? vec_add(_mm512_maskz_loadu_ps(there, to), x) : x);
         }
 }
 
-/* Computes rows [i, i + rows) of a call, at most 16 rows and any number of columns, in a buffer of three whole tiles of
- * sums. */
+/* Computes rows [i, i + rows) of a call, at most 16 rows and any number of columns. */
 static void multiply_edge(const ith_product_call *c, int64_t i, int64_t rows)
 {
     enum { BYTES = COLUMNS * sizeof(float) };
-    _Alignas(64) float sums[TILE_ROWS * COLUMNS] = {0};
-    float *out = c->out + i * c->out_stride;
-    if (c->adds)
-        copy_sums(sums, COLUMNS, out, c->out_stride, rows, c->columns);
-    tiles_see_memory();
-    _tile_loadd(0, sums, BYTES);
-    _tile_loadd(2, sums + LANES, BYTES);
-    _tile_loadd(4, sums + 2 * LANES, BYTES);
-    add_steps(c, (const char *)c->left + i * c->left_stride, rows, false, false, &(fetch){0});
-    _tile_stored(0, sums, BYTES);
-    _tile_stored(2, sums + LANES, BYTES);
-    _tile_stored(4, sums + 2 * LANES, BYTES);
-    tiles_see_memory();
-    copy_sums(out, c->out_stride, sums, COLUMNS, rows, c->columns);
+    _Alignas(64) float sums[TILE_ROWS * COLUMNS];
+    _Alignas(64) char edge[PARTS * EDGE_BYTES];
+    const int64_t chunk = chunk_steps(c);
+    for (int64_t begin = 0; begin < c->steps; begin += chunk) {
+        _tile_zero(0);
+        _tile_zero(2);
+        _tile_zero(4);
+        for (int64_t k = begin; k < ith_min64(begin + chunk, c->steps); k += STEP) {
+            const operands at = operands_at(c, (const char *)c->left + i * c->left_stride, rows, k, edge);
+            for (int n = first_pair[c->parts - 1]; n < PAIRS; n++)
+                add_upper_products(at.left + pairs[n].left * at.part_bytes, at.stride,
+                                   at.right + pairs[n].right * PART_BYTES);
+        }
+        _tile_stored(0, sums, BYTES);
+        _tile_stored(2, sums + LANES, BYTES);
+        _tile_stored(4, sums + 2 * LANES, BYTES);
+        tiles_see_memory();
+        put_sums(c->out + i * c->out_stride, c->out_stride, sums, COLUMNS, rows, c->columns, c->adds || begin);
+    }
 }
 
 /* ---- Panels with at most two tiles of columns ------------------------------------------------------------------- */
@@ -382,55 +419,45 @@ static inline __attribute__((always_inline)) void add_narrow_step(const ith_prod
     }
 }
 
-/* Adds the products of ROWS rows of left to `out`, one or two tiles wide. The rows of out are `row_bytes` apart and
- * have room for whole tiles. */
-static inline __attribute__((always_inline)) void narrow_square(const ith_product_call *c, const char *left, float *out,
-                                                                int64_t row_bytes, const bool two_tiles)
+/* Computes the products of steps [begin, end) of ROWS rows of left, one or two tiles wide. */
+static inline __attribute__((always_inline)) void narrow_square(const ith_product_call *c, const char *left,
+                                                                int64_t begin, int64_t end, float *sums,
+                                                                const bool two_tiles)
 {
-    float *below = (float *)(void *)((char *)out + TILE_ROWS * row_bytes);
-    tiles_see_memory();
-    _tile_loadd(0, out, row_bytes);
-    _tile_loadd(1, below, row_bytes);
-    if (two_tiles) {
-        _tile_loadd(2, out + LANES, row_bytes);
-        _tile_loadd(3, below + LANES, row_bytes);
-    }
-    for (int64_t k = 0; k < c->steps; k += STEP)
+    enum { BYTES = 2 * LANES * sizeof(float) };
+    float *below = sums + TILE_ROWS * 2 * LANES;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t k = begin; k < end; k += STEP)
         add_narrow_step(c, left, k, two_tiles);
-    _tile_stored(0, out, row_bytes);
-    _tile_stored(1, below, row_bytes);
+    _tile_stored(0, sums, BYTES);
+    _tile_stored(1, below, BYTES);
     if (two_tiles) {
-        _tile_stored(2, out + LANES, row_bytes);
-        _tile_stored(3, below + LANES, row_bytes);
+        _tile_stored(2, sums + LANES, BYTES);
+        _tile_stored(3, below + LANES, BYTES);
     }
     tiles_see_memory();
 }
 
 /* Computes all whole squares of ROWS rows of a call with an even number of steps and at most two tiles of columns.
- * Returns the number of rows that they cover. Sums that do not fill whole tiles, and sums that begin with zero, are
- * computed in a buffer. */
+ * Returns the number of rows that they cover. */
 static int64_t multiply_narrow(const ith_product_call *c)
 {
-    const bool two_tiles = c->columns > LANES, direct = c->adds && c->columns % LANES == 0;
-    const int64_t width = two_tiles ? 2 * LANES : LANES, stride = direct ? c->out_stride : width;
-    _Alignas(64) float buffer[ROWS * 2 * LANES];
-    int64_t i = 0;
+    const int64_t chunk = chunk_steps(c), rows = c->rows / ROWS * ROWS;
+    _Alignas(64) float sums[ROWS * 2 * LANES];
     claim_narrow(c->steps % STEP);
-    for (; i + ROWS <= c->rows; i += ROWS) {
-        const char *left = (const char *)c->left + i * c->left_stride;
-        float *out = c->out + i * c->out_stride, *sums = direct ? out : buffer;
-        if (!direct)
-            memset(buffer, 0, (size_t)(ROWS * width) * sizeof *buffer);
-        if (!direct && c->adds)
-            copy_sums(buffer, width, out, c->out_stride, ROWS, c->columns);
-        if (two_tiles)
-            narrow_square(c, left, sums, stride * (int64_t)sizeof *sums, true);
-        else
-            narrow_square(c, left, sums, stride * (int64_t)sizeof *sums, false);
-        if (!direct)
-            copy_sums(out, c->out_stride, buffer, width, ROWS, c->columns);
-    }
-    return i;
+    for (int64_t i = 0; i < rows; i += ROWS)
+        for (int64_t k = 0; k < c->steps; k += chunk) {
+            const char *left = (const char *)c->left + i * c->left_stride;
+            if (c->columns > LANES)
+                narrow_square(c, left, k, ith_min64(k + chunk, c->steps), sums, true);
+            else
+                narrow_square(c, left, k, ith_min64(k + chunk, c->steps), sums, false);
+            put_sums(c->out + i * c->out_stride, c->out_stride, sums, 2 * LANES, ROWS, c->columns, c->adds || k);
+        }
+    return rows;
 }
 
 static void multiply(const ith_product_call *c)
@@ -443,7 +470,7 @@ static void multiply(const ith_product_call *c)
         i = multiply_narrow(c);
     if (i < c->rows)
         tiles_claim();
-    if (!narrow && c->columns == COLUMNS && c->steps >= STEP)
+    if (!narrow && c->columns == COLUMNS)
         i = multiply_squares(c);
     for (; i + TILE_ROWS <= c->rows; i += TILE_ROWS)
         multiply_edge(c, i, TILE_ROWS);

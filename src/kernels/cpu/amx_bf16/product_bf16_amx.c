@@ -2,7 +2,7 @@
 /* Matrix products of bf16 with AMX. */
 #define PARTS 1
 
-enum { DEPTH = 1792 };
+enum { DEPTH = 1792, CHUNK = 320 };
 
 #include "product_amx_tmpl.c"
 
@@ -15,7 +15,9 @@ const ith_product_kernel ith_k_product_bf16_amx_32x48 = {.name = "bf16_amx",
                                                          .lanes = COLUMNS,
                                                          .step = STEP,
                                                          .depth = DEPTH,
-                                                         .block_bytes = 1024 * 1024,
+                                                         .block_bytes = 272 * 1024,
                                                          .strip = 2064,
+                                                         .span = 528,
+                                                         .block_steps = CHUNK,
                                                          .instructions = {{"bf16_amx", 1}},
                                                          ITH_PRODUCT_FUNCTIONS};

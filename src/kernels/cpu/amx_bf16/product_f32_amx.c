@@ -2,7 +2,7 @@
 /* Matrix products of f32 with AMX. Each number is split into three bf16 numbers (product_amx_tmpl.c). */
 #define PARTS 3
 
-enum { DEPTH = 640 };
+enum { DEPTH = 640, CHUNK = 128 };
 
 #include "product_amx_tmpl.c"
 
