@@ -20,7 +20,7 @@ static inline __attribute__((always_inline)) void
 store_part(const ith_product_call *c, float *out, vec sum[TILE_ROWS][TILE_VECS], int64_t rows, const int vecs)
 {
     float sums[TILE_ROWS][COLUMNS];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < TILE_ROWS; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < vecs; v++)
@@ -34,25 +34,25 @@ store_part(const ith_product_call *c, float *out, vec sum[TILE_ROWS][TILE_VECS],
 static inline __attribute__((always_inline)) void store(const ith_product_call *c, float *out,
                                                         vec sum[TILE_ROWS][TILE_VECS], const int vecs, const bool adds)
 {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < TILE_ROWS; r++, out += c->out_stride)
 #pragma GCC unroll 4
         for (int v = 0; v < vecs; v++)
             vec_store(out + v * LANES, adds ? vec_add(vec_load(out + v * LANES), sum[r][v]) : sum[r][v]);
 }
 
-/* The memory that tile number n of a call fetches. The first tiles fetch the next right panel, 16 bytes for each of
- * their steps. Each later tile fetches one row of next_left, 4 bytes for each step. The remaining tiles fetch a line of
- * this call's panel, which is in the cache already. */
+/* The memory that tile number n of a call fetches. The first tiles fetch the next right panel, TILE_FETCH_BYTES
+ * bytes for each of their steps. Each later tile fetches one row of next_left, 4 bytes for each step. The remaining
+ * tiles fetch this call's panel, which is in the cache already. */
 static inline tile_fetch tile_fetch_of(const ith_product_call *c, int64_t n)
 {
-    enum { PANEL_TILES = COLUMNS * sizeof(float) / 16 };
+    enum { PANEL_TILES = COLUMNS * sizeof(float) / TILE_FETCH_BYTES };
     if (c->next && n < PANEL_TILES)
-        return (tile_fetch){(const char *)c->next + n * 16 * c->steps, 64};
+        return (tile_fetch){(const char *)c->next + n * TILE_FETCH_BYTES * c->steps, TILE_FETCH_BYTES};
     n -= c->next ? PANEL_TILES : 0;
     if (n < c->next_left_rows)
-        return (tile_fetch){(const char *)c->next_left + n * c->next_left_stride, 16};
-    return (tile_fetch){c->right, 0};
+        return (tile_fetch){(const char *)c->next_left + n * c->next_left_stride, 4};
+    return (tile_fetch){c->right, 4};
 }
 
 /* Computes the tile of `vecs` vectors of columns that begins at row i. Rows beyond the last are computed as copies of
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) void tile_at(const ith_product_call
     float *out = c->out + i * c->out_stride, *ahead = out;
     int64_t rows = ith_min64(TILE_ROWS, c->rows - i);
     vec sum[TILE_ROWS][TILE_VECS];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int64_t r = 0; r < TILE_ROWS; r++) {
         left[r] = (const float *)(const void *)row;
         row += r + 1 < rows ? c->left_stride : 0;

@@ -7,19 +7,20 @@
  * one chain of fused multiply-adds in the order of k, for any number of columns.
  *
  * The loop over k is one asm statement, because it needs every register: compilers that unroll it write some registers
- * to memory, and with few rows they read right from memory again in every multiply-add. An instruction set says how
- * often the loop branches (TILE_TURN).
+ * to memory, and with few rows they read right from memory again in every multiply-add. The loop takes a few steps a
+ * turn: where two threads share a core, they wait for instructions rather than for multipliers.
  *
  * Include tile_avx2.h or tile_avx512.h, which define
  *   TILE_ROWS, TILE_VECS                the size of the tile in rows and vectors, TILE_VECS = 3
- *   TILE_TURN(vecs)                     four steps
+ *   TILE_TURN_STEPS, TILE_TURN(vecs)    number of steps of a turn, as a literal; these steps
  *   TILE_VEC_BYTES                      bytes of a vector, as a string
  *   TILE_RIGHT_0, _1, _2                registers for the vectors of a step of right
  *   TILE_BROADCAST                      a register for a broadcast number
  *   TILE_POINTER_0, ...                 registers for the ends of the rows of left
  *   TILE_RIGHT                          a register for the address of a step of right
  *   TILE_INDEX                          a register for the distance to the ends of the rows
- *   TILE_AHEAD                          a register for the address of a prefetch
+ *   TILE_AHEAD                          a register for the end of the memory that is fetched
+ *   TILE_FETCH_BYTES, TILE_FETCH        the larger step_bytes of a tile_fetch; its prefetches in a turn
  *   TILE_EACH_ROW(text)                 text(0) text(1) ..., for each row
  *   TILE_EACH_ROW_OF(text, a, b)        text(0, a, b) text(1, a, b) ..., for each row
  *   TILE_SUMS(v)                        the operands s0v, s1v, ... of the asm statement: vector v of each row of sum
@@ -37,9 +38,9 @@
 /* The memory operand of the asm statement. */
 typedef struct tile_input {
     const float *from, *right;
-    int64_t index; /* the negative distance from the first step to the ends of the rows, in bytes */
-    int64_t turns; /* the distance from the first turn to the ends of the rows */
-    tile_fetch ahead;
+    int64_t index;     /* the negative distance from the first step to the ends of the rows, in bytes */
+    int64_t turns;     /* the distance from the first turn to the ends of the rows */
+    const char *ahead; /* the end of the memory that is fetched */
     const float *ends[TILE_ROWS];
 } tile_input;
 
@@ -62,7 +63,7 @@ typedef struct tile_input {
 
 /* The instructions before the loop. TILE_END loads the end of row r. TILE_FROM loads vector v of `from` into the sums
  * of every row. */
-#define TILE_END(r) "movq 48+8*" #r "(%[input]), " TILE_POINTER_##r "\n\t"
+#define TILE_END(r) "movq 40+8*" #r "(%[input]), " TILE_POINTER_##r "\n\t"
 #define TILE_FROM_ROW(r, v, unused) "vmovaps %[s0" #v "], %[s" #r #v "]\n\t"
 #define TILE_FROM(v)                                                                                                   \
     "vmovups " TILE_VEC_BYTES "*" #v "(" TILE_AHEAD "), %[s0" #v "]\n\t" TILE_EACH_ROW_OF(TILE_FROM_ROW, v, )
@@ -73,7 +74,9 @@ typedef struct tile_input {
     TILE_EACH_ROW(TILE_END)                                                                                            \
     "movq 8(%[input]), " TILE_RIGHT "\n\tmovq 16(%[input]), " TILE_INDEX "\n\tmovq (%[input]), " TILE_AHEAD            \
     "\n\t" TILE_FROM_##vecs "movq 32(%[input]), " TILE_AHEAD "\n\t"
-#define TILE_FETCH "prefetcht1 (" TILE_AHEAD ")\n\taddq 40(%[input]), " TILE_AHEAD "\n\t"
+
+/* Fetches memory that has 4 bytes for each step of the sum. */
+#define TILE_FETCH_4 "prefetcht1 (" TILE_AHEAD "," TILE_INDEX ")\n\t"
 
 /* The loop: single steps until whole turns are left, then turns. */
 #define TILE_LOOP(vecs, fetch)                                                                                         \
@@ -95,18 +98,19 @@ static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TI
                                                            const float *const left[TILE_ROWS], const float *right,
                                                            int64_t steps, const float *from, const tile_fetch *ahead)
 {
-    enum { TURN = 4 };
     tile_input input = {.from = from,
                         .right = right,
                         .index = -steps * (int64_t)sizeof(float),
-                        .turns = -(steps / TURN * TURN) * (int64_t)sizeof(float)};
-#pragma GCC unroll 8
+                        .turns = -(steps / TILE_TURN_STEPS * TILE_TURN_STEPS) * (int64_t)sizeof(float)};
+#pragma GCC unroll 16
     for (int r = 0; r < TILE_ROWS; r++)
         input.ends[r] = left[r] + steps;
     if (ahead != NULL)
-        input.ahead = *ahead;
-    if (vecs == 3 && ahead != NULL)
+        input.ahead = ahead->from + steps * ahead->step_bytes;
+    if (vecs == 3 && ahead != NULL && ahead->step_bytes == TILE_FETCH_BYTES)
         __asm__ volatile(TILE_LOOP(3, TILE_FETCH) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
+    else if (vecs == 3 && ahead != NULL)
+        __asm__ volatile(TILE_LOOP(3, TILE_FETCH_4) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
     else if (vecs == 3)
         __asm__ volatile(TILE_LOOP(3, ) : TILE_SUMS(0), TILE_SUMS(1), TILE_SUMS(2) TILE_OPERANDS);
     else if (vecs == 2)

@@ -6,7 +6,7 @@
 
 #include "vec_avx2.h"
 
-enum { TILE_ROWS = 4, TILE_VECS = 3 };
+enum { TILE_ROWS = 4, TILE_VECS = 3, TILE_FETCH_BYTES = 16 };
 
 #define TILE_VEC_BYTES "32"
 #define TILE_RIGHT_0 "%%ymm12"
@@ -22,9 +22,9 @@ enum { TILE_ROWS = 4, TILE_VECS = 3 };
 #define TILE_INDEX "%%rdx"
 #define TILE_CLOBBERS "rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "xmm12", "xmm13", "xmm14", "xmm15"
 
-/* The loop branches after four steps. Where two threads share a core, fewer instructions matter more than the balance
- * of the two multipliers. */
+#define TILE_TURN_STEPS 4
 #define TILE_TURN(vecs) TILE_STEP(0, vecs) TILE_STEP(1, vecs) TILE_STEP(2, vecs) TILE_STEP(3, vecs) TILE_ADVANCE(4)
+#define TILE_FETCH "prefetcht1 (" TILE_AHEAD "," TILE_INDEX ",4)\n\t"
 #define TILE_EACH_ROW(text) text(0) text(1) text(2) text(3)
 #define TILE_EACH_ROW_OF(text, a, b) text(0, a, b) text(1, a, b) text(2, a, b) text(3, a, b)
 #define TILE_SUM(r, v) [s##r##v] "=&x"(sum[r][v])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partial attention in f32 with AVX-512: attn_f32_tmpl.c with a tile of 8 rows x 48 queries. 24 registers hold sums, 3
- * hold queries, 1 holds a broadcast number. The assembly of tile_avx512.h is 3% slower here (docs/perflog.md). */
+ * hold queries, 1 holds a broadcast number. The 9 rows of tile_avx512.h do not divide panels of keys. */
 #include "exp2_short_avx512.h"
 #include "vec_avx512.h"
 

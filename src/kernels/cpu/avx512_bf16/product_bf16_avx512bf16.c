@@ -9,7 +9,7 @@
 #include "../avx512/numbers_avx512.h"
 #include "../product_tile.h"
 
-enum { STEP = 2, PAIR_BYTES = 4, DEPTH = 384, EDGE_ROWS = 64 };
+enum { STEP = 2, PAIR_BYTES = 4, DEPTH = 384, EDGE_ROWS = 7 * TILE_ROWS };
 
 static int64_t pairs_of(int64_t steps)
 {
@@ -108,7 +108,7 @@ static void multiply(const ith_product_call *c)
         add_last_step(c, c->adds || pairs.steps);
 }
 
-const ith_product_kernel ith_k_product_bf16_avx512bf16_8x48 = {.name = "bf16_avx512bf16",
+const ith_product_kernel ith_k_product_bf16_avx512bf16_9x48 = {.name = "bf16_avx512bf16",
                                                                .cpu = ITH_CPU_AVX512 | ITH_CPU_AVX512_BF16,
                                                                .type = ITH_BF16,
                                                                .parts = 1,

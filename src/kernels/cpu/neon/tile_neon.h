@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-enum { TILE_ROWS = 4, TILE_VECS = 3 };
+enum { TILE_ROWS = 4, TILE_VECS = 3, TILE_FETCH_BYTES = 16 };
 
 /* Adds to each row of sum: number `lane` of this row in x, times a step of right. */
 #define TILE_STEP(lane)                                                                                                \
@@ -44,7 +44,7 @@ static inline __attribute__((always_inline)) void tile_sum(vec sum[TILE_ROWS][TI
             sum[r][v] = vec_load(from + v * LANES);
     if (ahead != NULL)
         fetch = *ahead;
-    for (; k + 4 <= steps; k += 4, fetch.from += fetch.stride) {
+    for (; k + 4 <= steps; k += 4, fetch.from += 4 * fetch.step_bytes) {
 #pragma GCC unroll 4
         for (int r = 0; r < TILE_ROWS; r++)
             x[r] = vld1q_f32(left[r] + k);
