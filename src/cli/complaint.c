@@ -64,6 +64,8 @@ int ith_cli_usage(const char *command, const char *format, ...)
     va_end(arguments);
     if (!holding && ith_launcher_process() == 0)
         fprintf(stderr, "Try '%s --help' for more information.\n", command);
+    else if (!holding)
+        ith_launcher_let_first_print();
     return ITH_EXIT_USAGE;
 }
 

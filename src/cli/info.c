@@ -7,6 +7,7 @@
 
 #include <ithaca/wan.h>
 
+#include <dlfcn.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,9 +39,10 @@ static const char doc[] =
     "that the kernel multiplies with and as a share of it. bf16_amx/6 is a sixth of AMX's peak: the kernel makes a "
     "product of f32 of six of bf16. f32_avx512+f16_avx512fp16: logits in f32, outputs in fp16. Which kernel is the "
     "fastest differs between machines with the same instruction sets. The environment variable ITHACA_CPU, a list "
-    "of the names under instruction_sets, hides all others. Modules bring more kernels: files called "
-    "ithaca_kernel_NAME.so, in the folder that the environment variable ITHACA_PLUGIN_PATH names, otherwise in ithaca/ "
-    "beside the library or beside the library itself. A module that cannot be used is listed with the reason.";
+    "of the names under instruction_sets, hides all others. Modules bring more kernels and transports: files "
+    "called ithaca_kernel_NAME.so and ithaca_transport_NAME.so, in the folder that the environment variable "
+    "ITHACA_PLUGIN_PATH names, otherwise in ithaca/ beside the library or beside the library itself. What cannot be "
+    "used is listed with the reason.";
 
 /* ---- Rates ------------------------------------------------------------------------------------------------------- */
 
@@ -268,13 +270,76 @@ static json_t *describe_modules(void)
     return modules;
 }
 
+/* The version of the MPI that a module links, as its library tells it (MPI_Get_library_version); "" if it links none.
+ */
+static const char *mpi_version(const char *path, char *text, size_t bytes)
+{
+    static const char name[] = "MPI_Get_library_version";
+    int (*get)(char *version, int *length) = NULL;
+    char version[8192] = ""; /* MPI_MAX_LIBRARY_VERSION_STRING is at most this in Open MPI and MPICH */
+    int length = 0;
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol = module ? dlsym(module, name) : NULL;
+    memcpy(&get, &symbol, sizeof get);
+    if (get)
+        get(version, &length);
+    for (char *at = version; *at; at++)
+        *at = *at == '\t' ? ' ' : *at;
+    snprintf(text, bytes, "%.*s", (int)strcspn(version, ",\n"), version);
+    return text;
+}
+
+/* Adds a transport of a module to the list, or the reason why it cannot be used. */
+static void add_transport(json_t *transports, const char *name, const char *path, const char *refusal)
+{
+    char about[256], version[64] = "";
+    if (*refusal)
+        snprintf(about, sizeof about, "cannot be used: %.200s", refusal);
+    else
+        snprintf(about, sizeof about, "ranks in several processes%s%s",
+                 *mpi_version(path, version, sizeof version) ? ", by " : "", version);
+    json_array_append_new(transports, json_pack("{s:s, s:s}", "name", name, "about", about));
+}
+
+static bool has_name(const json_t *list, const char *name)
+{
+    size_t index;
+    const json_t *item;
+    json_array_foreach(list, index, item)
+    {
+        if (!strcmp(json_string_value(json_object_get(item, "name")), name))
+            return true;
+    }
+    return false;
+}
+
+/* The transports that there are, and those for MPI that are missing, as a JSON array [{"name", "about"}]. */
+static json_t *list_transports(void)
+{
+    static const char prefix[] = "ithaca_transport_", *const mpi[] = {"openmpi", "mpich"};
+    json_t *all = json_array();
+    const char *path, *refusal;
+    json_array_append_new(all, json_pack("{s:s, s:s}", "name", "local", "about", "ranks as threads of one process"));
+    for (int i = 0; (path = ith_module_list(i, &refusal)); i++) {
+        const char *file = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+        char name[64];
+        if (strncmp(file, prefix, sizeof prefix - 1) != 0)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(file + sizeof prefix - 1, "."), file + sizeof prefix - 1);
+        add_transport(all, name, path, refusal);
+    }
+    for (size_t i = 0; i < sizeof mpi / sizeof *mpi; i++)
+        if (!has_name(all, mpi[i]))
+            add_transport(all, mpi[i], "", "its module was not found");
+    return all;
+}
+
 /* Measures peaks and kernels. Returns them with the modules and the transports as a JSON object. */
 static json_t *describe_kernels(ith_context *context, int threads)
 {
     json_t *peaks = measure_peaks(context, threads);
-    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:[{s:s, s:s}]}", "measured_threads", threads, "peaks", peaks,
-                     "kernels", measure_kernels(context, threads), "products", list_products(context), "modules",
-                     describe_modules(), "transports", "name", "local", "about", "ranks as threads of one process");
+    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "measured_threads", threads, "peaks", peaks, "kernels",
+                     measure_kernels(context, threads), "products", list_products(context), "modules",
+                     describe_modules(), "transports", list_transports());
 }
 
 /* Describes the machine and either the model or the kernels, as text or as JSON. */

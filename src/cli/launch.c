@@ -271,15 +271,16 @@ static ith_status connected_rank(ith_context *context, ith_comm *comm, void *use
     return status;
 }
 
-/* Prints why the group has failed, as this process sees it. A launcher sends a signal to all processes, and this one
- * may have seen others end before its own signal comes, which then ends it here. One process says that the run was
- * interrupted. */
+/* Prints why the group has failed, as this process sees it. Before the ranks compute, a signal ends a process at once.
+ * A launcher sends it to all processes, and this one may have seen others end before its own signal comes. One process
+ * says that the run was interrupted. */
 static int explain_failure(const launch_run *run, ith_status status)
 {
     const char *sentence = run->work->explain ? run->work->explain(run->work->user) : NULL;
     const struct timespec pause = {.tv_nsec = (long)(SIGNAL_SECONDS * 1e9)};
     sentence = sentence ? sentence : ith_context_error(run->context);
-    nanosleep(&pause, NULL);
+    if (!run->computed)
+        nanosleep(&pause, NULL);
     if (status == ITH_ERR_INTERRUPTED && run->launch->leads)
         ith_error_print("%s", sentence);
     else if (status == ITH_ERR_INTERRUPTED)

@@ -36,7 +36,8 @@ typedef struct ith_launch_work {
     int rounds;   /* how many times the command prepares and computes; 0: once */
     /* Called in each process by one thread. Prints errors and returns an exit status. */
     int (*prepare)(void *user);
-    /* Called by every rank. Returns the same status on all ranks, or the group has failed. */
+    /* Called by every rank. If a rank fails, all ranks return, with the same status or ITH_OK, or the group has failed.
+     */
     ith_rank_fn compute;
     /* NULL, or returns the sentence about a failure of `compute` in this process; NULL: the context of the rank has
      * it. */

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define AT(member) offsetof(ith_launch_choices, member)
 static const ith_option rows[] = {
@@ -83,6 +84,13 @@ int ith_launcher_process(void)
 {
     const launcher_kind *kind = recognise();
     return number_in(by_hand.process, kind ? number_in(kind->process, 0) : 0);
+}
+
+void ith_launcher_let_first_print(void)
+{
+    const struct timespec pause = {.tv_nsec = 300000000};
+    if (ith_launcher_process())
+        nanosleep(&pause, NULL);
 }
 
 static ith_launcher describe(const launcher_kind *kind)

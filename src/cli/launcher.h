@@ -35,5 +35,8 @@ int ith_launcher_find(const char *command, const char *transport, ith_launcher *
 
 /* The number that a launcher gave this process; 0 without a launcher. */
 int ith_launcher_process(void);
+/* Waits before a process with another number than 0 ends, because a launcher ends all processes then, and number 0 has
+ * yet to print why. */
+void ith_launcher_let_first_print(void);
 
 #endif

@@ -315,6 +315,14 @@ static void fall_silent(int saved[2])
         close(nowhere);
 }
 
+static bool parsing; /* whether argp may end the process */
+
+static void wait_if_parsing(void)
+{
+    if (parsing)
+        ith_launcher_let_first_print();
+}
+
 static void speak_again(const int saved[2])
 {
     for (int i = 0; i < 2; i++)
@@ -342,9 +350,13 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
     const struct argp parser = {.options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc};
     bool silent = ith_launcher_process() != 0;
     int saved[2];
-    if (silent)
+    if (silent) {
         fall_silent(saved);
+        atexit(wait_if_parsing);
+    }
+    parsing = true;
     argp_parse(&parser, argc, argv, 0, NULL, options);
+    parsing = false;
     if (silent)
         speak_again(saved);
 }

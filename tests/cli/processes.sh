@@ -5,8 +5,9 @@ export ITHACA_PLUGIN_PATH=$build/tests/modules/transports
 # over_sockets PROCESSES ARGUMENT...: the program as processes with one rank each, which Unix sockets connect. Standard
 # output of process N is left in $work/out.N, standard error in $work/err.N, its exit status in $work/status.N.
 #   processes_differ="N ARGUMENT..."   more arguments for process N
-#   signal_to="SIGNAL N", signal_after=SECONDS   sends a signal to process N, or to all of them; $work/took gets the
-#                                      milliseconds from then until process 0 ends. A stopped process is killed then.
+#   signal_to="SIGNAL N", signal_after=WORDS   sends a signal to process N, or to all of them, half a second after process
+#                                      0 has printed WORDS; $work/took gets the milliseconds from then until process 0
+#                                      ends. A stopped process is killed then.
 over_sockets() {
     local processes=$1 number pids=()
     shift
@@ -35,9 +36,13 @@ start_process() {
 
 # signal_processes PROCESSES SIGNAL NUMBER|all FIRST: FIRST is the process that waits for process 0.
 signal_processes() {
-    local targets=$3 begin number
+    local targets=$3 begin number i
     [ "$3" != all ] || targets=$(seq 0 $(($1 - 1)))
-    sleep "$signal_after"
+    for ((i = 0; i < 200; i++)); do
+        grep -qE "$signal_after" "$work/err.0" 2>/dev/null && break
+        sleep 0.1
+    done
+    sleep 0.5
     begin=$(date +%s%N)
     for number in $targets; do kill -s "$2" "$(cat "$work/pid.$number")"; done
     wait "$4"

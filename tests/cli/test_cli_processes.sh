@@ -138,22 +138,23 @@ ITHACA_MPI=nompi expect 1 "openmpi or mpich" "$ithaca" attend --input "$input" -
 
 # ---- Failures of a run
 
-# during SECONDS SIGNAL PROCESS ARGUMENT...: sends a signal to one process, or to all, of a run over two.
+# during WORDS SIGNAL PROCESS ARGUMENT...: sends a signal to one process, or to all, of a run over two that has printed
+# WORDS.
 during() {
-    local seconds=$1 signal=$2 process=$3
+    local words=$1 signal=$2 process=$3
     shift 3
-    signal_after=$seconds signal_to="$signal $process" over_sockets 2 "$@"
+    signal_after=$words signal_to="$signal $process" over_sockets 2 "$@"
 }
 long=("${small[@]}" --steps 10000 --output clip.mp4 --timeout 2)
-during 1.5 KILL 1 "${long[@]}" --quiet
+during "denoise: step" KILL 1 "${long[@]}"
 [ "$(cat status.1)" = 137 ] || fail "the killed process ended with $(cat status.1)"
 [ "$(cat status.0)" = 1 ] || fail "the other process ended with $(cat status.0)"
 grep -qE "^ithaca: rank 0 on [^ ]+: rank 1 " err.0 || fail "not said who died: $(cat err.0)"
 [ "$(cat took)" -le 3000 ] || fail "it took $(cat took) ms to notice"
-during 1.5 STOP 1 "${long[@]}" --quiet
+during "denoise: step" STOP 1 "${long[@]}"
 [ "$(cat status.0)" = 1 ] && grep -qE "^ithaca: rank 0 on [^ ]+: .*rank 1.* 2 s" err.0 || fail "a stopped process: $(cat err.0)"
 for process in 0 1 all; do
-    during 1.5 TERM $process "${long[@]}" --quiet
+    during "denoise: step" TERM $process "${long[@]}"
     ended 1 2
     cat err.0 err.1 >both
     grep -q "Nothing was written" both || fail "not said what was kept ($process): $(cat both)"
@@ -162,7 +163,7 @@ for process in 0 1 all; do
     [ ! -e clip.mp4 ] || fail "a video in spite of SIGTERM"
 done
 for command in "bench attention --seq 6000 --repeat 100" "verify --seq 1500"; do
-    during 1.5 TERM all $command
+    during "^process" TERM all $command --map
     ended 1 2
     cat err.0 err.1 >both
     [ "$(grep -c "interrupted by SIGTERM" both)" = 1 ] && [ "$(grep -c "^ithaca: " both)" = 1 ] || fail "$command: $(cat both)"

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The program over processes that mpirun starts: attention and denoising have the bits of ranks of one process; what is
+# printed, and how a run fails. ITHACA_MPI_SHAPES=all: every number of processes and ranks.
+set -eu
+. mpi/launch.sh
+ithaca=$build/ithaca golden=$(realpath golden) model=$(realpath ../models/shapes)
+[ -x "$ithaca" ] || skip "the program is not built (ITHACA_ENGINE)"
+unset OMP_NUM_THREADS
+cd "$work"
+complain() {
+    echo "$*"
+    for file in out err; do [ ! -e $file ] || tail -n 20 $file; done
+    exit 1
+}
+# raw FILE: the data without the header, whose metadata says which plan it was.
+raw() { tail -c +$((9 + $(od -An -t u8 -N 8 "$1"))) "$1"; }
+# expect STATUS WORDS PROCESSES ARGUMENT...: the exit status, and an extended regular expression on standard error.
+expect() {
+    local want=$1 words=$2 processes=$3 status=0
+    shift 3
+    launch "$processes" "$ithaca" "$@" >out 2>err </dev/null || status=$?
+    [ "$status" = "$want" ] || complain "exit status $status instead of $want: $*"
+    [ -z "$words" ] || grep -qE -- "$words" err || complain "no '$words' on standard error: $*"
+}
+
+shapes="2 2;3 1;4 1"
+[ "${ITHACA_MPI_SHAPES:-}" != all ] || shapes="2 1;2 2;3 1;3 2;4 1;4 2;8 1"
+small=(--model "$model" --prompt "A red circle" --height 64 --width 64 --frames 5 --steps 3 --threads 1 --quiet)
+IFS=';'
+for shape in $shapes; do
+    IFS=' '
+    set -- $shape
+    ranks=$(($1 * $2))
+    for options in "--strategy ulysses" "--strategy ring --softmax fixed_m"; do
+        "$ithaca" attend --input "$golden/attention/keymask_d64.safetensors" --output one --ranks $ranks $options --quiet
+        expect 0 "attention in" "$1" attend --input "$golden/attention/keymask_d64.safetensors" --output several --ranks "$2" $options
+        cmp -s <(raw one) <(raw several) || complain "attend $options, processes and ranks $shape: other bits"
+    done
+    for precision in f32 bf16; do
+        "$ithaca" generate "${small[@]}" --output one.gif --dump one.dump --precision $precision --ranks $ranks
+        expect 0 "" "$1" generate "${small[@]}" --output several.gif --dump several.dump --precision $precision --ranks "$2"
+        [ ! -s out ] && [ ! -s err ] || complain "--quiet prints"
+        cmp -s one.dump several.dump || complain "generate $precision, processes and ranks $shape: other bits"
+        cmp -s one.gif several.gif || complain "generate $precision, processes and ranks $shape: another video"
+    done
+done
+unset IFS
+
+expect 0 "" 2 verify --seq 33 --kernel f32_ref --ranks 2
+grep -q "^[0-9]* plans, 0 failed" out && grep -q "4 x 1" out || complain "verify"
+expect 0 "" 2 bench attention --seq 256 --repeat 2 --strategy single,ulysses --json
+jq -e 'length == 2 and .[1].ranks == 2 and (.[1].rel_l2 < 0.01)' out >/dev/null || complain "bench"
+expect 0 "^1 .* [0-9-]+" 2 attend --input "$golden/attention/one_row.safetensors" --output several --map
+[ "$(wc -l <err)" = 4 ] || complain "--map"
+
+# Errors of all processes and of one: a line each (launchers add theirs).
+expect 2 "unrecognized option" 2 generate --no-such-option
+expect 1 "^ithaca: cannot open nowhere" 2 generate --prompt x --model nowhere
+[ "$(grep -c "^ithaca: " err)" = 1 ] || complain "more than one line"
+cat >one_alone <<'END'
+#!/bin/sh
+[ "${OMPI_COMM_WORLD_RANK:-}${PMI_RANK:-}" = 1 ] && set -- "$@" --model nowhere
+exec "$@"
+END
+chmod +x one_alone
+status=0
+launch 2 ./one_alone "$ithaca" generate "${small[@]}" --output several.gif >out 2>err || status=$?
+[ $status = 1 ] && grep -qE "^ithaca: rank 1 on [^ ]+: cannot open nowhere" err || complain "one process without the model"
+[ "$(grep -c "^ithaca: " err)" = 1 ] || complain "more than one line"
+ITHACA_PLUGIN_PATH= expect 1 "number [01] of 2, and no transport can connect them.*$kind: not found" 2 generate "${small[@]}"
+
+# A process that is killed, and a signal to the launcher.
+# during HOW STATUSES: what is done to a long run after two seconds, and the exit statuses of its processes. A launcher may
+# end the shell of a process before it notes the status.
+during() {
+    local run
+    rm -f several.gif* statuses
+    launch_unsupervised 2 sh -c '"$@"; echo $? >>statuses' - \
+        "$ithaca" generate "${small[@]}" --steps 10000 --output several.gif --timeout 5 >out 2>err &
+    run=$!
+    sleep 2
+    $1
+    wait $run || true
+    grep -qxE "$2" <<<"$(echo $(sort -n statuses))" || complain "$1: exit statuses $(echo $(sort -n statuses)) instead of $2"
+    [ ! -e several.gif ] || complain "$1: a video"
+}
+# pids PROCESSES of the program in this launch
+pids() {
+    local file
+    for file in /proc/[0-9]*/environ; do
+        ! tr '\0' '\n' 2>/dev/null <"$file" | grep -qxF "$mark" || [ "$(basename "$(readlink "${file%environ}exe")")" != ithaca ] ||
+            basename "${file%/environ}"
+    done
+}
+kill_one() { kill -9 "$(pids | tail -1)"; }
+interrupt_all() { kill -TERM $(pids); }
+during kill_one "(1 )?137"
+grep -qE "^ithaca: rank [01] on [^ ]+: .*rank [01] .*died" err || complain "not said who died"
+during interrupt_all "1( 1)?"
+[ "$(grep -c "^ithaca: .*stopped" err)" = 1 ] && grep -q "Nothing was written" err || complain "not one message about a signal"
+check_nothing_left
