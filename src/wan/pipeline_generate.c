@@ -140,7 +140,7 @@ static ith_status decode(ith_rank *rank)
     start = ith_clock_seconds();
     ith_frames frames = {rank, ith_alloc(context, rank->options.height * rank->options.width, 3, "a frame")};
     status = frames.rgb ? ith_vae_decode(context, vae, rank->pipeline->shared.latents, size->frames, size->height,
-                                         size->width, ith_frames_take, &frames)
+                                         size->width, NULL, ith_frames_take, &frames)
                         : ITH_ERR_MEMORY;
     report->decode_seconds += ith_clock_seconds() - start - report->decode_sink_seconds;
     ith_free(context, frames.rgb);

@@ -127,7 +127,7 @@ static ith_status predict(ith_pipeline *pipeline, ith_context *context, const it
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
     int64_t decode = 0;
     const bool has_first = !team->members || team->members[0] == 0; /* whether this process has rank 0, which decodes */
-    ith_status status = ith_vae_decode_bytes(context, &model->vae, types.products, size.height, size.width, &decode);
+    ith_status status = ith_vae_decode_bytes(context, &model->vae, types.products, size.height, size.width, NULL, &decode);
     if (status)
         return status;
     int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3;

@@ -62,8 +62,8 @@ static double decode_error(int kind, const char *z_name, const char *decoded_nam
     for (int64_t c = 0; c < 3; c++)
         for (int64_t i = 0; i < positions; i++)
             reference[i * 3 + c] = ((const float *)decoded->data)[c * positions + i];
-    assert_int_equal(ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], keep_frame, &out),
-                     ITH_OK);
+    assert_int_equal(
+        ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], NULL, keep_frame, &out), ITH_OK);
     assert_int_equal(out.count, shape[1]);
     double error = relative_l2(out.numbers, reference, positions * 3);
     free(reference), free(out.numbers);
@@ -98,8 +98,8 @@ static comparison compare_video(int kind)
     const int64_t *s = golden->shape;
     comparison result = {.numbers = s[0] * s[1] * s[2] * s[3]};
     frames out = {malloc((size_t)result.numbers * sizeof(float)), 0, s[0], -1};
-    assert_int_equal(ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], keep_frame, &out),
-                     ITH_OK);
+    assert_int_equal(
+        ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], NULL, keep_frame, &out), ITH_OK);
     assert_int_equal(out.count, s[0]);
     double squares = 0;
     for (int64_t i = 0; i < result.numbers; i++) {
@@ -112,7 +112,7 @@ static comparison compare_video(int kind)
     result.psnr = 10 * log10(255.0 * 255.0 * (double)result.numbers / squares);
     result.memory = memory_of(context);
     assert_int_equal(ith_vae_decode_bytes(context, ith_vae_config_of(vae), operand_kinds[kind], z->shape[2],
-                                          z->shape[3], &result.predicted_bytes),
+                                          z->shape[3], NULL, &result.predicted_bytes),
                      ITH_OK);
     free(out.numbers);
     ith_tensor_file_close(&file);
@@ -169,18 +169,91 @@ static void test_causal(void **state)
         memcpy(shorter + c * 2 * POSITIONS, latents + c * FRAMES * POSITIONS, 2 * POSITIONS * sizeof(float));
     enum { FRAME = 8 * H * 8 * W * 3 };
     frames two = {malloc(5 * FRAME * sizeof(float)), 0, 5, -1}, four = {malloc(13 * FRAME * sizeof(float)), 0, 13, -1};
-    assert_int_equal(ith_vae_decode(context, vae, shorter, 2, H, W, keep_frame, &two), ITH_OK);
+    assert_int_equal(ith_vae_decode(context, vae, shorter, 2, H, W, NULL, keep_frame, &two), ITH_OK);
     int64_t peak = memory_of(context).peak_bytes;
-    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, keep_frame, &four), ITH_OK);
+    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, NULL, keep_frame, &four), ITH_OK);
     assert_int_equal(two.count, 5);
     assert_int_equal(four.count, 13);
     assert_memory_equal(two.numbers, four.numbers, 5 * FRAME * sizeof(float));
     assert_int_equal(memory_of(context).peak_bytes, peak);
     frames stopped = {four.numbers, 0, 13, 2};
-    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, keep_frame, &stopped), ITH_ERR_INTERRUPTED);
+    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, NULL, keep_frame, &stopped),
+                     ITH_ERR_INTERRUPTED);
     assert_int_equal(stopped.count, 2);
-    assert_int_equal(ith_vae_decode(context, vae, latents, 0, H, W, keep_frame, &four), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_vae_decode(context, vae, latents, 0, H, W, NULL, keep_frame, &four), ITH_ERR_ARGUMENT);
     free(two.numbers), free(four.numbers);
+    ith_vae_free(context, &vae);
+    ith_context_destroy(&context);
+}
+
+/* ---- Bands ----------------------------------------------------------------------------------------------------- */
+
+/* Decodes a band of rows of the latents, and compares it with the same rows of whole frames, bit for bit. */
+static void check_band(ith_context *context, const ith_vae *vae, const float *latents, int64_t frame_count,
+                       int64_t height, int64_t width, ith_vae_span band, const frames *whole)
+{
+    const int64_t rows = (band.end - band.begin) * 8, row = width * 8 * 3;
+    frames part = {malloc((size_t)(whole->count * rows * row) * sizeof(float)), 0, whole->count, -1};
+    assert_int_equal(ith_vae_decode(context, vae, latents, frame_count, height, width, &band, keep_frame, &part),
+                     ITH_OK);
+    assert_int_equal(part.count, whole->count);
+    for (int64_t frame = 0; frame < whole->count; frame++)
+        if (memcmp(part.numbers + frame * rows * row, whole->numbers + (frame * height * 8 + band.begin * 8) * row,
+                   (size_t)(rows * row) * sizeof(float)))
+            fail_msg("rows %lld to %lld of %lld x %lld, frame %lld", (long long)band.begin, (long long)band.end,
+                     (long long)height, (long long)width, (long long)frame);
+    free(part.numbers);
+}
+
+static void check_bands(ith_context *context, const ith_vae *vae, int64_t height, int64_t width, int parts)
+{
+    enum { FRAMES = 2, MOST = 5 };
+    const int64_t count = 16 * FRAMES * height * width;
+    float *latents = malloc((size_t)count * sizeof *latents);
+    for (int64_t i = 0; i < count; i++)
+        latents[i] = sinf((float)(i * i % 1009));
+    frames whole = {malloc((size_t)(MOST * height * width * 64 * 3) * sizeof(float)), 0, MOST, -1};
+    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, height, width, NULL, keep_frame, &whole), ITH_OK);
+    for (int part = 0; part < parts; part++) {
+        int64_t begin, rows;
+        ith_share(height, parts, part, &begin, &rows);
+        check_band(context, vae, latents, FRAMES, height, width, (ith_vae_span){begin, begin + rows}, &whole);
+    }
+    check_band(context, vae, latents, FRAMES, height, width, (ith_vae_span){height / 2, height / 2 + 1}, &whole);
+    free(whole.numbers);
+    free(latents);
+}
+
+/* Processes decode a band of each frame. Tall pictures have bands that end before the rows of a whole frame. */
+static void bands_have_the_bits_of_whole_frames(void **state)
+{
+    (void)state;
+    ith_context *context = new_context();
+    int kinds = operand_kinds_here(context);
+    for (int kind = OPERANDS_F32; kind < kinds; kind++) {
+        ith_vae *vae = NULL;
+        assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[kind], &vae), ITH_OK);
+        check_bands(context, vae, kind == OPERANDS_F32 ? 61 : 35, 1, kind == OPERANDS_F32 ? 4 : 2);
+        check_bands(context, vae, 5, 3, 3);
+        ith_vae_free(context, &vae);
+    }
+    ith_context_destroy(&context);
+}
+
+static void illegal_bands_are_refused(void **state)
+{
+    (void)state;
+    static const ith_vae_span bands[] = {{-1, 1}, {0, 0}, {2, 1}, {0, 4}, {3, 4}};
+    ith_context *context = new_context();
+    ith_vae *vae = NULL;
+    float latents[16 * 3] = {0};
+    frames none = {NULL, 0, 0, -1};
+    assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
+    for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
+        assert_int_equal(ith_vae_decode(context, vae, latents, 1, 3, 1, &bands[i], keep_frame, &none),
+                         ITH_ERR_ARGUMENT);
+        assert_non_null(strstr(ith_context_error(context), "of latents of 3 rows cannot be decoded"));
+    }
     ith_vae_free(context, &vae);
     ith_context_destroy(&context);
 }
@@ -230,9 +303,9 @@ static void check_memory(int kind, int64_t height, int64_t width)
     int64_t files = file_bytes(m.context);
     assert_int_equal(ith_vae_open(m.context, MODEL, operand_kinds[kind], &vae), ITH_OK);
     assert_int_equal(
-        ith_vae_decode_bytes(m.context, ith_vae_config_of(vae), operand_kinds[kind], height, width, &predicted),
+        ith_vae_decode_bytes(m.context, ith_vae_config_of(vae), operand_kinds[kind], height, width, NULL, &predicted),
         ITH_OK);
-    assert_int_equal(ith_vae_decode(m.context, vae, latents, FRAMES, height, width, meter_frame, &m), ITH_OK);
+    assert_int_equal(ith_vae_decode(m.context, vae, latents, FRAMES, height, width, NULL, meter_frame, &m), ITH_OK);
     assert_int_equal(m.bytes - files, predicted);
     assert_int_equal(memory_of(m.context).peak_bytes, m.bytes);
     ith_vae_free(m.context, &vae);
@@ -274,7 +347,7 @@ static void test_large_pictures(void **state)
     omp_set_num_threads(2);
     for (int kind = 0; kind < operand_kinds_here(context); kind++) {
         int64_t bytes = 0;
-        assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[kind], 90, 160, &bytes), ITH_OK);
+        assert_int_equal(ith_vae_decode_bytes(context, &config, operand_kinds[kind], 90, 160, NULL, &bytes), ITH_OK);
         print_message("1280 x 720, operands %d: %.3f GB\n", kind, (double)bytes * 1e-9);
         assert_in_range(bytes, most[kind] / 2, most[kind]);
     }
@@ -354,7 +427,7 @@ static ith_status load_and_decode(ith_context *context, void *user)
     ith_vae *vae = NULL;
     ith_status status = ith_vae_open(context, MODEL, operand_kinds[OPERANDS_F32], &vae);
     if (!status)
-        status = ith_vae_decode(context, vae, latents, 1, 1, 1, keep_frame, &out);
+        status = ith_vae_decode(context, vae, latents, 1, 1, 1, NULL, keep_frame, &out);
     ith_vae_free(context, &vae);
     return status;
 }
@@ -368,10 +441,16 @@ static void test_failing_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),     cmocka_unit_test(test_video),
-        cmocka_unit_test(test_video_bf16), cmocka_unit_test(test_causal),
-        cmocka_unit_test(test_memory),     cmocka_unit_test(test_large_pictures),
-        cmocka_unit_test(test_config),     cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_video),
+        cmocka_unit_test(test_video_bf16),
+        cmocka_unit_test(test_causal),
+        cmocka_unit_test(bands_have_the_bits_of_whole_frames),
+        cmocka_unit_test(illegal_bands_are_refused),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_large_pictures),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

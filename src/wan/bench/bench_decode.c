@@ -75,7 +75,7 @@ static ith_status predict(void *user, int64_t width, int64_t *bytes)
     decode_bench *b = user;
     const int64_t stride = b->config.stride_space;
     ith_status status = ith_vae_decode_bytes(b->call.context, &b->config, b->call.types.products,
-                                             b->problem.height / stride, width / stride, bytes);
+                                             b->problem.height / stride, width / stride, NULL, bytes);
     *bytes += b->call.report.weights_bytes + latent_numbers(b, width) * (int64_t)sizeof(float) + ITH_ALLOC_HEADER;
     return status;
 }
@@ -163,7 +163,7 @@ static ith_status add_stages(void *user)
     const int64_t stride = b->config.stride_space;
     ith_vae_decoder *decoder = NULL;
     ith_status status = ith_vae_decoder_create(b->call.context, b->vae, b->problem.height / stride,
-                                               b->problem.width / stride, &decoder);
+                                               b->problem.width / stride, NULL, &decoder);
     if (!status)
         status = add_layers(b, decoder);
     ith_vae_decoder_free(&decoder);
@@ -185,7 +185,7 @@ static ith_status decode(void *user, const ith_span *span)
     const int64_t stride = b->config.stride_space;
     (void)span;
     return ith_vae_decode(b->call.context, b->vae, b->latents, b->latent_frames, b->problem.height / stride,
-                          b->problem.width / stride, take_frame, NULL);
+                          b->problem.width / stride, NULL, take_frame, NULL);
 }
 
 static ith_status make(void *user)

@@ -36,16 +36,27 @@ ith_status ith_vae_random_bytes(ith_context *context, const ith_vae_config *conf
 void ith_vae_free(ith_context *context, ith_vae **vae);
 const ith_vae_config *ith_vae_config_of(const ith_vae *vae);
 
+/* Rows [begin, end) of a picture. */
+typedef struct ith_vae_span {
+    int64_t begin, end;
+} ith_vae_span;
+
 /* A function that gets a decoded frame, [height, width, 3] in [-1, 1], which is valid during the call. A result other
  * than ITH_OK ends the decoding. */
 typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *frame, int64_t height, int64_t width);
 /* Decodes latents [z_dim, frames, height, width], normalised as the DiT leaves them, into stride_time (frames - 1) + 1
- * frames. Nothing is allocated between the first frame and the last. */
+ * frames. Nothing is allocated between the first frame and the last.
+ *
+ * band: on_frame gets only the rows of a frame that belong to rows band->begin to band->end of the latents, of which
+ * there is at least one; NULL: all rows. They have the same bits as in a whole frame. The layers before the first level
+ * are computed for all rows. At each level, a band has a few rows more above and below, which its convolutions read: 14
+ * rows of the latents in all, for the published autoencoder. */
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
-                          int64_t height, int64_t width, ith_vae_frame_fn on_frame, void *user);
-/* Sets *bytes to the peak memory of opening the autoencoder and decoding latents of this size, besides the mapped
- * files. */
+                          int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
+                          void *user);
+/* Sets *bytes to the peak memory of opening the autoencoder and decoding this band of latents of this size, besides the
+ * mapped files. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                int64_t height, int64_t width, int64_t *bytes);
+                                int64_t height, int64_t width, const ith_vae_span *band, int64_t *bytes);
 
 #endif

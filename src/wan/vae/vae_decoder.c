@@ -42,18 +42,24 @@ static void unnormalise(const ith_vae_decoder *d, const float *latents, int64_t 
 
 /* ---- Levels ---------------------------------------------------------------------------------------------------- */
 
-/* The decoded frame in slot `slot` of the last convolution. */
-static float *frame_of(const ith_vae_decoder *d, int64_t slot)
+static int64_t wanted_rows(const ith_vae_decoder *d)
 {
-    const ith_conv_shape *shape = &d->out->conv.shape;
-    return d->frames + slot * shape->height * shape->width * 3;
+    return d->wanted.end - d->wanted.begin;
 }
 
-/* Keeps pixels of a finished frame, clamped to [-1, 1]. A NaN stays a NaN. */
+/* The wanted rows of the decoded frame in slot `slot` of the last convolution. */
+static float *frame_of(const ith_vae_decoder *d, int64_t slot)
+{
+    return d->frames + slot * wanted_rows(d) * d->out->conv.shape.width * 3;
+}
+
+/* Keeps pixels of the wanted rows of a finished frame, clamped to [-1, 1]. A NaN stays a NaN. */
 static void finish_pixels(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
 {
     const ith_vae_decoder *d = user;
-    float *to = frame_of(d, slot) + (row * d->out->conv.shape.width + first) * 3;
+    if (row < d->wanted.begin || row >= d->wanted.end)
+        return;
+    float *to = frame_of(d, slot) + ((row - d->wanted.begin) * d->out->conv.shape.width + first) * 3;
     for (int64_t i = 0; i < count * 3; i++)
         to[i] = pixels[i] < -1.0f ? -1.0f : pixels[i] > 1.0f ? 1.0f : pixels[i];
 }
@@ -69,7 +75,7 @@ static ith_status finish_rows(decoding *call, int64_t taken)
     ith_status status = ith_vae_conv_feed(&d->work, d->out, rows, taken, &output);
     for (int64_t slot = conv->first; slot < conv->slots && conv->made == conv->shape.height && !status; slot++) {
         d->work.shown_most += ITH_PROGRESS_UNIT;
-        status = call->on_frame(call->user, call->finished++, frame_of(d, slot), conv->shape.height, conv->shape.width);
+        status = call->on_frame(call->user, call->finished++, frame_of(d, slot), wanted_rows(d), conv->shape.width);
     }
     return status;
 }
@@ -97,15 +103,40 @@ static void begin_after(const decoding *call, int64_t index)
     ith_conv_begin(&d->out->conv);
 }
 
+/* Keeps the rows of `resample` that the next level computes with. user: the next level. */
+static void take_resampled(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
+{
+    ith_vae_level_layers *next = user;
+    row -= next->cut;
+    if (row >= 0 && row < next->height)
+        ith_vae_rows_store(&next->begin, slot, row, first, count, pixels);
+}
+
 /* Applies `resample` of level `index` when its input is complete up to row `taken` of the doubled rows, and then all
  * later levels. */
 static ith_status resample(decoding *call, int64_t index, int64_t taken)
 {
     ith_vae_decoder *d = call->decoder;
     ith_vae_conv *conv = d->levels[index].resample;
-    const ith_conv_output output = {ith_vae_rows_store, &d->levels[index + 1].begin};
+    ith_vae_level_layers *next = &d->levels[index + 1];
+    const ith_conv_output output = {take_resampled, next};
     ith_status status = ith_vae_conv_advance(&d->work, conv, taken, &output);
-    return status ? status : decode_rows(call, index + 1, conv->conv.made);
+    int64_t made = ith_min64(ith_max64(conv->conv.made - next->cut, 0), next->height);
+    return status ? status : decode_rows(call, index + 1, made);
+}
+
+/* The number of rows before row `taken` of a level that `time` and `resample` read. */
+static int64_t rows_read(const ith_vae_level_layers *level, int64_t taken)
+{
+    return ith_min64(ith_max64(taken - level->read.begin, 0), level->read.end - level->read.begin);
+}
+
+/* The rows at the end of a level from the first one that `time` and `resample` read. */
+static ith_vae_rows read_from(const ith_vae_level_layers *level)
+{
+    ith_vae_rows x = level->end;
+    x.skipped = level->read.begin;
+    return x;
 }
 
 /* Doubles height and width of the rows before row `taken` of level `index`. */
@@ -113,10 +144,11 @@ static ith_status enlarge(decoding *call, int64_t index, int64_t taken)
 {
     ith_vae_work *work = &call->decoder->work;
     const ith_vae_level_layers *level = &call->decoder->levels[index];
-    const ith_vae_rows *x = &level->end;
+    const ith_vae_rows x = read_from(level);
     const ith_conv *conv = &level->resample->conv;
-    const int64_t strip = ith_max64(conv->shape.strip / 2, 1), skipped = conv->slots - x->slots;
+    const int64_t strip = ith_max64(conv->shape.strip / 2, 1), skipped = conv->slots - x.slots;
     ith_status status = ITH_OK;
+    taken = rows_read(level, taken);
     while (conv->taken < 2 * taken && !status) {
         const int64_t begin = conv->taken / 2, end = ith_min64(begin + strip, taken);
 #pragma omp parallel for collapse(3) schedule(static)
@@ -124,7 +156,7 @@ static ith_status enlarge(decoding *call, int64_t index, int64_t taken)
             for (int64_t row = begin; row < end; row++)
                 for (int64_t column = 0; column < level->width; column++)
                     ith_vae_conv_put_doubled(work, level->resample, slot, row, column,
-                                             ith_vae_row(x, slot - skipped, row) + column * level->out);
+                                             ith_vae_row(&x, slot - skipped, row) + column * level->out);
         status = resample(call, index, 2 * end);
     }
     return status;
@@ -155,9 +187,10 @@ static ith_status enlarge_in_time(decoding *call, int64_t index, int64_t slot, i
     time_halves halves = {work, level};
     const ith_conv_output output = {take_halves, &halves};
     ith_conv *conv = &level->time->conv;
-    ith_vae_rows frame = level->end;
+    ith_vae_rows frame = read_from(level);
     ith_status status = ITH_OK;
-    frame.x = ith_vae_row(&level->end, slot, 0), frame.slots = 1;
+    frame.x += slot * frame.rows * frame.width * frame.channels, frame.slots = 1;
+    taken = rows_read(level, taken);
     while (conv->taken < taken && !status) {
         const int64_t end = ith_min64(conv->taken + conv->shape.strip, taken);
         status = ith_vae_conv_feed(work, level->time, &frame, end, &output);
@@ -204,7 +237,7 @@ static ith_status decode_rows(decoding *call, int64_t index, int64_t taken)
 /* Applies a residual block in place to a whole frame of the size of the latents. */
 static ith_status decode_residual(ith_vae_decoder *d, ith_vae_conv *convs)
 {
-    const ith_vae_rows *x = &d->levels[0].begin;
+    const ith_vae_rows *x = &d->latent;
     ith_vae_residual_begin(convs);
     return ith_vae_residual_feed(&d->work, convs, x, x, x->rows);
 }
@@ -217,17 +250,17 @@ static ith_status decode_latent(decoding *call, const float *latents, int64_t fr
     const int64_t channels = d->vae->config.z_dim;
     float *z = (float *)(void *)work->temp, *mixed = z + d->pixels * channels;
     const ith_vae_level_layers *first = &d->levels[0];
-    const ith_vae_rows input = {mixed, 1, first->height, first->width, channels};
-    const ith_conv_output output = {ith_vae_rows_store, &d->levels[0].begin};
+    const ith_vae_rows input = {mixed, 1, d->latent.rows, d->latent.width, channels, 0};
+    const ith_conv_output output = {ith_vae_rows_store, &d->latent};
     unnormalise(d, latents, frames, frame, z);
     ith_status status = ith_vae_linear_apply(work, d->post_quant, d->pixels, z, mixed);
     ith_conv_begin(&d->in->conv);
     if (!status)
-        status = ith_vae_conv_feed(work, d->in, &input, first->height, &output);
+        status = ith_vae_conv_feed(work, d->in, &input, d->latent.rows, &output);
     if (!status)
         status = decode_residual(d, d->before);
     if (!status)
-        status = ith_vae_attention_apply(work, &d->attention, first->begin.x);
+        status = ith_vae_attention_apply(work, &d->attention, d->latent.x);
     if (!status)
         status = decode_residual(d, d->after);
     if (status)
@@ -265,13 +298,24 @@ static ith_status check_size(ith_context *context, int64_t frames, int64_t heigh
     return ITH_OK;
 }
 
+static ith_status check_band(ith_context *context, int64_t height, const ith_vae_span *band)
+{
+    if (!band || (band->begin >= 0 && band->begin < band->end && band->end <= height))
+        return ITH_OK;
+    return ith_fail(context, ITH_ERR_ARGUMENT, "rows %lld to %lld of latents of %lld rows cannot be decoded",
+                    (long long)band->begin, (long long)band->end, (long long)height);
+}
+
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
-                          int64_t height, int64_t width, ith_vae_frame_fn on_frame, void *user)
+                          int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
+                          void *user)
 {
     decoding call = {.on_frame = on_frame, .user = user};
     ith_status status = check_size(context, frames, height, width);
     if (!status)
-        status = ith_vae_decoder_create(context, vae, height, width, &call.decoder);
+        status = check_band(context, height, band);
+    if (!status)
+        status = ith_vae_decoder_create(context, vae, height, width, band, &call.decoder);
     if (!status)
         status = ith_vae_decoder_open(call.decoder);
     for (int64_t frame = 0; frame < frames && !status; frame++) {
@@ -287,14 +331,14 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
 /* Predicts the peak memory: makes an autoencoder and a decoder as decoding does, but reads no weights and allocates no
  * buffers. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
-                                int64_t height, int64_t width, int64_t *bytes)
+                                int64_t height, int64_t width, const ith_vae_span *band, int64_t *bytes)
 {
     ith_vae *vae = NULL;
     ith_vae_decoder *decoder = NULL;
     int64_t decode = 0;
     ith_status status = ith_vae_create(context, config, types, &vae);
     if (!status)
-        status = ith_vae_decoder_create(context, vae, height, width, &decoder);
+        status = ith_vae_decoder_create(context, vae, height, width, band, &decoder);
     if (!status)
         status = ith_vae_decoder_bytes(decoder, &decode);
     if (!status)

@@ -210,7 +210,7 @@ static ith_status apply_shortcut(const ith_vae_work *work, const ith_vae_conv *c
     ith_status status = ITH_OK;
     for (int64_t slot = conv->conv.first; slot < conv->conv.slots; slot++)
         for (int64_t row = begin, rows = 0; row < end && !status; row += rows) {
-            rows = ith_min64(end - row, ith_min64(x->rows - row % x->rows, y->rows - row % y->rows));
+            rows = ith_min64(end - row, ith_min64(ith_vae_rows_together(x, row), ith_vae_rows_together(y, row)));
             status = ith_vae_linear_apply(work, conv->shortcut, rows * x->width, ith_vae_row(x, slot, row),
                                           ith_vae_row(y, slot, row));
         }

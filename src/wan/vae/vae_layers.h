@@ -17,16 +17,22 @@
 #define ITH_VAE_NORMS "norms"
 
 /* Rows of the frames that pass through the decoder together: [slots][rows][width][channels] in f32. Row r of a frame
- * lies at place r % rows, so there may be fewer rows than a frame has. Slots are the same as in a convolution (conv.h):
- * if frames come in pairs, the first frame of a video has slot 1. */
+ * lies at place (r + skipped) % rows, so there may be fewer rows than a frame has. Slots are the same as in a
+ * convolution (conv.h): if frames come in pairs, the first frame of a video has slot 1. */
 typedef struct ith_vae_rows {
     float *x;
-    int64_t slots, rows, width, channels;
+    int64_t slots, rows, width, channels, skipped;
 } ith_vae_rows;
 
 static inline float *ith_vae_row(const ith_vae_rows *r, int64_t slot, int64_t row)
 {
-    return r->x + (slot * r->rows + row % r->rows) * r->width * r->channels;
+    return r->x + (slot * r->rows + (row + r->skipped) % r->rows) * r->width * r->channels;
+}
+
+/* The number of rows from row `row` on that are contiguous. */
+static inline int64_t ith_vae_rows_together(const ith_vae_rows *r, int64_t row)
+{
+    return r->rows - (row + r->skipped) % r->rows;
 }
 
 /* A linear layer that is applied to every pixel of a picture. */

@@ -20,38 +20,70 @@
 static const char *const level_names[ITH_VAE_MOST_LEVELS] = {"level 1", "level 2", "level 3", "level 4",
                                                              "level 5", "level 6", "level 7", "level 8"};
 
+/* Rows [begin, end) and `more` rows above and below, from an even row to an even row, as far as a frame of `height`
+ * rows has them. F(2x2, 3x3) computes pairs of rows from even rows on. */
+static ith_vae_span widen(ith_vae_span rows, int64_t more, int64_t height)
+{
+    return (ith_vae_span){ith_max64(rows.begin - more, 0) / 2 * 2, ith_min64(ith_round_up(rows.end + more, 2), height)};
+}
+
+/* Chooses the rows that each level computes, from the last level to the first, so that the rows of the band are right.
+ * The band is cut out of the frame as if the rows beyond it were zeros. A convolution of 3 x 3 then makes one more row
+ * at each edge wrong, so a level begins with one row more for each of its convolutions. */
+static void choose_rows(ith_vae_decoder *d, int64_t height, const ith_vae_span *band)
+{
+    const ith_vae_config *config = &d->vae->config;
+    const int64_t last = config->levels - 1, convs = 2 * (config->res_blocks + 1), scale = config->stride_space;
+    ith_vae_span wanted = {band->begin * scale, band->end * scale}, needed = widen(wanted, 1, height << last);
+    for (int64_t i = last; i >= 0; i--) {
+        ith_vae_level_layers *level = &d->levels[i];
+        level->rows = widen(needed, convs, height << i);
+        level->read = (ith_vae_span){needed.begin - level->rows.begin, needed.end - level->rows.begin};
+        if (i == 0)
+            break;
+        const ith_vae_span made = widen(level->rows, 1, height << i);
+        level->cut = level->rows.begin - made.begin;
+        needed = (ith_vae_span){made.begin / 2, made.end / 2};
+    }
+    const int64_t first = d->levels[last].rows.begin;
+    d->wanted = (ith_vae_span){wanted.begin - first, wanted.end - first};
+}
+
 /* Adds the layers of a level (those at one picture size). pictures: the number of frames that one latent frame has
  * become before this level. Returns this number after the level. */
-static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t height, int64_t width, int64_t pictures)
+static int64_t add_level(ith_vae_decoder *d, int64_t index, int64_t width, int64_t pictures)
 {
     const ith_vae_level *weights = &d->vae->levels[index];
     ith_vae_level_layers *level = &d->levels[index];
+    const int64_t height = level->rows.end - level->rows.begin, read = level->read.end - level->read.begin;
     d->work.stage = level_names[index];
-    *level = (ith_vae_level_layers){.height = height, .width = width, .in = weights->in, .out = weights->out};
-    level->begin = (ith_vae_rows){NULL, pictures > 1 ? 2 : 1, height, width, weights->in};
-    level->end = (ith_vae_rows){NULL, pictures > 1 ? 2 : 1, height, width, weights->out};
+    level->height = height, level->width = width, level->in = weights->in, level->out = weights->out;
+    level->begin = (ith_vae_rows){NULL, pictures > 1 ? 2 : 1, height, width, weights->in, 0};
+    level->end = (ith_vae_rows){NULL, pictures > 1 ? 2 : 1, height, width, weights->out, 0};
     for (int64_t i = 0; i <= d->vae->config.res_blocks; i++) {
         ith_vae_conv *residual = ith_vae_residual_add(&d->work, &weights->residuals[i], height, width, pictures);
         level->residuals = i ? level->residuals : residual;
     }
     /* Each row of the output of `time` becomes two rows of the input of `resample`. */
-    const int64_t strip = ith_max64(ith_vae_strip(2 * height, 2 * width) / 2, 1);
+    const int64_t strip = ith_max64(ith_vae_strip(2 * read, 2 * width) / 2, 1);
     if (weights->time.in) {
-        level->time = ith_vae_conv_add(&d->work, &weights->time, height, width, strip, pictures, false);
+        level->time = ith_vae_conv_add(&d->work, &weights->time, read, width, strip, pictures, false);
         level->time->first_times = 0;
         pictures *= 2;
     }
     if (weights->resample.in)
         level->resample =
-            ith_vae_conv_add(&d->work, &weights->resample, 2 * height, 2 * width, 2 * strip, pictures, pictures > 1);
+            ith_vae_conv_add(&d->work, &weights->resample, 2 * read, 2 * width, 2 * strip, pictures, pictures > 1);
     return pictures;
 }
 
-static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width)
+static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width, const ith_vae_span *band)
 {
     const ith_vae *vae = d->vae;
     ith_vae_work *work = &d->work;
     int64_t pictures = 1, scale = 1;
+    choose_rows(d, height, band);
+    d->latent = (ith_vae_rows){NULL, 1, height, width, vae->levels[0].in, 0};
     work->stage = "latents";
     d->post_quant = ith_vae_linear_add(work, &vae->post_quant, d->pixels);
     d->in = ith_vae_conv_add(work, &vae->in, height, width, ith_vae_strip(height, width), 1, false);
@@ -61,11 +93,11 @@ static void add_layers(ith_vae_decoder *d, int64_t height, int64_t width)
     work->stage = "latents";
     d->after = ith_vae_residual_add(work, &vae->after, height, width, 1);
     for (int64_t i = 0; i < vae->config.levels; i++, scale *= 2)
-        pictures = add_level(d, i, height * scale, width * scale, pictures);
-    scale = vae->config.stride_space;
+        pictures = add_level(d, i, width * scale, pictures);
+    const ith_vae_level_layers *last = &d->levels[vae->config.levels - 1];
     work->stage = "picture";
-    d->out = ith_vae_conv_add(work, &vae->out, height * scale, width * scale,
-                              ith_vae_strip(height * scale, width * scale), pictures, pictures > 1);
+    d->out = ith_vae_conv_add(work, &vae->out, last->height, last->width, ith_vae_strip(last->height, last->width),
+                              pictures, pictures > 1);
     d->out->norm = vae->norm_out;
 }
 
@@ -78,8 +110,9 @@ static int64_t decoder_size(const ith_vae_config *config)
 }
 
 ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, int64_t height, int64_t width,
-                                  ith_vae_decoder **out)
+                                  const ith_vae_span *band, ith_vae_decoder **out)
 {
+    const ith_vae_span all = {0, height};
     ith_vae_decoder *d = ith_alloc_zero(context, 1, decoder_size(&vae->config), "a decoder");
     *out = d;
     if (!d)
@@ -88,7 +121,7 @@ ith_status ith_vae_decoder_create(ith_context *context, const ith_vae *vae, int6
     d->work.context = context, d->work.types = vae->types, d->work.convs = d->convs;
     d->work.rowops = ith_rowops_choose(ith_context_cpu(context));
     d->work.status = ith_linear_set_create(context, false, &d->work.linear_set);
-    add_layers(d, height, width);
+    add_layers(d, height, width, band ? band : &all);
     ith_status status = d->work.status;
     if (status)
         ith_vae_decoder_free(out);
@@ -143,12 +176,17 @@ static void take_rows(ith_vae_rows *rows, ith_arena *arena)
     rows->x = ith_arena_take(arena, rows->slots * rows->rows * rows->width * rows->channels, sizeof(float));
 }
 
-/* Lays out the rows of level `index`. */
+/* Lays out the rows of level `index`. The first level begins with a part of d->latent. */
 static void lay_out_level(ith_vae_decoder *d, int64_t index, ith_arena *arena)
 {
     ith_vae_level_layers *level = &d->levels[index];
     set_rows(d, index);
-    take_rows(&level->begin, arena);
+    if (index == 0) {
+        take_rows(&d->latent, arena);
+        level->begin.x = d->latent.x ? ith_vae_row(&d->latent, 0, level->rows.begin) : NULL;
+    } else {
+        take_rows(&level->begin, arena);
+    }
     level->end.x = level->begin.x;
     if (level->in != level->out)
         take_rows(&level->end, arena);
@@ -173,7 +211,6 @@ static void lay_out_frames(ith_vae_decoder *d, ith_arena *arena)
 /* Lays out the frames and the scratch memory of one layer. */
 static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
 {
-    const ith_vae_config *config = &d->vae->config;
     ith_vae_work *work = &d->work;
     const int threads = omp_get_max_threads();
     int64_t scratch = 0;
@@ -185,7 +222,7 @@ static void lay_out_buffers(ith_vae_decoder *d, ith_arena *arena)
     }
     work->lines = ith_arena_take(arena, threads * work->line_floats, sizeof(float));
     work->conv_scratch = ith_arena_take(arena, scratch, 1);
-    d->frames = ith_arena_take(arena, d->out->conv.slots * d->pixels * config->stride_space * config->stride_space,
+    d->frames = ith_arena_take(arena, d->out->conv.slots * (d->wanted.end - d->wanted.begin) * d->out->conv.shape.width,
                                3 * sizeof(float));
 }
 
