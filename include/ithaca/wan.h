@@ -122,7 +122,8 @@ ITH_API void ith_precision_describe(const ith_context *context, ith_precision as
 typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, ITH_STAGE_DECODE } ith_stage;
 #define ITH_PROGRESS_UNIT 1000
 
-/* The work of one rank in a run. The lowest rank of a process opens weights and encodes prompts, rank 0 decodes. */
+/* The work of one rank in a run. The lowest rank of a process opens weights, encodes prompts and
+ * decodes. */
 typedef struct ith_generate_report {
     size_t struct_size;
     double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds;
@@ -207,8 +208,9 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
  * Ranks are the caller's: threads that ith_run_ranks or the caller starts, or processes. A rank works with the context
  * of its communicator, which gets the sentence of a failure. This context must be the pipeline's or a clone of its
  * family. Ranks that call with the same pipeline share the weights, encoded prompts and threads of their process. The
- * lowest of them opens and encodes for all, with all of the threads, while the others wait. Rank 0 decodes; it alone
- * has frames and writes files.
+ * lowest of them opens, encodes and decodes for all, with all of the threads, while the others wait. Each process
+ * decodes some rows of every frame; with from_latents the process of rank 0 decodes alone. Rank 0 gathers the frames; it
+ * alone has frames and writes files.
  *
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
  * name. Memory is predicted; if a machine has less, all ranks fail with ITH_ERR_MEMORY (see `force`). Every weight file

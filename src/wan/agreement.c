@@ -203,6 +203,19 @@ static ith_status compare_records(const ith_rank *rank, const record *all)
     return status;
 }
 
+/* Counts the pipelines of all ranks. A pipeline counts at its lowest rank. */
+static void count_processes(ith_rank *rank, const record *all)
+{
+    for (int i = 0; i < rank->ranks; i++) {
+        int first = 0;
+        while (all[first].pipeline != all[i].pipeline)
+            first++;
+        if (all[i].pipeline == all[rank->rank].pipeline && first == i)
+            rank->team.process = rank->team.processes;
+        rank->team.processes += first == i;
+    }
+}
+
 /* Finds the ranks that share this rank's pipeline, and the index of this rank among them. */
 static void find_team(ith_rank *rank, const record *all, int *members)
 {
@@ -213,7 +226,11 @@ static void find_team(ith_rank *rank, const record *all, int *members)
         if (all[i].pipeline == all[rank->rank].pipeline)
             members[count++] = i;
     }
-    rank->team = (ith_team){rank->ranks, count, members, !rank->comm || ith_comm_shares_memory(rank->comm)};
+    rank->team = (ith_team){.ranks = rank->ranks,
+                            .count = count,
+                            .members = members,
+                            .shares_memory = !rank->comm || ith_comm_shares_memory(rank->comm)};
+    count_processes(rank, all);
 }
 
 ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)

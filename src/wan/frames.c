@@ -35,34 +35,60 @@ static ith_status hand_over(const ith_rank *rank, int64_t index, const uint8_t *
     return (ith_status)status;
 }
 
-void ith_frames_set_activity(const ith_rank *rank)
+void ith_frames_set_activity(const ith_rank *rank, int64_t index)
 {
-    if (rank->report.frames_done < rank->options.frames)
-        ith_observer_set_activity(rank->context, "decoding frame %lld of %lld", (long long)rank->report.frames_done + 1,
+    if (index < rank->options.frames)
+        ith_observer_set_activity(rank->context, "decoding frame %lld of %lld", (long long)index + 1,
                                   (long long)rank->options.frames);
 }
 
-ith_status ith_frames_take(void *user, int64_t index, const float *frame, int64_t height, int64_t width)
+/* Gathers the rows of a frame on rank 0. */
+static ith_status gather(const ith_frames *f)
+{
+    ith_comm *leaders = f->rank->leaders;
+    if (!f->part_count)
+        return ITH_OK;
+    double traced = ith_trace_begin(f->rank->context);
+    ith_status status = f->rank->rank ? ith_comm_exchange(leaders, f->parts, f->part_count, NULL, 0)
+                                      : ith_comm_exchange(leaders, NULL, 0, f->parts, f->part_count);
+    ith_trace_end(f->rank->context, traced, "gather frame", "wait");
+    return status;
+}
+
+/* Passes a whole frame on, on rank 0. */
+static ith_status finish(const ith_frames *f, int64_t index)
+{
+    ith_rank *rank = f->rank;
+    const int64_t count = f->height * f->width * 3;
+    ith_status status = hand_over(rank, index, f->rgb, f->height, f->width);
+    if (status)
+        return status;
+    if (rank->dump) {
+        memcpy(rank->dump->frames + index * count, f->rgb, (size_t)count);
+        rank->dump->frames_done = index + 1;
+    }
+    rank->report.frames_done = index + 1;
+    return ITH_OK;
+}
+
+ith_status ith_frames_take(void *user, int64_t index, const float *rows, int64_t count, int64_t width)
 {
     const ith_frames *frames = user;
     ith_rank *rank = frames->rank;
-    int64_t count = height * width * 3, total = rank->options.frames;
     ith_status status = ith_observer_ask(rank->context);
     if (status)
         return status;
+    quantise(frames->rgb, rows, count * width * 3);
+    status = gather(frames);
     double start = ith_clock_seconds(), traced = ith_trace_begin(rank->context);
-    quantise(frames->rgb, frame, count);
-    status = hand_over(rank, index, frames->rgb, height, width);
+    if (!status && !rank->rank)
+        status = finish(frames, index);
     ith_trace_end(rank->context, traced, "write frame", "write");
     rank->report.decode_sink_seconds += ith_clock_seconds() - start;
     if (status)
         return status;
-    if (rank->dump) {
-        memcpy(rank->dump->frames + index * count, frames->rgb, (size_t)count);
-        rank->dump->frames_done = index + 1;
-    }
-    rank->report.frames_done = index + 1;
-    ith_frames_set_activity(rank);
-    ith_observer_show(rank->context, ITH_STAGE_DECODE, (index + 1) * ITH_PROGRESS_UNIT, total * ITH_PROGRESS_UNIT);
+    ith_frames_set_activity(rank, index + 1);
+    ith_observer_show(rank->context, ITH_STAGE_DECODE, (index + 1) * ITH_PROGRESS_UNIT,
+                      rank->options.frames * ITH_PROGRESS_UNIT);
     return ITH_OK;
 }

@@ -13,7 +13,7 @@
 #include "../base/hash.h"
 #include "../base/sized.h"
 #include "../base/trace.h"
-#include "frames.h"
+#include "decode.h"
 #include "sample/denoise.h"
 #include "sample/noise.h"
 
@@ -119,35 +119,6 @@ static ith_status save_latents(ith_rank *rank)
     return status;
 }
 
-/* Opens the autoencoder, decodes the latents into frames, and frees the autoencoder. */
-static ith_status decode(ith_rank *rank)
-{
-    ith_context *context = rank->context;
-    ith_generate_report *report = &rank->report;
-    const ith_latent_size *size = &rank->size;
-    ith_vae *vae = NULL;
-    ith_observer_set_activity(context, "opening the autoencoder");
-    double start = ith_clock_seconds();
-    char *path = ith_model_path(context, rank->pipeline->model, ith_part_name(ITH_PART_VAE));
-    ith_status status = path ? ith_model_check_unchanged(context, rank->pipeline->model, ITH_PART_VAE) : ITH_ERR_MEMORY;
-    if (!status)
-        status = ith_vae_open(context, path, rank->types.products, &vae);
-    ith_free(context, path);
-    report->load_seconds += ith_clock_seconds() - start;
-    if (status)
-        return status;
-    ith_frames_set_activity(rank);
-    start = ith_clock_seconds();
-    ith_frames frames = {rank, ith_alloc(context, rank->options.height * rank->options.width, 3, "a frame")};
-    status = frames.rgb ? ith_vae_decode(context, vae, rank->pipeline->shared.latents, size->frames, size->height,
-                                         size->width, NULL, ith_frames_take, &frames)
-                        : ITH_ERR_MEMORY;
-    report->decode_seconds += ith_clock_seconds() - start - report->decode_sink_seconds;
-    ith_free(context, frames.rgb);
-    ith_vae_free(context, &vae);
-    return status;
-}
-
 /* ---- The run --------------------------------------------------------------------------------------------------- */
 
 static ith_status create_dump(ith_rank *rank, void *user)
@@ -172,23 +143,33 @@ static ith_status make_latents(ith_rank *rank)
     return status ? status : ith_denoise(rank);
 }
 
-/* Saves the latents and decodes them into frames, on rank 0 only. */
-static ith_status finish(ith_rank *rank, void *user)
+/* Saves the latents, or reads those that are to be decoded. On rank 0 only. */
+static ith_status finish_latents(ith_rank *rank, void *user)
 {
     (void)user;
     const ith_generate_options *options = &rank->options;
-    ith_status status = ITH_OK;
-    if (options->from_latents)
-        status = ith_latents_read(rank->context, options->from_latents, ith_saved_latents, &rank->size,
-                                  &rank->pipeline->shared.latents);
-    else
-        status = save_latents(rank);
-    if (!status)
-        status = decode(rank);
-    if (status || !rank->dump)
-        return status;
+    if (!options->from_latents)
+        return save_latents(rank);
+    return ith_latents_read(rank->context, options->from_latents, ith_saved_latents, &rank->size,
+                            &rank->pipeline->shared.latents);
+}
+
+/* On rank 0 only. */
+static ith_status write_dump(ith_rank *rank, void *user)
+{
+    (void)user;
+    if (!rank->dump)
+        return ITH_OK;
     ith_observer_set_activity(rank->context, "writing the dump");
-    return ith_dump_write(rank->context, options->dump_file, rank->dump);
+    return ith_dump_write(rank->context, rank->options.dump_file, rank->dump);
+}
+
+static ith_status make_video(ith_rank *rank)
+{
+    ith_status status = ith_rank_first(rank, "saving the latents", finish_latents, NULL);
+    if (!status)
+        status = ith_rank_lead(rank, "decoding", ith_decode, NULL);
+    return status ? status : ith_rank_first(rank, "writing the dump", write_dump, NULL);
 }
 
 /* Reads and checks this rank's options, and chooses its number types and the size of its latents. */
@@ -232,7 +213,7 @@ ith_status ith_pipeline_generate(ith_pipeline *pipeline, ith_comm *comm, const i
     if (!status && !rank.options.from_latents)
         status = make_latents(&rank);
     if (!status)
-        status = ith_rank_first(&rank, "saving the latents", finish, NULL);
+        status = make_video(&rank);
     status = ith_rank_end(&rank, status);
     rank.report.peak_bytes = ith_context_peak_bytes(rank.context);
     if (report)

@@ -5,7 +5,7 @@
  *   whole run the latents, the encoded prompts, and the contents of the dump file
  *   text      the text encoder's vectors and workspace
  *   denoise   one expert's vectors, the prompts' keys and values, and every rank's workspace and share of the latents
- *   decode    the autoencoder's packed filters, caches and layers
+ *   decode    the autoencoder's packed filters, caches and layers, and a frame
  *
  * Matrices of weights lie in mapped files, whose pages the system may drop and read again, so they do not count. With
  * keep_packed they are converted into memory, and count. With shard_weights two layers lie in memory, and count. */
@@ -14,6 +14,7 @@
 #include "../base/context.h"
 #include "../base/size.h"
 #include "../base/team_limit.h"
+#include "decode.h"
 #include "sample/denoise.h"
 
 #include <omp.h>
@@ -55,7 +56,7 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
 
 bool ith_shards_weights(const ith_generate_options *options, const ith_team *team)
 {
-    return options->shard_weights && team->count < team->ranks;
+    return options->shard_weights && team->processes > 1;
 }
 
 /* The memory in which a process holds the layers that it computes with, if the weights are shared out. */
@@ -127,12 +128,10 @@ static ith_status predict(ith_pipeline *pipeline, ith_context *context, const it
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
     int64_t decode = 0;
     const bool has_first = !team->members || team->members[0] == 0; /* whether this process has rank 0, which decodes */
-    ith_status status = ith_vae_decode_bytes(context, &model->vae, types.products, size.height, size.width, NULL, &decode);
+    ith_status status = ith_decode_bytes(context, &model->vae, types.products, options, &size, team, &decode);
     if (status)
         return status;
-    int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3;
-    int64_t kept = latents + (has_first ? frame : 0);
-    decode = has_first ? decode : 0;
+    int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3, kept = latents;
     *bytes = kept + decode;
     if (options->from_latents)
         return ITH_OK;
@@ -171,12 +170,14 @@ ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_optio
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_context *context = pipeline->context;
-    const ith_team team = {ranks, ranks_here, NULL, ranks == ranks_here};
+    ith_team team = {.ranks = ranks, .count = ranks_here, .shares_memory = ranks == ranks_here};
     ith_status status = ith_need(context, bytes, "bytes");
     if (!status && (ranks_here < 1 || ranks_here > ranks))
         status = ith_fail(context, ITH_ERR_ARGUMENT,
                           "ranks is %d and ranks_here %d; there is at least one rank here, and no more than there are",
                           ranks, ranks_here);
+    if (!status)
+        team.processes = (int)ith_div_up(ranks, ranks_here);
     if (!status)
         status = ith_thread_limit_check(context, "ranks_here", ranks_here);
     if (!status)

@@ -202,6 +202,17 @@ static ith_status compare_models(ith_rank *rank)
     return status ? status : ith_rank_compare(rank, "the model", hash);
 }
 
+/* Makes the sub-group of the leaders of all pipelines, if there are several. */
+static ith_status find_leaders(ith_rank *rank)
+{
+    if (rank->team.processes < 2)
+        return ITH_OK;
+    ith_status status = ith_comm_split(rank->comm, rank->position > 0, rank->rank, &rank->leaders);
+    if (rank->position)
+        ith_comm_destroy(&rank->leaders);
+    return status;
+}
+
 ith_status ith_rank_begin(ith_rank *rank, ith_status mine)
 {
     uint64_t run = 0;
@@ -219,6 +230,8 @@ ith_status ith_rank_begin(ith_rank *rank, ith_status mine)
     status = ith_rank_lead(rank, "checking the weight files", prepare, NULL);
     if (!status)
         status = compare_models(rank);
+    if (!status)
+        status = find_leaders(rank);
     rank->begun = !status;
     return status;
 }
@@ -242,6 +255,7 @@ ith_status ith_rank_end(ith_rank *rank, ith_status status)
         ith_observer_close(&rank->observer);
     }
     ith_dump_free(rank->context, &rank->dump);
+    ith_comm_destroy(&rank->leaders);
     if (rank->pipeline)
         leave(rank);
     ith_free(rank->context, rank->records);

@@ -25,10 +25,11 @@ typedef struct ith_rank {
     ith_attn_options attention;
     ith_number_types types;
     ith_latent_size size;
-    ith_team team;  /* the ranks that share the pipeline, including this one */
-    int position;   /* index of this rank among the ranks that share the pipeline; 0: this is the leader */
-    bool dumps;     /* whether rank 0 writes options.dump_file, and so needs the latents of every denoising step */
-    ith_dump *dump; /* on rank 0, the contents of options.dump_file; NULL: this rank writes no such file */
+    ith_team team;     /* the ranks that share the pipeline, including this one */
+    int position;      /* index of this rank among the ranks that share the pipeline; 0: this is the leader */
+    ith_comm *leaders; /* on leaders: the leaders of all pipelines, in the order of their ranks; NULL if there is one */
+    bool dumps;        /* whether rank 0 writes options.dump_file, and so needs the latents of every denoising step */
+    ith_dump *dump;    /* on rank 0, the contents of options.dump_file; NULL: this rank writes no such file */
     ith_generate_report report;
     ith_observer observer;
     int threads_before; /* the calling thread's number of OpenMP threads before the run, restored at its end */

@@ -283,7 +283,7 @@ static void what_would_fit_is_named(void **state)
     in_turn.precision = rounded.precision = ITH_PRECISION_BF16; /* saves little without instructions for it */
     check(context, ith_pipeline_predict(pipeline, &rounded, 1, 1, &bf16));
     check(context, ith_pipeline_predict(pipeline, &in_turn, 1, 1, &both));
-    const ith_team alone = {1, 1, NULL, true};
+    const ith_team alone = {.ranks = 1, .processes = 1, .count = 1, .shares_memory = true};
     ith_machine_memory memory = {whole, "are free here"};
     check(context, ith_check_memory(pipeline, context, &options, &alone, whole, &memory));
     for (int percent = 99; percent > 0; percent--) {

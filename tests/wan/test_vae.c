@@ -292,7 +292,7 @@ static int64_t file_bytes(ith_context *context)
     return bytes;
 }
 
-static void check_memory(int kind, int64_t height, int64_t width)
+static void check_memory(int kind, int64_t height, int64_t width, const ith_vae_span *band)
 {
     enum { FRAMES = 3, MOST = 16 * FRAMES * 99 };
     meter m = {0};
@@ -303,9 +303,9 @@ static void check_memory(int kind, int64_t height, int64_t width)
     int64_t files = file_bytes(m.context);
     assert_int_equal(ith_vae_open(m.context, MODEL, operand_kinds[kind], &vae), ITH_OK);
     assert_int_equal(
-        ith_vae_decode_bytes(m.context, ith_vae_config_of(vae), operand_kinds[kind], height, width, NULL, &predicted),
+        ith_vae_decode_bytes(m.context, ith_vae_config_of(vae), operand_kinds[kind], height, width, band, &predicted),
         ITH_OK);
-    assert_int_equal(ith_vae_decode(m.context, vae, latents, FRAMES, height, width, NULL, meter_frame, &m), ITH_OK);
+    assert_int_equal(ith_vae_decode(m.context, vae, latents, FRAMES, height, width, band, meter_frame, &m), ITH_OK);
     assert_int_equal(m.bytes - files, predicted);
     assert_int_equal(memory_of(m.context).peak_bytes, m.bytes);
     ith_vae_free(m.context, &vae);
@@ -325,8 +325,9 @@ static void test_memory(void **state)
     for (int kind = 0; kind < kinds; kind++)
         for (int i = 0; i < 3; i++) {
             omp_set_num_threads(i + 1);
-            check_memory(kind, sizes[i][0], sizes[i][1]);
+            check_memory(kind, sizes[i][0], sizes[i][1], NULL);
         }
+    check_memory(OPERANDS_F32, 49, 2, &(ith_vae_span){16, 32});
     omp_set_num_threads(threads);
 }
 

@@ -37,7 +37,6 @@ typedef struct worker {
     ith_comm *comm;     /* all ranks of the run */
     ith_comm *sequence; /* the ranks that split the tokens: comm, or this rank's half of comm */
     ith_comm *half;     /* this rank's half of comm; NULL unless the guidance branches run in parallel */
-    ith_comm *leaders;  /* the leaders of all processes, if they share out the weights; NULL on other ranks */
     buffers b;
     ith_arena arena;      /* memory of the buffers */
     ith_sampler *sampler; /* the solver for this rank's tokens, with the history of its earlier predictions */
@@ -288,9 +287,9 @@ static ith_status share_out(const worker *w, ith_shared *shared)
 {
     const ith_rank *rank = w->rank;
     const int passes = !w->half && w->guidance > 1 && w->shape.batch == 1 ? 2 : 1;
-    if (!w->leaders)
+    if (!ith_shards_weights(&rank->options, &rank->team))
         return ITH_OK;
-    return ith_dit_shards_create(rank->context, shared->dit, w->leaders, rank->ranks, rank->team.count,
+    return ith_dit_shards_create(rank->context, shared->dit, rank->leaders, rank->ranks, rank->team.count,
                                  (w->end_step - w->first_step) * passes * ith_dit_config_of(shared->dit)->layers,
                                  &shared->shards);
 }
@@ -408,13 +407,6 @@ static ith_status worker_open(worker *w)
             return status;
         w->sequence = w->half;
     }
-    if (ith_shards_weights(&rank->options, &rank->team)) {
-        ith_status status = ith_comm_split(w->comm, rank->position > 0, rank->rank, &w->leaders);
-        if (status)
-            return status;
-        if (rank->position)
-            ith_comm_destroy(&w->leaders);
-    }
     w->shape = (ith_dit_shape){1, rank->size.frames, rank->size.height, rank->size.width, 0};
     ith_status status = ith_rank_agree(rank, make_buffers(w));
     if (!status)
@@ -425,7 +417,6 @@ static ith_status worker_open(worker *w)
 
 static void worker_close(worker *w)
 {
-    ith_comm_destroy(&w->leaders);
     ith_comm_destroy(&w->half);
     ith_sampler_destroy(w->context, &w->sampler);
     ith_free(w->context, w->arena.base);

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decodes latents, a band of rows in each process (decode.h). */
+#include "decode.h"
+
+#include "../base/clock.h"
+#include "../base/context.h"
+#include "../base/trace.h"
+#include "frames.h"
+
+/* The rows of the latents that process `process` decodes. If there are more processes than rows, the last ones have
+ * none. */
+static ith_vae_span band_of(const ith_latent_size *size, int processes, int process)
+{
+    int64_t begin, count;
+    ith_share(size->height, processes, process, &begin, &count);
+    return (ith_vae_span){begin, begin + count};
+}
+
+static int64_t rgb_bytes(const ith_vae_config *config, const ith_latent_size *size, const ith_vae_span *rows)
+{
+    return (rows->end - rows->begin) * config->stride_space * size->width * config->stride_space * 3;
+}
+
+/* The bytes of ith_frames.rgb: of a whole frame on rank 0, otherwise of the process's own rows. */
+static int64_t frame_bytes(const ith_vae_config *config, const ith_latent_size *size, int processes, int process)
+{
+    const ith_vae_span all = {0, size->height}, band = band_of(size, processes, process);
+    return rgb_bytes(config, size, process ? &band : &all);
+}
+
+static int part_count(int processes, int process)
+{
+    return process ? 1 : processes - 1;
+}
+
+/* The number of processes that decode. */
+static int decoding_processes(const ith_generate_options *options, const ith_team *team)
+{
+    return options->from_latents ? 1 : team->processes;
+}
+
+ith_status ith_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
+                            const ith_generate_options *options, const ith_latent_size *size, const ith_team *team,
+                            int64_t *bytes)
+{
+    const int processes = decoding_processes(options, team), process = team->process;
+    *bytes = 0;
+    if (process >= processes)
+        return ITH_OK;
+    const ith_vae_span band = band_of(size, processes, process);
+    ith_status status = ITH_OK;
+    if (band.begin < band.end)
+        status = ith_vae_decode_bytes(context, config, types, size->height, size->width, &band, bytes);
+    *bytes += frame_bytes(config, size, processes, process) +
+              part_count(processes, process) * (int64_t)sizeof(ith_transfer) + 2 * ITH_ALLOC_HEADER;
+    return status;
+}
+
+/* ---- Frames ---------------------------------------------------------------------------------------------------- */
+
+/* Describes the rows of a frame that leave this process, or that come to rank 0. */
+static void list_parts(ith_frames *f, const ith_vae_config *config, const ith_latent_size *size, int processes)
+{
+    const int process = f->rank->team.process;
+    for (int i = 0; i < f->part_count; i++) {
+        const int owner = process ? process : i + 1;
+        const ith_vae_span band = band_of(size, processes, owner), above = {0, band.begin};
+        uint8_t *rows = process ? f->rgb : f->rgb + rgb_bytes(config, size, &above);
+        f->parts[i] = (ith_transfer){process ? 0 : owner,
+                                     {.data = rows, .count = {1, 1}, .bytes = rgb_bytes(config, size, &band)}};
+    }
+}
+
+static ith_status make_frames(ith_rank *rank, const ith_vae_config *config, int processes, ith_frames *out)
+{
+    const ith_latent_size *size = &rank->size;
+    const int process = rank->team.process;
+    *out = (ith_frames){.rank = rank,
+                        .height = size->height * config->stride_space,
+                        .width = size->width * config->stride_space,
+                        .part_count = part_count(processes, process)};
+    out->rgb = ith_alloc(rank->context, frame_bytes(config, size, processes, process), 1, "a frame");
+    out->parts = ith_alloc(rank->context, out->part_count, sizeof *out->parts, "the rows of a frame");
+    if (!out->rgb || (out->part_count && !out->parts))
+        return ITH_ERR_MEMORY;
+    list_parts(out, config, size, processes);
+    return ITH_OK;
+}
+
+static void free_frames(const ith_frames *f)
+{
+    ith_free(f->rank->context, f->parts);
+    ith_free(f->rank->context, f->rgb);
+}
+
+/* ---- Decoding -------------------------------------------------------------------------------------------------- */
+
+static ith_status open_vae(ith_rank *rank, ith_vae **vae)
+{
+    ith_context *context = rank->context;
+    double start = ith_clock_seconds();
+    ith_observer_set_activity(context, "opening the autoencoder");
+    char *path = ith_model_path(context, rank->pipeline->model, ith_part_name(ITH_PART_VAE));
+    ith_status status = path ? ith_model_check_unchanged(context, rank->pipeline->model, ITH_PART_VAE) : ITH_ERR_MEMORY;
+    if (!status)
+        status = ith_vae_open(context, path, rank->types.products, vae);
+    ith_free(context, path);
+    rank->report.load_seconds += ith_clock_seconds() - start;
+    return status;
+}
+
+/* Decodes this process's band of all frames. A process without rows gives the others their frames all the same. */
+static ith_status decode_band(ith_rank *rank, const ith_vae *vae, int processes)
+{
+    const ith_latent_size *size = &rank->size;
+    const ith_vae_config *config = ith_vae_config_of(vae);
+    const ith_vae_span band = band_of(size, processes, rank->team.process);
+    const int64_t count = (size->frames - 1) * config->stride_time + 1;
+    ith_frames frames;
+    ith_status status = make_frames(rank, config, processes, &frames);
+    ith_frames_set_activity(rank, 0);
+    if (!status && band.begin < band.end)
+        status = ith_vae_decode(rank->context, vae, rank->pipeline->shared.latents, size->frames, size->height,
+                                size->width, &band, ith_frames_take, &frames);
+    for (int64_t index = 0; index < count && !status && band.begin == band.end; index++)
+        status = ith_frames_take(&frames, index, NULL, 0, 0);
+    free_frames(&frames);
+    return status;
+}
+
+static ith_status decode(ith_rank *rank, int processes)
+{
+    float *latents = rank->pipeline->shared.latents;
+    ith_vae *vae = NULL;
+    ith_status status = ITH_OK;
+    if (processes > 1)
+        status =
+            ith_comm_broadcast(rank->leaders, latents, ith_latent_count(&rank->size) * (int64_t)sizeof *latents, 0);
+    if (!status)
+        status = open_vae(rank, &vae);
+    double start = ith_clock_seconds();
+    if (!status)
+        status = decode_band(rank, vae, processes);
+    rank->report.decode_seconds += ith_clock_seconds() - start - rank->report.decode_sink_seconds;
+    ith_vae_free(rank->context, &vae);
+    return status;
+}
+
+ith_status ith_decode(ith_rank *rank, void *user)
+{
+    (void)user;
+    const int processes = decoding_processes(&rank->options, &rank->team);
+    if (rank->team.process >= processes)
+        return ITH_OK;
+    ith_status status = decode(rank, processes);
+    return status ? ith_rank_fail(rank, status) : ITH_OK;
+}
