@@ -122,8 +122,8 @@ ITH_API void ith_precision_describe(const ith_context *context, ith_precision as
 typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, ITH_STAGE_DECODE } ith_stage;
 #define ITH_PROGRESS_UNIT 1000
 
-/* The work of one rank in a run. The lowest rank of a process opens weights, encodes prompts and
- * decodes. */
+/* The work of one rank in a run. The lowest rank of a process opens weights, encodes prompts,
+ * and decodes. */
 typedef struct ith_generate_report {
     size_t struct_size;
     double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds;
