@@ -2,8 +2,8 @@
 /* The last stage of a run: latents become frames.
  *
  * Each process decodes a band of rows of every frame, with all of its threads, and rank 0 gathers the frames. No other
- * communication is needed, because a band is decoded with some rows more above and below (vae/vae.h). The bits are
- * those of one process. With from_latents, and in a run of one process, the process of rank 0 decodes alone. */
+ * communication is needed, because a band is decoded with some rows more above and below (vae/vae.h). Any number of
+ * processes gives the same bits. With from_latents the process of rank 0 decodes alone. */
 #ifndef ITH_WAN_DECODE_H
 #define ITH_WAN_DECODE_H
 
