@@ -120,19 +120,23 @@ static ith_status join_application(char *sentence, size_t bytes)
     return ITH_OK;
 }
 
-/* Copies from the memory of another process (CMA) end this process if the other has died, so they are switched off,
- * unless the user has set the same variables. */
-static void avoid_fatal_copies(void)
+/* Settings of MPI that suit datagrams, unless the user has set the same variables. A copy from the memory of another
+ * process (CMA) ends this process if the other has died. UCX moves datagrams faster at once than by a rendezvous, which
+ * needs calls of both processes (docs/perflog.md). */
+static void set_defaults(void)
 {
-    setenv("UCX_TLS", "^cma", 0);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+    setenv("UCX_TLS", "^cma", 0);
+#ifndef OPEN_MPI
+    setenv("UCX_RNDV_THRESH", "inf", 0);
+#endif
 }
 
 static ith_status initialize(char *sentence, size_t bytes)
 {
     int level = MPI_THREAD_SINGLE;
     make_library_global();
-    avoid_fatal_copies();
+    set_defaults();
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
         snprintf(sentence, bytes, "MPI_Init_thread failed");
         return ITH_ERR_IO;

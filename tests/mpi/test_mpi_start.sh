@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# How groups over MPI begin: beside an application that uses MPI itself; refused for one with calls of one thread only,
+# under the launcher of another MPI, and if a process has another version of the library.
+set -eu
+. mpi/launch.sh
+complain() {
+    echo "$*"
+    cat "$work/out"
+    exit 1
+}
+
+launch 2 "$build/application_$kind" "$kind" >"$work/out" 2>&1 || complain "an application that uses MPI"
+[ "$(grep -c 'the application has ended: 1' "$work/out")" = 2 ] || complain "an application did not end"
+! grep refused "$work/out" || complain "an application was refused"
+
+launch 2 "$build/application_$kind" "$kind" single >"$work/out" 2>&1 || complain "an application of one thread"
+# an MPI may offer more than the application asked for
+if grep -q refused "$work/out"; then
+    [ "$(grep -c 'refused: .*MPI_THREAD_SERIALIZED' "$work/out")" = 4 ] || complain "the reason of a refusal"
+fi
+
+other=mpich
+[ "$kind" != mpich ] || other=openmpi
+if [ -e "$build/ithaca_transport_$other.so" ]; then
+    ! launch 2 "$build/mpi_attend" "$other" 1 2 1 1 >"$work/out" 2>&1 || complain "the launcher of another MPI"
+    grep -q 'has started 2 processes' "$work/out" || complain "the launcher of another MPI"
+fi
+
+cat >"$work/version.c" <<'END'
+const char *ith_version(void);
+const char *ith_version(void) { return "9.8.7"; }
+END
+cc -shared -fPIC "$work/version.c" -o "$work/version.so"
+cat >"$work/mixed" <<'END'
+#!/bin/sh
+[ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}" != 1 ] || export LD_PRELOAD=$1
+shift
+exec "$@"
+END
+chmod +x "$work/mixed"
+! launch 2 "$work/mixed" "$work/version.so" "$build/mpi_attend" "$kind" 1 2 1 1 >"$work/out" 2>&1 || complain "another version"
+[ "$(grep -c "process 1 on $(hostname) has libithaca 9.8.7" "$work/out")" -ge 1 ] || complain "another version"
+check_nothing_left
