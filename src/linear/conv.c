@@ -139,7 +139,8 @@ typedef struct block_grid {
     int64_t count;   /* number of blocks of a frame, or of a pair that is computed together */
 } block_grid;
 
-/* Cuts `rows` rows of pixels into blocks for the calling thread's team. Each thread gets the same number of blocks.
+/* Cuts `rows` rows of pixels into blocks for the calling thread's team. Each thread gets the same number of blocks. All
+ * blocks of a long row but the last have whole tiles of the kernel.
  * Blocks are large, because all filters are read once for each block. */
 static block_grid grid_of(const ith_conv *conv, int64_t rows)
 {
@@ -150,7 +151,8 @@ static block_grid grid_of(const ith_conv *conv, int64_t rows)
     if (!all)
         return grid;
     most = ith_min64(most, ith_max64(ith_div_up(all, ith_round_up(ith_div_up(all, most), threads)), LEAST_CELLS));
-    grid.across = ith_div_up(grid.cells, ith_div_up(grid.cells, most));
+    grid.across = ith_round_up(ith_div_up(grid.cells, ith_div_up(grid.cells, most)), conv->kernel->rows);
+    grid.across = ith_min64(grid.across, ith_min64(grid.cells, most));
     grid.columns = ith_div_up(grid.cells, grid.across);
     grid.rows = grid.columns > 1 ? 1 : ith_min64(most / grid.across, ITH_CONV_MOST_ROWS);
     grid.count = ith_div_up(cell_rows, grid.rows) * grid.columns;
