@@ -2,7 +2,7 @@
 /* Matrix products of f32 with AMX. Each number is split into three bf16 numbers (product_amx_tmpl.c). */
 #define PARTS 3
 
-enum { DEPTH = 640, CHUNK = 128 };
+enum { DEPTH = 640, CHUNK = 64 };
 
 #include "product_amx_tmpl.c"
 
