@@ -362,8 +362,9 @@ typedef struct attend_job {
 /* Checks that each output file can be written, and that no two options name the same file. */
 static int check_outputs(const attend_settings *settings)
 {
-    static const char *const options[] = {"--output", "--trace", "--wisdom"};
-    const char *const paths[] = {settings->output, settings->choices.trace, settings->choices.wisdom};
+    static const char *const options[] = {"--output", "--trace", "--wisdom", "--flight-record"};
+    const char *const paths[] = {settings->output, settings->choices.launch.trace, settings->choices.wisdom,
+                                 settings->choices.launch.flight_record};
     int code = ith_cli_check_output(settings->output);
     return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
 }

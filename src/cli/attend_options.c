@@ -8,8 +8,7 @@
 
 #include <unistd.h>
 
-#define TRACE_EVENTS (1 << 18) /* the most time intervals and counter values that a trace records */
-#define LARGEST 1e9            /* upper limit of options without a natural maximum */
+#define LARGEST 1e9 /* upper limit of options without a natural maximum */
 
 ITH_OPTION_WORD_OF(direction)
 ITH_OPTION_WORD_OF(softmax)
@@ -65,8 +64,6 @@ static const ith_option rows[] = {
      WHOLE(asked.block_kv_compute, LARGEST)},
     {"block-kv-compute-in", "N", "Keys of a tile in registers", WHOLE(asked.block_kv_compute_in, LARGEST)},
     {"wisdom", "FILE", "Measured rates of kernels: read if the file exists, written afterwards", TEXT(wisdom)},
-    {"trace", "FILE", "Write computing and exchanges of every rank for chrome://tracing or Perfetto (JSON)",
-     TEXT(trace)},
 };
 #undef AT
 #undef TEXT
@@ -113,21 +110,16 @@ int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, co
     if (code || !launch->leads)
         return code;
     code = ith_cli_check_output(choices->wisdom);
-    if (!code)
-        code = ith_cli_check_output(choices->trace);
     if (code)
         return code;
     if (choices->wisdom && !access(choices->wisdom, F_OK) && ith_wisdom_load(context, choices->wisdom))
-        return ith_cli_error("%s", ith_context_error(context));
-    if (choices->trace && ith_trace_start(context, TRACE_EVENTS))
         return ith_cli_error("%s", ith_context_error(context));
     return ITH_EXIT_DONE;
 }
 
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices)
 {
-    if ((choices->wisdom && ith_wisdom_save(context, choices->wisdom)) ||
-        (choices->trace && ith_trace_save(context, choices->trace)))
+    if (choices->wisdom && ith_wisdom_save(context, choices->wisdom))
         return ith_cli_error("%s", ith_context_error(context));
     return ITH_EXIT_DONE;
 }

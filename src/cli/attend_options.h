@@ -11,7 +11,7 @@
 /* The values of the options of attention; 0, false or NULL where the user gave none. */
 typedef struct ith_attend_choices {
     int64_t ranks, threads;
-    const char *strategy, *wisdom, *trace;
+    const char *strategy, *wisdom;
     ith_attn_options asked; /* options that need no translation; its strategy, fold and smooth stay 0 */
     bool no_smoothing, fold, no_fold;
     ith_launch_choices launch;
@@ -33,11 +33,9 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
                       ith_attn_options *out);
 
 /* To be called before planning. Checks that the threads can be started. In the process of rank 0 it also checks that
- * the files can be written, reads the wisdom if its file exists, and starts the trace. Prints errors and returns an
- * exit status. */
+ * the wisdom can be written, and reads it if its file exists. Prints errors and returns an exit status. */
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch);
-/* To be called at the end, in the process of rank 0. Writes the wisdom and the trace to the files that the user named.
- */
+/* To be called at the end, in the process of rank 0. Writes the wisdom to the file that the user named. */
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices);
 
 #endif

@@ -358,7 +358,7 @@ static ith_status measure(ith_context *context, ith_comm *comm, void *user)
     return status;
 }
 
-/* Writes the wisdom and the trace, and prints the rows (ith_launch_work.finish). */
+/* Writes the wisdom and prints the rows (ith_launch_work.finish). */
 static int finish(void *user, int code)
 {
     const bench_command *c = user;

@@ -20,9 +20,14 @@
 /* Checks that the latents can be written, and that no two options name the same file. */
 static int check_distinct(const ith_generation *g)
 {
-    static const char *const options[] = {"--output", "--dump", "--trace", "--wisdom", "the latents"};
-    const char *const paths[] = {g->settings.output, g->settings.dump, g->settings.choices.trace,
-                                 g->settings.choices.wisdom, g->latents_path};
+    static const char *const options[] = {"--output", "--dump",          "--trace",
+                                          "--wisdom", "--flight-record", "the latents"};
+    const char *const paths[] = {g->settings.output,
+                                 g->settings.dump,
+                                 g->settings.choices.launch.trace,
+                                 g->settings.choices.wisdom,
+                                 g->settings.choices.launch.flight_record,
+                                 g->latents_path};
     int code = ith_cli_check_output(g->latents_path);
     return code ? code : ith_cli_check_distinct(paths, options, sizeof paths / sizeof *paths);
 }
@@ -154,8 +159,8 @@ static int finish_video(ith_generation *g)
     return g->media_failed ? ith_cli_error("%s", ith_context_error(g->media_context)) : ITH_EXIT_DONE;
 }
 
-/* Writes the trace and the wisdom, also after a run that failed or was stopped. Returns `code` if it is a failure. */
-static int save_records(ith_generation *g, int code)
+/* Writes the wisdom, also after a run that failed or was stopped. Returns `code` if it is a failure. */
+static int save_wisdom(ith_generation *g, int code)
 {
     int saved = ith_attend_end(g->context, &g->settings.choices);
     return code ? code : saved;
@@ -170,12 +175,12 @@ static int finish(void *user, int code)
     ith_video_discard(&g->writer);
     if (code) {
         print_remains(g);
-        return save_records(g, code);
+        return save_wisdom(g, code);
     }
     if (g->report.latents_saved && !g->settings.keep_latents)
         unlink(g->latents_path);
     g->total_seconds = ith_cli_seconds() - g->start;
-    return save_records(g, ith_generate_summarise(g));
+    return save_wisdom(g, ith_generate_summarise(g));
 }
 
 int ith_cli_generate(int argc, char **argv)

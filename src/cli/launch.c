@@ -6,6 +6,7 @@
 #include "complaint.h"
 #include "interrupt.h"
 #include "launch_meeting.h"
+#include "launch_records.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ typedef struct launch_run {
     const ith_launch_work *work;
     int code;      /* exit status of the preparations in this process; its sentence is held */
     bool computed; /* all processes were prepared, and `compute` was called */
+    bool recorded; /* ith_records_begin was called */
     int rank;      /* the lowest rank of this process; -1 before the processes are connected */
     char host[ITH_PLACE_NAME];
     verdict agreed;       /* the result on which all processes agree */
@@ -180,6 +182,9 @@ static void prepare(void *user)
     launch_run *run = user;
     if (run->work->orderly)
         ith_interrupt_defer();
+    if (!run->code && !run->recorded)
+        run->code = ith_records_begin(run->launch, run->context);
+    run->recorded = true;
     if (!run->code)
         run->code = run->work->prepare(run->work->user);
     if (!run->code && run->work->orderly)
@@ -263,9 +268,13 @@ static ith_status connected_rank(ith_context *context, ith_comm *comm, void *use
     ith_status status = meet(run, comm, &v);
     for (int round = 0; round < count_rounds(run) && !status && !v.code; round++) {
         status = prepare_together(run, comm, &v);
+        if (!status && !v.code && round == 0)
+            status = ith_records_align(run->launch, comm);
         if (!status && !v.code)
             status = compute_together(run, context, comm, &v);
     }
+    if (!status && !v.code)
+        status = ith_records_gather(run->launch, comm);
     if (first)
         run->agreed = v;
     return status;
@@ -304,7 +313,13 @@ static int run_connected(launch_run *run)
         ith_cli_usage(run->work->command, "%s", run->agreed.sentence);
     else if (!status && run->launch->leads && code)
         ith_error_print("%s", run->agreed.sentence);
-    return run->computed && run->launch->leads ? run->work->finish(run->work->user, code) : code;
+    const bool failed = code != ITH_EXIT_DONE;
+    if (run->computed && run->launch->leads)
+        code = run->work->finish(run->work->user, code);
+    if (run->rank < 0 || (!status && !run->computed)) /* no ranks, or an error before they began */
+        return code;
+    int saved = ith_records_end(run->launch, run->context, run->rank, failed);
+    return code ? code : saved;
 }
 
 /* ---- Ranks of one process -----------------------------------------------------------------------------------------
@@ -333,6 +348,7 @@ static int run_here(launch_run *run)
     int code = ITH_EXIT_DONE;
     if (launch->choices.map)
         ith_launch_map_here(launch);
+    code = ith_records_begin(launch, run->context);
     for (int round = 0; round < count_rounds(run) && !code; round++) {
         if (work->orderly)
             ith_interrupt_defer();
@@ -341,13 +357,19 @@ static int run_here(launch_run *run)
             code = ith_interrupt_check();
         if (code)
             return code;
+        run->computed = true;
         ith_status status = ith_run_ranks(run->context, launch->ranks, launch->threads, local_rank, run);
         launch->interrupted = status == ITH_ERR_INTERRUPTED;
         if (status)
             code = print_failure(run);
     }
     ith_interrupt_defer(); /* from here on a signal does not end the process, so files are written whole */
-    return work->finish(work->user, code);
+    if (!run->computed)
+        return code;
+    const bool failed = code != ITH_EXIT_DONE;
+    code = work->finish(work->user, code);
+    int saved = ith_records_end(launch, run->context, 0, failed);
+    return code ? code : saved;
 }
 
 /* ---- Both ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Options that each process may set for itself: its own resources and files, and what is printed. */
-static const char *const own_options[] = {"ranks", "threads", "input",   "output", "wisdom", "trace",
+static const char *const own_options[] = {"ranks", "threads", "input",   "output", "wisdom", "trace", "flight-record",
                                           "plan",  "quiet",   "verbose", "json",   "map",    "transport"};
 
 /* The data about a process that each of its ranks shows. */

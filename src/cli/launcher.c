@@ -30,6 +30,12 @@ static const ith_option rows[] = {
      ITH_OPTION_NUMBER, ITH_FROM_COMMAND, AT(timeout), 0.1, 1e6, NULL, 0},
     {"map", NULL, "Print where each rank runs: process, host, ranks, threads and cores", ITH_OPTION_FLAG,
      ITH_FROM_COMMAND, AT(map), 0, 0, NULL, 0},
+    {.help = "What the run leaves behind about itself:"},
+    {"trace", "FILE", "Write computing, waiting and exchanges of every rank for chrome://tracing or Perfetto (JSON)",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(trace), 0, 0, NULL, 0},
+    {"flight-record", "FILE",
+     "If the run fails, write the last operations of every rank (JSON lines); processes without rank 0 write FILE.RANK",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(flight_record), 0, 0, NULL, 0},
 };
 #undef AT
 

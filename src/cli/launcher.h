@@ -13,6 +13,7 @@ typedef struct ith_launch_choices {
     const char *transport; /* NULL: auto */
     double timeout;        /* seconds; 0: the default */
     bool map;
+    const char *trace, *flight_record; /* files; NULL: not asked for */
 } ith_launch_choices;
 
 /* Appends the options about processes to a table that has `count` rows, and returns the new count. offset: the position

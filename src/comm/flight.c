@@ -110,11 +110,13 @@ int64_t ith_flight_post(ith_flight *flight, const ith_flight_operation *operatio
 {
     double now = ith_clock_seconds();
     lock(flight);
-    int64_t number = flight->posted++;
-    ith_flight_operation *slot = &flight->operations[number % OPERATIONS];
-    *slot = *operation;
-    slot->state = ITH_FLIGHT_POSTED;
-    slot->posted = slot->ended = now;
+    int64_t number = flight->status ? -1 : flight->posted++;
+    if (number >= 0) {
+        ith_flight_operation *slot = &flight->operations[number % OPERATIONS];
+        *slot = *operation;
+        slot->state = ITH_FLIGHT_POSTED;
+        slot->posted = slot->ended = now;
+    }
     unlock(flight);
     return number;
 }
@@ -123,7 +125,7 @@ void ith_flight_end(ith_flight *flight, int64_t number, ith_flight_state state)
 {
     double now = ith_clock_seconds();
     lock(flight);
-    if (number > flight->posted - 1 - OPERATIONS) { /* otherwise a newer operation has replaced it */
+    if (number >= 0 && number > flight->posted - 1 - OPERATIONS) { /* otherwise a newer operation has replaced it */
         flight->operations[number % OPERATIONS].state = state;
         flight->operations[number % OPERATIONS].ended = now;
     }

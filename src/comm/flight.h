@@ -41,8 +41,9 @@ void ith_flight_close(ith_flight *flight, ith_context *context);
 /* Notes where the rank runs. */
 void ith_flight_set_place(ith_flight *flight, const ith_place *place);
 
-/* Notes an operation that the rank has posted, and its end. Returns the operation's number in the record. Its state and
- * times need not be set. One thread at a time calls these functions and ith_flight_fail. */
+/* Notes an operation that the rank has posted, and its end. Returns the operation's number in the record; -1 once the
+ * group has failed: later operations are not noted. The state and the times need not be set. One thread at a time calls
+ * these functions and ith_flight_fail. */
 int64_t ith_flight_post(ith_flight *flight, const ith_flight_operation *operation);
 void ith_flight_end(ith_flight *flight, int64_t number, ith_flight_state state);
 /* Notes the failure of the group; the first one counts. */

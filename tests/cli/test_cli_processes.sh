@@ -168,4 +168,34 @@ for command in "bench attention --seq 6000 --repeat 100" "verify --seq 1500"; do
     cat err.0 err.1 >both
     [ "$(grep -c "interrupted by SIGTERM" both)" = 1 ] && [ "$(grep -c "^ithaca: " both)" = 1 ] || fail "$command: $(cat both)"
 done
+
+# ---- What a run leaves behind about itself
+
+# One trace of all processes: each rank is named with its host, and has its rows.
+over_sockets 3 attend --input "$input" --output several --strategy ring --quiet --trace trace.json --flight-record flight
+ended 0 3
+silent 0 2
+jq -e '.traceEvents as $e | [range(3)] | all(. as $rank | [$e[] | select(.pid == $rank)] |
+    any(.[]; .name == "process_name" and (.args.name | test("^rank \($rank) [(].+[)]$"))) and
+    ([.[] | select(.name == "thread_name") | .args.name] | contains(["computing", "waiting"])))' trace.json >/dev/null ||
+    fail "the trace lacks a rank or a row: $(head -c 600 trace.json)"
+[ -z "$(ls flight* trace.json.* 2>/dev/null)" ] || fail "a run that succeeded left $(ls flight* trace.json.*)"
+# After a failure each process that lives writes its own.
+during 1.5 KILL 1 "${long[@]}" --quiet --trace trace.json --flight-record flight
+[ -z "$(ls flight.* trace.json.* 2>/dev/null)" ] || fail "a process that was killed wrote $(ls flight.* trace.json.*)"
+jq -e '.traceEvents | any(.name == "step")' trace.json >/dev/null || fail "no trace of a run that failed"
+jq -se 'any(.[]; .rank == 0 and .ranks == 2 and (.doing | test("^denoising step")) and .parts > 0 and
+    (.failure | test("rank 1"))) and any(.[]; .state == "done" and .peers == [1])' flight >/dev/null ||
+    fail "the flight record: $(head -c 600 flight)"
+rm -f flight trace.json
+signal_after=1.5 signal_to="STOP 1" over_sockets 3 "${long[@]}" --quiet --trace trace.json --flight-record flight
+[ "$(ls -d flight* trace.json* | tr '\n' ' ')" = "flight flight.2 trace.json trace.json.2 " ] ||
+    fail "the processes wrote $(ls -d flight* trace.json*)"
+for rank in 0 2; do
+    file=flight.$rank
+    jq -se "any(.[]; .rank == $rank and .ranks == 3 and .status == \"ITH_ERR_TIMEOUT\" and
+        (.failure | test(\"rank [02].* waited .* s for rank \")))" "${file%.0}" >/dev/null ||
+        fail "the flight record of rank $rank: $(head -c 600 "${file%.0}")"
+done
+rm -f flight* trace.json*
 finish
