@@ -413,11 +413,15 @@ typedef struct ith_attn_options {
     int64_t block_kv;            /* keys that a block of queries attends to before the next block */
     int64_t block_kv_compute;    /* keys whose logits are held at a time */
     int64_t block_kv_compute_in; /* keys of a tile in registers */
+    /* Where ranks run, for ith_plan_predict; ith_plan_create asks the communicator. Every process_ranks consecutive
+     * ranks, counted from rank 0, share memory, and every host_ranks run on one host. 0: all ranks on one host, with or
+     * without shared memory as the parameter says */
+    int64_t process_ranks, host_ranks;
 } ith_attn_options;
 #define ITH_ATTN_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(ith_attn_options), ITH_STRATEGY_AUTO, 0, 0, ITH_DIRECTION_AUTO, 0, ITH_CHOICE_AUTO, ITH_SOFTMAX_AUTO,   \
-            ITH_CHOICE_AUTO, ITH_EXCHANGE_AUTO, 0, ITH_EFFORT_ESTIMATE, NULL, 0, 0, 0, 0                               \
+            ITH_CHOICE_AUTO, ITH_EXCHANGE_AUTO, 0, ITH_EFFORT_ESTIMATE, NULL, 0, 0, 0, 0, 0, 0                         \
     }
 
 /* Sets options->strategy by a name, and also direction and softmax if the name tells them: "auto", "single", "ulysses",
@@ -515,9 +519,9 @@ typedef struct ith_plan_info {
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
 
 /* Predicts the plan that ith_plan_create would make for rank `rank` of `ranks`. shared_memory: whether the ranks share
- * memory. They run on one host. Nothing is allocated for execution, nothing is sent, and nothing is measured: with
- * ITH_EFFORT_MEASURE too, a kernel that wisdom does not know is estimated. info->kernel is valid as long as the process.
- * Returns the same errors as ith_plan_create. */
+ * memory; options->process_ranks and host_ranks may say more about where they run. Nothing is allocated for execution,
+ * nothing is sent, and nothing is measured: with ITH_EFFORT_MEASURE too, a kernel that wisdom does not know is
+ * estimated. info->kernel is valid as long as the process. Returns the same errors as ith_plan_create. */
 ITH_API ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem,
                                     const ith_attn_options *options, int ranks, int rank, bool shared_memory,
                                     ith_plan_info *info);

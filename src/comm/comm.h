@@ -78,6 +78,17 @@ void ith_comm_exit(ith_comm *comm);
 
 /* Where a rank of the group runs. comm may be NULL. */
 ith_place ith_comm_place_of(const ith_comm *comm, int rank);
+/* Where ranks run, in blocks of consecutive ranks. An axis of U consecutive ranks shares memory if U divides
+ * process_ranks, and stays on one host if U divides host_ranks. */
+typedef struct ith_blocks {
+    /* the largest n for which every n consecutive ranks, counted from the first, are threads of one process */
+    int process_ranks;
+    /* the largest n for which every n consecutive ranks run on one host; if hosts have different numbers of ranks
+     * without a common divisor, the number of all ranks */
+    int host_ranks;
+} ith_blocks;
+/* The blocks of ranks [first, first + count) of the group, as if they were a group of their own. comm may be NULL. */
+ith_blocks ith_comm_blocks(const ith_comm *comm, int first, int count);
 /* Finds whether all ranks of the group are threads of one process, and whether they run on several hosts. Asks the
  * transport for the place of each. */
 void ith_comm_find_places(ith_comm *comm);

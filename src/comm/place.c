@@ -30,6 +30,41 @@ ith_place ith_comm_place_of(const ith_comm *comm, int rank)
     return place;
 }
 
+static int common_divisor(int a, int b)
+{
+    while (b) {
+        int rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* If every block of n ranks lies on one host, n divides the index of each rank that runs on another host than the rank
+ * before it, and n divides the number of ranks. Hence n is the greatest common divisor of these numbers. The same holds
+ * for processes. */
+ith_blocks ith_comm_blocks(const ith_comm *comm, int first, int count)
+{
+    ith_blocks blocks = {count, count};
+    int hosts = 1;
+    ith_place before = ith_comm_place_of(comm, first);
+    for (int i = 1; i < count; i++) {
+        ith_place here = ith_comm_place_of(comm, first + i);
+        if (here.process != before.process)
+            blocks.process_ranks = common_divisor(blocks.process_ranks, i);
+        if (here.host != before.host) {
+            blocks.host_ranks = common_divisor(blocks.host_ranks, i);
+            hosts++;
+        }
+        before = here;
+    }
+    if (comm && !comm->transport.share) /* even ranks of one process may then not use one another's memory */
+        blocks.process_ranks = 1;
+    if (blocks.host_ranks == 1 && hosts < count)
+        blocks.host_ranks = count;
+    return blocks;
+}
+
 void ith_comm_find_places(ith_comm *comm)
 {
     ith_place first = ith_comm_place_of(comm, 0);

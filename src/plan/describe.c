@@ -50,13 +50,33 @@ ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
                           &plan->executor.counters);
 }
 
+/* Takes from the options in which processes and on which hosts the ranks run. */
+static ith_status place_ranks(ith_context *context, const ith_attn_options *options, bool shared_memory,
+                              ith_group *group)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } rows[] = {{"process_ranks", options->process_ranks}, {"host_ranks", options->host_ranks}};
+    for (int i = 0; i < 2; i++)
+        if (rows[i].value && group->ranks % rows[i].value)
+            return ith_fail(context, ITH_ERR_ARGUMENT,
+                            "%s is %lld, and must be 0 or divide the number of ranks, which is %d", rows[i].name,
+                            (long long)rows[i].value, group->ranks);
+    group->blocks.process_ranks = shared_memory ? group->ranks : 1;
+    if (options->process_ranks)
+        group->blocks.process_ranks = (int)options->process_ranks;
+    group->blocks.host_ranks = options->host_ranks ? (int)options->host_ranks : group->ranks;
+    return ITH_OK;
+}
+
 /* Predicts the choices of a plan, for one of `ranks` ranks, without the other ranks: nothing is sent, and no kernel is
  * timed. */
 ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
                             int ranks, int rank, bool shared_memory, ith_plan_info *info)
 {
     ith_attn_options options;
-    const ith_group group = ith_group_on_one_host(ranks, rank, shared_memory);
+    ith_group group = {.ranks = ranks, .rank = rank};
     ith_attn_setting setting;
     int64_t bytes = 0;
     if (!context)
@@ -69,6 +89,8 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
                         ranks < 1 ? ranks : rank, ranks < 1 ? "at least 1" : "from 0 to ranks - 1");
     status = ith_settle_request(context, problem, given, &group, &options, &setting);
     options.effort = ITH_EFFORT_ESTIMATE;
+    if (!status)
+        status = place_ranks(context, &options, shared_memory, &group);
     if (!status)
         status = ith_settle(&options, &group, NULL, &setting);
     if (!status)

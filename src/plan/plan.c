@@ -97,7 +97,8 @@ static ith_status create(ith_context *context, const ith_attn_problem *problem, 
                          ith_comm *comm, ith_status mine, ith_plan **plan)
 {
     ith_attn_options options;
-    const ith_group group = ith_group_of(comm);
+    const int ranks = ith_comm_size(comm);
+    const ith_group group = {ranks, ith_comm_rank(comm), ith_comm_blocks(comm, 0, ranks)};
     ith_attn_setting setting;
     int64_t number;
     if (!mine)

@@ -55,7 +55,12 @@ static ith_status check_numbers(ith_context *context, const ith_attn_options *o)
     const struct {
         const char *name;
         int64_t value;
-    } rows[] = {{"ulysses", o->ulysses}, {"ring", o->ring}, {"chunks", o->chunks}, {"threads", o->threads}};
+    } rows[] = {{"ulysses", o->ulysses},
+                {"ring", o->ring},
+                {"chunks", o->chunks},
+                {"threads", o->threads},
+                {"process_ranks", o->process_ranks},
+                {"host_ranks", o->host_ranks}};
     const int count = (int)(sizeof rows / sizeof *rows);
     for (int i = 0; i < count + ITH_TILES; i++) {
         int64_t value = i < count ? rows[i].value : *ith_tile_at(&tiles, i - count);
@@ -136,7 +141,7 @@ static void default_mesh(ith_strategy strategy, const ith_group *group, int64_t 
             square++;
         *ulysses = divisor_below(ranks, ith_min64(square, heads));
     } else if (strategy == ITH_STRATEGY_AUTO) {
-        *ulysses = balanced_axis(ith_group_axis_ranks(group), heads);
+        *ulysses = balanced_axis(group->blocks.host_ranks, heads);
     } else {
         *ulysses = ranks;
     }
@@ -215,11 +220,22 @@ static int choose_chunks(const ith_attn_options *options, const ith_attn_setting
     return s->exchange == ITH_EXCHANGE_COPY ? 4 : 1;
 }
 
+static bool shares_memory(const ith_group *group)
+{
+    return group->blocks.process_ranks == group->ranks;
+}
+
+/* Whether the ranks of each ulysses axis share memory. */
+static bool axis_shares_memory(const ith_group *group, const ith_attn_setting *s)
+{
+    return group->blocks.process_ranks % s->ulysses == 0;
+}
+
 /* Refuses an exchange that needs more shared memory than the ranks have. */
 static ith_status check_exchange(const ith_group *group, const ith_attn_setting *s)
 {
-    bool on_axis = ith_group_axis_shares_memory(group, s->ulysses);
-    if (s->exchange == ITH_EXCHANGE_IN_PLACE && !ith_group_shares_memory(group))
+    bool on_axis = axis_shares_memory(group, s);
+    if (s->exchange == ITH_EXCHANGE_IN_PLACE && !shares_memory(group))
         return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
                         "exchange is in_place, and these ranks do not share memory: %s is what they can do",
                         on_axis && s->ulysses > 1 ? "mixed" : "copy");
@@ -240,10 +256,10 @@ static ith_status choose_exchange(const ith_attn_options *options, const ith_gro
     if (group->ranks == 1 || s->problem.replicated_kv)
         return ITH_OK;
     s->exchange = options->exchange;
-    if (s->exchange == ITH_EXCHANGE_AUTO && ith_group_shares_memory(group))
+    if (s->exchange == ITH_EXCHANGE_AUTO && shares_memory(group))
         s->exchange = ITH_EXCHANGE_IN_PLACE;
     if (s->exchange == ITH_EXCHANGE_AUTO)
-        s->exchange = ith_group_axis_shares_memory(group, s->ulysses) ? ITH_EXCHANGE_MIXED : ITH_EXCHANGE_COPY;
+        s->exchange = axis_shares_memory(group, s) ? ITH_EXCHANGE_MIXED : ITH_EXCHANGE_COPY;
     ith_status status = check_exchange(group, s);
     if (s->exchange == ITH_EXCHANGE_MIXED && s->ulysses == 1)
         s->exchange = ITH_EXCHANGE_COPY;

@@ -5,7 +5,12 @@
 #define ITH_PLAN_SETTLE_H
 
 #include "../attention/setting.h"
-#include "group.h"
+
+/* The group of ranks that a plan is for, this rank's number in it, and where the ranks run. */
+typedef struct ith_group {
+    int ranks, rank;
+    ith_blocks blocks;
+} ith_group;
 
 /* Copies the problem and the options, which may be NULL, over the defaults, and checks them. A value that is illegal
  * with every problem is refused; the error sentence names the nearest legal value. */

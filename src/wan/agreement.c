@@ -229,7 +229,8 @@ static void find_team(ith_rank *rank, const record *all, int *members)
     rank->team = (ith_team){.ranks = rank->ranks,
                             .count = count,
                             .members = members,
-                            .shares_memory = !rank->comm || ith_comm_shares_memory(rank->comm)};
+                            .shares_memory = !rank->comm || ith_comm_shares_memory(rank->comm),
+                            .comm = rank->comm};
     count_processes(rank, all);
 }
 

@@ -42,6 +42,8 @@ typedef struct ith_team {
     int count;          /* number of ranks that share the pipeline */
     const int *members; /* [count] the ranks that share the pipeline, ascending; NULL: ranks 0 to count - 1 */
     bool shares_memory; /* all ranks of the run can read one another's memory */
+    /* the group of all ranks of the run; NULL: one rank, or a prediction for ranks on one host */
+    const ith_comm *comm;
 } ith_team;
 
 /* Whether the processes of a run share out the weights: they were asked to, and there are several. */

@@ -14,6 +14,7 @@
 #include "../base/context.h"
 #include "../base/size.h"
 #include "../base/team_limit.h"
+#include "../comm/comm.h"
 #include "decode.h"
 #include "sample/denoise.h"
 
@@ -33,6 +34,22 @@ static ith_status count_ids(ith_pipeline *pipeline, ith_context *context, const 
     return status;
 }
 
+/* The options of attention, with which ith_plan_predict foresees the plan of rank `rank`. Each group of sequence_ranks
+ * consecutive ranks divides the sequence. */
+static ith_attn_options placed_attention(const ith_generate_options *options, const ith_team *team, int sequence_ranks,
+                                         int rank)
+{
+    ith_attn_options attention = ITH_ATTN_OPTIONS_INIT;
+    if (options->attention)
+        attention = *options->attention;
+    if (!team->comm)
+        return attention;
+    ith_blocks blocks = ith_comm_blocks(team->comm, rank / sequence_ranks * sequence_ranks, sequence_ranks);
+    attention.process_ranks = blocks.process_ranks;
+    attention.host_ranks = blocks.host_ranks;
+    return attention;
+}
+
 /* The sum of the bytes of the DiT workspaces of all ranks in this process (`team`). A workspace depends on the number
  * of threads, so each rank's number of threads is set before its workspace is laid out. */
 static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, const ith_dit_shape *shape,
@@ -46,7 +63,8 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
         int rank = team->members ? team->members[i] : i;
         ith_share(options->threads, team->count, i, &begin, &threads);
         omp_set_num_threads(threads > 1 ? (int)threads : 1);
-        status = ith_dit_workspace_bytes(context, dit, shape, options->attention, sequence_ranks, rank % sequence_ranks,
+        ith_attn_options attention = placed_attention(options, team, sequence_ranks, rank);
+        status = ith_dit_workspace_bytes(context, dit, shape, &attention, sequence_ranks, rank % sequence_ranks,
                                          team->shares_memory, &one);
         *bytes += one;
     }

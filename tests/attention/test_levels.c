@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/comm.h"
 #include "support/attention_check.h"
 #include "support/fixture.h"
 #include "support/placed_group.h"
@@ -73,7 +74,7 @@ typedef struct choice {
     ith_attn_problem problem;
     ith_attn_options options;
     ith_status seen[GROUP_RANKS];
-    ith_plan_info infos[GROUP_RANKS];
+    ith_plan_info infos[GROUP_RANKS], predicted[GROUP_RANKS];
     char sentences[GROUP_RANKS][512], printed[512];
 } choice;
 
@@ -86,6 +87,13 @@ static void plan_in_rank(rank_group *g, int rank, void *user)
     snprintf(c->sentences[rank], sizeof c->sentences[rank], "%s", ith_context_error(g->contexts[rank]));
     if (!c->seen[rank])
         ith_plan_describe(plan, &c->infos[rank]);
+    ith_attn_options placed = c->options;
+    ith_blocks blocks = ith_comm_blocks(g->comms[rank], 0, g->ranks);
+    placed.process_ranks = blocks.process_ranks, placed.host_ranks = blocks.host_ranks;
+    c->predicted[rank] = (ith_plan_info)ITH_PLAN_INFO_INIT;
+    if (!c->seen[rank])
+        c->seen[rank] =
+            ith_plan_predict(g->contexts[rank], &c->problem, &placed, g->ranks, rank, false, &c->predicted[rank]);
     if (rank == 0)
         ith_plan_print(plan, c->printed, sizeof c->printed);
     ith_plan_destroy(&plan);
@@ -102,6 +110,18 @@ static choice choose(int64_t heads, const ith_attn_options *options, int ranks)
     return c;
 }
 
+/* A plan and its prediction, of which the places of ranks decide these members. */
+static void expect_alike(const ith_plan_info *made, const ith_plan_info *predicted)
+{
+    assert_int_equal(made->strategy, predicted->strategy);
+    assert_int_equal(made->ulysses, predicted->ulysses);
+    assert_int_equal(made->ring, predicted->ring);
+    assert_int_equal(made->exchange, predicted->exchange);
+    assert_int_equal(made->chunks, predicted->chunks);
+    assert_int_equal(made->sent_bytes, predicted->sent_bytes);
+    assert_int_equal(made->memory_bytes, predicted->memory_bytes);
+}
+
 static void meshes_follow_hosts_and_exchanges_processes(void **state)
 {
     (void)state;
@@ -116,6 +136,7 @@ static void meshes_follow_hosts_and_exchanges_processes(void **state)
             if (c.seen[rank] || info->ulysses != l->ulysses || info->ring != l->ring || info->exchange != l->exchange)
                 fail_msg("%s on %s, rank %d: %d x %d, %s, %s", l->processes, l->hosts, rank, info->ulysses, info->ring,
                          ith_exchange_mode_name(info->exchange), c.sentences[rank]);
+            expect_alike(info, &c.predicted[rank]);
         }
     }
 }

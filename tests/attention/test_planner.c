@@ -177,6 +177,18 @@ static void memory_that_is_not_shared_is_copied(void **state)
     assert_int_equal(info.chunks, 2);
     assert_int_equal(ith_plan_predict(context, &t.problem, NULL, 3, 1, true, &info), ITH_OK);
     assert_int_equal(info.exchange, ITH_EXCHANGE_IN_PLACE);
+    t.options.host_ranks = 2; /* 2 processes, a host each */
+    t.options.process_ranks = 2;
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 4, 1, false, &info), ITH_OK);
+    assert_int_equal(info.ulysses, 2);
+    assert_int_equal(info.exchange, ITH_EXCHANGE_MIXED);
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 3, 1, false, &info), ITH_ERR_ARGUMENT);
+    assert_non_null(
+        strstr(ith_context_error(context), "process_ranks is 2, and must be 0 or divide the number of ranks"));
+    t.options.process_ranks = 1;
+    assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 3, 1, false, &info), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "host_ranks is 2, and must be 0 or divide the number of ranks"));
+    t.options.host_ranks = t.options.process_ranks = 0;
     t.options.exchange = ITH_EXCHANGE_IN_PLACE;
     assert_int_equal(ith_plan_predict(context, &t.problem, &t.options, 3, 1, false, &info), ITH_ERR_UNSUPPORTED);
     assert_non_null(strstr(ith_context_error(context), "exchange is in_place, and these ranks do not share memory"));

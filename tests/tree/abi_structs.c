@@ -30,7 +30,7 @@ int main(void)
     SHOW(ith_context_options, parallel_user);
     SHOW(ith_memory_use, peak_bytes);
     SHOW(ith_attn_problem, o_batch_stride);
-    SHOW(ith_attn_options, block_kv_compute_in);
+    SHOW(ith_attn_options, host_ranks);
     SHOW(ith_attn_tensors, mask);
     SHOW(ith_plan_info, memory_bytes);
     SHOW(ith_plan_counters, waiting_seconds);
