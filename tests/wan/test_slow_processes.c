@@ -35,7 +35,7 @@ enum { RANKS = 2, STAGES = 4 };
 
 /* What the processes share. */
 typedef struct board {
-    int slow;         /* the rank that is slowed down */
+    int slow;         /* the rank that is slowed down; -1: on_frame is slow instead */
     int hangs_in;     /* the stage (ith_stage) from which it stays stopped; -1: it never does */
     const char *dump; /* for rank 0 */
     atomic_int pid;   /* of the slow rank's process, once it has met the others; 0 before and after the run */
@@ -67,6 +67,17 @@ static void note_stage(void *user, ith_stage stage, int64_t done, int64_t total)
         atomic_store(&b->begun[stage], now());
 }
 
+static ith_comm *own_comm; /* of this process */
+
+/* Takes three times the limit for the first frame, and says in between that the rank is alive. */
+static ith_status take_slowly(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width)
+{
+    (void)user, (void)rgb, (void)height, (void)width;
+    for (double end = now() + 3 * LIMIT_SECONDS; index == 0 && now() < end; ith_comm_alive(own_comm))
+        nap(0.1);
+    return ITH_OK;
+}
+
 static int be_rank(int rank, const char *folder, void *user)
 {
     board *b = user;
@@ -83,6 +94,8 @@ static int be_rank(int rank, const char *folder, void *user)
     run.options.threads = 1;
     run.options.dump_file = b->dump;
     run.options.on_progress = note_stage, run.options.user = b;
+    run.options.on_frame = b->slow < 0 ? take_slowly : NULL;
+    own_comm = comm;
     ith_comm_set_timeout(comm, LIMIT_SECONDS);
     if (rank == b->slow)
         atomic_store(&b->pid, getpid());
@@ -158,6 +171,20 @@ static void a_slow_rank_is_waited_for(void **state)
     skip();
 }
 
+static void a_slow_callback_is_waited_for(void **state)
+{
+    (void)state;
+    char *folder = temporary_folder();
+    int statuses[RANKS];
+    board *b = run(-1, -1, temporary_path(folder, "dump"), statuses);
+    for (int rank = 0; rank < RANKS; rank++)
+        if (b->statuses[rank] || statuses[rank])
+            fail_msg("rank %d: %s", rank, b->sentences[rank]);
+    assert_true(b->begun[STAGES] - b->begun[ITH_STAGE_DECODE] > 3 * LIMIT_SECONDS);
+    munmap(b, sizeof *b);
+    temporary_remove(folder);
+}
+
 /* The other rank says after the limit for whom it has waited. */
 static void a_rank_that_hangs_ends_the_run(void **state)
 {
@@ -179,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slow_rank_is_waited_for),
+        cmocka_unit_test(a_slow_callback_is_waited_for),
         cmocka_unit_test(a_rank_that_hangs_ends_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
