@@ -259,6 +259,33 @@ static void the_dead_and_the_stopped_are_named(void **state)
     }
 }
 
+/* ---- Slow links ------------------------------------------------------------------------------------------------ */
+
+/* Data travel for three times the time limit. Both ranks only wait meanwhile. */
+static ith_status slow_in_rank(ith_context *context, ith_comm *comm, void *user)
+{
+    bool sends = ith_comm_rank(comm) == 0;
+    int64_t bytes = 30 * 131072;
+    char *memory = calloc(1, (size_t)bytes);
+    ith_transfer t = suite_whole(sends ? 1 : 0, memory, bytes);
+    (void)user;
+    SUITE_CHECK(context, memory);
+    ith_comm_set_timeout(comm, 0.5);
+    double begin = suite_seconds();
+    SUITE_TRY(context, ith_comm_exchange(comm, &t, sends, &t, !sends));
+    free(memory);
+    SUITE_CHECK(context, suite_seconds() - begin > 1.2);
+    return ITH_OK;
+}
+
+static void data_that_move_are_no_silence(void **state)
+{
+    static const roughness slow = {.pause = 0.05};
+    wire_task t = {.ranks = 2, .each = 1, .fn = slow_in_rank, .how = &slow};
+    (void)state;
+    assert_int_equal(wire_run_threads(&t), 0);
+}
+
 /* ---- Places ---------------------------------------------------------------------------------------------------- */
 
 /* Two ranks in a process and two processes on a host: where each rank is, and which groups are of one process. */
@@ -300,6 +327,7 @@ int main(void)
         cmocka_unit_test(mismatches_end_the_group),
         cmocka_unit_test(more_than_2_31_bytes_arrive),
         cmocka_unit_test(a_sender_runs_ahead),
+        cmocka_unit_test(data_that_move_are_no_silence),
         cmocka_unit_test(places_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

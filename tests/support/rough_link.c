@@ -22,6 +22,7 @@ typedef struct rough_link {
     int first[LINK_PROCESSES], held[LINK_PROCESSES];
     late queue[LINK_PROCESSES][HELD];
     int64_t settled[LINK_PROCESSES];
+    double next_long[LINK_PROCESSES]; /* when the next long datagram to each process may be sent */
     char *memory, *arrived;
 } rough_link;
 
@@ -41,12 +42,15 @@ static unsigned draw(rough_link *r, unsigned below)
 static void *rough_reserve(void *self, int process, int64_t bytes)
 {
     rough_link *r = self;
-    return (int)draw(r, 100) < r->how.full ? NULL : r->inner.reserve(r->inner.self, process, bytes);
+    bool paused = bytes > ITH_LINK_SHORT && now() < r->next_long[process];
+    return paused || (int)draw(r, 100) < r->how.full ? NULL : r->inner.reserve(r->inner.self, process, bytes);
 }
 
 static void rough_send(void *self, int process, int64_t bytes)
 {
     rough_link *r = self;
+    if (bytes > ITH_LINK_SHORT)
+        r->next_long[process] = now() + r->how.pause;
     r->inner.send(r->inner.self, process, bytes);
 }
 

@@ -63,8 +63,8 @@ typedef struct socket_link {
     ith_link link;
     ith_link_process all[LINK_PROCESSES];
     wires to[LINK_PROCESSES];
-    int bell; /* an eventfd that wakes rests */
-    int next; /* the process whose socket is read next */
+    int bell;      /* an eventfd that wakes rests */
+    unsigned next; /* the process whose socket is read next */
     char message[ITH_WATCH_BYTES];
     char *arrived;
     char *memory;
@@ -115,7 +115,7 @@ static int64_t link_receive(void *self, int *process, const void **data)
 {
     socket_link *l = self;
     for (int i = 0; i < l->link.processes; i++) {
-        int p = l->next++ % l->link.processes;
+        int p = (int)(l->next++ % (unsigned)l->link.processes);
         if (p == l->link.process || l->to[p].closed)
             continue;
         flush(&l->to[p]);

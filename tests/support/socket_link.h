@@ -33,6 +33,7 @@ typedef struct roughness {
     int full;            /* reserve fails this many times in 100 */
     double late_seconds; /* a datagram arrives up to this much later */
     bool unsettled;      /* datagrams need calls for a while */
+    double pause;        /* seconds between two long datagrams to a process */
 } roughness;
 
 /* A link over `inner`, which it closes. NULL if there is no memory. */

@@ -6,18 +6,18 @@
  * runs in this process, otherwise *far*.
  *
  * The data that a rank sends to one other rank in one exchange is a `flow`. Between near ranks a flow is one copy from
- * memory to memory (wire_near.c). To far ranks it travels in datagrams (wire_flows.c):
+ * memory to memory (wire_near.c). To far ranks it travels in datagrams (wire_send.c, wire_take.c):
  *   WIRE_OFFER   The sender announces each flow. The offer of a flow of at most WIRE_SMALL bytes carries its data. An
- *                offer waits in memory of the receiver's state until the receiver has posted the exchange. The receiver
- *                has room for WIRE_WINDOW offers of each rank. Every datagram tells how many offers its sender has
+ *                offer waits in the receiver's state until the receiver has posted the exchange. The receiver has
+ *                room for WIRE_WINDOW offers of each rank. Every datagram tells how many offers its sender has
  *                taken, so a rank never sends an offer for which there is no room.
  *   WIRE_ASK     The receiver of a longer flow asks for the data when it has posted the exchange. An ask waits in
- * memory of the sender's state until the sender has posted the exchange. A rank has at most WIRE_REQUESTS exchanges in
- * flight, so there is room for all asks. WIRE_DATA    Data of a flow that has been asked for. They always have their
- * place. WIRE_SKIP    The sender keeps the rest of the flow, because its caller no longer wants the exchange.
- *   WIRE_CREDIT  Tells only how many offers the sender has taken.
- * A process therefore takes every datagram at once, whatever its ranks do, in memory that is allocated when a state is
- * made. */
+ *                the sender's state until the sender has posted the exchange. A rank has at most WIRE_REQUESTS
+ *                exchanges in flight, so there is room for all asks.
+ *   WIRE_DATA    Some data of a flow that has been asked for. The receiver has posted the memory for them.
+ *   WIRE_SKIP    The sender keeps the rest of the flow, because its caller no longer wants the exchange.
+ *   WIRE_CREDIT  Tells only how many offers its sender has taken.
+ * So a process takes every datagram at once, whatever its ranks do, and allocates memory only to make a state. */
 #ifndef ITH_COMM_WIRE_ENGINE_H
 #define ITH_COMM_WIRE_ENGINE_H
 
@@ -127,10 +127,9 @@ typedef struct wire_life {
     int64_t after;
 } wire_life;
 
-/* What this process knows about one process. */
+/* The datagrams between this process and another. */
 typedef struct wire_process {
     int64_t sent, received; /* datagrams to it and from it */
-    bool ended;             /* its channel of messages is closed */
 } wire_process;
 
 /* The engine of this process. The lock protects everything except atomics and what is constant. */
@@ -149,7 +148,7 @@ typedef struct wire_world {
     int *busy;            /* copies in progress that use its memory */
     bool *waiting;        /* it sleeps in wait */
     int watcher;          /* the world rank whose thread rests in the link or polls it; -1: none */
-    int turn;             /* rotates the group that sends first */
+    unsigned turn;        /* rotates the group that sends first */
     atomic_int status;    /* not ITH_OK: the group has ended */
     char sentence[WIRE_SENTENCE];
 } wire_world;

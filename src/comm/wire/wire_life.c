@@ -201,7 +201,6 @@ static void take_end_of_process(wire_world *world, int process, const char *reas
     const wire_request *request = NULL;
     char ranks[48], during[128] = "";
     bool all_left = true;
-    world->processes[process].ended = true;
     for (int i = 0; i < p->ranks; i++)
         all_left = all_left && world->lives[p->first_rank + i].left;
     if (all_left)

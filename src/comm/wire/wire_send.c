@@ -103,6 +103,10 @@ static bool send_data(wire_state *self, wire_request *request, int peer)
     head->bytes = skip ? left : bytes;
     ith_wire_stream(request, peer, true, (char *)(head + 1), bytes);
     int64_t ticket = send(self, peer, bytes);
+    /* The link has room again because the peer's process has taken earlier data: on a slow link that is a sign of life.
+     */
+    wire_life *life = &self->group->world->lives[self->group->members[peer]];
+    atomic_store_explicit(&life->life, ith_wire_now(), memory_order_relaxed);
     if (skip || bytes == left)
         close_sent(request, flow, ticket);
     return true;
@@ -190,13 +194,13 @@ static void settle_flows(wire_state *self)
 static bool visit(wire_world *world, bool (*visitor)(wire_state *self))
 {
     bool any = false;
-    int groups = 0;
+    unsigned groups = 0;
     for (const wire_group *group = world->groups; group; group = group->next)
         groups++;
     wire_group *group = world->groups;
-    for (int i = 0; groups && i < world->turn % groups; i++)
+    for (unsigned i = 0; groups && i < world->turn % groups; i++)
         group = group->next;
-    for (int i = 0; i < groups; i++) {
+    for (unsigned i = 0; i < groups; i++) {
         for (int rank = 0; rank < world->ranks; rank++) {
             int member = group->index[world->first + rank];
             if (member >= 0 && group->near[member])
