@@ -3,6 +3,7 @@
  * launcher has started. Each process first computes them on ALL ranks of its own. The bits of both must be equal. */
 #include <ithaca/transport.h>
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,8 @@ typedef struct random_plan {
 typedef struct job {
     random_plan *plans;
     int count, all;
-    bool local; /* keep the output, otherwise compare with it */
+    bool local;         /* keep the output, otherwise compare with it */
+    _Atomic int *mixed; /* counts the plans that use the ulysses axis in place and send messages along the ring */
 } job;
 
 static void *numbers(uint32_t seed, int64_t count, ith_dtype dtype)
@@ -94,8 +96,9 @@ static bool draw(uint32_t seed, int all, random_plan *p)
 }
 
 /* Computes this rank's part of the output. */
-static ith_status attend(ith_context *context, ith_comm *comm, const random_plan *p, char *o)
+static ith_status attend(ith_context *context, ith_comm *comm, const random_plan *p, char *o, _Atomic int *mixed)
 {
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
     ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
     int64_t q_first, kv_first, rows;
     ith_plan *plan = NULL;
@@ -109,6 +112,9 @@ static ith_status attend(ith_context *context, ith_comm *comm, const random_plan
     ith_status status = ith_plan_create(context, &p->problem, &p->options, comm, &plan);
     for (int i = 0; i < 2 && !status; i++)
         status = ith_plan_execute(plan, &tensors);
+    if (!status)
+        status = ith_plan_describe(plan, &info);
+    *mixed += info.exchange == ITH_EXCHANGE_MIXED;
     ith_plan_destroy(&plan);
     return status;
 }
@@ -125,7 +131,7 @@ static ith_status attend_all(ith_context *context, ith_comm *comm, void *user)
         size_t bytes = (size_t)(rows * p->q_row * p->size);
         if (!j->local && (o = malloc(bytes + 1)) == NULL)
             return ITH_ERR_MEMORY;
-        status = attend(context, comm, p, o);
+        status = attend(context, comm, p, o, j->mixed);
         if (!status && memcmp(o, kept, bytes)) {
             fprintf(stderr, "rank %d: plan %d (%s, %d x %d): other bits\n", ith_comm_rank(comm), i,
                     ith_strategy_name(p->options.strategy), p->options.ulysses, p->options.ring);
@@ -144,7 +150,8 @@ int main(int argc, char **argv)
         return 2;
     alarm(WATCHDOG_SECONDS);
     uint32_t seed = (uint32_t)atoi(argv[4]);
-    job j = {.count = atoi(argv[5]), .all = atoi(argv[3]), .local = true};
+    _Atomic int mixed = 0; /* on all ranks of this process */
+    job j = {.count = atoi(argv[5]), .all = atoi(argv[3]), .local = true, .mixed = &mixed};
     j.plans = calloc((size_t)j.count, sizeof *j.plans);
     for (int i = 0; i < j.count; i++)
         if (!j.plans || !draw(seed + 100 * (uint32_t)i, j.all, &j.plans[i]))
@@ -156,7 +163,7 @@ int main(int argc, char **argv)
     if (status)
         fprintf(stderr, "%s: %s\n", ith_status_name(status), ith_context_error(context));
     else
-        printf("%d plans on %d ranks: equal bits\n", j.count, j.all);
+        printf("%d plans on %d ranks, %d mixed: equal bits\n", j.count, j.all, mixed / atoi(argv[2]));
     for (int i = 0; i < j.count; i++) {
         const random_plan *p = &j.plans[i];
         free(p->q), free(p->k), free(p->v), free(p->o), free(p->key_bias);

@@ -11,5 +11,7 @@ for shape in "2 1" "3 1" "2 2" "4 1" "2 3" "8 1"; do
     set -- $shape
     launch "$1" "$build/mpi_attend" "$kind" "$2" $(($1 * $2)) "$seed" "$plans" >"$work/out" 2>&1 || { echo "processes and ranks: $shape"; cat "$work/out"; exit 1; }
     [ "$(grep -c 'equal bits' "$work/out")" = "$1" ] || { cat "$work/out"; exit 1; }
+    # processes of two ranks use the ulysses axis in place, where a plan has one of two
+    [ "$shape $plans" != "2 2 40" ] || ! grep -q ' 0 mixed' "$work/out" || { echo "no plan is mixed"; exit 1; }
 done
 check_nothing_left
