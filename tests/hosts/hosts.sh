@@ -11,7 +11,7 @@
 #   -d 0         delay of each packet in milliseconds; netem does it where the kernel has it, tests/hosts/delay_line.c
 #                otherwise
 #   -m openmpi   whose mpirun
-#   -c 5:1       cuts the link of host 1 after 5 seconds
+#   -c 5:1       cuts the link of host 1 after 5 seconds. Output of that host is lost then, as mpirun carries it
 #
 # Exit status: the command's; 77 where namespaces cannot be made, with the reason.
 set -u
@@ -142,11 +142,28 @@ run_command() {
     command -v "${mpirun[0]}" >/dev/null || skip "${mpirun[0]} is not there"
     "$work/agent" host0 "$(printf '%q ' "${mpirun[@]}" -n $((hosts * processes)) "$@")" &
     local run=$!
-    [ -z "$cut" ] || {
-        sleep "${cut%%:*}"
-        ip -n "$(space_of "${cut##*:}")" link set eth0 down
-    }
+    [ -z "$cut" ] || cut_link "$run" "$(basename "$1")"
     wait $run
+}
+
+# Whether a process of that name runs on any host.
+runs_somewhere() { # NAME
+    local i pid
+    for ((i = 0; i < hosts; i++)); do
+        for pid in $(ip netns pids "$(space_of $i)"); do
+            [ "$(cat "/proc/$pid/comm" 2>/dev/null)" != "$1" ] || return 0
+        done
+    done
+    return 1
+}
+
+# Cuts a link after the given time. mpirun itself may wait for ever for the host that it has lost, so it is ended when all
+# processes of the command have ended.
+cut_link() { # PID-OF-MPIRUN NAME-OF-COMMAND
+    sleep "${cut%%:*}"
+    ip -n "$(space_of "${cut##*:}")" link set eth0 down
+    while runs_somewhere "$2"; do sleep 0.1; done
+    kill -9 "$1" 2>/dev/null
 }
 
 [ "$(id -u)" = 0 ] || skip "only root makes network namespaces"

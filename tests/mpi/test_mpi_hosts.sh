@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Several hosts, which are network namespaces of this machine (tests/hosts/hosts.sh): the video of one process, ulysses
+# inside hosts and ring across them by default, and the end of a run when a link is cut.
+set -eu
+. mpi/launch.sh
+ithaca=$build/ithaca model=$(realpath ../models/shapes) hosts=$(realpath hosts/hosts.sh)
+[ -x "$ithaca" ] || skip "the program is not built (ITHACA_ENGINE)"
+cd "$work"
+complain() {
+    echo "$*"
+    for file in out err err.*; do [ ! -e $file ] || { echo "-- $file" && tail -n 20 $file; }; done
+    exit 1
+}
+# on_hosts OPTION... -- ARGUMENT...: runs the program on hosts; each process has a file for standard error.
+cat >each <<'END'
+#!/bin/bash
+name=$(hostname).${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+exec 2>"err.$name"
+"$@"
+status=$?
+echo $status >"status.$name"
+exit $status
+END
+chmod +x each
+on_hosts() {
+    local -a options=()
+    while [ "$1" != -- ]; do options+=("$1") && shift; done
+    shift
+    rm -f err.* status.*
+    status=0
+    env "$mark" timeout -k 5 100 "$hosts" -m "$kind" "${options[@]}" ./each "$ithaca" "$@" >out 2>err </dev/null || status=$?
+    [ $status != 77 ] || skip "$(grep -h skipped err)"
+}
+
+small=(generate --model "$model" --prompt "A red circle" --height 64 --width 64 --frames 5 --threads 1)
+"$ithaca" "${small[@]}" --steps 3 --output one.mp4 --dump one.dump --quiet
+for options in "-n 2" "-n 3 --shard-weights" "-n 2 -p 2 --cfg parallel"; do
+    set -- $options
+    own=()
+    while [ $# -gt 0 ] && [[ $1 != --* ]]; do own+=("$1") && shift; done
+    on_hosts "${own[@]}" -r 1gbit -- "${small[@]}" --steps 3 --output several.mp4 --dump several.dump --strategy ulysses "$@" --quiet
+    [ $status = 0 ] || complain "$options: exit status $status"
+    cmp -s one.dump several.dump || complain "$options: other bits"
+    cmp -s one.mp4 several.mp4 || complain "$options: another video"
+done
+
+on_hosts -n 2 -p 2 -r 1gbit -- "${small[@]}" --steps 1 --output several.mp4 --map
+[ $status = 0 ] || complain "two processes on each of two hosts: exit status $status"
+grep -q "ulysses_ring over 4 ranks, ulysses 2 x ring 2" out || complain "not ulysses inside hosts and ring across them"
+grep -hE "^ *[0-9]+ +host1 " err.* | wc -l | grep -qx 2 || complain "--map does not show two processes on host1"
+
+# Host 1 is cut off. Every process ends within the limit, and names the rank of the other side.
+begin=$(date +%s)
+on_hosts -n 3 -r 1gbit -c 3:1 -- "${small[@]}" --steps 10000 --output lost.mp4 --timeout 2 --quiet
+[ $(($(date +%s) - begin)) -lt 30 ] || complain "the run ended late"
+[ "$(cat status.* | sort -u)" = 1 ] && [ "$(ls status.* | wc -l)" = 3 ] || complain "exit statuses: $(cat status.*)"
+for host in 0 2; do
+    grep -qE "^ithaca: rank $host on host$host: .*rank 1 \\(host host1" err.host$host.* || complain "host $host names another rank"
+done
+grep -qE "^ithaca: rank 1 on host1: .*rank [02] \\(host host[02]" err.host1.* || complain "host 1 names no other rank"
+[ ! -e lost.mp4 ] && ! ls -A | grep -qE "partial|tmp\\." || complain "a file is left: $(ls -A)"
+! ip netns list | grep -q "^ithaca-" || [ -z "$(pgrep -f "$hosts" | grep -v $$)" ] || complain "a namespace is left"
