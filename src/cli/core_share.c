@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Divides cores (core_share.h). Processes choose in the order of their numbers: with f cores left that a process may
- * use, and n processes left that may use one of them, it takes ceil(f / n). Equal masks give equal shares, and masks
- * without a core in common give whole masks. */
+/* Divides cores (core_share.h). Processes choose in the order of their numbers. A process takes the cores that no later
+ * one may use. If f cores are left that it may use, and n processes that may use one of them, it then takes contested
+ * cores until it has ceil(f / n). Equal masks give equal shares, and every core is given away. */
 #include "core_share.h"
 
 #include <stdio.h>
@@ -70,6 +70,25 @@ static int count_rivals(const cpu_set_t *masks, int count, int first, const cpu_
     return rivals;
 }
 
+/* Gives a process cores of `from`, in the order of the list, until it has `count`. */
+static void take(const core *cores, int total, const cpu_set_t *from, int count, cpu_set_t *mine)
+{
+    for (int i = 0; i < total && CPU_COUNT(mine) < count; i++)
+        if (CPU_ISSET(cores[i].number, from))
+            CPU_SET(cores[i].number, mine);
+}
+
+/* The cores of `free` that no process from `first` on may use. */
+static cpu_set_t find_uncontested(const cpu_set_t *masks, int count, int first, const cpu_set_t *free)
+{
+    cpu_set_t result = *free, common;
+    for (int i = first; i < count; i++) {
+        CPU_AND(&common, &result, &masks[i]);
+        CPU_XOR(&result, &result, &common);
+    }
+    return result;
+}
+
 bool ith_cores_divide(const cpu_set_t *masks, int count, int own, cpu_set_t *part)
 {
     core cores[CPU_SETSIZE];
@@ -86,12 +105,10 @@ bool ith_cores_divide(const cpu_set_t *masks, int count, int own, cpu_set_t *par
             *part = masks[own];
             return false;
         }
-        int rivals = count_rivals(masks, count, i, &free), left = (CPU_COUNT(&free) + rivals - 1) / rivals;
-        for (int c = 0; c < total && left; c++)
-            if (CPU_ISSET(cores[c].number, &free)) {
-                CPU_SET(cores[c].number, &mine);
-                left--;
-            }
+        int rivals = count_rivals(masks, count, i, &free);
+        cpu_set_t uncontested = find_uncontested(masks, count, i + 1, &free);
+        take(cores, total, &uncontested, total, &mine);
+        take(cores, total, &free, (CPU_COUNT(&free) + rivals - 1) / rivals, &mine);
         CPU_OR(&given, &given, &mine);
         if (i == own)
             *part = mine;
