@@ -19,8 +19,7 @@
 
 /* ---- Choices --------------------------------------------------------------------------------------------------- */
 
-/* Where six ranks or fewer run, and the plan that they get. Letters stand for processes, capitals and small letters of
- * a host alike: "AABB" is two processes; hosts are digits. */
+/* Where up to six ranks run, and the plan that they get. */
 typedef struct layout {
     const char *processes, *hosts; /* a character for each rank; equal characters: the same process, the same host */
     int64_t heads;
