@@ -2,7 +2,8 @@
 # For the tests of this folder, which are called with the build folder and the kind of MPI:
 #   . mpi/launch.sh            sets build and kind; ends with 77 where this MPI cannot be used
 #   launch N PROGRAM ...       runs N processes, under the time limit `limit` (60 s)
-#   launch_unsupervised N ...  the same; the launcher does not end the others when a process dies
+#   launch_unsupervised N ...  the same; the launcher sees only a second later when a process dies. Shells hide it, which
+#                              print "ended with STATUS". Hydra would end the others with SIGUSR1
 #   check_nothing_left         fails if a process, a shared segment or a file of the launches is left
 build=$1 kind=$2 limit=60
 skip() { echo "skipped: $*"; exit 77; }
@@ -53,7 +54,11 @@ openmpi) usual="--oversubscribe --bind-to none" unsupervised="$usual --enable-re
 mpich) usual="" unsupervised="-disable-auto-cleanup" ;;
 esac
 launch() { launch_with "$usual" "$@"; }
-launch_unsupervised() { launch_with "$unsupervised" "$@"; }
+launch_unsupervised() {
+    local count=$1
+    shift
+    launch_with "$unsupervised" "$count" sh -c 'trap "" USR1; "$0" "$@"; status=$?; echo "ended with $status"; [ $status = 1 ] || sleep 1' "$@"
+}
 
 check_nothing_left() {
     local environ wait

@@ -88,8 +88,8 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
     pthread_t thread;
     char *data[2] = {calloc(1, MOST_BYTES), calloc(1, MOST_BYTES)};
     float value = 1;
-    ith_comm_set_timeout(comm, f->limit);
     ith_status status = data[0] && data[1] ? ith_comm_barrier(comm) : ITH_ERR_MEMORY;
+    ith_comm_set_timeout(comm, f->limit);
     double begin = now();
     if (!status && ith_comm_rank(comm) == f->victim && pthread_create(&thread, NULL, strike, f))
         status = ITH_ERR_MEMORY;

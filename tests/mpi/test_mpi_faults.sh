@@ -8,7 +8,7 @@ set -eu
 times=${ITHACA_MPI_FAULTS:-1} seed=${ITHACA_SEED:-$(date +%N)}
 RANDOM=$((10#$seed % 32768))
 echo "ITHACA_SEED=$seed"
-limit_of_group=0.5
+limit_of_group=1
 complain() {
     echo "$*"
     cat "$work/out"
@@ -26,7 +26,10 @@ fault() {
     # a launcher that ends a stopped process may wake it first
     awk -v first="$victim" -v ranks="$3" '/^rank [0-9]+ after/ && ($2 < first || $2 >= first + ranks)' "$work/out" >"$work/lines"
     lines=$(wc -l <"$work/lines")
-    [ "$1" = launch ] || [ "$lines" = $((($2 - 1) * $3)) ] || complain "$case: $lines ranks have ended"
+    if [ "$1" != launch ]; then
+        [ "$lines" = $((($2 - 1) * $3)) ] || complain "$case: $lines ranks have ended"
+        [ "$(grep -c '^ended with 1$' "$work/out")" = $(($2 - 1)) ] || complain "$case: exit statuses"
+    fi
     named="rank $victim \\("
     [ "$3" = 1 ] || named="ranks $victim to $((victim + $3 - 1)) \\("
     [ "$how" != stop ] || named="for rank ($victim|$((victim + $3 - 1)))[^0-9]"
