@@ -61,7 +61,7 @@ launch_unsupervised() {
 }
 
 check_nothing_left() {
-    local environ wait
+    local environ wait segment left
     for ((wait = 0; wait < 10; wait++)); do
         left=""
         for environ in /proc/[0-9]*/environ; do
@@ -73,10 +73,12 @@ check_nothing_left() {
     [ -z "$left" ] || { echo "processes are left: $left"; return 1; }
     left=$(find "$work/tmp" -type f -o -type s | head -3)
     [ -z "$left" ] || { echo "files are left: $left"; return 1; }
-    # other programs that use MPI at the same time end in the meantime
-    left=$(comm -13 <(echo "$segments_before") <(segments))
-    for ((wait = 0; wait < 100; wait++)); do
-        left=$(comm -12 <(echo "$left") <(segments))
+    # a segment that a process has mapped belongs to another program that uses MPI
+    for ((wait = 0; wait < 20; wait++)); do
+        left=""
+        for segment in $(comm -13 <(echo "$segments_before") <(segments)); do
+            grep -qs "/dev/shm/$segment" /proc/[0-9]*/maps || left="$left $segment"
+        done
         [ "$left" ] || break
         sleep 0.1
     done
