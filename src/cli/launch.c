@@ -47,8 +47,7 @@ bool ith_launch_is_first(const ith_comm *comm, int rank)
                          before.process != here.process);
 }
 
-/* ---- One rank for others ------------------------------------------------------------------------------------------
- */
+/* ---- One rank for others ----------------------------------------------------------------------------------------- */
 
 /* A thread that gives signs of life for a rank. */
 typedef struct keeper {
@@ -106,8 +105,7 @@ ith_status ith_launch_execute(ith_comm *comm, ith_plan *plan, const ith_attn_ten
     return status;
 }
 
-/* ---- Agreement ----------------------------------------------------------------------------------------------------
- */
+/* ---- Agreement --------------------------------------------------------------------------------------------------- */
 
 /* Chooses among the verdicts of all ranks: the lowest rank to which a signal has come, otherwise the lowest one that
  * failed. Returns -1 if all is well. */
@@ -173,8 +171,7 @@ static void see_writes(launch_run *run)
     pthread_mutex_unlock(&run->lock);
 }
 
-/* ---- Ranks of several processes -----------------------------------------------------------------------------------
- */
+/* ---- Ranks of several processes ---------------------------------------------------------------------------------- */
 
 /* Prepares the command in this process (ith_launch_alone). user: the launch_run. */
 static void prepare(void *user)
@@ -322,8 +319,7 @@ static int run_connected(launch_run *run)
     return code ? code : saved;
 }
 
-/* ---- Ranks of one process -----------------------------------------------------------------------------------------
- */
+/* ---- Ranks of one process ---------------------------------------------------------------------------------------- */
 
 /* Runs on each rank of a run in this process alone. */
 static ith_status local_rank(ith_context *context, ith_comm *comm, void *user)
@@ -372,8 +368,7 @@ static int run_here(launch_run *run)
     return code ? code : saved;
 }
 
-/* ---- Both ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Both -------------------------------------------------------------------------------------------------------- */
 
 int ith_launch_begin(ith_launch *launch, const char *command, const ith_launch_choices *choices)
 {

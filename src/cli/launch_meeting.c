@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 /* Options that each process may set for itself: its own resources and files, and what is printed. */
-static const char *const own_options[] = {"ranks", "threads", "input",   "output", "wisdom", "trace", "flight-record",
-                                          "plan",  "quiet",   "verbose", "json",   "map",    "transport"};
+static const char *const own_options[] = {"ranks", "threads",       "input",    "output", "wisdom",
+                                          "trace", "flight-record", "plan",     "quiet",  "verbose",
+                                          "json",  "map",           "transport"};
 
 /* The data about a process that each of its ranks shows. */
 typedef struct process_record {
@@ -45,8 +46,7 @@ static process_record make_record(const ith_launch *launch, const ith_options *o
     return mine;
 }
 
-/* ---- Comparison ---------------------------------------------------------------------------------------------------
- */
+/* ---- Comparison -------------------------------------------------------------------------------------------------- */
 
 static bool is_own(const ith_option *option)
 {
@@ -109,8 +109,7 @@ static void compare_all(const ith_launch *launch, const ith_options *options, co
                  (long long)all[0].number, launch->launcher.module);
 }
 
-/* ---- Cores --------------------------------------------------------------------------------------------------------
- */
+/* ---- Cores ------------------------------------------------------------------------------------------------------- */
 
 /* Lists the cores of the processes on this rank's host. Returns their number; *own becomes the index of this rank's
  * process among them. */
@@ -167,8 +166,7 @@ static void take_threads(const ith_comm *comm, int threads)
     omp_set_num_threads(share > 1 ? (int)share : 1);
 }
 
-/* ---- Map ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Map --------------------------------------------------------------------------------------------------------- */
 
 static void print_head(void)
 {
@@ -208,8 +206,7 @@ void ith_launch_map_here(const ith_launch *launch)
     print_line(&place, 0, launch->ranks - 1, &own);
 }
 
-/* ---- Meeting ------------------------------------------------------------------------------------------------------
- */
+/* ---- Meeting ----------------------------------------------------------------------------------------------------- */
 
 /* Shares out the cores, and shows all ranks the result. */
 static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const process_record *all, int *threads,

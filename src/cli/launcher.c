@@ -109,8 +109,7 @@ static ith_launcher describe(const launcher_kind *kind)
         .processes = number_in(kind->size, kind->modules[0] ? 0 : 1)}; /* a batch script has SLURM_PROCID alone */
 }
 
-/* ---- Modules ------------------------------------------------------------------------------------------------------
- */
+/* ---- Modules ----------------------------------------------------------------------------------------------------- */
 
 /* Whether the module of a transport was found. *refusal: the reason why it cannot be used, "" if it can. */
 static bool find_module(const char *name, const char **refusal)
