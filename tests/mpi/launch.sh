@@ -74,7 +74,7 @@ check_nothing_left() {
     left=$(find "$work/tmp" -type f -o -type s | head -3)
     [ -z "$left" ] || { echo "files are left: $left"; return 1; }
     # a segment that a process has mapped belongs to another program that uses MPI
-    for ((wait = 0; wait < 20; wait++)); do
+    for ((wait = 0; wait < 100; wait++)); do
         left=""
         for segment in $(comm -13 <(echo "$segments_before") <(segments)); do
             grep -qs "/dev/shm/$segment" /proc/[0-9]*/maps || left="$left $segment"
