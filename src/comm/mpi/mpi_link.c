@@ -22,7 +22,7 @@ enum {
     LEAST_SENDS = 2,
     SENDS_IN_ALL = 512, /* the number of buffers that decides for how many each process has */
     TAG = 1,
-    LAST_CALLS = 64 /* calls that move what MPI may have kept back when a link is closed */
+    LAST_CALLS = 64 /* calls that let MPI send what it has buffered, when a link is closed */
 };
 
 /* The datagrams to one process. Datagram n is in buffer n % depth. */
@@ -256,8 +256,8 @@ static void free_link(mpi_link *l)
     free(l);
 }
 
-/* Goes on with the end of a closed link: takes the datagrams that still come, and, once all of its own have gone, meets
- * the other processes in a barrier. Returns whether the barrier is done. */
+/* One step of the end of a closed link: takes the datagrams that still arrive. When all of its own have been sent, it
+ * enters a barrier with the other processes. Returns whether the barrier is done. */
 static bool finish_link(mpi_link *l)
 {
     int process = 0, done = 0;
@@ -290,7 +290,7 @@ static bool hear_closed(mpi_link *l, bool *bye)
     return !l->lost && !l->reason[0];
 }
 
-/* Goes on with the end of all closed links. Returns false if one cannot end. *finished: all are at their end. */
+/* One step of the end of all closed links. Returns false if one cannot end. *finished: all are at their end. */
 static bool finish_closed(bool *finished, bool *bye)
 {
     *finished = true;

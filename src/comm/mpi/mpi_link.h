@@ -22,7 +22,7 @@ typedef struct mpi_party {
 
 typedef struct mpi_link mpi_link;
 
-/* MPI is called under this lock alone, since groups may exist side by side. */
+/* Held during every call of MPI, because several groups of a process may use MPI at the same time. */
 extern pthread_mutex_t ith_mpi_lock;
 
 /* Makes a link. On success the communicator, the watch and the lists of the party belong to it. Returns NULL if there

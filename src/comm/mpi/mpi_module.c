@@ -36,13 +36,13 @@ typedef struct host_record {
     ith_watch_address address;
 } host_record;
 
-/* How a process fared: the status, and its sentence. */
+/* The status of a process in the meeting, and its sentence. */
 typedef struct result_record {
     ith_status status;
     char sentence[SENTENCE_BYTES];
 } result_record;
 
-/* What connect makes. */
+/* The state of one call of connect_processes. */
 typedef struct meeting_place {
     MPI_Comm comm;
     int mpi_rank, size;
@@ -155,7 +155,8 @@ static void number_processes(meeting_place *m)
 
 /* ---- Connecting ------------------------------------------------------------------------------------------------ */
 
-/* Tells every process whether all of them have succeeded. The sentence of the lowest that failed is taken over. */
+/* Tells every process whether all of them have succeeded. The first MPI rank that failed gives the status and the
+ * sentence. */
 static ith_status agree(meeting_place *m, ith_status status)
 {
     result_record mine = {.status = status};

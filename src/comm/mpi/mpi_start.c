@@ -15,7 +15,7 @@ static bool started, unusable;
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Frees what this module has in MPI. Without a failure it waits for the other processes, as MPI_Finalize does, but
+/* Frees the closed links. Without a failure it waits for the other processes, as MPI_Finalize does, but
  * sees the death of one of them. Returns whether MPI is in order. */
 static bool end_links(void)
 {
