@@ -212,11 +212,6 @@ void ith_watch_wake(ith_watch *w)
     errno = before;
 }
 
-bool ith_watch_ended(const ith_watch *w, int process)
-{
-    return atomic_load(&w->peers[process].ended);
-}
-
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
 /* Sends what is left to send, and reads until the other end closes. A connection that is closed with unread input is

@@ -77,7 +77,5 @@ ith_watch_event ith_watch_receive(ith_watch *watch, int *process, const void **d
 void ith_watch_rest(ith_watch *watch, double seconds);
 /* Wakes the threads of this process that rest. Any thread, and signal handlers. */
 void ith_watch_wake(ith_watch *watch);
-/* Whether the process has said goodbye or is lost, so that nothing more comes from it. Any thread. */
-bool ith_watch_ended(const ith_watch *watch, int process);
 
 #endif
