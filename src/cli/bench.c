@@ -115,6 +115,8 @@ static int describe_row(const ith_bench *bench, const bench_settings *s, const c
     row->ranks = bench->ranks;
     if (row->options.strategy == ITH_STRATEGY_SINGLE)
         row->ranks = 1, row->options.ulysses = row->options.ring = 0;
+    else
+        row->options.process_ranks = bench->process_ranks, row->options.host_ranks = bench->host_ranks;
     row->seconds = calloc((size_t)bench->repeats, sizeof *row->seconds);
     row->peaks = calloc((size_t)bench->repeats, sizeof *row->peaks);
     if (!row->seconds || !row->peaks)
@@ -337,6 +339,7 @@ static int prepare(void *user)
     bench->ranks = c->launch.all_ranks;
     bench->alone = c->launch.all_ranks == c->launch.ranks;
     bench->leads = c->launch.leads;
+    bench->process_ranks = c->launch.process_ranks, bench->host_ranks = c->launch.host_ranks;
     bench->repeats = (int)s->repeats;
     int code = ith_attend_begin(bench->context, &s->choices, &c->launch);
     if (!code)

@@ -33,11 +33,12 @@ typedef struct ith_bench_row {
  * hold measurements. */
 typedef struct ith_bench {
     ith_context *context;
-    int ranks;         /* ranks of each row; rows with strategy `single` have one */
-    int threads;       /* threads of each row, divided among its ranks */
-    int threads_here;  /* threads of this process */
-    bool leads, alone; /* this process has rank 0; it has all ranks, which share memory */
-    int repeats;       /* number of measured executions of each row */
+    int ranks;                     /* ranks of each row; rows with strategy `single` have one */
+    int threads;                   /* threads of each row, divided among its ranks */
+    int threads_here;              /* threads of this process */
+    int process_ranks, host_ranks; /* as in ith_attn_options */
+    bool leads, alone;             /* this process has rank 0; it has all ranks, which share memory */
+    int repeats;                   /* number of measured executions of each row */
     ith_bench_problem *problems;
     int problem_count;
     ith_bench_row *rows;

@@ -228,6 +228,26 @@ static ith_status compute_together(launch_run *run, ith_context *context, ith_co
     return agree(comm, v);
 }
 
+/* The number of ranks in each process, or on each host; 0 if their numbers differ. */
+static int count_alike(const ith_comm *comm, bool hosts)
+{
+    int ranks = ith_comm_size(comm), length = 0, same = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+        ith_place here = ITH_PLACE_INIT, next = ITH_PLACE_INIT;
+        length++;
+        ith_comm_place(comm, rank, &here);
+        bool last = rank + 1 == ranks || ith_comm_place(comm, rank + 1, &next) ||
+                    (hosts ? here.host != next.host : here.process != next.process);
+        if (!last)
+            continue;
+        if (same && same != length)
+            return 0;
+        same = length;
+        length = 0;
+    }
+    return same;
+}
+
 /* Compares the processes, and gives each rank its threads. */
 static ith_status meet(launch_run *run, ith_comm *comm, verdict *v)
 {
@@ -239,6 +259,7 @@ static ith_status meet(launch_run *run, ith_comm *comm, verdict *v)
         run->launch->threads = threads, run->launch->all_threads = all_threads;
         run->launch->all_ranks = ith_comm_size(comm);
         run->launch->leads = ith_comm_rank(comm) == 0;
+        run->launch->process_ranks = count_alike(comm, false), run->launch->host_ranks = count_alike(comm, true);
     }
     return status;
 }

@@ -22,7 +22,10 @@ typedef struct ith_launch {
     int threads;     /* threads of this process; 0: as many as OpenMP uses by default. Known when `prepare` is called */
     int all_ranks;   /* ranks of all processes; known when `prepare` is called */
     int all_threads; /* threads of all processes; known when `compute` is called */
-    bool leads;      /* this process has rank 0: it prints, and writes files */
+    /* the ranks of each process and of each host, for ith_plan_predict; 0 if their numbers differ, or in one process;
+     * known when `prepare` is called */
+    int process_ranks, host_ranks;
+    bool leads;       /* this process has rank 0: it prints, and writes files */
     bool interrupted; /* the run ended because of a signal, to this process or to another; known when `finish` is called
                        */
 } ith_launch;

@@ -98,6 +98,7 @@ static void describe(const verify_command *c, int64_t seq, ith_verify *v)
 {
     const verify_settings *s = c->settings;
     *v = (ith_verify){.context = c->context, .ranks = c->launch.all_ranks, .leads = c->launch.leads};
+    v->process_ranks = c->launch.process_ranks, v->host_ranks = c->launch.host_ranks;
     v->threads = c->launch.threads ? c->launch.threads : omp_get_max_threads();
     v->alone = c->launch.all_ranks == c->launch.ranks;
     ith_attn_problem *p = &v->first.problem;

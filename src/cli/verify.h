@@ -23,8 +23,9 @@ typedef struct ith_verify_plan {
 typedef struct ith_verify {
     ith_context *context;
     int ranks, threads;
-    bool leads, alone;  /* this process has rank 0; it has all ranks, which share memory */
-    const char *kernel; /* the only kernel to verify; NULL: all that are usable */
+    int process_ranks, host_ranks; /* as in ith_attn_options */
+    bool leads, alone;             /* this process has rank 0; it has all ranks, which share memory */
+    const char *kernel;            /* the only kernel to verify; NULL: all that are usable */
     uint64_t seed;
     double deviation;                      /* standard deviation of the logits in the last head */
     ith_attend_whole first, again, single; /* two executions of a plan, and a single rank; `first` owns the inputs */

@@ -148,6 +148,7 @@ static int add_kernel(ith_verify *v, const char *kernel)
         options.smooth = n == 2 ? ITH_CHOICE_OFF : ITH_CHOICE_ON;
         options.strategy = ITH_STRATEGY_SINGLE;
         code = add(v, &options, 1);
+        options.process_ranks = v->process_ranks, options.host_ranks = v->host_ranks;
         if (!code)
             code = add_meshes(v, options);
     }
