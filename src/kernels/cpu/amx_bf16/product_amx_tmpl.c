@@ -320,8 +320,8 @@ static int64_t multiply_squares(const ith_product_call *c)
     const int64_t chunk = chunk_steps(c), rows = c->rows / ROWS * ROWS;
     const int64_t groups = ith_div_up(ith_min64(chunk, c->steps), STEP) * (PAIRS - first_pair[c->parts - 1]);
     work w;
-    w.row = ROWS, w.rows_each = ith_div_up(ROWS, ith_max64(groups - 1, 1));
-    w.out_stride = c->out_stride;
+    w.row = ROWS, w.rows_each = ith_div_up(ROWS, ith_max64(groups - 1, 1)); /* no sums wait to be written */
+    w.out = c->out, w.out_stride = c->out_stride, w.adds = false;
     const int64_t turns = rows / ROWS * ith_div_up(c->steps, STEP), bytes = right_bytes(c->steps);
     w.ahead = c->next ? fetch_of(c->next, (const char *)c->next + bytes, bytes, turns) : (fetch){0};
     w.ahead_left = fetch_rows_of(c->next_left, c->next_left_rows, c->next_left_stride, c->next_left_bytes, turns);
