@@ -136,20 +136,28 @@ static void try_order(fault_scene *s, act *a)
     expect(s, a->odds ? ITH_ERR_ARGUMENT : ITH_OK);
 }
 
+/* Whether a rank's k has any rows, so that o must not overlap it. */
+static bool has_keys(const ith_attn_problem *p, int ranks, int rank)
+{
+    int64_t begin, rows = p->kv_len;
+    if (!p->replicated_kv)
+        ith_share(p->kv_len, ranks, rank, &begin, &rows);
+    return rows > 0;
+}
+
 static void execute_wrong_tensors(rank_group *g, int rank, void *user)
 {
     act *a = user;
     const fault_subject *subject = &a->scene->subjects[a->subject];
     ith_attn_tensors t = fault_tensors(subject, rank);
     static int32_t long_lengths[8] = {1 << 30, 1 << 30, -5, -5, -5, -5, -5, -5};
-    (void)g;
     switch (is_odd(a, rank) ? a->kind : -1) {
     case 0: t.q = NULL; break;
     case 1: t.k = NULL; break;
     case 2: t.v = NULL; break;
     case 3: t.o = NULL; break;
     case 4: t.struct_size = 3; break;
-    case 5: t.o = (void *)t.k; break;
+    case 5: t.o = has_keys(&subject->c.problem, g->ranks, rank) ? (void *)t.k : NULL; break;
     case 6: t.k = (const char *)t.k + 1; break;
     case 7: t.kv_lengths = t.kv_lengths ? long_lengths : (const int32_t *)subject->shares[rank].k; break;
     case 8: t.key_bias = t.key_bias ? NULL : (const float *)subject->shares[rank].k; break;
