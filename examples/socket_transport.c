@@ -285,15 +285,15 @@ static void answer(group *g, request *r, int peer, message *ask)
     world *w = g->world;
     flow *out = &r->out[peer];
     if (ask->tag != r->operation.tag)
-        end_group(w, ITH_ERR_ARGUMENT, "rank %d is in %s, and rank %d in another operation", w->rank, r->operation.what,
-                  g->members[peer]);
+        end_group(w, ITH_ERR_ARGUMENT,
+                  "rank %d is in %s (exchange %lld of group %lld), and rank %d in another operation", w->rank,
+                  r->operation.what, (long long)r->number, (long long)g->number, g->members[peer]);
     else if (!out->open || ask->regions != out->regions || ask->bytes != out->bytes || ask->sizes != out->sizes)
-        end_group(
-            w, ITH_ERR_ARGUMENT,
-            "ranks %d and %d disagree about what the first sends in %s: %lld regions of %lld bytes in all are sent, "
-            "%lld of %lld are expected",
-            w->rank, g->members[peer], r->operation.what, (long long)out->regions, (long long)out->bytes,
-            (long long)ask->regions, (long long)ask->bytes);
+        end_group(w, ITH_ERR_ARGUMENT,
+                  "ranks %d and %d disagree about the data from the first in %s (exchange %lld of group %lld): %lld "
+                  "regions of %lld bytes in all are sent, %lld of %lld are expected",
+                  w->rank, g->members[peer], r->operation.what, (long long)r->number, (long long)g->number,
+                  (long long)out->regions, (long long)out->bytes, (long long)ask->regions, (long long)ask->bytes);
     out->asked = true;
     out->request = ask->request;
     ask->kind = 0;
@@ -321,13 +321,17 @@ static void take_ask(world *w, int rank, const message *m)
     if (r)
         answer(g, r, peer, ask);
     else if (m->exchange < g->posted)
-        end_group(w, ITH_ERR_ARGUMENT, "rank %d expects something from rank %d that this rank does not send", rank,
-                  w->rank);
+        end_group(w, ITH_ERR_ARGUMENT,
+                  "rank %d receives from rank %d in an operation (exchange %lld of group %lld), where that rank sends "
+                  "nothing to it",
+                  rank, w->rank, (long long)m->exchange, (long long)g->number);
     for (int i = 0; i < REQUESTS; i++) {
         r = &g->requests[i];
         if (r->in_flight && r->number < m->exchange && r->out[peer].open && !r->out[peer].asked)
-            end_group(w, ITH_ERR_ARGUMENT, "rank %d sends to rank %d in %s, which that rank does not expect", w->rank,
-                      rank, r->operation.what);
+            end_group(w, ITH_ERR_ARGUMENT,
+                      "rank %d sends to rank %d in %s (exchange %lld of group %lld), where that rank receives nothing "
+                      "from it",
+                      w->rank, rank, r->operation.what, (long long)r->number, (long long)g->number);
     }
 }
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "comm/wire/wire.h"
-#include "comm/wire/wire_engine.h"
+#include "comm/wire/wire_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

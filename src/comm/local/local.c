@@ -127,9 +127,12 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
                       (long long)mine->number, (long long)group->number);
     else if (progress == LOCAL_NONE)
         ith_local_end(world, ITH_ERR_ARGUMENT,
-                      "rank %d %s rank %d in %s (exchange %lld of group %lld), which that rank knows nothing of",
-                      self->world_rank, sending ? "sends to" : "receives from", there, mine->posted.what,
-                      (long long)mine->number, (long long)group->number);
+                      sending
+                          ? "rank %d sends to rank %d in %s (exchange %lld of group %lld), where that rank receives "
+                            "nothing from it: every send needs a receive"
+                          : "rank %d receives from rank %d in %s (exchange %lld of group %lld), where that rank "
+                            "sends nothing to it: every receive needs a send",
+                      self->world_rank, there, mine->posted.what, (long long)mine->number, (long long)group->number);
     if (ended(world) || progress != LOCAL_POSTED)
         return false;
     if (sending)

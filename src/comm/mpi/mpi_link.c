@@ -383,7 +383,7 @@ mpi_link *ith_mpi_link_create(MPI_Comm comm, ith_watch *watch, const mpi_party *
         return NULL;
     }
     for (int i = 0; i < RECEIVES; i++)
-        post_receive(l, i); /* an error shows when the engine receives */
+        post_receive(l, i); /* an error shows when the transport receives */
     links_in_use++;
     return l;
 }

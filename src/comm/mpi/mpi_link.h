@@ -33,8 +33,9 @@ ith_link ith_mpi_link_table(mpi_link *link);
 /* Frees the lists. */
 void ith_mpi_party_free(mpi_party *party);
 
-/* The engine closes a link when the ranks of this process have left, which other processes may do later: their sends to
- * this process are still on the way. A closed link therefore stays until all processes have closed theirs. */
+/* The transport closes a link when the ranks of this process have left. Ranks of other processes may leave later, and
+ * their sends to this process are then still under way. So a closed link stays until all processes have closed theirs.
+ */
 
 /* Frees the closed links when all processes have closed theirs. Collective. Waits for `seconds` at most; less than 0:
  * for as long as all processes live. Returns false if a process has died, or the time is over: then MPI cannot be used

@@ -15,10 +15,10 @@
  *              that takes nothing does not stop datagrams to the others. Only the creation of a link allocates memory.
  *   Progress   Datagrams move while both processes call any function. Most datagrams are short (ITH_LINK_SHORT).
  *   Blocking   Only `rest` and `close` block.
- *   Failure    After a failure the engine no longer calls reserve, send, settled and receive: another process may be
+ *   Failure    After a failure the transport no longer calls reserve, send, settled and receive: another process may be
  *              dead, and a link over MPI then must not call MPI. The channel of messages works until `close`.
- *   Threads    One thread at a time calls reserve, send, settled, receive, hear and close: the engine holds its lock.
- *              Any thread calls tell, rest and wake, with or without that lock.
+ *   Threads    One thread at a time calls reserve, send, settled, receive, hear and close: the transport holds its
+ * lock. Any thread calls tell, rest and wake, with or without that lock.
  */
 #ifndef ITH_COMM_LINK_H
 #define ITH_COMM_LINK_H

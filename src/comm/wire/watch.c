@@ -145,7 +145,7 @@ static ith_watch_event take_event(ith_watch *w, watch_peer *peer, const void **d
     if (there >= sizeof head && head.kind == KIND_BYE)
         return end_peer(w, peer, ITH_WATCH_BYE);
     if (there >= sizeof head && (head.kind != KIND_MESSAGE || head.bytes > ITH_WATCH_BYTES))
-        peer->reason = "its connection brought a message that is none";
+        peer->reason = "its connection carried bytes that are no message";
     else if (there >= sizeof head && there - sizeof head >= head.bytes) {
         memcpy(w->message, peer->input + peer->begin + sizeof head, head.bytes);
         peer->begin += sizeof head + head.bytes;

@@ -6,7 +6,7 @@
  * in the link. The other threads sleep on conditions. The watcher wakes a thread whose request is done, and wakes
  * another to watch when it stops. */
 #include "wire.h"
-#include "wire_engine.h"
+#include "wire_state.h"
 
 #include <sched.h>
 
@@ -44,12 +44,12 @@ static ith_status wire_exchange(void *state, const ith_operation *operation)
 /* Ends the group if a far rank has left while the request waits for it. */
 static void look_for_leavers(const wire_state *self, const wire_request *request)
 {
-    wire_world *world = self->group->world;
+    const wire_world *world = self->group->world;
     for (int peer = 0; peer < self->group->size; peer++) {
         int there = self->group->members[peer];
         bool open = request->in[peer].progress == WIRE_OPEN || request->out[peer].progress == WIRE_OPEN;
         if (open && !ith_wire_is_near(world, there) && ith_wire_has_left(world, there))
-            ith_wire_end_by_leaver(world, there, self->world_rank, request->posted.what);
+            ith_wire_end_by_leaver(self, request, there);
     }
 }
 

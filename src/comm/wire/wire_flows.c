@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Flows: the data that a rank sends to one other rank in one exchange, and their way between regions and buffers. */
-#include "wire_engine.h"
+#include "wire_state.h"
 
 #include "../../base/size.h"
 #include "../cursor.h"

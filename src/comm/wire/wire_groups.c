@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes and frees the engine of a process (wire_world), its groups, and the states of its ranks.
+/* Makes and frees the state of a process (wire_world), its groups, and the states of its ranks.
  *
  * A world counts the states of all its groups, and a group counts its own. The last state of a group frees the group;
  * the last state of all closes the link and frees the world. */
 #include "wire.h"
-#include "wire_engine.h"
+#include "wire_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,7 +208,7 @@ static int count_ranks(const ith_link *link)
     return size;
 }
 
-/* Makes the engine of a process without groups. Returns NULL if there is no memory. */
+/* Makes the state of a process, without groups. Returns NULL if there is no memory. */
 static wire_world *world_new(const ith_link *link, int size)
 {
     wire_world *world = calloc(1, sizeof *world);

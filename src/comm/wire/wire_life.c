@@ -5,7 +5,7 @@
  * A rank that waits sends signs of life too, with the rank that it waits for. So a rank at the end of a chain of waits
  * does not blame its neighbour, which waits as well, but the rank at the beginning of the chain. Ranks that wait for
  * one another in a circle have lived when they last posted, computed or moved data. */
-#include "wire_engine.h"
+#include "wire_state.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -88,11 +88,32 @@ const char *ith_wire_name(const wire_world *world, int world_rank, char text[WIR
     return text;
 }
 
-void ith_wire_end_by_leaver(wire_world *world, int left, int waiting, const char *what)
+const char *ith_wire_operation(const char *what, int64_t exchange, int64_t group, char text[WIRE_OPERATION])
+{
+    snprintf(text, WIRE_OPERATION, "%s (exchange %lld of group %lld)", what, (long long)exchange, (long long)group);
+    return text;
+}
+
+const char *ith_wire_posted(const wire_state *self, const wire_request *request, char text[WIRE_OPERATION])
+{
+    return ith_wire_operation(request->posted.what, request->number, self->group->number, text);
+}
+
+void ith_wire_end_by_leaver(const wire_state *self, const wire_request *request, int left)
+{
+    wire_world *world = self->group->world;
+    char names[2][WIRE_NAME], operation[WIRE_OPERATION];
+    ith_wire_end(world, ITH_ERR_ABORTED, "%s left while %s waits for it in %s", ith_wire_name(world, left, names[0]),
+                 ith_wire_name(world, self->world_rank, names[1]), ith_wire_posted(self, request, operation));
+}
+
+void ith_wire_end_unpaired(wire_world *world, int rank, int other, bool sends, const char *operation)
 {
     char names[2][WIRE_NAME];
-    ith_wire_end(world, ITH_ERR_ABORTED, "%s left while %s waits for it in %s", ith_wire_name(world, left, names[0]),
-                 ith_wire_name(world, waiting, names[1]), what);
+    ith_wire_end(world, ITH_ERR_ARGUMENT,
+                 sends ? "%s sends to %s in %s, where that rank receives nothing from it: every send needs a receive"
+                       : "%s receives from %s in %s, where that rank sends nothing to it: every receive needs a send",
+                 ith_wire_name(world, rank, names[0]), ith_wire_name(world, other, names[1]), operation);
 }
 
 void ith_wire_give_life(wire_world *world, int world_rank, int waits_for)
@@ -199,7 +220,7 @@ static void take_end_of_process(wire_world *world, int process, const char *reas
     const ith_link_process *p = &world->link.all[process];
     const wire_state *victim = NULL;
     const wire_request *request = NULL;
-    char ranks[48], during[128] = "";
+    char ranks[48], operation[WIRE_OPERATION], during[WIRE_OPERATION + 48] = "";
     bool all_left = true;
     for (int i = 0; i < p->ranks; i++)
         all_left = all_left && world->lives[p->first_rank + i].left;
@@ -209,7 +230,7 @@ static void take_end_of_process(wire_world *world, int process, const char *reas
              p->first_rank + p->ranks - 1);
     if (find_victim(world, process, &victim, &request))
         snprintf(during, sizeof during, ", while rank %d waited for it in %s", victim->world_rank,
-                 request->posted.what);
+                 ith_wire_posted(victim, request, operation));
     ith_wire_end(world, ITH_ERR_ABORTED, "%s (host %s, pid %lld) died: %s%s", ranks, p->name, (long long)p->pid, reason,
                  during);
 }
@@ -245,8 +266,9 @@ static void take_message(wire_world *world, int process, const void *data, size_
     memcpy(&m, data, bytes < sizeof m ? bytes : sizeof m);
     m.sentence[sizeof m.sentence - 1] = 0;
     if (!valid(world, process, &m, bytes)) {
-        ith_wire_end(world, ITH_ERR_INTERNAL, "rank %d got a message from process %d on host %s that is no message",
-                     world->first, process, world->link.all[process].name);
+        ith_wire_end(world, ITH_ERR_INTERNAL,
+                     "rank %d got a control message of a wrong form from process %d on host %s", world->first, process,
+                     world->link.all[process].name);
         return;
     }
     switch (m.kind) {
@@ -259,7 +281,10 @@ static void take_message(wire_world *world, int process, const void *data, size_
         world->lives[m.rank].after = m.number;
         rouse_all(world);
         break;
-    default: ith_wire_end(world, ITH_ERR_INTERNAL, "rank %d got a message of an unknown kind", world->first);
+    default:
+        ith_wire_end(world, ITH_ERR_INTERNAL,
+                     "rank %d got a control message of an unknown kind from process %d on host %s", world->first,
+                     process, world->link.all[process].name);
     }
 }
 

@@ -5,7 +5,7 @@
  * both sides, copies without the lock, and marks it as done. After the group has ended no copy begins. A function
  * returns the failure only when no copy uses its rank's memory any more (ith_wire_settle), because the caller may then
  * free that memory. */
-#include "wire_engine.h"
+#include "wire_state.h"
 
 #include "../pairs.h"
 
@@ -34,10 +34,10 @@ static void move(wire_state *source, wire_request *from, wire_state *target, wir
     char why[128];
     int64_t bytes = ith_pairs_walk(&from->posted, source->rank, &to->posted, target->rank, false, why, sizeof why);
     if (bytes < 0) {
-        char names[2][WIRE_NAME];
+        char names[2][WIRE_NAME], operation[WIRE_OPERATION];
         ith_wire_end(world, ITH_ERR_ARGUMENT, "%s and %s disagree about data from the first in %s: %s",
                      ith_wire_name(world, source->world_rank, names[0]),
-                     ith_wire_name(world, target->world_rank, names[1]), from->posted.what, why);
+                     ith_wire_name(world, target->world_rank, names[1]), ith_wire_posted(source, from, operation), why);
         return;
     }
     out->progress = in->progress = WIRE_MOVING;
@@ -59,20 +59,20 @@ static void move(wire_state *source, wire_request *from, wire_state *target, wir
     }
 }
 
-/* Ends the group because two ranks are in different operations (`theirs`), or one knows nothing of the other's data. */
+/* Ends the group because two ranks have posted different operations as one exchange, or because the data that one of
+ * them sends or receives are missing on the other. theirs: the other rank's request; NULL: it has none any more. */
 static void end_by_difference(const wire_state *self, const wire_request *mine, const wire_state *other,
                               const wire_request *theirs, bool sending)
 {
     wire_world *world = self->group->world;
-    char names[2][WIRE_NAME];
-    const char *here = ith_wire_name(world, self->world_rank, names[0]);
-    const char *there = ith_wire_name(world, other->world_rank, names[1]);
+    char names[2][WIRE_NAME], operation[WIRE_OPERATION];
+    ith_wire_posted(self, mine, operation);
     if (theirs && theirs->posted.tag != mine->posted.tag)
-        ith_wire_end(world, ITH_ERR_ARGUMENT, "%s is in %s, %s in %s", here, mine->posted.what, there,
-                     theirs->posted.what);
+        ith_wire_end(world, ITH_ERR_ARGUMENT, "%s is in %s, and %s in %s: all ranks need the same operations in order",
+                     ith_wire_name(world, self->world_rank, names[0]), operation,
+                     ith_wire_name(world, other->world_rank, names[1]), theirs->posted.what);
     else
-        ith_wire_end(world, ITH_ERR_ARGUMENT, "%s %s %s in %s, which that rank knows nothing of", here,
-                     sending ? "sends to" : "receives from", there, mine->posted.what);
+        ith_wire_end_unpaired(world, self->world_rank, other->world_rank, sending, operation);
 }
 
 /* Copies the data that this rank sends to a near peer (if `sending`) or receives from it, if both have posted the
@@ -84,7 +84,7 @@ static bool move_with(wire_state *self, wire_request *mine, int peer, bool sendi
     int there = self->group->members[peer];
     if (!other || other->posted <= mine->number) {
         if (ith_wire_has_left(world, there))
-            ith_wire_end_by_leaver(world, there, self->world_rank, mine->posted.what);
+            ith_wire_end_by_leaver(self, mine, there);
         return false;
     }
     wire_request *theirs = &other->requests[mine->number % WIRE_REQUESTS];

@@ -4,13 +4,13 @@
  * A round of sending visits all requests of a rank, the oldest exchange first, and sends each peer at most one datagram
  * with data. So the data that is needed soonest goes first, and peers and groups share the link. Rounds repeat until
  * nothing is due or the link is full. */
-#include "wire_engine.h"
+#include "wire_state.h"
 
 #include "../../base/size.h"
 
 #include <string.h>
 
-#define ROUNDS 16 /* rounds of sending before the engine looks for datagrams that have come */
+#define ROUNDS 16 /* rounds of sending before the transport looks for datagrams that have come */
 
 /* A datagram's buffer from the link, with its head filled in; NULL if the link is full. */
 static wire_head *reserve(const wire_state *self, int peer, wire_kind kind, const wire_request *request, int64_t data)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes datagrams. Every field of a datagram is checked before it is used: a datagram that no correct process sends
  * ends the group. Sizes and tags of two ranks are compared before data is written. */
-#include "wire_engine.h"
+#include "wire_state.h"
 
 #include <string.h>
 
-#define DATAGRAMS 32 /* datagrams that are taken before the engine sends again */
+#define DATAGRAMS 32 /* datagrams that are taken before the transport sends again */
 
 /* A datagram for a state, from a far rank of its group. */
 typedef struct arrival {
@@ -40,17 +40,19 @@ static bool agrees(const wire_state *self, const wire_request *request, int peer
     bool same_tag = head->tag == request->posted.tag;
     if (same_tag && head->regions == flow->regions && head->bytes == flow->bytes && head->sizes == flow->sizes)
         return true;
-    char names[2][WIRE_NAME];
+    char names[2][WIRE_NAME], operation[WIRE_OPERATION];
     const char *here = ith_wire_name(world, self->world_rank, names[0]);
     const char *there = ith_wire_name(world, self->group->members[peer], names[1]);
+    ith_wire_posted(self, request, operation);
     if (!same_tag)
-        ith_wire_end(world, ITH_ERR_ARGUMENT, "%s is in %s, and %s in another operation", here, request->posted.what,
-                     there);
+        ith_wire_end(world, ITH_ERR_ARGUMENT,
+                     "%s is in %s, and %s in another operation: all ranks need the same operations in order", here,
+                     operation, there);
     else
         ith_wire_end(world, ITH_ERR_ARGUMENT,
                      "%s and %s disagree about data from the %s in %s: %lld regions of %lld bytes in all at the first, "
                      "%lld of %lld at the second",
-                     here, there, expects ? "first" : "second", request->posted.what, (long long)flow->regions,
+                     here, there, expects ? "first" : "second", operation, (long long)flow->regions,
                      (long long)flow->bytes, (long long)head->regions, (long long)head->bytes);
     return false;
 }
@@ -75,22 +77,17 @@ static void accept_offer(wire_state *self, wire_request *request, int peer, cons
 /* Ends the group because a rank receives data that another rank does not send. */
 static void end_by_missing(const wire_state *self, const wire_request *request, int peer)
 {
-    wire_world *world = self->group->world;
-    char names[2][WIRE_NAME];
-    ith_wire_end(world, ITH_ERR_ARGUMENT, "%s receives from %s in %s, which that rank knows nothing of",
-                 ith_wire_name(world, self->world_rank, names[0]),
-                 ith_wire_name(world, self->group->members[peer], names[1]), request->posted.what);
+    char operation[WIRE_OPERATION];
+    ith_wire_end_unpaired(self->group->world, self->world_rank, self->group->members[peer], false,
+                          ith_wire_posted(self, request, operation));
 }
 
 /* Ends the group because a rank sends or expects data in an exchange that is over on this rank. */
 static void end_by_latecomer(const arrival *a)
 {
-    wire_world *world = a->self->group->world;
-    char names[2][WIRE_NAME];
-    ith_wire_end(world, ITH_ERR_ARGUMENT, "%s %s %s in an exchange in which that rank does not take part with it",
-                 ith_wire_name(world, a->head.from, names[0]),
-                 a->head.kind == WIRE_OFFER ? "sends to" : "receives from",
-                 ith_wire_name(world, a->self->world_rank, names[1]));
+    char operation[WIRE_OPERATION];
+    ith_wire_end_unpaired(a->self->group->world, a->head.from, a->self->world_rank, a->head.kind == WIRE_OFFER,
+                          ith_wire_operation("an operation", a->head.exchange, a->head.group, operation));
 }
 
 /* Ends the group if this rank expects small data from a peer in an exchange before `exchange`, which the peer has

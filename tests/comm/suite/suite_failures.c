@@ -87,6 +87,8 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
         SUITE_CHECK(context, status == ITH_ERR_ABORTED && says(context, gone));
     else
         SUITE_CHECK(context, status == ITH_ERR_ARGUMENT || status == ITH_ERR_TIMEOUT);
+    if (m->manner != MANNER_ABORT) /* the operation, by the number of its exchange */
+        SUITE_CHECK(context, says(context, " (exchange ") && says(context, " of group 0)"));
     SUITE_CHECK(context, ith_comm_barrier(comm) == status); /* and so does every later operation */
     return ITH_OK;
 }

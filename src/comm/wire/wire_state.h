@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine of ith_wire_transport: its state and the functions that its files call of one another.
+/* The state of ith_wire_transport, and the functions that its files call of one another.
  *
- * A `world` is the engine of one process: its link, all groups, and one lock. A `group` is the part of a group of ranks
+ * A `world` is the state of one process: its link, all groups, and one lock. A `group` is the part of a group of ranks
  * that this process sees. A `state` is the view that one rank of this process has of a group. A rank is *near* if it
  * runs in this process, otherwise *far*.
  *
@@ -18,8 +18,8 @@
  *   WIRE_SKIP    The sender keeps the rest of the flow, because its caller no longer wants the exchange.
  *   WIRE_CREDIT  Tells only how many offers its sender has taken.
  * So a process takes every datagram at once, whatever its ranks do, and allocates memory only to make a state. */
-#ifndef ITH_COMM_WIRE_ENGINE_H
-#define ITH_COMM_WIRE_ENGINE_H
+#ifndef ITH_COMM_WIRE_STATE_H
+#define ITH_COMM_WIRE_STATE_H
 
 #include "link.h"
 
@@ -132,7 +132,7 @@ typedef struct wire_process {
     int64_t sent, received; /* datagrams to it and from it */
 } wire_process;
 
-/* The engine of this process. The lock protects everything except atomics and what is constant. */
+/* The state of this process. The lock protects every member that changes, except atomics. */
 typedef struct wire_world {
     pthread_mutex_t lock;
     ith_link link;
@@ -179,8 +179,17 @@ ith_status ith_wire_split(void *state, const ith_subgroup *subgroup, void **out)
 /* Writes the name of a rank for sentences: "rank 3 (host b)", or "rank 3" if all ranks are on one host. Returns text.
  * Without the lock. */
 const char *ith_wire_name(const wire_world *world, int world_rank, char text[WIRE_NAME]);
-/* Ends the group because a rank has left that another waits for in an operation. */
-void ith_wire_end_by_leaver(wire_world *world, int left, int waiting, const char *what);
+#define WIRE_OPERATION 128
+
+/* Writes an operation for sentences: "a barrier (exchange 17 of group 2)". Returns text. Without the lock. */
+const char *ith_wire_operation(const char *what, int64_t exchange, int64_t group, char text[WIRE_OPERATION]);
+/* The same for an operation that a rank has posted. */
+const char *ith_wire_posted(const wire_state *self, const wire_request *request, char text[WIRE_OPERATION]);
+/* Ends the group because the rank `left` has left, and this rank waits for it in an operation. */
+void ith_wire_end_by_leaver(const wire_state *self, const wire_request *request, int left);
+/* Ends the group because a rank sends data (if `sends`) that another rank does not receive, or receives data that the
+ * other does not send. Both are world ranks. */
+void ith_wire_end_unpaired(wire_world *world, int rank, int other, bool sends, const char *operation);
 
 /* Ends the group with a failure and tells all processes, unless it has ended already. */
 void ith_wire_end(wire_world *world, ith_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
