@@ -187,52 +187,88 @@ static void expect_success(const team *t)
 
 /* ---- Tests ----------------------------------------------------------------------------------------------------- */
 
-/* What processes with several ranks each, or with one, give: the bits of one rank, from ulysses. */
-static void any_share_of_ranks_and_pipelines_gives_the_same_frames(void **state)
+/* Ranks on some pipelines, and the options that say how they share the work. */
+typedef struct arrangement {
+    int ranks, pipelines;
+    ith_cfg cfg;
+    bool shards;
+} arrangement;
+
+/* Opens a team whose options differ from team_open's in these: the height of the picture, and the guidance of the
+ * second expert. */
+static team *arrange(const arrangement *a, int64_t height, double guidance)
 {
-    (void)state;
-    static const struct {
-        int ranks, pipelines;
-        ith_cfg cfg;
-        bool shards;
-    } teams[] = {{2, 1, ITH_CFG_BATCH, false},    {4, 1, ITH_CFG_PARALLEL, false},  {2, 2, ITH_CFG_BATCH, false},
-                 {4, 2, ITH_CFG_PARALLEL, false}, {3, 3, ITH_CFG_BATCH, false},     {2, 1, ITH_CFG_BATCH, true},
-                 {2, 2, ITH_CFG_BATCH, true},     {4, 2, ITH_CFG_PARALLEL, true},   {3, 2, ITH_CFG_SEQUENTIAL, true},
-                 {3, 3, ITH_CFG_BATCH, true},     {4, 4, ITH_CFG_SEQUENTIAL, true}, {4, 3, ITH_CFG_BATCH, true}};
-    team *alone = calloc(1, sizeof *alone);
-    team_open(alone, 1, 1);
+    team *t = calloc(1, sizeof *t);
+    team_open(t, a->ranks, a->pipelines);
+    for (int r = 0; r < t->ranks; r++) {
+        ith_generate_options *o = &t->members[r].options;
+        o->cfg = a->cfg, o->shard_weights = a->shards, o->height = height, o->guidance[1] = guidance;
+    }
+    return t;
+}
+
+static void check_reports(const team *t)
+{
+    for (int r = 0; r < t->ranks; r++) {
+        const ith_generate_report *report = &t->members[r].report;
+        assert_int_equal(report->steps_done, 3);
+        assert_int_equal(report->frames_done, r ? 0 : 5);
+        assert_true((report->load_seconds > 0) == (r < t->pipelines)); /* the lowest of a pipeline loads */
+        assert_true((report->predicted_bytes > 0) == (r < t->pipelines));
+        /* The lists of the tensors of open files, which no configuration tells, are not predicted. */
+        double held = (double)report->peak_bytes - LIST_BYTES;
+        double ratio = r < t->pipelines ? (double)report->predicted_bytes / held : 1;
+        if (ratio < 0.95 || ratio > 1.05)
+            fail_msg("rank %d of %d, %d pipelines: predicted %.1f MB, held %.1f MB", r, t->ranks, t->pipelines,
+                     (double)report->predicted_bytes / 1e6, (double)report->peak_bytes / 1e6);
+    }
+}
+
+/* Checks that `count` arrangements give the frames of one rank. They run `times` times with the same pipelines. */
+static void expect_frames_of_one_rank(const arrangement *list, size_t count, int64_t height, double guidance, int times)
+{
+    team *alone = arrange(&(arrangement){1, 1, ITH_CFG_AUTO, false}, height, guidance);
     team_run(alone);
     expect_success(alone);
     assert_int_equal(alone->frame_count, 5);
-    for (size_t i = 0; i < sizeof teams / sizeof *teams; i++) {
-        team *t = calloc(1, sizeof *t);
-        team_open(t, teams[i].ranks, teams[i].pipelines);
-        for (int r = 0; r < t->ranks; r++)
-            t->members[r].options.cfg = teams[i].cfg, t->members[r].options.shard_weights = teams[i].shards;
-        for (int again = 0; again < 2; again++) {
+    for (size_t i = 0; i < count; i++) {
+        team *t = arrange(&list[i], height, guidance);
+        for (int again = 0; again < times; again++) {
             memset(t->frames, 0, sizeof t->frames);
             team_run(t);
             expect_success(t);
             assert_memory_equal(t->frames, alone->frames, sizeof alone->frames);
         }
-        for (int r = 0; r < t->ranks; r++) {
-            const ith_generate_report *report = &t->members[r].report;
-            assert_int_equal(report->steps_done, 3);
-            assert_int_equal(report->frames_done, r ? 0 : 5);
-            assert_true((report->load_seconds > 0) == (r < t->pipelines)); /* the lowest of a pipeline loads */
-            assert_true((report->predicted_bytes > 0) == (r < t->pipelines));
-            /* The lists of the tensors of open files, which no configuration tells, are not predicted. */
-            double held = (double)report->peak_bytes - LIST_BYTES;
-            double ratio = r < t->pipelines ? (double)report->predicted_bytes / held : 1;
-            if (ratio < 0.95 || ratio > 1.05)
-                fail_msg("rank %d of %d, %d pipelines: predicted %.1f MB, held %.1f MB", r, t->ranks, t->pipelines,
-                         (double)report->predicted_bytes / 1e6, (double)report->peak_bytes / 1e6);
-        }
+        check_reports(t);
         team_close(t);
         free(t);
     }
     team_close(alone);
     free(alone);
+}
+
+/* What processes with several ranks each, or with one, give: the bits of one rank, from ulysses. */
+static void any_share_of_ranks_and_pipelines_gives_the_same_frames(void **state)
+{
+    (void)state;
+    static const arrangement list[] = {
+        {2, 1, ITH_CFG_BATCH, false},    {4, 1, ITH_CFG_PARALLEL, false},  {2, 2, ITH_CFG_BATCH, false},
+        {4, 2, ITH_CFG_PARALLEL, false}, {3, 3, ITH_CFG_BATCH, false},     {2, 1, ITH_CFG_BATCH, true},
+        {2, 2, ITH_CFG_BATCH, true},     {4, 2, ITH_CFG_PARALLEL, true},   {3, 2, ITH_CFG_SEQUENTIAL, true},
+        {3, 3, ITH_CFG_BATCH, true},     {4, 4, ITH_CFG_SEQUENTIAL, true}, {4, 3, ITH_CFG_BATCH, true}};
+    expect_frames_of_one_rank(list, sizeof list / sizeof *list, 48, 3, 2);
+}
+
+/* An expert with a guidance of 1 computes one guidance branch, and so half as many layers. The picture has two rows of
+ * latents, so one or two of the processes decode no rows. */
+static void guidance_of_one_expert_and_a_low_picture_give_the_same_frames(void **state)
+{
+    (void)state;
+    static const arrangement list[] = {{2, 2, ITH_CFG_PARALLEL, true},
+                                       {3, 3, ITH_CFG_SEQUENTIAL, true},
+                                       {3, 2, ITH_CFG_BATCH, true},
+                                       {4, 4, ITH_CFG_PARALLEL, false}};
+    expect_frames_of_one_rank(list, sizeof list / sizeof *list, 16, 1, 1);
 }
 
 /* One change of rank 1's options. */
@@ -486,6 +522,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_share_of_ranks_and_pipelines_gives_the_same_frames),
+        cmocka_unit_test(guidance_of_one_expert_and_a_low_picture_give_the_same_frames),
         cmocka_unit_test(ranks_that_differ_are_refused_by_name),
         cmocka_unit_test(another_model_is_refused),
         cmocka_unit_test(the_context_is_of_the_pipelines_family),
