@@ -29,9 +29,8 @@ static ith_status check(ith_context *context, const ith_conv_shape *s)
         return ith_fail(
             context, ITH_ERR_ARGUMENT,
             "a convolution of %lld to %lld channels, %lld frames deep, kernel %lld, over %lld x %lld in strips of "
-            "%lld%s: "
-            "sizes are from 1 to %d, the depth at most %d (odd for pairs), the kernel odd and at most %d, strips at "
-            "least 1",
+            "%lld%s: sizes are from 1 to %d, the depth is at most %d (odd for pairs), the kernel is odd and at most "
+            "%d, strips have at least 1 row",
             (long long)s->in, (long long)s->out, (long long)s->frames, (long long)s->kernel, (long long)s->height,
             (long long)s->width, (long long)s->strip, s->pairs ? ", pairs of frames" : "", MOST_SIZE, MOST_FRAMES,
             MOST_KERNEL);
@@ -140,8 +139,8 @@ typedef struct block_grid {
 } block_grid;
 
 /* Cuts `rows` rows of pixels into blocks for the calling thread's team. Each thread gets the same number of blocks. All
- * blocks of a long row but the last have whole tiles of the kernel.
- * Blocks are large, because all filters are read once for each block. */
+ * blocks of a long row but the last have whole tiles of the kernel. Blocks are large, because all filters are read once
+ * for each block. */
 static block_grid grid_of(const ith_conv *conv, int64_t rows)
 {
     const int64_t cell = ith_conv_cell(conv), threads = omp_get_max_threads();

@@ -4,9 +4,7 @@
  *     y[r, x, o] = b[o] + sum_{t, i, j, c} w[o, c, t, i, j] frame(t)[r + i - kernel/2, x + j - kernel/2, c]
  *
  * frame(frames - 1) is the newest frame, frame(0) the oldest. Pixels outside a frame are zero, and so are all pixels of
- * frames before the first.
- *
- * The first frames of a video therefore need fewer products: only those with the frames that exist.
+ * frames before the first. Products with frames before the first are left out.
  *
  * A convolution holds frames - 1 whole frames of input and a few rows more, in a ring buffer: a row of the newest frame
  * overwrites a row of the oldest frame that is no longer needed. If frames come in pairs, the first frame of a video

@@ -17,8 +17,8 @@ void ith_conv_take_left(const ith_conv *conv, const void *x, ith_dtype type, int
 }
 
 /* The number of steps of one call of the kernel: a product's steps are cut into blocks of nearly equal size, about
- * kernel->depth. It depends only on the convolution and on how many frames it
- * has, not on the block of output, and so do the bits of the sums. */
+ * kernel->depth. The number of steps depends only on the convolution and on the number of frames since
+ * ith_conv_clear, not on the block of output. The bits of the sums depend on nothing else either. */
 static int64_t call_steps(const ith_conv *conv)
 {
     int64_t steps = ith_conv_steps(conv) - ith_conv_first_step(conv), depth = conv->kernel->depth;

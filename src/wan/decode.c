@@ -28,6 +28,7 @@ static int64_t frame_bytes(const ith_vae_config *config, const ith_latent_size *
     return rgb_bytes(config, size, process ? &band : &all);
 }
 
+/* The number of ith_frames.parts. */
 static int part_count(int processes, int process)
 {
     return process ? 1 : processes - 1;
@@ -58,7 +59,7 @@ ith_status ith_decode_bytes(ith_context *context, const ith_vae_config *config, 
 
 /* ---- Frames ---------------------------------------------------------------------------------------------------- */
 
-/* Describes the rows of a frame that leave this process, or that come to rank 0. */
+/* Lists the transfers that gather a frame: on rank 0 a receive from each other process, elsewhere a send to rank 0. */
 static void list_parts(ith_frames *f, const ith_vae_config *config, const ith_latent_size *size, int processes)
 {
     const int process = f->rank->team.process;
@@ -109,20 +110,20 @@ static ith_status open_vae(ith_rank *rank, ith_vae **vae)
     return status;
 }
 
-/* Decodes this process's band of all frames. A process without rows gives the others their frames all the same. */
-static ith_status decode_band(ith_rank *rank, const ith_vae *vae, int processes)
+/* Decodes this process's band of all frames. A process without rows has no autoencoder, and takes part in the gathering
+ * of each frame. */
+static ith_status decode_band(ith_rank *rank, const ith_vae *vae, const ith_vae_span *band, int processes)
 {
     const ith_latent_size *size = &rank->size;
-    const ith_vae_config *config = ith_vae_config_of(vae);
-    const ith_vae_span band = band_of(size, processes, rank->team.process);
+    const ith_vae_config *config = &rank->pipeline->model->vae;
     const int64_t count = (size->frames - 1) * config->stride_time + 1;
     ith_frames frames;
     ith_status status = make_frames(rank, config, processes, &frames);
     ith_frames_set_activity(rank, 0);
-    if (!status && band.begin < band.end)
+    if (!status && vae)
         status = ith_vae_decode(rank->context, vae, rank->pipeline->shared.latents, size->frames, size->height,
-                                size->width, &band, ith_frames_take, &frames);
-    for (int64_t index = 0; index < count && !status && band.begin == band.end; index++)
+                                size->width, band, ith_frames_take, &frames);
+    for (int64_t index = 0; index < count && !status && !vae; index++)
         status = ith_frames_take(&frames, index, NULL, 0, 0);
     free_frames(&frames);
     return status;
@@ -130,17 +131,18 @@ static ith_status decode_band(ith_rank *rank, const ith_vae *vae, int processes)
 
 static ith_status decode(ith_rank *rank, int processes)
 {
+    const ith_vae_span band = band_of(&rank->size, processes, rank->team.process);
     float *latents = rank->pipeline->shared.latents;
     ith_vae *vae = NULL;
     ith_status status = ITH_OK;
     if (processes > 1)
         status =
             ith_comm_broadcast(rank->leaders, latents, ith_latent_count(&rank->size) * (int64_t)sizeof *latents, 0);
-    if (!status)
+    if (!status && band.begin < band.end)
         status = open_vae(rank, &vae);
     double start = ith_clock_seconds();
     if (!status)
-        status = decode_band(rank, vae, processes);
+        status = decode_band(rank, vae, &band, processes);
     rank->report.decode_seconds += ith_clock_seconds() - start - rank->report.decode_sink_seconds;
     ith_vae_free(rank->context, &vae);
     return status;

@@ -3,7 +3,8 @@
  *
  *   encode the prompts -> make noise    the leader of every pipeline
  *   denoise                             all ranks
- *   save the latents -> decode          rank 0
+ *   save the latents                    rank 0
+ *   decode                              the leader of every pipeline; rank 0 gathers the frames
  *
  * Each stage opens its weights and closes them before the next stage begins. */
 #include "rank.h"
@@ -143,7 +144,7 @@ static ith_status make_latents(ith_rank *rank)
     return status ? status : ith_denoise(rank);
 }
 
-/* Saves the latents, or reads those that are to be decoded. On rank 0 only. */
+/* Saves the latents, or with from_latents reads them. Rank 0 alone calls this function. */
 static ith_status finish_latents(ith_rank *rank, void *user)
 {
     (void)user;
@@ -154,7 +155,7 @@ static ith_status finish_latents(ith_rank *rank, void *user)
                             &rank->pipeline->shared.latents);
 }
 
-/* On rank 0 only. */
+/* Rank 0 alone calls this function. */
 static ith_status write_dump(ith_rank *rank, void *user)
 {
     (void)user;

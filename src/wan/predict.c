@@ -34,8 +34,8 @@ static ith_status count_ids(ith_pipeline *pipeline, ith_context *context, const 
     return status;
 }
 
-/* The options of attention, with which ith_plan_predict foresees the plan of rank `rank`. Each group of sequence_ranks
- * consecutive ranks divides the sequence. */
+/* The options of attention with which ith_plan_predict predicts the plan of rank `rank`: with the processes and hosts
+ * of the ranks that divide the sequence with it. These are sequence_ranks consecutive ranks. */
 static ith_attn_options placed_attention(const ith_generate_options *options, const ith_team *team, int sequence_ranks,
                                          int rank)
 {
@@ -77,7 +77,8 @@ bool ith_shards_weights(const ith_generate_options *options, const ith_team *tea
     return options->shard_weights && team->processes > 1;
 }
 
-/* The memory in which a process holds the layers that it computes with, if the weights are shared out. */
+/* Sets *bytes to the memory in which a process holds two layers of an expert if the weights are shared out, otherwise
+ * to 0. */
 static ith_status shards_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                const ith_team *team, int expert, const ith_number_types *types, int64_t *bytes)
 {
@@ -85,7 +86,7 @@ static ith_status shards_bytes(const ith_model *model, ith_context *context, con
     if (!ith_shards_weights(options, team))
         return ITH_OK;
     char *path = ith_model_path(context, model, ith_part_name(expert ? ITH_PART_DIT_2 : ITH_PART_DIT));
-    ith_status status = path ? ith_dit_shards_bytes(context, path, *types, team->ranks, bytes) : ITH_ERR_MEMORY;
+    ith_status status = path ? ith_dit_shards_bytes(context, path, *types, team->processes, bytes) : ITH_ERR_MEMORY;
     ith_free(context, path);
     return status;
 }
@@ -145,7 +146,8 @@ static ith_status predict(ith_pipeline *pipeline, ith_context *context, const it
     const ith_number_types types = ith_number_types_choose(context, options->precision);
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
     int64_t decode = 0;
-    const bool has_first = !team->members || team->members[0] == 0; /* whether this process has rank 0, which decodes */
+    const bool has_first =
+        !team->members || team->members[0] == 0; /* whether this process has rank 0, which writes the dump */
     ith_status status = ith_decode_bytes(context, &model->vae, types.products, options, &size, team, &decode);
     if (status)
         return status;

@@ -19,7 +19,8 @@
 #define WAIT_SECONDS 0.02 /* between two looks at the group's failure while a rank waits for its leader */
 #define ALIGNMENT 64      /* of a matrix in a slot */
 
-/* The linear layers of a layer whose matrices are shared out, and the number of all their matrices. */
+/* The number of linear layers of a transformer block whose matrices are shared out, and the number of these matrices:
+ * the linear layer of q, k and v has three. */
 enum { LINEARS = 6, MATRICES = 8 };
 
 /* A matrix of a layer: where it lies in its file, and in the slot. */
@@ -43,13 +44,13 @@ struct ith_dit_shards {
     int64_t loads, layers, slot_bytes;
     shared_layer *shared; /* [layers] */
     char *slots[SLOTS];
-    ith_transfer *transfers; /* [2][processes], with room for [2][ranks]: sends and receives of the load under way */
+    ith_transfer *transfers; /* [2][processes]: sends and receives of the load under way */
     ith_request *request;    /* the exchange of the load under way; the leader alone uses it */
     int64_t posted;          /* number of loads that have begun; the leader alone uses it */
     ith_status status;       /* the first failure of a load; the leader alone uses it */
-    bool busy;               /* the leader is in a function that makes loads, which may ask for progress itself */
-    double traced;
-    pthread_mutex_t lock; /* protects the members below */
+    bool busy;               /* the leader is making loads: a tick of its observer meanwhile does nothing */
+    double traced;           /* beginning of the load under way, for the trace */
+    pthread_mutex_t lock;    /* protects the members below */
     pthread_cond_t loaded_more;
     int64_t loaded;       /* number of complete loads */
     int64_t ended[SLOTS]; /* how many uses of each slot's loads have ended, since the beginning */
@@ -94,7 +95,8 @@ static const shared_layer *layer_of(const ith_dit_shards *s, int64_t load)
     return &s->shared[load % s->layers];
 }
 
-/* Copies this process's part of a layer from its files to the slot. With `to` NULL, asks the system to read it. */
+/* Copies this process's part of a layer from its files to the slot `to`. If `to` is NULL, asks the system to read this
+ * part of the files, and does not wait for it. */
 static ith_status read_own_part(const ith_dit_shards *s, const shared_layer *layer, char *to)
 {
     int64_t begin, bytes;
@@ -189,7 +191,9 @@ void ith_dit_shards_progress(ith_dit_shards *s)
 
 /* ---- Use ------------------------------------------------------------------------------------------------------- */
 
-/* Waits a moment for another load. Returns false if it is there already. */
+/* Waits for load `use` for a short time, or until any load is complete. Returns false if load `use` was complete
+ * before.
+ */
 static bool wait_a_moment(ith_dit_shards *s, int64_t use)
 {
     double until = ith_clock_seconds() + WAIT_SECONDS, whole = floor(until);
@@ -252,10 +256,10 @@ static int slots_of(const ith_dit *dit)
     return dit->config.layers < SLOTS ? 1 : SLOTS;
 }
 
-static ith_status allocate(ith_context *context, const ith_dit *dit, int ranks, ith_dit_shards *s)
+static ith_status allocate(ith_context *context, const ith_dit *dit, ith_dit_shards *s)
 {
     s->shared = ith_alloc(context, s->layers, sizeof *s->shared, "the layers of an expert");
-    s->transfers = ith_alloc(context, ranks, 2 * sizeof *s->transfers, "the layers of an expert");
+    s->transfers = ith_alloc(context, ith_comm_size(s->leaders), 2 * sizeof *s->transfers, "the layers of an expert");
     if (!s->shared || !s->transfers)
         return ITH_ERR_MEMORY;
     for (int64_t i = 0; i < s->layers; i++) {
@@ -270,8 +274,8 @@ static ith_status allocate(ith_context *context, const ith_dit *dit, int ranks, 
     return ITH_OK;
 }
 
-ith_status ith_dit_shards_create(ith_context *context, ith_dit *dit, ith_comm *leaders, int ranks, int users,
-                                 int64_t loads, ith_dit_shards **out)
+ith_status ith_dit_shards_create(ith_context *context, ith_dit *dit, ith_comm *leaders, int users, int64_t loads,
+                                 ith_dit_shards **out)
 {
     pthread_condattr_t monotonic;
     *out = NULL;
@@ -285,7 +289,7 @@ ith_status ith_dit_shards_create(ith_context *context, ith_dit *dit, ith_comm *l
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&s->loaded_more, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    ith_status status = allocate(context, dit, ranks, s);
+    ith_status status = allocate(context, dit, s);
     if (status)
         ith_dit_shards_free(context, &s);
     *out = s;
@@ -307,12 +311,12 @@ void ith_dit_shards_free(ith_context *context, ith_dit_shards **shards)
     ith_free(context, s);
 }
 
-ith_status ith_dit_shards_bytes(ith_context *context, const char *folder, ith_number_types types, int ranks,
+ith_status ith_dit_shards_bytes(ith_context *context, const char *folder, ith_number_types types, int processes,
                                 int64_t *bytes)
 {
     ith_dit *dit = NULL;
     ith_status status = ith_dit_open(context, folder, types, false, &dit);
-    int64_t slot = 0, blocks;
+    int64_t slot = 0;
     *bytes = 0;
     for (int64_t i = 0; !status && i < dit->config.layers; i++) {
         shared_layer layer;
@@ -320,9 +324,9 @@ ith_status ith_dit_shards_bytes(ith_context *context, const char *folder, ith_nu
         slot = ith_max64(slot, layer.bytes);
     }
     if (!status) {
-        blocks = 3 + slots_of(dit);
+        const int64_t blocks = 3 + slots_of(dit);
         *bytes = (int64_t)sizeof(ith_dit_shards) + dit->config.layers * (int64_t)sizeof(shared_layer) +
-                 2 * ranks * (int64_t)sizeof(ith_transfer) + slots_of(dit) * slot + blocks * ITH_ALLOC_HEADER;
+                 2 * processes * (int64_t)sizeof(ith_transfer) + slots_of(dit) * slot + blocks * ITH_ALLOC_HEADER;
     }
     ith_dit_free(context, &dit);
     return status;

@@ -8,35 +8,36 @@
  * So a process reads 1/P of the files, and holds two layers in memory. The results have the same bits as without.
  *
  * The loads of layers are numbered: load n holds layer n % layers, in slot n % 2. All ranks of a process use the same
- * slots. Each rank uses load n in its n-th call of ith_dit_shards_begin. The leader of the process makes the loads. A
- * slot is overwritten when all ranks have ended their use of it.
+ * slots. Each rank computes the layers of load 0, 1, 2 and so on: use n of a rank reads load n. One rank of the
+ * process, the leader, makes the loads. It overwrites a slot when all ranks have ended their use of it.
  *
- * Covered are the matrices that a forward pass multiplies by in the layers. Keys and values of prompts are made once,
- * from the files. */
+ * All matrices of the linear layers in the transformer blocks are shared out, except the matrices that make the
+ * prompts' keys and values: they are used once, from the files. */
 #ifndef ITH_WAN_DIT_SHARDS_H
 #define ITH_WAN_DIT_SHARDS_H
 
 #include "dit.h"
 
-/* Takes the memory of the slots and lets the layers of `dit` read from them. leaders: the communicator of one rank of
- * each process; from now on this module alone uses it, and it must outlive the shards. ranks: the number of all ranks of
- * the run. users: the number of ranks of this process. loads: the number of layers that each rank will compute in all,
- * the same in all processes. On failure *out is NULL and the expert stays as it was. */
-ith_status ith_dit_shards_create(ith_context *context, ith_dit *dit, ith_comm *leaders, int ranks, int users,
-                                 int64_t loads, ith_dit_shards **out);
-/* Frees the slots. The expert must not be used afterwards. Accepts NULL. */
+/* Takes the memory of the slots. Each load makes a layer of `dit` read from a slot. leaders: the group of the leaders
+ * of all processes; until the last load is complete or the group has failed, only this module uses it. users: the
+ * number of ranks of this process. loads: the number of layers that each rank will compute in all, the same in all
+ * processes. On failure *out is NULL and the expert stays as it was. */
+ith_status ith_dit_shards_create(ith_context *context, ith_dit *dit, ith_comm *leaders, int users, int64_t loads,
+                                 ith_dit_shards **out);
+/* Frees the slots, after which no rank may compute with the expert. If a load is under way, the leader must have ended
+ * the group before (ith_comm_abort), so that the transport no longer writes to the slots. Accepts NULL. */
 void ith_dit_shards_free(ith_context *context, ith_dit_shards **shards);
-/* Sets *bytes to the memory that ith_dit_shards_create allocates for the expert in `folder`. It depends on the types of
- * the weights, so this function opens the expert. */
-ith_status ith_dit_shards_bytes(ith_context *context, const char *folder, ith_number_types types, int ranks,
+/* Sets *bytes to the memory that ith_dit_shards_create allocates for the expert in `folder`, in a run of `processes`
+ * processes. It depends on the types of the weights, so this function opens the expert. */
+ith_status ith_dit_shards_bytes(ith_context *context, const char *folder, ith_number_types types, int processes,
                                 int64_t *bytes);
 
-/* Waits until the matrices of this rank's next layer are there. The leader of the process makes loads here. comm: the
- * rank's communicator, in which a failure of another rank shows; NULL is accepted. Returns ITH_ERR_INTERRUPTED or the
- * failure of a load. */
+/* Begins use number `use` of a rank: waits until load `use` is complete. leads: this rank is the leader, which makes
+ * loads meanwhile. comm: the rank's communicator, whose failure ends the wait; NULL: the rank is alone. Returns
+ * ITH_ERR_INTERRUPTED, ITH_ERR_ABORTED if the group has failed, or the failure of a load. */
 ith_status ith_dit_shards_begin(ith_dit_shards *shards, ith_context *context, const ith_comm *comm, bool leads,
                                 int64_t use);
-/* Says that this rank has computed the layer of its use number `use`. */
+/* Ends use number `use` of a rank: it has computed the layer, or has failed. */
 void ith_dit_shards_end(ith_dit_shards *shards, int64_t use);
 /* Moves the data of the load that is under way, and begins the next load as soon as its slot is free. The leader calls
  * it every few milliseconds while it computes. A failure is returned by the next ith_dit_shards_begin. */

@@ -282,14 +282,15 @@ static ith_status take_step(worker *w, int64_t step)
 
 /* ---- The steps of one expert ----------------------------------------------------------------------------------- */
 
-/* Lets each process keep a part of the expert's weights, if this was asked for. */
+/* If shard_weights is set, lets each process keep a part of the expert's weights. */
 static ith_status share_out(const worker *w, ith_shared *shared)
 {
     const ith_rank *rank = w->rank;
+    /* forward passes of a rank in each step: two if it computes both guidance branches, one after the other */
     const int passes = !w->half && w->guidance > 1 && w->shape.batch == 1 ? 2 : 1;
     if (!ith_shards_weights(&rank->options, &rank->team))
         return ITH_OK;
-    return ith_dit_shards_create(rank->context, shared->dit, rank->leaders, rank->ranks, rank->team.count,
+    return ith_dit_shards_create(rank->context, shared->dit, rank->leaders, rank->team.count,
                                  (w->end_step - w->first_step) * passes * ith_dit_config_of(shared->dit)->layers,
                                  &shared->shards);
 }

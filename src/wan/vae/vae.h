@@ -47,10 +47,10 @@ typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *f
 /* Decodes latents [z_dim, frames, height, width], normalised as the DiT leaves them, into stride_time (frames - 1) + 1
  * frames. Nothing is allocated between the first frame and the last.
  *
- * band: on_frame gets only the rows of a frame that belong to rows band->begin to band->end of the latents, of which
- * there is at least one; NULL: all rows. They have the same bits as in a whole frame. The layers before the first level
- * are computed for all rows. At each level, a band has a few rows more above and below, which its convolutions read: 14
- * rows of the latents in all, for the published autoencoder. */
+ * band: on_frame gets only the rows of a frame that belong to rows band->begin to band->end - 1 of the latents, of
+ * which there is at least one; NULL: all rows. They have the same bits as in a whole frame. The layers before the first
+ * level are computed for all rows. At each level, some rows above and below the band are computed too, because later
+ * convolutions read them: at the first level of the published autoencoder up to 14 rows on each side. */
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
                           void *user);

@@ -8,10 +8,10 @@
 /* The layers of a level (those at one picture size), in this order: residual blocks; time, which doubles the frames;
  * resample, which doubles height and width. After a doubling of the frames they come in pairs. */
 typedef struct ith_vae_level_layers {
-    int64_t height, width, in, out; /* height and width of a frame before doubling; input and output channels */
-    ith_vae_span rows;              /* the rows of the whole frame that are computed: height rows */
-    ith_vae_span read;              /* the rows of these that `time` and `resample` read, counted from the first */
-    int64_t cut;                    /* number of rows that `resample` of the level before computes above row 0 */
+    int64_t height, width, in, out; /* height and width that are computed, before doubling; input, output channels */
+    ith_vae_span rows;              /* the rows of the whole frame that are computed, `height` in number */
+    ith_vae_span read;              /* the part of `rows` that `time` and `resample` read, counted from rows.begin */
+    int64_t cut;                    /* number of rows above rows.begin that `resample` of the level before computes */
     ith_vae_conv *residuals;        /* two consecutive convolutions for each residual block */
     ith_vae_conv *time, *resample;  /* NULL if the level does not double the frames, or the height and width */
     ith_vae_rows begin, end;        /* rows before and after the residual blocks; the same memory if in = out */
@@ -20,9 +20,8 @@ typedef struct ith_vae_level_layers {
 typedef struct ith_vae_decoder {
     const ith_vae *vae;
     ith_vae_work work;
-    int64_t pixels; /* height * width of a latent frame */
-    ith_vae_span
-        wanted; /* the rows of a decoded frame that the caller gets, counted from the first row of the last level */
+    int64_t pixels;      /* height * width of a latent frame */
+    ith_vae_span wanted; /* the rows of a decoded frame that the caller gets, counted from the last level's first row */
     ith_vae_rows latent; /* a whole frame of the size of the latents, of which levels[0].begin is a part */
     ith_vae_linear *post_quant;
     ith_vae_conv *in, *before, *after, *out; /* before, after: residual blocks around the attention */
