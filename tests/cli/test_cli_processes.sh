@@ -181,14 +181,14 @@ jq -e '.traceEvents as $e | [range(3)] | all(. as $rank | [$e[] | select(.pid ==
     fail "the trace lacks a rank or a row: $(head -c 600 trace.json)"
 [ -z "$(ls flight* trace.json.* 2>/dev/null)" ] || fail "a run that succeeded left $(ls flight* trace.json.*)"
 # After a failure each process that lives writes its own.
-during 1.5 KILL 1 "${long[@]}" --quiet --trace trace.json --flight-record flight
+during "denoise: step" KILL 1 "${long[@]}" --trace trace.json --flight-record flight
 [ -z "$(ls flight.* trace.json.* 2>/dev/null)" ] || fail "a process that was killed wrote $(ls flight.* trace.json.*)"
 jq -e '.traceEvents | any(.name == "step")' trace.json >/dev/null || fail "no trace of a run that failed"
 jq -se 'any(.[]; .rank == 0 and .ranks == 2 and (.doing | test("^denoising step")) and .parts > 0 and
     (.failure | test("rank 1"))) and any(.[]; .state == "done" and .peers == [1])' flight >/dev/null ||
     fail "the flight record: $(head -c 600 flight)"
 rm -f flight trace.json
-signal_after=1.5 signal_to="STOP 1" over_sockets 3 "${long[@]}" --quiet --trace trace.json --flight-record flight
+signal_after="denoise: step" signal_to="STOP 1" over_sockets 3 "${long[@]}" --trace trace.json --flight-record flight
 [ "$(ls -d flight* trace.json* | tr '\n' ' ')" = "flight flight.2 trace.json trace.json.2 " ] ||
     fail "the processes wrote $(ls -d flight* trace.json*)"
 for rank in 0 2; do
