@@ -287,7 +287,7 @@ ITH_API void ith_comm_alive(ith_comm *comm);
  * `group` is the same on all its ranks, so that records of several ranks can be compared. Times are seconds since 1970,
  * by the clock of the host. A group's records are kept until the next group is made, so this may be called after a
  * failure, when the ranks are gone. May be called from any thread. The file is written beside `path` and then renamed.
- */
+ * ITH_ERR_IO if it cannot be written. */
 ITH_API ith_status ith_flight_save(ith_context *context, const char *path);
 /* Leaves the group. If a call on the communicator is under way, the call ends with an error and the rank leaves then.
  * Ranks that wait for this rank, now or later, get ITH_ERR_ABORTED. Plans made with the communicator can only be
@@ -374,8 +374,8 @@ typedef enum ith_exchange_mode {
     ITH_EXCHANGE_AUTO = 0,
     ITH_EXCHANGE_IN_PLACE, /* ranks of one process read and write one another's tensors where they lie */
     ITH_EXCHANGE_COPY,     /* ranks send messages, which arrive in buffers of the plan */
-    ITH_EXCHANGE_MIXED     /* the ranks of each ulysses axis, threads of one process, use one another's tensors where they
-                              lie; keys and values travel along the ring as messages */
+    ITH_EXCHANGE_MIXED /* the ranks of each ulysses axis, threads of one process, use one another's tensors where they
+                          lie; keys and values travel along the ring as messages */
 } ith_exchange_mode;
 /* The name of an exchange: "auto", "in_place", "copy" or "mixed"; "unknown" for any other number. */
 ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
@@ -414,8 +414,8 @@ typedef struct ith_attn_options {
     int64_t block_kv_compute;    /* keys whose logits are held at a time */
     int64_t block_kv_compute_in; /* keys of a tile in registers */
     /* Where ranks run, for ith_plan_predict; ith_plan_create asks the communicator. Every process_ranks consecutive
-     * ranks, counted from rank 0, share memory, and every host_ranks run on one host. 0: all ranks on one host, with or
-     * without shared memory as the parameter says */
+     * ranks, counted from rank 0, share memory, and every host_ranks run on one host. 0: all ranks run on one host, and
+     * shared_memory of ith_plan_predict says whether they share memory. */
     int64_t process_ranks, host_ranks;
 } ith_attn_options;
 #define ITH_ATTN_OPTIONS_INIT                                                                                          \
@@ -613,22 +613,29 @@ ITH_API ith_status ith_kernel_peak(ith_context *context, const char *name, int t
 
 /* Starts to record up to `events` spans (computing, exchanges, waits) of everything that is done with this context and
  * its clones; further spans are counted but lost. Spans that were recorded before are dropped. 0 events ends the
- * recording. Recording allocates nothing. No rank may be computing during this call. */
+ * recording. Recording allocates nothing. No rank may be computing during this call. ITH_ERR_MEMORY if there is no
+ * memory for the spans. */
 ITH_API ith_status ith_trace_start(ith_context *context, int64_t events);
 /* Writes the recorded spans as a Chrome / Perfetto trace (JSON). Each rank has rows for computing, waiting and
  * exchanges, and a counter of the share of the exchanges that was hidden behind computing. The file is written beside
- * `path` and then renamed. No rank may be computing during this call. */
+ * `path` and then renamed. No rank may be computing during this call. ITH_ERR_ARGUMENT if nothing is recorded,
+ * ITH_ERR_IO if the file cannot be written. */
 ITH_API ith_status ith_trace_save(ith_context *context, const char *path);
 
-/* For a trace of several processes, in one file with one clock. Each process calls ith_trace_start; its ranks call
- * ith_trace_align when the run begins and ith_trace_gather when it ends; then ith_trace_save in rank 0's process writes
- * the spans of all processes. All other processes may save their own spans, as they must if the run has failed: these
- * have rank 0's clock as far as ith_trace_align has compared it.
+/* One trace of several processes, in one file with one clock, the clock of rank 0's process:
  *
- * Collective. ith_trace_align compares the clock of each process with rank 0's, by messages to and fro; the file says
- * how far each may be wrong. ith_trace_gather does so again, takes the drift between the two as even, and sends all
- * spans to rank 0's process. Among ranks of one process neither sends anything. ITH_ERR_ARGUMENT if rank 0 records no
- * trace. comm may be NULL. */
+ *     each process  ith_trace_start
+ *     every rank    ith_trace_align when the run begins, ith_trace_gather when it ends
+ *     rank 0        ith_trace_save: the spans of all processes
+ *
+ * If the run fails, ith_trace_gather cannot be called. Each process then saves its own spans in a file of its own, with
+ * times as ith_trace_align has corrected them.
+ *
+ * Both functions are collective. ith_trace_align compares the clock of each process with rank 0's by messages to and
+ * fro; the file says how far the times of each process may be wrong. ith_trace_gather compares the clocks again,
+ * spreads the difference between the two comparisons evenly over the time between them, and sends all spans to rank 0's
+ * process. Ranks of one process need neither. ITH_ERR_ARGUMENT if rank 0 records no trace, ITH_ERR_MEMORY, or the
+ * failure of the group. comm may be NULL. */
 ITH_API ith_status ith_trace_align(ith_comm *comm);
 ITH_API ith_status ith_trace_gather(ith_comm *comm);
 

@@ -48,11 +48,13 @@
  *              `abort`, a mismatch, and a rank that has left or died while another rank waits for it. When a function
  *              has returned the failure, or `abort` or `leave` has returned, the transport neither reads nor writes
  *              the memory that this rank posted, in any of its groups. Ranks that fail at the same time may each
- *              return a failure of their own. A sentence names the ranks of the whole group, their hosts if there are
- *              several, and the operation: its name, the number of the exchange and the number of the group (0: the
- *              whole group), as in "rank 1 (host a) left while rank 0 (host b) waits for it in a barrier (exchange 17
- * of group 2)". Threads    Ranks may be threads of one process. One thread at a time calls exchange, wait, silence,
- * split, share, unshare, drain, leave and close with the states of a rank. Any thread may call failure, abort, alive,
+ *              return a failure of their own.
+ *   Sentences  The sentence of a failure names ranks by their numbers in the whole group, with their hosts if there
+ *              are several. It names the operation, with the number of the exchange and the number of the group (0: the
+ *              whole group). For example: "rank 1 (host a) left while rank 0 (host b) waits for it in a barrier
+ *              (exchange 17 of group 2)".
+ *   Threads    Ranks may be threads of one process. One thread at a time calls exchange, wait, silence, split, share,
+ *              unshare, drain, leave and close with the states of a rank. Any thread may call failure, abort, alive,
  *              notify, noticed and place at the same time.
  *
  * Promises of the library

@@ -41,17 +41,17 @@ typedef struct ith_trace_sample {
     double error;  /* the most by which the offset is wrong */
 } ith_trace_sample;
 
-/* The functions below need a trace that is recorded; ith_trace_set_* do nothing without. */
-
 /* When the recording began, by the common clock as far as it is known; infinite if nothing is recorded. */
 double ith_trace_begun(const ith_context *context);
-/* Sets the beginning of the file's time, by the common clock: when the first process began to record. */
+/* Sets the beginning of the file's time, by the common clock: when the first process began to record. This function and
+ * the two below do nothing if nothing is recorded. */
 void ith_trace_set_zero(ith_context *context, double zero);
-/* The name of this process's host, for the names of its ranks. */
+/* Sets the name of this process's host, which the file shows beside its ranks. */
 void ith_trace_set_host(ith_context *context, const char *host);
 /* Adds a sample of the clock: the first and the last one count. */
 void ith_trace_set_clock(ith_context *context, const ith_trace_sample *sample);
-/* Packs the recorded events, by the common clock, for another process. *out is to be freed with ith_free. */
+/* Packs the recorded events, by the common clock, for another process. *out is to be freed with ith_free. A trace must
+ * be recorded, as for the next function. */
 ith_status ith_trace_pack(ith_context *context, void **out, int64_t *bytes);
 /* Adds a package of another process to this trace. ITH_ERR_FORMAT if it is none. */
 ith_status ith_trace_add(ith_context *context, const void *package, int64_t bytes);

@@ -18,7 +18,7 @@
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
 /* The kinds of rows of a rank in the trace file: its computations, its waits, its exchanges, its counters. */
-typedef enum row_kind { ROW_DOES, ROW_WAITS, ROW_EXCHANGES, ROW_COUNTERS } row_kind;
+typedef enum row_kind { ROW_COMPUTES, ROW_WAITS, ROW_EXCHANGES, ROW_COUNTERS } row_kind;
 
 static const char *const row_names[] = {"computing", "waiting", "exchange"};
 
@@ -54,10 +54,10 @@ static row_kind row_of(const char *category)
 {
     if (!strcmp(category, ITH_TRACE_EXCHANGE))
         return ROW_EXCHANGES;
-    return strcmp(category, ITH_TRACE_WAIT) ? ROW_DOES : ROW_WAITS;
+    return strcmp(category, ITH_TRACE_WAIT) ? ROW_COMPUTES : ROW_WAITS;
 }
 
-/* The time of a mark: nanoseconds from the beginning of the file's time. */
+/* A common time in nanoseconds from the beginning of the file's time. */
 static int64_t nanoseconds(const ith_trace *trace, double common)
 {
     return ith_max64(llround((common - trace->zero) * 1e9), 0);

@@ -298,9 +298,9 @@ static ith_status connected_rank(ith_context *context, ith_comm *comm, void *use
     return status;
 }
 
-/* Prints why the group has failed, as this process sees it. Before the ranks compute, a signal ends a process at once.
- * A launcher sends it to all processes, and this one may have seen others end before its own signal comes. One process
- * says that the run was interrupted. */
+/* Prints why the group has failed, as this process sees it. If a signal has come, only the process of rank 0 says so.
+ * Before the ranks compute, a signal ends each process at once, but it may come to another process a little earlier
+ * than to this one: this process therefore waits a moment, in which its own signal ends it without a word. */
 static int explain_failure(const launch_run *run, ith_status status)
 {
     const char *sentence = run->work->explain ? run->work->explain(run->work->user) : NULL;
@@ -362,10 +362,9 @@ static int run_here(launch_run *run)
     ith_launch *launch = run->launch;
     const ith_launch_work *work = run->work;
     launch->all_ranks = launch->ranks, launch->all_threads = launch->threads, launch->leads = true;
-    int code = ITH_EXIT_DONE;
     if (launch->choices.map)
         ith_launch_map_here(launch);
-    code = ith_records_begin(launch, run->context);
+    int code = ith_records_begin(launch, run->context);
     for (int round = 0; round < count_rounds(run) && !code; round++) {
         if (work->orderly)
             ith_interrupt_defer();

@@ -33,17 +33,17 @@ typedef struct ith_launch {
 /* The parts of a command. `user` is passed to each of them. */
 typedef struct ith_launch_work {
     const char *command; /* "ithaca attend", for messages */
-    /* NULL, or the command's options, of which all that set what is computed must be the same in all processes */
+    /* NULL, or the command's options. Options that change what is computed must be the same in all processes. */
     const ith_options *options;
     bool orderly; /* a signal never ends the process at once; the parts notice it (ith_interrupt_came) */
     int rounds;   /* how many times the command prepares and computes; 0: once */
     /* Called in each process by one thread. Prints errors and returns an exit status. */
     int (*prepare)(void *user);
-    /* Called by every rank. If a rank fails, all ranks return, with the same status or ITH_OK, or the group has failed.
-     */
+    /* Called by every rank. If it fails on one rank, either the group of ranks fails as well, or every rank returns,
+     * with the same status or with ITH_OK. */
     ith_rank_fn compute;
-    /* NULL, or returns the sentence about a failure of `compute` in this process; NULL: the context of the rank has
-     * it. */
+    /* NULL, or returns the sentence about a failure of `compute` in this process. If there is no such function, or it
+     * returns NULL, the sentence is that of the rank's context. */
     const char *(*explain)(void *user);
     /* Called at the end in the process of rank 0, if all processes were prepared. code: ITH_EXIT_FAILED if computing
      * failed, whose sentence is printed by then. Returns an exit status. */
@@ -51,13 +51,13 @@ typedef struct ith_launch_work {
     void *user;
 } ith_launch_work;
 
-/* Finds the launcher, before anything can fail that must not fail in one process alone. Prints errors and returns an
- * exit status. From now on errors are held if there are several processes (complaint.h). */
+/* Finds the launcher. To be called before anything that may fail in one process alone: if there are several processes,
+ * errors are held from now on (complaint.h). Prints errors and returns an exit status. */
 int ith_launch_begin(ith_launch *launch, const char *command, const ith_launch_choices *choices);
 /* Sets the ranks and threads of this process, each from its option; ranks 0: 1. */
 void ith_launch_set_ranks(ith_launch *launch, int64_t ranks, int64_t threads);
-/* Runs the command. code: the exit status of the caller's own preparations; if
- * it is not ITH_EXIT_DONE, nothing runs, and other processes learn of it. Returns an exit status. */
+/* Runs the command. code: the exit status of the caller's own preparations; if it is not ITH_EXIT_DONE, nothing runs in
+ * any process. Returns an exit status. */
 int ith_launch_run(ith_launch *launch, ith_context *context, int code, const ith_launch_work *work);
 
 /* Calls part(user) on this rank alone while other ranks may wait for it: gives signs of life meanwhile. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Starts, gathers and writes the trace and the flight record of a run (launch_records.h). */
 #include "launch_records.h"
 
 #include "cli.h"

@@ -36,8 +36,8 @@ int ith_launcher_find(const char *command, const char *transport, ith_launcher *
 
 /* The number that a launcher gave this process; 0 without a launcher. */
 int ith_launcher_process(void);
-/* Waits before a process with another number than 0 ends, because a launcher ends all processes then, and number 0 has
- * yet to print why. */
+/* Waits a moment if the number of this process is not 0. A launcher ends all processes when one has ended, and process
+ * 0 may not have printed the error yet. */
 void ith_launcher_let_first_print(void);
 
 #endif

@@ -44,8 +44,8 @@ static void unlock(ith_flight *flight)
 
 /* ---- Opening and closing --------------------------------------------------------------------------------------- */
 
-/* The element of the list that a new record may replace: any if no record is in use, otherwise one of the same rank.
- * Returns the address of the pointer to it; NULL if there is none. */
+/* Finds an element of the list that a new record replaces: any element if no record is in use, otherwise an unused one
+ * of the same rank. Returns the address of the pointer to it; NULL if there is none. */
 static ith_kept **find_unused(ith_kept **head, int rank)
 {
     bool in_use = false;
@@ -156,7 +156,8 @@ typedef struct flight_file {
     double since_1970; /* seconds from 1970 to the zero of ith_clock_seconds */
 } flight_file;
 
-/* The difference of two clocks, from the pair of readings of one between which the other was read fastest. */
+/* The seconds from 1970 to the zero of ith_clock_seconds. Reads the system's clock a few times between two readings of
+ * the other clock, and takes the time between which the two readings are nearest. */
 static double seconds_from_1970(void)
 {
     double fastest = INFINITY, seconds = 0;

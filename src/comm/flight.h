@@ -3,8 +3,9 @@
  * finds out later why a run has failed (ith_flight_save).
  *
  * The communicators of the whole group and of its sub-groups write one record. The record belongs to the family of the
- * context, so it is there when the group is gone. It is dropped when the family makes a communicator of a whole group
- * again and has no other. Its memory is fixed, and does not count as held. */
+ * context, so it is there when the group is gone. A new communicator of a whole group drops old records: all of them if
+ * no communicator of the family uses one, otherwise an unused record of the same rank. The memory of a record is fixed,
+ * and does not count as held. */
 #ifndef ITH_COMM_FLIGHT_H
 #define ITH_COMM_FLIGHT_H
 
@@ -33,8 +34,8 @@ typedef struct ith_flight_operation {
 
 typedef struct ith_flight ith_flight;
 
-/* Opens the record of a rank of a group. context: the rank's, which notes its activity in the record from now on. NULL
- * with an error sentence if there is no memory. */
+/* Opens the record of a rank of a group. From now on `context`, the context of the rank, notes its activity in the
+ * record. Returns NULL with an error sentence if there is no memory. */
 ith_flight *ith_flight_open(ith_context *context, int rank, int size);
 /* Ends the use of the record by its communicator. flight may be NULL. */
 void ith_flight_close(ith_flight *flight, ith_context *context);

@@ -70,7 +70,9 @@ static ith_status await_request(const meeting_place *m, int code, MPI_Request *r
     while (code == MPI_SUCCESS && (code = MPI_Test(request, &done, MPI_STATUS_IGNORE)) == MPI_SUCCESS && !done) {
         if (now() > end) {
             ith_mpi_give_up();
-            snprintf(m->sentence, m->bytes, "not all %d processes have come within %.0f s", m->size, GATHER_SECONDS);
+            snprintf(m->sentence, m->bytes,
+                     "not all %d processes of the launcher have called for this transport within %.0f s", m->size,
+                     GATHER_SECONDS);
             return ITH_ERR_TIMEOUT;
         }
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
@@ -183,7 +185,9 @@ static ith_status meet(meeting_place *m, int ranks)
     /* All processes are here, so they have closed the links of earlier groups. */
     if (!status && !ith_mpi_free_closed(GATHER_SECONDS)) {
         ith_mpi_give_up();
-        snprintf(m->sentence, m->bytes, "a process of an earlier group does not answer");
+        snprintf(
+            m->sentence, m->bytes,
+            "a process of an earlier group does not answer, so MPI cannot be used again: start the processes anew");
         status = ITH_ERR_UNSUPPORTED;
     }
     if (!status)

@@ -15,8 +15,8 @@ static bool started, unusable;
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
-/* Frees the closed links. Without a failure it waits for the other processes, as MPI_Finalize does, but
- * sees the death of one of them. Returns whether MPI is in order. */
+/* Frees the closed links. If no group has failed, it waits for the other processes, as MPI_Finalize does, but ends if
+ * one of them dies. Returns whether MPI can still be used. */
 static bool end_links(void)
 {
     if (!unusable && !ith_mpi_links_in_use() && ith_mpi_free_closed(ith_mpi_closed_failed() ? END_SECONDS : -1))
@@ -71,7 +71,8 @@ static ith_status check_library(char *sentence, size_t bytes)
     MPI_Get_library_version(version, &length);
     if ((strstr(version, "Open MPI") != NULL) == wants_open_mpi)
         return ITH_OK;
-    snprintf(sentence, bytes, "this program has loaded another MPI already: %.100s", version);
+    snprintf(sentence, bytes, "this program has loaded another MPI already, whose transport is to be used: %.100s",
+             version);
     return ITH_ERR_UNSUPPORTED;
 }
 
@@ -160,8 +161,10 @@ ith_status ith_mpi_start(char *sentence, size_t bytes)
     MPI_Finalized(&finalized);
     if (finalized || unusable) {
         snprintf(sentence, bytes, "%s",
-                 finalized ? "MPI has been finalised in this process"
-                           : "an earlier group of this process has lost a process, after which MPI cannot be used");
+                 finalized
+                     ? "MPI has been finalised in this process"
+                     : "an earlier group of this process has lost a process, so MPI cannot be used again: start the "
+                       "processes anew");
         return ITH_ERR_UNSUPPORTED;
     }
     if (!started)
