@@ -43,7 +43,7 @@ typedef struct ith_launch_work {
      * with the same status or with ITH_OK. */
     ith_rank_fn compute;
     /* NULL, or returns the sentence about a failure of `compute` in this process. If there is no such function, or it
-     * returns NULL, the sentence is that of the rank's context. */
+     * returns NULL, the sentence in the context of the rank counts. */
     const char *(*explain)(void *user);
     /* Called at the end in the process of rank 0, if all processes were prepared. code: ITH_EXIT_FAILED if computing
      * failed, whose sentence is printed by then. Returns an exit status. */
