@@ -175,7 +175,7 @@ static ith_status work(ith_context *context, ith_comm *comm, void *user)
     return status;
 }
 
-static void operations_are_told(void **state)
+static void operations_are_written(void **state)
 {
     (void)state;
     ith_context *context = NULL;
@@ -252,7 +252,7 @@ static ith_status fail_in_rank_1(ith_context *context, ith_comm *comm, void *use
 }
 
 /* The group is gone when its record is saved. The next group takes the place of the record. */
-static void a_failure_is_told(void **state)
+static void a_failure_is_written(void **state)
 {
     (void)state;
     failing_allocator allocator;
@@ -368,7 +368,7 @@ static ith_status create_on_hosts(ith_context *const *contexts, int ranks, ith_c
     return status;
 }
 
-/* A failure in a group of 4 ranks, in the sub-group of ranks 1 and 3: `fn` in rank 3; what rank 1 is told. */
+/* A failure in a group of 4 ranks, in the sub-group of ranks 1 and 3: `fn` runs in rank 3; rank 1 gets the sentence. */
 typedef struct mishap {
     ith_status (*fn)(ith_context *context, ith_comm *part);
     const char *sentence;
@@ -492,8 +492,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_of_processes_agree), /* first: it forks */
-        cmocka_unit_test(operations_are_told),        cmocka_unit_test(the_last_operations_are_kept),
-        cmocka_unit_test(a_failure_is_told),          cmocka_unit_test(living_groups_keep_their_records),
+        cmocka_unit_test(operations_are_written),        cmocka_unit_test(the_last_operations_are_kept),
+        cmocka_unit_test(a_failure_is_written),          cmocka_unit_test(living_groups_keep_their_records),
         cmocka_unit_test(wrong_arguments_are_named),  cmocka_unit_test(records_are_saved_while_ranks_work),
         cmocka_unit_test(sentences_name_hosts),
     };

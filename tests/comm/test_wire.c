@@ -310,7 +310,7 @@ static ith_status place_in_rank(ith_context *context, ith_comm *comm, void *user
     return ITH_OK;
 }
 
-static void places_are_told(void **state)
+static void places_are_known(void **state)
 {
     wire_task t = {.ranks = 5, .each = 2, .fn = place_in_rank};
     (void)state;
@@ -328,7 +328,7 @@ int main(void)
         cmocka_unit_test(more_than_2_31_bytes_arrive),
         cmocka_unit_test(a_sender_runs_ahead),
         cmocka_unit_test(data_that_move_are_no_silence),
-        cmocka_unit_test(places_are_told),
+        cmocka_unit_test(places_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

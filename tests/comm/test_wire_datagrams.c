@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine of comm/wire against a link that lies: whatever comes, the engine neither touches
- * memory that is not its own nor waits for ever, and what is wrong ends the group. And against a system without memory.
- */
+/* The transport of comm/wire over a link that brings wrong datagrams and messages. Whatever comes, the transport
+ * touches no memory that is not its own and never waits for ever; a wrong datagram ends the group. The same on a system
+ * without memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -215,7 +215,7 @@ static ith_status post(void *state, int rank, int64_t request, int64_t bytes, ch
     return ith_wire_transport.exchange(state, &operation);
 }
 
-/* One life of an engine among lies: posts, waits, and is closed. */
+/* One life of a transport among lies: it posts, waits, and is closed. */
 static void live(uint32_t seed, char *memory, tally *t)
 {
     static liar l;

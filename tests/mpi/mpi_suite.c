@@ -17,7 +17,7 @@ typedef struct job {
     int runs;       /* how many runs had the right number of ranks */
 } job;
 
-/* A number of each process: the sum over all. */
+/* A number of this process, and the sum of the numbers of all processes. */
 typedef struct total {
     int mine, all;
 } total;
@@ -25,14 +25,13 @@ typedef struct total {
 static ith_status add_in_rank(ith_context *context, ith_comm *comm, void *user)
 {
     total *t = user;
-    int first = ith_comm_rank(comm), ranks = ith_comm_size(comm);
+    int rank = ith_comm_rank(comm);
     ith_place here = ITH_PLACE_INIT, before = ITH_PLACE_INIT;
-    SUITE_TRY(context, ith_comm_place(comm, first, &here));
-    SUITE_TRY(context, ith_comm_place(comm, first ? first - 1 : 0, &before));
-    bool lowest = first == 0 || before.process != here.process;
+    SUITE_TRY(context, ith_comm_place(comm, rank, &here));
+    SUITE_TRY(context, ith_comm_place(comm, rank ? rank - 1 : 0, &before));
+    bool lowest = rank == 0 || before.process != here.process;
     float sum = lowest ? (float)t->mine : 0;
     SUITE_TRY(context, ith_comm_allreduce(comm, &sum, 1, ITH_REDUCE_SUM));
-    (void)ranks;
     if (lowest)
         t->all = (int)sum;
     return ITH_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are threads, on a transport that tells them to run in several processes and on several hosts. An address
- * that a rank shows to a rank of another process when a call opens is made invalid on its way, so that a program that
- * uses it crashes. */
+/* Ranks that are threads of one process, on a transport that claims that they run in several processes and on several
+ * hosts (ith_transport.place). When a call opens, the transport replaces each address that a rank shows to a rank of
+ * another "process" by an invalid one, so that a program that uses it crashes. */
 #ifndef ITH_TESTS_PLACED_GROUP_H
 #define ITH_TESTS_PLACED_GROUP_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A link that is slow, full or late at random. Datagrams of different processes overtake one another; those of one
+/* A link that is slow, full or late at random. Datagrams of different processes overtake one another; datagrams of one
  * process keep their order. */
 #include "support/socket_link.h"
 

@@ -122,9 +122,8 @@ static bool move_with(const local_state *self, local_request *mine, int peer, bo
         progress = sending ? theirs->from[self->rank] : theirs->to[self->rank];
     if (same && theirs->posted.tag != mine->posted.tag)
         ith_local_end(world, ITH_ERR_ARGUMENT, "rank %d is in %s, rank %d in %s (exchange %lld of group %lld)",
-                      self->world_rank, mine->posted.what, there,
-                      theirs->posted.tag == mine->posted.tag ? "another operation" : theirs->posted.what,
-                      (long long)mine->number, (long long)group->number);
+                      self->world_rank, mine->posted.what, there, theirs->posted.what, (long long)mine->number,
+                      (long long)group->number);
     else if (progress == LOCAL_NONE)
         ith_local_end(world, ITH_ERR_ARGUMENT,
                       sending
