@@ -122,8 +122,7 @@ ITH_API void ith_precision_describe(const ith_context *context, ith_precision as
 typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, ITH_STAGE_DECODE } ith_stage;
 #define ITH_PROGRESS_UNIT 1000
 
-/* The work of one rank in a run. The lowest rank of a process opens weights, encodes prompts,
- * and decodes. */
+/* The work of one rank in a run. The lowest rank of a process opens weights, encodes prompts and decodes. */
 typedef struct ith_generate_report {
     size_t struct_size;
     double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds;
@@ -173,8 +172,8 @@ typedef struct ith_generate_options {
     void (*on_progress)(void *user, ith_stage stage, int64_t done, int64_t total);
     /* Gets finished frames in order: [height, width, 3] 8-bit RGB, valid during the call. A failure that it returns
      * ends the run with this status; a number that is no ith_status counts as ITH_ERR_ABORTED. Other ranks wait
-     * meanwhile: if it may take as long as their time limit (ith_comm_set_timeout), it calls ith_comm_alive in between.
-     */
+     * meanwhile. A callback that may take as long as their time limit (ith_comm_set_timeout) must call ith_comm_alive
+     * now and then. */
     ith_status (*on_frame)(void *user, int64_t index, const uint8_t *rgb, int64_t height, int64_t width);
     bool (*should_stop)(void *user); /* called before every step and frame, and about 20 times a second in between */
     void *user;
@@ -182,10 +181,10 @@ typedef struct ith_generate_options {
      * they convert them once for each component, and keep them in memory, which the prediction counts. The results have
      * the same bits. */
     int64_t keep_packed;
-    /* Not 0: each of P processes keeps 1/P of the weights of every layer of the transformer, and the parts of the next
-     * layer travel while one is computed. A process then reads 1/P of these files, and holds two layers in memory,
-     * which the prediction counts. For hosts with slow disks, or with less free memory than the weights take. No effect
-     * in one process; not together with keep_packed. The results have the same bits. */
+    /* Not 0: each of P processes reads 1/P of the weights of every layer of the transformer from its files, and sends
+     * this part to the other processes. The next layer arrives while one is computed, so a process holds two layers in
+     * memory, which the prediction counts. For hosts with slow disks, or with less free memory than the weights take.
+     * No effect in one process; not together with keep_packed. The results have the same bits. */
     int64_t shard_weights;
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \
@@ -211,8 +210,8 @@ ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_genera
  * of its communicator, which gets the sentence of a failure. This context must be the pipeline's or a clone of its
  * family. Ranks that call with the same pipeline share the weights, encoded prompts and threads of their process. The
  * lowest of them opens, encodes and decodes for all, with all of the threads, while the others wait. Each process
- * decodes some rows of every frame; with from_latents the process of rank 0 decodes alone. Rank 0 gathers the frames;
- * it alone has frames and writes files.
+ * decodes some rows of every frame; with from_latents the process of rank 0 decodes alone. Rank 0 gathers the frames:
+ * it alone calls on_frame and writes files.
  *
  * A run has these stages. Options are resolved and compared; if one differs, all ranks return ITH_ERR_ARGUMENT with its
  * name. Memory is predicted; if a machine has less, all ranks fail with ITH_ERR_MEMORY (see `force`). Every weight file

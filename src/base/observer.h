@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An observer of a long computation has two callbacks: one shows progress, the other asks whether to stop.
+/* An observer of a long computation has three callbacks: one shows progress, one asks whether to stop, and one (tick)
+ * does some work now and then.
  *
  * A context has at most one observer, which its clones share. One thread at a time calls the callbacks, and only a
  * thread that owns a context, never another member of an OpenMP team. */
@@ -30,7 +31,7 @@ typedef struct ith_observer {
     /* asks whether to stop; NULL: the computation is never stopped */
     bool (*should_stop)(void *user);
     /* The thread that owns the context calls this function whenever a loop asks whether to stop, which is every few
-     * milliseconds. Benchmarks cut time into slices with it. NULL: there is none. */
+     * milliseconds. Benchmarks cut time into slices with it, and shared weights travel by it. NULL: there is none. */
     void (*tick)(void *user);
     void *user;
     /* The members below are private to observer.c. */

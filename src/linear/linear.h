@@ -57,11 +57,12 @@ int64_t ith_linear_set_bytes(const ith_linear_set *set);
  * is read. */
 ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith_linear_weight *matrices, int count,
                              const float *bias);
-/* The number of matrices of a layer, and the matrices as they were attached; and the number of its inputs. */
+/* Sets *matrices to the matrices that a layer reads, and returns their number. They belong to the layer. */
 int ith_linear_matrices(const ith_linear *linear, const ith_linear_weight **matrices);
+/* The number of inputs of a layer. */
 int64_t ith_linear_inputs(const ith_linear *linear);
-/* Lets a layer read matrix `index` from ordinary memory, which holds the same numbers. No thread may apply the layer
- * meanwhile. */
+/* Makes a layer read matrix `index` from `data`, which is in ordinary memory and holds the same numbers. No thread may
+ * apply the layer meanwhile. The set must not keep packed weights. */
 void ith_linear_relocate(ith_linear *linear, int index, const void *data);
 /* The instructions with which a layer multiplies. Its weights must have been set. */
 ith_instructions ith_linear_instructions(const ith_linear *linear);
@@ -107,8 +108,8 @@ typedef struct ith_linear_output {
     void (*take)(void *user, int64_t row, int64_t first, int64_t count, const float *y);
     void (*finish)(void *user, int64_t row);
     void *user;
-    const ith_linear_rows *rows; /* the matrix in which `take` writes these columns of this row, which are fetched into
-                                    the cache before; NULL: take writes elsewhere */
+    const ith_linear_rows *rows; /* the matrix to which `take` writes, each row and column at its own place: the product
+                                    fetches these places into the cache before; NULL: `take` writes elsewhere */
 } ith_linear_output;
 
 ith_linear_input ith_linear_from_rows(const ith_linear_rows *rows);

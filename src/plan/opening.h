@@ -12,8 +12,8 @@
  * every rank. comm may be NULL, for a single rank. */
 ith_status ith_open_creation(ith_context *context, ith_comm *comm, ith_status mine, int64_t *number);
 
-/* Opens an execution. mine: the result of this rank's checks of its tensors. If ranks use
- * tensors of other ranks in place, each then knows their addresses. */
+/* Opens an execution. mine: the result of this rank's checks of its tensors. If ranks use tensors of other ranks in
+ * place, each then knows their addresses. */
 ith_status ith_open_execution(ith_plan *plan, const ith_attn_tensors *tensors, ith_status mine);
 /* Ends an execution. To be called once after each successful ith_open_execution. mine: the result of this rank's
  * part. */

@@ -203,7 +203,8 @@ static ith_status compare_records(const ith_rank *rank, const record *all)
     return status;
 }
 
-/* Counts the pipelines of all ranks. A pipeline counts at its lowest rank. */
+/* Sets team.processes to the number of pipelines, and team.process to the number of this rank's pipeline. Pipelines are
+ * numbered in the order of their lowest ranks. */
 static void count_processes(ith_rank *rank, const record *all)
 {
     for (int i = 0; i < rank->ranks; i++) {

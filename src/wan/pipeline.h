@@ -36,14 +36,13 @@ struct ith_pipeline {
 
 /* The ranks of a run that share a pipeline, because they are threads of one process. */
 typedef struct ith_team {
-    int ranks;          /* number of all ranks of the run */
-    int processes;      /* number of pipelines among them */
-    int process;        /* number of this pipeline, in the order of the pipelines' lowest ranks */
-    int count;          /* number of ranks that share the pipeline */
-    const int *members; /* [count] the ranks that share the pipeline, ascending; NULL: ranks 0 to count - 1 */
-    bool shares_memory; /* all ranks of the run can read one another's memory */
-    /* the group of all ranks of the run; NULL: one rank, or a prediction for ranks on one host */
-    const ith_comm *comm;
+    int ranks;            /* number of all ranks of the run */
+    int processes;        /* number of pipelines among them */
+    int process;          /* number of this pipeline, in the order of the pipelines' lowest ranks */
+    int count;            /* number of ranks that share the pipeline */
+    const int *members;   /* [count] the ranks that share the pipeline, ascending; NULL: ranks 0 to count - 1 */
+    bool shares_memory;   /* all ranks of the run can read one another's memory */
+    const ith_comm *comm; /* the group of all ranks of the run; NULL: one rank, or a prediction for ranks on one host */
 } ith_team;
 
 /* Whether the processes of a run share out the weights: they were asked to, and there are several. */

@@ -187,7 +187,7 @@ static void expect_success(const team *t)
 
 /* ---- Tests ----------------------------------------------------------------------------------------------------- */
 
-/* Ranks on some pipelines, and the options that say how they share the work. */
+/* A number of ranks and of pipelines, and the options that decide how the ranks share the work. */
 typedef struct arrangement {
     int ranks, pipelines;
     ith_cfg cfg;
@@ -247,7 +247,7 @@ static void expect_frames_of_one_rank(const arrangement *list, size_t count, int
     free(alone);
 }
 
-/* What processes with several ranks each, or with one, give: the bits of one rank, from ulysses. */
+/* Any number of ranks and processes gives the bits of one rank, because ulysses does. */
 static void any_share_of_ranks_and_pipelines_gives_the_same_frames(void **state)
 {
     (void)state;

@@ -35,11 +35,11 @@
 #define TILE_MULTIPLY "vfmadd231ps"
 #endif
 
-/* The memory operand of the asm statement. */
+/* The memory operand of the asm statement, which contains the offsets of these members as numbers. */
 typedef struct tile_input {
     const float *from, *right;
     int64_t index;     /* the negative distance from the first step to the ends of the rows, in bytes */
-    int64_t turns;     /* the distance from the first turn to the ends of the rows */
+    int64_t turns;     /* the negative distance from the first whole turn to the ends of the rows, in bytes */
     const char *ahead; /* the end of the memory that is fetched */
     const float *ends[TILE_ROWS];
 } tile_input;

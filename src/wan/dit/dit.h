@@ -77,8 +77,8 @@ void ith_dit_workspace_set_text(ith_dit_workspace *workspace, const ith_dit_text
 /* Sets the part of the run's progress (`span`) that the next pass accounts for. After every stage of every layer, the
  * context's observer gets the progress of the pass. It gets nothing if span is NULL or all zeros. */
 void ith_dit_workspace_show(ith_dit_workspace *workspace, const ith_span *span);
-/* Lets the passes load their layers by `shards` (dit_shards.h). leads: this rank leads its process. comm: the rank's
- * communicator. */
+/* Makes the passes use the layers that `shards` loads (dit_shards.h); NULL: the layers are read from their files. comm:
+ * the rank's communicator. leads: this rank is the leader of its process, which makes the loads. */
 typedef struct ith_dit_shards ith_dit_shards;
 void ith_dit_workspace_set_shards(ith_dit_workspace *workspace, ith_dit_shards *shards, const ith_comm *comm,
                                   bool leads);

@@ -18,13 +18,13 @@ struct ith_dit_workspace {
     int threads;
     ith_linear_workspace linears;
     ith_plan *self_plan, *cross_plan;
-    ith_dit_shards *shards; /* loads the layers; NULL: they are read from their files */
-    const ith_comm *shards_comm;
-    bool loads_shards; /* this rank leads its process */
-    int64_t uses;      /* number of layers that this rank has computed */
-    float *x;          /* [rows, dim], the residual stream */
-    void *qkv;         /* [rows, 3 dim]; later [rows, dim], the q of cross-attention. Attention overwrites q with o */
-    float *unrounded;  /* [strip of linears, 2 dim]: q and k before their norm; NULL if attention takes f32 */
+    ith_dit_shards *shards;      /* loads the layers; NULL: they are read from their files */
+    const ith_comm *shards_comm; /* the rank's communicator; the arguments comm, leads and use of dit_shards.h */
+    bool loads_shards;           /* this rank is the leader of its process */
+    int64_t uses;                /* number of layers that this rank has computed since the workspace was made */
+    float *x;                    /* [rows, dim], the residual stream */
+    void *qkv;        /* [rows, 3 dim]; later [rows, dim], the q of cross-attention. Attention overwrites q with o */
+    float *unrounded; /* [strip of linears, 2 dim]: q and k before their norm; NULL if attention takes f32 */
     float *cosines, *sines; /* [share, head_dim / 2]: cosines and sines of RoPE's angles for this rank's tokens */
     float *e;               /* [batch, dim]: the time embedding */
     float *e0;              /* [batch, 6 dim]: shifts, scales, gates from the time step, without a layer's table */

@@ -162,12 +162,14 @@ static ith_status enlarge(decoding *call, int64_t index, int64_t taken)
     return status;
 }
 
-/* The two frames that `time` makes of one: both become input of `resample`. */
+/* The argument `user` of take_halves. */
 typedef struct time_halves {
     const ith_vae_work *work;
     const ith_vae_level_layers *level;
 } time_halves;
 
+/* Makes pixels of the output of `time` the input of `resample`. A pixel has twice the channels: those of the first
+ * frame, then those of the second. */
 static void take_halves(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
 {
     const time_halves *halves = user;
