@@ -19,7 +19,7 @@ struct ith_dit_workspace {
     ith_linear_workspace linears;
     ith_plan *self_plan, *cross_plan;
     ith_dit_shards *shards;      /* loads the layers; NULL: they are read from their files */
-    const ith_comm *shards_comm; /* the rank's communicator; the arguments comm, leads and use of dit_shards.h */
+    const ith_comm *shards_comm; /* the rank's communicator, for ith_dit_shards_begin */
     bool loads_shards;           /* this rank is the leader of its process */
     int64_t uses;                /* number of layers that this rank has computed since the workspace was made */
     float *x;                    /* [rows, dim], the residual stream */

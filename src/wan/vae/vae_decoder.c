@@ -168,8 +168,8 @@ typedef struct time_halves {
     const ith_vae_level_layers *level;
 } time_halves;
 
-/* Makes pixels of the output of `time` the input of `resample`. A pixel has twice the channels: those of the first
- * frame, then those of the second. */
+/* Makes pixels of the output of `time` the input of `resample`. A pixel holds the channels of the first
+ * frame and then the channels of the second. */
 static void take_halves(void *user, int64_t slot, int64_t row, int64_t first, int64_t count, const float *pixels)
 {
     const time_halves *halves = user;
