@@ -37,8 +37,8 @@ void ith_trace_drop(ith_context *context, struct ith_trace *trace);
 /* One comparison of this process's clock with the common clock. */
 typedef struct ith_trace_sample {
     double at;     /* the time of this process's clock */
-    double offset; /* what has to be added to it for the common time */
-    double error;  /* the most by which the offset is wrong */
+    double offset; /* the common time minus the time of this process's clock */
+    double error;  /* the offset is wrong by at most this much */
 } ith_trace_sample;
 
 /* When the recording began, by the common clock as far as it is known; infinite if nothing is recorded. */

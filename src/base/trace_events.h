@@ -48,8 +48,8 @@ typedef struct ith_trace {
     ith_trace_event events[];
 } ith_trace;
 
-/* The common time of a time of this process. It lies between the two samples of the clock on the line through them, and
- * outside at the distance of the nearer sample. */
+/* The common time of a time of this process. Between the two samples of the clock the offset changes linearly; before
+ * the first sample and after the last one it stays as in that sample. */
 double ith_trace_common(const ith_trace *trace, double seconds);
 
 #endif

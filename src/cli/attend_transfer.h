@@ -7,8 +7,8 @@
 #include "attend_whole.h"
 
 /* Sends the problem from rank 0 to all ranks, with kv_lengths, key_bias and mask, and each rank's rows of q, k and v.
- * The other processes allocate their tensors here; the parts of these that belong to no rank of theirs stay untouched.
- * Collective. ITH_ERR_MEMORY ends the group. */
+ * The other processes allocate whole tensors here, and touch only the rows of their own ranks. Collective.
+ * ITH_ERR_MEMORY ends the group. */
 ith_status ith_attend_scatter(ith_attend_whole *whole, ith_comm *comm);
 /* Brings o and lse_shares of all ranks to rank 0. Collective. */
 ith_status ith_attend_gather(const ith_attend_whole *whole, ith_comm *comm);

@@ -166,8 +166,8 @@ static int choose_named(const char *command, const char *transport, ith_launcher
     const char *const one[] = {transport, NULL};
     const char *refusal;
     if (!find_module(transport, &refusal))
-        return ith_cli_usage(command, "--transport: '%s' is none of auto, local, mpi, and there is no such module",
-                             transport);
+        return ith_cli_usage(
+            command, "--transport: '%s' is none of auto, local, mpi, nor a module that 'ithaca info' lists", transport);
     *out = describe(number_in(by_hand.process, -1) >= 0 ? &by_hand : recognise());
     out->where = getenv("ITHACA_TRANSPORT_WHERE");
     return choose_module(one, out);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* The place of a rank of this group on a transport that does not tell it. */
+/* The place of a rank of this group on a transport without the function `place`. */
 static void assume_place(const ith_comm *comm, int rank, ith_place *place)
 {
     bool one_process = !comm || comm->transport.share;

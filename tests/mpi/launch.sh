@@ -2,8 +2,9 @@
 # For the tests of this folder, which are called with the build folder and the kind of MPI:
 #   . mpi/launch.sh            sets build and kind; ends with 77 where this MPI cannot be used
 #   launch N PROGRAM ...       runs N processes, under the time limit `limit` (60 s)
-#   launch_unsupervised N ...  the same; the launcher sees only a second later when a process dies. Shells hide it, which
-#                              print "ended with STATUS". Hydra would end the others with SIGUSR1
+#   launch_unsupervised N ...  the same, but the launcher learns only a second later that a process has died: each runs in
+#                              a shell, which prints "ended with STATUS" first. The shells ignore SIGUSR1, with which
+#                              Hydra ends processes
 #   check_nothing_left         fails if a process, a shared segment or a file of the launches is left
 build=$1 kind=$2 limit=60
 skip() { echo "skipped: $*"; exit 77; }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages between processes: signs of life, notices, the end of the group, and ranks that leave. Finds the rank that
- * another waits for in vain.
+/* Messages between processes: signs of life, notices, the end of the group, and ranks that leave. Finds the rank to
+ * blame when another rank waits in vain.
  *
  * A rank that waits sends signs of life too, with the rank that it waits for. So a rank at the end of a chain of waits
- * does not blame its neighbour, which waits as well, but the rank at the beginning of the chain. Ranks that wait for
- * one another in a circle have lived when they last posted, computed or moved data. */
+ * does not blame its neighbour, which waits as well, but the rank at the beginning of the chain. If ranks wait for one
+ * another in a circle, each of them counts as silent since it last posted, computed or moved data. */
 #include "wire_state.h"
 
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include <time.h>
 
 #define SIGN_NS 50000000    /* between two signs of life of a rank */
-#define FRESH_NS 1000000000 /* a rank that waits is believed for this time after its last sign */
+#define FRESH_NS 1000000000 /* a rank that said that it waits counts as waiting for this time after its last sign */
 
 typedef enum message_kind { MESSAGE_LIFE = 1, MESSAGE_NOTICE, MESSAGE_END, MESSAGE_LEAVE } message_kind;
 

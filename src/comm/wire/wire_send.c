@@ -122,7 +122,7 @@ static bool send_to(wire_state *self, wire_request *request, int peer)
         any |= send_ask(self, request, peer);
     if (out->progress != WIRE_OPEN)
         return any;
-    if (!out->offered && !out->asked) { /* who has asked needs no offer */
+    if (!out->offered && !out->asked) { /* a peer that has asked needs no offer */
         bool sent = !to->held && send_offer(self, request, peer);
         to->held = !sent;
         return any || sent;
