@@ -380,6 +380,17 @@ typedef enum ith_exchange_mode {
 /* The name of an exchange: "auto", "in_place", "copy" or "mixed"; "unknown" for any other number. */
 ITH_API const char *ith_exchange_mode_name(ith_exchange_mode mode);
 
+/* Rounding of messages, for slow links. It changes results: ith_plan_counters.compression_error says how much is lost.
+ * Rows that stay on a rank, rows that are used in place, and lse are never rounded. */
+typedef enum ith_compress {
+    ITH_COMPRESS_OFF = 0,
+    ITH_COMPRESS_BF16, /* q, k, v and o of f32 travel as bf16 */
+    ITH_COMPRESS_8BIT  /* v travels as 8 bits with a scale for each row and head; q, k and o of f32 as bf16. k and q are
+                          kept finer, because the softmax enlarges their errors */
+} ith_compress;
+/* The name of a compression: "off", "bf16" or "8bit"; "unknown" for any other number. */
+ITH_API const char *ith_compress_name(ith_compress compress);
+
 /* The effort that planning spends on finding the fastest kernel, like the effort of FFTW's planner. */
 typedef enum ith_effort {
     ITH_EFFORT_ESTIMATE = 0, /* wisdom if there is any, otherwise a fixed rule: nothing is timed */
@@ -413,6 +424,7 @@ typedef struct ith_attn_options {
     int64_t block_kv;            /* keys that a block of queries attends to before the next block */
     int64_t block_kv_compute;    /* keys whose logits are held at a time */
     int64_t block_kv_compute_in; /* keys of a tile in registers */
+    ith_compress compress;       /* in force only where messages are sent; BF16 is refused for other tensors than f32 */
     /* Where ranks run, for ith_plan_predict; ith_plan_create asks the communicator. Every process_ranks consecutive
      * ranks, counted from rank 0, share memory, and every host_ranks run on one host. 0: all ranks run on one host, and
      * shared_memory of ith_plan_predict says whether they share memory. */
@@ -421,7 +433,7 @@ typedef struct ith_attn_options {
 #define ITH_ATTN_OPTIONS_INIT                                                                                          \
     {                                                                                                                  \
         sizeof(ith_attn_options), ITH_STRATEGY_AUTO, 0, 0, ITH_DIRECTION_AUTO, 0, ITH_CHOICE_AUTO, ITH_SOFTMAX_AUTO,   \
-            ITH_CHOICE_AUTO, ITH_EXCHANGE_AUTO, 0, ITH_EFFORT_ESTIMATE, NULL, 0, 0, 0, 0, 0, 0                         \
+            ITH_CHOICE_AUTO, ITH_EXCHANGE_AUTO, 0, ITH_EFFORT_ESTIMATE, NULL, 0, 0, 0, 0, ITH_COMPRESS_OFF, 0, 0       \
     }
 
 /* Sets options->strategy by a name, and also direction and softmax if the name tells them: "auto", "single", "ulysses",
@@ -509,11 +521,12 @@ typedef struct ith_plan_info {
     ith_kernel_origin kernel_origin;
     int64_t sent_bytes;   /* bytes sent to other ranks in one execution, without lse and the norms of fixed_m */
     int64_t memory_bytes; /* bytes that the plan holds from its creation on; docs/attention.md has the formula */
+    int64_t compress;     /* the ith_compress that is in force; OFF where no messages are sent */
 } ith_plan_info;
 #define ITH_PLAN_INFO_INIT                                                                                             \
     {                                                                                                                  \
         sizeof(ith_plan_info), ITH_STRATEGY_AUTO, 0, 0, 0, ITH_DIRECTION_AUTO, 0, false, ITH_SOFTMAX_AUTO, false,      \
-            ITH_EXCHANGE_AUTO, NULL, 0, 0, 0, 0, 0, ITH_KERNEL_NAMED, 0, 0                                             \
+            ITH_EXCHANGE_AUTO, NULL, 0, 0, 0, 0, 0, ITH_KERNEL_NAMED, 0, 0, 0                                          \
     }
 /* Fills in the choices of a plan and its predicted cost for this rank. */
 ITH_API ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info);
@@ -537,10 +550,13 @@ typedef struct ith_plan_counters {
     double seconds;                      /* time in ith_plan_execute */
     double exchange_seconds;             /* time in which keys, values, queries or outputs were exchanged */
     double waiting_seconds;              /* part of exchange_seconds that was not hidden behind computing */
+    /* The relative L2 error that compression has caused, |x - x'| / |x|, over all numbers x that this rank has sent and
+     * that arrive as x'; 0 without compression */
+    double compression_error;
 } ith_plan_counters;
 #define ITH_PLAN_COUNTERS_INIT                                                                                         \
     {                                                                                                                  \
-        sizeof(ith_plan_counters), 0, 0, 0, 0, 0, 0, 0                                                                 \
+        sizeof(ith_plan_counters), 0, 0, 0, 0, 0, 0, 0, 0                                                              \
     }
 /* Fills in the counts and times of a plan on this rank. */
 ITH_API ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters);

@@ -136,10 +136,11 @@ typedef struct ith_generate_report {
      * in the system's cache once for all processes. They count neither as held nor as predicted, because the system may
      * drop them. */
     int64_t mapped_bytes;
+    double compression_error; /* ith_plan_counters.compression_error of the self-attention, the larger of two experts' */
 } ith_generate_report;
 #define ITH_GENERATE_REPORT_INIT                                                                                       \
     {                                                                                                                  \
-        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0                                       \
+        sizeof(ith_generate_report), 0, 0, 0, 0, 0, 0, false, 0, 0, 0, 0, {0}, 0, 0                                    \
     }
 
 /* The options of a run. Every rank gives the same options, except where a comment says that an option belongs to a rank

@@ -314,3 +314,13 @@ ith_status ith_attn_tensors_check(const ith_attn_setting *s, const ith_attn_tens
                                 all[written].name, all[i].name);
     return status;
 }
+
+int64_t ith_travel_bytes(const ith_attn_setting *s, ith_attn_tensor tensor)
+{
+    const int64_t dim = s->problem.head_dim;
+    if (s->compress == ITH_COMPRESS_8BIT && tensor == ITH_TENSOR_V)
+        return ith_round_up((int64_t)sizeof(float) + dim, 4);
+    if (s->compress != ITH_COMPRESS_OFF && s->problem.dtype == ITH_F32)
+        return ith_round_up(2 * dim, 4);
+    return dim * s->element_bytes;
+}

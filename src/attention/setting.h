@@ -26,6 +26,7 @@ typedef struct ith_attn_setting {
     bool smoothed, folded; /* keys are smoothed; the batch is folded (ith_plan_info) */
     ith_direction direction;
     ith_exchange_mode exchange; /* IN_PLACE, COPY or MIXED; AUTO where nothing is exchanged */
+    ith_compress compress;      /* OFF where no messages are sent */
     /* wanted number of chunks; for each batch entry if the batch is not folded */
     int chunks;
     int ulysses, ring; /* lengths of the two axes of the mesh */
@@ -67,6 +68,10 @@ static inline bool ith_tensor_is_kv(ith_attn_tensor tensor)
 {
     return tensor == ITH_TENSOR_K || tensor == ITH_TENSOR_V;
 }
+
+/* The bytes of one row of one head of q, k, v or o in a message (run/compress.h). Multiples of 4, except where nothing
+ * is compressed. */
+int64_t ith_travel_bytes(const ith_attn_setting *setting, ith_attn_tensor tensor);
 
 /* The rows of a tensor of the caller: q, k, v or o, but not lse. */
 ith_rows ith_rows_of(const ith_attn_setting *setting, ith_attn_tensor which, const ith_attn_tensors *tensors);

@@ -355,8 +355,9 @@ typedef struct attend_job {
     ith_launch launch;
     attend_tensors tensors;
     ith_attn_options options;
-    char plan[4096]; /* the plan as text, written by rank 0 */
-    double seconds;  /* duration of the execution on rank 0 */
+    char plan[4096];          /* the plan as text, written by rank 0 */
+    double compression_error; /* of the messages of rank 0 */
+    double seconds;           /* duration of the execution on rank 0 */
 } attend_job;
 
 /* Checks that each output file can be written, and that no two options name the same file. */
@@ -404,6 +405,9 @@ static ith_status attend(ith_context *context, ith_comm *comm, void *user)
     }
     if (rank == 0)
         job->seconds = ith_cli_seconds() - start;
+    ith_plan_counters counters = ITH_PLAN_COUNTERS_INIT;
+    if (!status && rank == 0 && !ith_plan_count(plan, &counters))
+        job->compression_error = counters.compression_error;
     ith_plan_destroy(&plan);
     return status ? status : ith_attend_gather(whole, comm);
 }
@@ -419,6 +423,9 @@ static int finish(void *user, int code)
     size_t length = strlen(job->plan);
     if (settings->plan)
         fprintf(stderr, "%s%s", job->plan, length && job->plan[length - 1] == '\n' ? "" : "\n");
+    if (job->compression_error > 0 && !settings->quiet)
+        fprintf(stderr, "compression changed the messages of rank 0 by %.1e (relative error)\n",
+                job->compression_error);
     if (!settings->quiet)
         fprintf(stderr, "attention in %.4f s\n", job->seconds);
     code = ith_attend_end(job->context, &settings->choices);

@@ -14,6 +14,7 @@ ITH_OPTION_WORD_OF(direction)
 ITH_OPTION_WORD_OF(softmax)
 ITH_OPTION_WORD_OF(exchange_mode)
 ITH_OPTION_WORD_OF(effort)
+ITH_OPTION_WORD_OF(compress)
 
 const char *ith_attend_softmax_word(int value)
 {
@@ -52,6 +53,9 @@ static const ith_option rows[] = {
     {"exchange", "auto|in_place|copy|mixed",
      "Ranks use one another's tensors where they lie, or send messages; mixed: in place on the ulysses axis",
      WORD(asked.exchange, exchange_mode_word)},
+    {"compress", "off|bf16|8bit",
+     "Round messages for slow links: f32 to bf16, or v to 8 bits and the rest to bf16; the error is measured and shown",
+     WORD(asked.compress, compress_word)},
     {"kernel", "NAME", "A kernel that 'ithaca info' lists (by wisdom or --effort)", TEXT(asked.kernel)},
     {"effort", "estimate|measure",
      "Where wisdom names no kernel, choose one by a fixed rule, which gives the same bits on every run (the "

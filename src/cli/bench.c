@@ -261,6 +261,9 @@ static void print_table(const ith_bench *bench)
                (long long)p->heads, (long long)p->head_dim, ith_dtype_name(p->dtype), f.seconds, 100 * f.spread,
                f.gflops, row->peak, f.peak_gflops, 100 * f.share_of_peak, row->rel_l2, 1e-6 * (double)row->held_bytes,
                1e-6 * (double)row->predicted_bytes, 1e-6 * (double)row->sent_bytes, hidden);
+        if (row->info.compress)
+            printf("  compressed to %s: messages changed by %.1e (relative error)\n",
+                   ith_compress_name((ith_compress)row->info.compress), row->compression_error);
     }
 }
 
@@ -298,11 +301,13 @@ static json_t *tiles_json(const ith_plan_info *info)
 static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
 {
     figures f = figures_of(bench, row);
-    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:f, s:o, s:I, s:I, s:I, s:o}", "gflops", f.gflops, "peak", row->peak,
-                     "peak_gflops", f.peak_gflops, "share_of_peak", f.share_of_peak, "seconds", f.seconds, "spread",
-                     f.spread, "rel_l2", ith_cli_json_number(row->rel_l2), "memory_bytes", (json_int_t)row->held_bytes,
-                     "predicted_memory_bytes", (json_int_t)row->predicted_bytes, "sent_bytes",
-                     (json_int_t)row->sent_bytes, "hidden_share", f.has_hidden ? json_real(f.hidden) : json_null());
+    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:f, s:o, s:I, s:I, s:I, s:o, s:s, s:f}", "gflops", f.gflops, "peak",
+                     row->peak, "peak_gflops", f.peak_gflops, "share_of_peak", f.share_of_peak, "seconds", f.seconds,
+                     "spread", f.spread, "rel_l2", ith_cli_json_number(row->rel_l2), "memory_bytes",
+                     (json_int_t)row->held_bytes, "predicted_memory_bytes", (json_int_t)row->predicted_bytes,
+                     "sent_bytes", (json_int_t)row->sent_bytes, "hidden_share",
+                     f.has_hidden ? json_real(f.hidden) : json_null(), "compress",
+                     ith_compress_name((ith_compress)row->info.compress), "compression_error", row->compression_error);
 }
 
 /* Prints the rows as a JSON array, one object on each line. */

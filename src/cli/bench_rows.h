@@ -27,6 +27,7 @@ typedef struct ith_bench_row {
     int64_t predicted_bytes, held_bytes;      /* memory of the plans of all ranks: predicted, and measured */
     int64_t sent_bytes;                       /* bytes sent in one execution by the rank that sends most */
     double exchange_seconds, waiting_seconds; /* time in exchanges, and waiting for them, summed over all ranks */
+    double compression_error;                 /* the largest of all ranks */
 } ith_bench_row;
 
 /* All problems and rows of one command, and the settings that the rows share. Only in the process of rank 0 do rows

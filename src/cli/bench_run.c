@@ -27,7 +27,7 @@ typedef struct rank_note {
     int64_t held_bytes;      /* memory that plans of the process hold; on its lowest rank, otherwise 0 */
     double peak;             /* peak rate of the process in GFLOP/s; on its lowest rank, otherwise 0 */
     int64_t sent_bytes;      /* bytes sent in one execution */
-    double exchange_seconds, waiting_seconds;
+    double exchange_seconds, waiting_seconds, compression_error;
 } rank_note;
 
 /* The state of one rank of the measurement. */
@@ -257,6 +257,7 @@ static bool collect_counters(bench_rank *r)
         ith_status status = takes_part(r, row) ? ith_plan_count(r->plans[i], &c) : ITH_OK;
         r->own.sent_bytes = c.executions ? c.sent_bytes / c.executions : 0;
         r->own.exchange_seconds = c.exchange_seconds, r->own.waiting_seconds = c.waiting_seconds;
+        r->own.compression_error = c.compression_error;
         if (!meet(r, status))
             return false;
         for (int rank = 0; r->rank == 0 && rank < row->ranks; rank++) {
@@ -264,6 +265,7 @@ static bool collect_counters(bench_rank *r)
             row->sent_bytes = note->sent_bytes > row->sent_bytes ? note->sent_bytes : row->sent_bytes;
             row->exchange_seconds += note->exchange_seconds;
             row->waiting_seconds += note->waiting_seconds;
+            row->compression_error = fmax(row->compression_error, note->compression_error);
         }
     }
     return true;

@@ -119,6 +119,8 @@ static void print_text(const ith_generation *g)
     }
     if (*r->plan)
         printf("%s%s", r->plan, r->plan[strlen(r->plan) - 1] == '\n' ? "" : "\n");
+    if (r->compression_error > 0)
+        printf("compression changed the messages of rank 0 by %.1e (relative error)\n", r->compression_error);
     printf("load            %9.3f s\n", r->load_seconds);
     printf("plan            %9.3f s\n", r->plan_seconds);
     printf("inference       %9.3f s\n", inference_seconds(g));
@@ -176,12 +178,12 @@ static json_t *sampling_json(const ith_generation *g)
 static int print_json(const ith_generation *g)
 {
     json_t *all =
-        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:i, s:i, s:s, s:s, s:o, s:o}", "version", ith_version(),
+        json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:i, s:i, s:s, s:s, s:f, s:o, s:o}", "version", ith_version(),
                   "model", g->model.kind, "output", g->settings.output, "frames", (json_int_t)g->report.frames_done,
                   "height", (json_int_t)g->height, "width", (json_int_t)g->width, "fps", g->fps, "ranks",
                   g->launch.all_ranks, "threads", g->launch.all_threads ? g->launch.all_threads : g->options.threads,
-                  "precision", ith_precision_name(g->options.precision), "plan", g->report.plan, "seconds",
-                  seconds_json(g), "memory", memory_json(g));
+                  "precision", ith_precision_name(g->options.precision), "plan", g->report.plan, "compression_error",
+                  g->report.compression_error, "seconds", seconds_json(g), "memory", memory_json(g));
     if (all && !g->settings.from_latents)
         json_object_set_new(all, "sampling", sampling_json(g));
     if (!all || json_dumpf(all, stdout, JSON_INDENT(2)))

@@ -30,6 +30,7 @@ static ith_plan_info info_of(const ith_attn_setting *s, int64_t memory_bytes)
         .kernel_origin = s->kernel_origin,
         .sent_bytes = ith_schedule_sent_bytes(s, s->rank),
         .memory_bytes = memory_bytes,
+        .compress = s->compress,
     };
 }
 
@@ -109,8 +110,10 @@ static const char *exchange_text(const ith_plan_info *info, char *text, size_t t
     if (info->exchange == ITH_EXCHANGE_AUTO)
         snprintf(text, text_bytes, ", nothing exchanged");
     else
-        snprintf(text, text_bytes, ", exchange %s%s in %d chunk%s%s%s", ith_exchange_mode_name(info->exchange),
-                 info->exchange == ITH_EXCHANGE_MIXED ? " (ulysses in place, ring copied)" : "", info->chunks,
+        snprintf(text, text_bytes, ", exchange %s%s%s%s in %d chunk%s%s%s", ith_exchange_mode_name(info->exchange),
+                 info->exchange == ITH_EXCHANGE_MIXED ? " (ulysses in place, ring copied)" : "",
+                 info->compress ? ", compressed to " : "",
+                 info->compress ? ith_compress_name((ith_compress)info->compress) : "", info->chunks,
                  info->chunks == 1 ? "" : "s", !info->folded ? ", batch not folded" : "",
                  info->ring > 1 ? (info->direction == ITH_DIRECTION_UNI ? ", uni" : ", bidir") : "");
     return text;

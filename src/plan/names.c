@@ -23,6 +23,7 @@ NAME_FUNCTION(ith_choice_name, ith_choice, "auto", "on", "off")
 NAME_FUNCTION(ith_softmax_name, ith_softmax, "auto", "online", "fixed_m")
 NAME_FUNCTION(ith_direction_name, ith_direction, "auto", "uni", "bidir")
 NAME_FUNCTION(ith_exchange_mode_name, ith_exchange_mode, "auto", "in_place", "copy", "mixed")
+NAME_FUNCTION(ith_compress_name, ith_compress, "off", "bf16", "8bit")
 NAME_FUNCTION(ith_effort_name, ith_effort, "estimate", "measure")
 NAME_FUNCTION(ith_kernel_origin_name, ith_kernel_origin, "named", "estimate", "wisdom", "measured")
 

@@ -33,6 +33,8 @@ static ith_status check_enums(ith_context *context, const ith_attn_options *o)
          ith_exchange_mode_name(ITH_EXCHANGE_MIXED)},
         {"fold", (int)o->fold, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
         {"smooth", (int)o->smooth, ITH_CHOICE_OFF, ith_choice_name(ITH_CHOICE_AUTO), ith_choice_name(ITH_CHOICE_OFF)},
+        {"compress", (int)o->compress, ITH_COMPRESS_8BIT, ith_compress_name(ITH_COMPRESS_OFF),
+         ith_compress_name(ITH_COMPRESS_8BIT)},
         {"effort", (int)o->effort, ITH_EFFORT_MEASURE, ith_effort_name(ITH_EFFORT_ESTIMATE),
          ith_effort_name(ITH_EFFORT_MEASURE)},
     };
@@ -268,6 +270,19 @@ static ith_status choose_exchange(const ith_attn_options *options, const ith_gro
     return status;
 }
 
+/* Chooses whether messages are compressed: as asked, where messages are sent. */
+static ith_status choose_compression(const ith_attn_options *options, ith_attn_setting *s)
+{
+    s->compress = ITH_COMPRESS_OFF;
+    if (options->compress == ITH_COMPRESS_BF16 && s->problem.dtype != ITH_F32)
+        return ith_fail(s->context, ITH_ERR_ARGUMENT,
+                        "compress is bf16, which is for tensors of f32, and these are of %s: 8bit is the nearest",
+                        ith_dtype_name(s->problem.dtype));
+    if (s->exchange == ITH_EXCHANGE_COPY || s->exchange == ITH_EXCHANGE_MIXED)
+        s->compress = options->compress;
+    return ITH_OK;
+}
+
 /* Limits the number of chunks of a batch entry, so that the chunks of all entries can be counted in an int. */
 static ith_status check_chunks(ith_attn_setting *s)
 {
@@ -287,6 +302,8 @@ static ith_status choose(const ith_attn_options *options, const ith_group *group
     ith_status status = choose_strategy(options, group, s);
     if (!status)
         status = choose_exchange(options, group, s);
+    if (!status)
+        status = choose_compression(options, s);
     if (status)
         return status;
     bool alone = s->strategy == ITH_STRATEGY_SINGLE;

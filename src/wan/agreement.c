@@ -42,6 +42,7 @@ WORD(ith_choice, choice)
 WORD(ith_softmax, softmax)
 WORD(ith_exchange_mode, exchange_mode)
 WORD(ith_effort, effort)
+WORD(ith_compress, compress)
 
 #define AT(member) offsetof(ith_model_info, member)
 static const field model_fields[] = {
@@ -91,6 +92,7 @@ static const field attention_fields[] = {
     {"smooth", INT, AT(smooth), choice_word},
     {"exchange", INT, AT(exchange), exchange_mode_word},
     {"effort", INT, AT(effort), effort_word},
+    {"compress", INT, AT(compress), compress_word},
     {"kernel", TEXT, AT(kernel), NULL},
     {"block_q", WHOLE, AT(block_q), NULL},
     {"block_kv", WHOLE, AT(block_kv), NULL},

@@ -32,8 +32,8 @@ int main(void)
     SHOW(ith_attn_problem, o_batch_stride);
     SHOW(ith_attn_options, host_ranks);
     SHOW(ith_attn_tensors, mask);
-    SHOW(ith_plan_info, memory_bytes);
-    SHOW(ith_plan_counters, waiting_seconds);
+    SHOW(ith_plan_info, compress);
+    SHOW(ith_plan_counters, compression_error);
     SHOW(ith_peak, gflops);
     SHOW_FIXED(ith_region, bytes);
     SHOW_FIXED(ith_transfer, region);
@@ -44,7 +44,7 @@ int main(void)
 #ifdef WITH_ENGINE
     SHOW(ith_tensor, bytes);
     SHOW(ith_model_info, shift_source);
-    SHOW(ith_generate_report, mapped_bytes);
+    SHOW(ith_generate_report, compression_error);
     SHOW(ith_generate_options, shard_weights);
     SHOW(ith_bench_stage, burst_gflops);
     SHOW(ith_bench_options, user);

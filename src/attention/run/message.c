@@ -6,6 +6,8 @@
 #include "../../base/clock.h"
 #include "../../base/trace.h"
 
+#include <math.h>
+
 /* ---- Moves as regions ------------------------------------------------------------------------------------------ */
 
 /* Whether a place is not a buffer of this rank but the tensors of the ranks on its ulysses axis. */
@@ -113,7 +115,7 @@ static int list_parts(const ith_messages *m, const ith_step *step, const ith_mov
 
 void ith_messages_widen(ith_messages *m, const ith_schedule *schedule, const ith_step *step)
 {
-    int64_t regions[2] = {0};
+    int64_t regions[2] = {0}, bytes[2] = {0};
     for (int i = 0; i < step->moves; i++)
         for (int sent = 0; sent < 2; sent++) {
             ith_move move = ith_schedule_move(schedule, step, sent, i);
@@ -121,8 +123,12 @@ void ith_messages_widen(ith_messages *m, const ith_schedule *schedule, const ith
             if (!on_axis(schedule->setting, move.place))
                 *size = ith_max64(*size, (move.at + move.rows.rows) * move.heads);
             regions[sent] += region_count(schedule->setting, &move) * part_count(schedule->setting, step);
+            if (move.tensor != ITH_TENSOR_LSE)
+                bytes[sent] += move.rows.rows * move.heads * ith_travel_bytes(schedule->setting, move.tensor);
         }
     ith_posted *p = &m->exchanges[step->exchange];
+    p->in_bytes = ith_max64(p->in_bytes, bytes[0]);
+    p->out_bytes = ith_max64(p->out_bytes, bytes[1]);
     p->receive_count = ith_max64(p->receive_count, regions[0]);
     p->send_count = ith_max64(p->send_count, regions[1]);
 }
@@ -140,6 +146,11 @@ void ith_messages_lay_out(ith_messages *m, ith_arena *arena)
         arena->overflow |= p->send_count > INT32_MAX || p->receive_count > INT32_MAX;
         p->sends = ith_arena_take(arena, p->send_count, sizeof *p->sends);
         p->receives = ith_arena_take(arena, p->receive_count, sizeof *p->receives);
+        if (s->compress == ITH_COMPRESS_OFF)
+            continue;
+        p->out = ith_arena_take(arena, p->out_bytes, 1);
+        p->in = ith_arena_take(arena, p->in_bytes, 1);
+        p->restored = ith_arena_take(arena, p->receive_count, sizeof *p->restored);
     }
 }
 
@@ -162,12 +173,16 @@ void ith_messages_begin(ith_messages *m, const ith_attn_tensors *tensors, ith_pl
     m->counters = counters;
     m->under_way = 0;
     m->status = ITH_OK;
-    for (int i = 0; i < ITH_EXCHANGES; i++)
+    for (int i = 0; i < ITH_EXCHANGES; i++) {
         m->exchanges[i].request = NULL;
+        m->exchanges[i].restored_count = 0;
+    }
 }
 
 void ith_messages_end(const ith_messages *m)
 {
+    if (m->compressed.norm > 0)
+        m->counters->compression_error = sqrt(m->compressed.error / m->compressed.norm);
     if (m->counters->exchange_seconds > 0)
         ith_trace_counter(m->setting->context, "share of exchanges hidden",
                           1 - m->counters->waiting_seconds / m->counters->exchange_seconds);
@@ -191,21 +206,67 @@ static void one_less(ith_messages *m)
     ith_trace_end(m->setting->context, m->traced, "under way", ITH_TRACE_EXCHANGE);
 }
 
+/* Replaces the regions of some sends by messages that are compressed now, at byte *at of p->out. */
+static void compress_sends(ith_messages *m, const ith_posted *p, ith_attn_tensor tensor, ith_transfer *sends, int count,
+                           int64_t *at)
+{
+    for (int i = 0; i < count; i++) {
+        char *message = p->out + *at;
+        int64_t bytes = ith_compress_region(m->setting, tensor, &sends[i].region, message, &m->compressed);
+        sends[i].region = (ith_region){.data = message, .count = {1, 1}, .bytes = bytes};
+        *at += bytes;
+    }
+}
+
+/* Replaces the regions of some receives by messages, at byte *at of p->in, which are restored when they have
+ * arrived. */
+static void expect_compressed(const ith_messages *m, ith_posted *p, ith_attn_tensor tensor, ith_transfer *receives,
+                              int count, int64_t *at)
+{
+    const int64_t vector = m->setting->problem.head_dim * m->setting->element_bytes;
+    for (int i = 0; i < count; i++) {
+        const ith_region region = receives[i].region;
+        const int64_t bytes = ith_region_bytes(&region) / vector * ith_travel_bytes(m->setting, tensor);
+        p->restored[p->restored_count++] = (ith_restored){tensor, region, p->in + *at};
+        receives[i].region = (ith_region){.data = p->in + *at, .count = {1, 1}, .bytes = bytes};
+        *at += bytes;
+    }
+}
+
+/* Restores the messages of an exchange that has ended. */
+static void restore(const ith_messages *m, ith_posted *p)
+{
+    for (int i = 0; i < p->restored_count; i++)
+        ith_decompress_region(m->setting, p->restored[i].tensor, p->restored[i].message, &p->restored[i].region);
+    p->restored_count = 0;
+}
+
+/* Whether the rows of a move travel compressed. Rows that stay on this rank and lse do not. */
+static bool is_compressed(const ith_messages *m, const ith_comm *comm, const ith_move *move)
+{
+    return m->setting->compress != ITH_COMPRESS_OFF && move->tensor != ITH_TENSOR_LSE && move->peer != comm->rank;
+}
+
 ith_status ith_messages_post(ith_messages *m, const ith_schedule *schedule, const ith_step *step, _Atomic int64_t *sent)
 {
     ith_posted *p = &m->exchanges[step->exchange];
     ith_comm *comm = comm_of(m, step->exchange);
     int sends = 0, receives = 0;
-    int64_t bytes = 0;
+    int64_t bytes = 0, out_at = 0, in_at = 0;
     if (m->status)
         return m->status;
     for (int i = 0; i < step->moves; i++) {
         ith_move out = ith_schedule_move(schedule, step, true, i), in = ith_schedule_move(schedule, step, false, i);
         int regions = list_parts(m, step, &out, true, p->sends + sends);
+        if (is_compressed(m, comm, &out))
+            compress_sends(m, p, out.tensor, p->sends + sends, regions, &out_at);
         for (int n = sends; n < sends + regions && out.tensor != ITH_TENSOR_LSE && out.peer != comm->rank; n++)
             bytes += ith_region_bytes(&p->sends[n].region);
         sends += regions;
-        receives += list_parts(m, step, &in, false, p->receives + receives);
+        regions = list_parts(m, step, &in, false, p->receives + receives);
+        if (is_compressed(m, comm, &in))
+            expect_compressed(m, p, in.tensor, p->receives + receives, regions, &in_at);
+        receives += regions;
     }
     m->status = ith_comm_post(comm, p->sends, sends, p->receives, receives, &p->request);
     if (m->status)
@@ -217,7 +278,10 @@ ith_status ith_messages_post(ith_messages *m, const ith_schedule *schedule, cons
 
 ith_status ith_messages_wait(ith_messages *m, int exchange)
 {
-    ith_request **request = &m->exchanges[exchange].request;
+    ith_posted *p = &m->exchanges[exchange];
+    ith_request **request = &p->request;
+    if (!*request && !m->status)
+        restore(m, p);
     if (!*request)
         return m->status;
     double start = ith_clock_seconds();
@@ -225,6 +289,8 @@ ith_status ith_messages_wait(ith_messages *m, int exchange)
     one_less(m);
     m->counters->waiting_seconds += ith_clock_seconds() - start;
     m->status = m->status ? m->status : status;
+    if (!m->status)
+        restore(m, p);
     return m->status;
 }
 

@@ -10,13 +10,26 @@
 
 #include "../../base/arena.h"
 #include "../schedule/schedule.h"
+#include "compress.h"
 #include "cpu/source.h"
+
+/* A compressed message that is to be restored when it has arrived. */
+typedef struct ith_restored {
+    ith_attn_tensor tensor;
+    ith_region region;   /* where the rows go */
+    const char *message; /* as it has arrived */
+} ith_restored;
 
 /* The lists of transfers of one exchange of the schedule, long enough for the step with the most transfers. */
 typedef struct ith_posted {
     ith_transfer *sends, *receives;
     int64_t send_count, receive_count; /* the largest number of transfers that any step posts */
     ith_request *request;              /* NULL: the exchange is not under way */
+    /* The members below serve compressed messages. */
+    char *out, *in;              /* messages as they travel, sent and received */
+    int64_t out_bytes, in_bytes; /* the most bytes of both in any step */
+    ith_restored *restored;      /* [receive_count] */
+    int restored_count;          /* messages of the exchange under way that are to be restored */
 } ith_posted;
 
 /* The exchanges of one rank by messages, and their buffers. */
@@ -38,7 +51,8 @@ typedef struct ith_messages {
     int under_way; /* number of exchanges under way */
     /* start of the time in which exchanges are under way: by the clock, and in the trace */
     double since_seconds, traced;
-    ith_status status; /* failure of the first exchange that failed, perhaps during a computation */
+    ith_status status;             /* failure of the first exchange that failed, perhaps during a computation */
+    ith_compress_error compressed; /* over all executions */
 } ith_messages;
 
 /* Enlarges the buffers and the lists of transfers until everything fits that a POST step sends and receives. To be

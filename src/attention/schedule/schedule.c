@@ -53,17 +53,17 @@ ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, b
     return schedule->ops->move(schedule, step, sent, index);
 }
 
-/* Returns the sum of rows times heads over everything that this rank sends to other ranks in a POST step, without
- * lse. */
+/* Returns the bytes of everything that this rank sends to other ranks in a POST step, without lse. */
 static int64_t posted(const ith_schedule *schedule, const ith_step *step)
 {
-    int64_t rows = 0;
+    int64_t bytes = 0;
     for (int i = 0; i < step->moves; i++) {
         ith_move move = ith_schedule_move(schedule, step, true, i);
         bool stays = step->exchange != ITH_EXCHANGE_HOP && move.peer == schedule->ulysses_index;
-        rows += stays || move.tensor == ITH_TENSOR_LSE ? 0 : move.rows.rows * move.heads;
+        if (!stays && move.tensor != ITH_TENSOR_LSE)
+            bytes += move.rows.rows * move.heads * ith_travel_bytes(schedule->setting, move.tensor);
     }
-    return rows;
+    return bytes;
 }
 
 int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
@@ -71,14 +71,14 @@ int64_t ith_schedule_sent_bytes(const ith_attn_setting *setting, int rank)
     ith_schedule schedule = ith_schedule_of(setting, rank);
     ith_row_range own = ith_schedule_shard(setting, setting->problem.kv_len, schedule.ring_index);
     bool in_place = setting->exchange == ITH_EXCHANGE_IN_PLACE;
-    int64_t rows = 0;
+    int64_t bytes = 0;
     for (ith_step step; ith_schedule_next(&schedule, &step);) {
         if (step.kind == ITH_STEP_POST && !(in_place && step.exchange == ITH_EXCHANGE_HOP))
-            rows += posted(&schedule, &step);
+            bytes += posted(&schedule, &step);
         /* A read of another rank's shard in place counts as sent bytes, because meanwhile another rank reads this
          * rank's shard. */
         if (step.kind == ITH_STEP_COMPUTE && in_place && step.shard != schedule.ring_index)
-            rows += 2 * own.rows * step.heads.kv_heads;
+            bytes += 2 * own.rows * step.heads.kv_heads * ith_travel_bytes(setting, ITH_TENSOR_K);
     }
-    return rows * setting->problem.head_dim * setting->element_bytes;
+    return bytes;
 }

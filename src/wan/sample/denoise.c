@@ -352,6 +352,9 @@ static ith_status take_steps(worker *w)
         ith_trace_end(w->context, traced, "step", "compute");
     }
     w->rank->report.denoise_seconds += ith_clock_seconds() - start;
+    ith_plan_counters counters = ITH_PLAN_COUNTERS_INIT;
+    if (!ith_plan_count(ith_dit_workspace_plan(w->workspace), &counters))
+        w->rank->report.compression_error = fmax(w->rank->report.compression_error, counters.compression_error);
     return status;
 }
 

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rounds vectors for messages and restores them (compress.h). */
+#include "compress.h"
+
+#include "../../base/dtype.h"
+#include "../../base/size.h"
+
+#include <math.h>
+
+#define MOST_LEVEL 127.0f /* the largest number of 8 bits */
+#define PIECE 256         /* numbers that are converted together */
+
+/* The largest absolute value of a vector; NaN if the vector has a NaN. */
+static float largest_of(const char *x, ith_dtype type, int64_t count)
+{
+    float piece[PIECE], largest = 0;
+    for (int64_t i = 0; i < count; i += PIECE) {
+        const int64_t n = ith_min64(PIECE, count - i);
+        ith_to_f32(piece, x + i * ith_dtype_bytes(type), type, n);
+        for (int64_t j = 0; j < n; j++)
+            if (!(fabsf(piece[j]) <= largest))
+                largest = fabsf(piece[j]);
+    }
+    return largest;
+}
+
+static void add_errors(ith_compress_error *sums, const float *x, const float *arrived, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double difference = (double)x[i] - (double)arrived[i];
+        sums->error += difference * difference;
+        sums->norm += (double)x[i] * (double)x[i];
+    }
+}
+
+/* One vector as a scale and numbers of 8 bits. */
+static void round_to_levels(const char *x, ith_dtype type, int64_t count, char *to, ith_compress_error *sums)
+{
+    float piece[PIECE], arrived[PIECE], scale = largest_of(x, type, count) / MOST_LEVEL;
+    if (!isfinite(scale))
+        scale = NAN;
+    memcpy(to, &scale, sizeof scale);
+    int8_t *levels = (int8_t *)to + sizeof scale;
+    for (int64_t i = 0; i < count; i += PIECE) {
+        const int64_t n = ith_min64(PIECE, count - i);
+        ith_to_f32(piece, x + i * ith_dtype_bytes(type), type, n);
+        for (int64_t j = 0; j < n; j++) {
+            levels[i + j] = scale > 0 ? (int8_t)rintf(piece[j] / scale) : 0;
+            arrived[j] = scale * (float)levels[i + j];
+        }
+        add_errors(sums, piece, arrived, n);
+    }
+}
+
+static void restore_levels(const char *from, int64_t count, ith_dtype type, char *x)
+{
+    float piece[PIECE], scale;
+    memcpy(&scale, from, sizeof scale);
+    const int8_t *levels = (const int8_t *)from + sizeof scale;
+    for (int64_t i = 0; i < count; i += PIECE) {
+        const int64_t n = ith_min64(PIECE, count - i);
+        for (int64_t j = 0; j < n; j++)
+            piece[j] = scale * (float)levels[i + j];
+        ith_from_f32(x + i * ith_dtype_bytes(type), type, piece, n);
+    }
+}
+
+/* One vector of f32 as bf16. */
+static void round_to_bf16(const float *x, int64_t count, uint16_t *to, ith_compress_error *sums)
+{
+    float arrived[PIECE];
+    ith_from_f32(to, ITH_BF16, x, count);
+    for (int64_t i = 0; i < count; i += PIECE) {
+        const int64_t n = ith_min64(PIECE, count - i);
+        ith_to_f32(arrived, to + i, ITH_BF16, n);
+        add_errors(sums, x + i, arrived, n);
+    }
+}
+
+/* Compresses one vector, or restores it. */
+static void code_vector(const ith_attn_setting *s, ith_attn_tensor tensor, char *memory, char *message, bool restores,
+                        ith_compress_error *sums)
+{
+    const int64_t count = s->problem.head_dim;
+    const ith_dtype type = s->problem.dtype;
+    const int64_t bytes = ith_travel_bytes(s, tensor);
+    if (bytes == count * s->element_bytes)
+        restores ? memcpy(memory, message, (size_t)bytes) : memcpy(message, memory, (size_t)bytes);
+    else if (s->compress == ITH_COMPRESS_8BIT && tensor == ITH_TENSOR_V)
+        restores ? restore_levels(message, count, type, memory) : round_to_levels(memory, type, count, message, sums);
+    else if (restores)
+        ith_to_f32((float *)(void *)memory, message, ITH_BF16, count);
+    else
+        round_to_bf16((const float *)(const void *)memory, count, (uint16_t *)(void *)message, sums);
+}
+
+/* Compresses or restores all vectors of a region. Returns the bytes of the message. */
+static int64_t code_region(const ith_attn_setting *s, ith_attn_tensor tensor, const ith_region *region, char *message,
+                           bool restores, ith_compress_error *sums)
+{
+    const int64_t vector = s->problem.head_dim * s->element_bytes, travels = ith_travel_bytes(s, tensor);
+    char *const begin = message;
+    for (int64_t row = 0; row < region->count[0]; row++)
+        for (int64_t at = 0; at < region->bytes; at += vector, message += travels)
+            code_vector(s, tensor, (char *)region->data + row * region->stride[0] + at, message, restores, sums);
+    return message - begin;
+}
+
+int64_t ith_compress_region(const ith_attn_setting *s, ith_attn_tensor tensor, const ith_region *region, char *to,
+                            ith_compress_error *sums)
+{
+    return code_region(s, tensor, region, to, false, sums);
+}
+
+void ith_decompress_region(const ith_attn_setting *s, ith_attn_tensor tensor, const char *from,
+                           const ith_region *region)
+{
+    code_region(s, tensor, region, (char *)from, true, NULL);
+}

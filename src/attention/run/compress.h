@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Compressed messages: rows of q, k, v and o travel with fewer bits than they have in memory (ith_compress). A vector
+ * is the head_dim numbers of one row and one head. It travels as
+ *
+ *   bf16   each number of an f32 tensor rounded to bf16
+ *   8bit   v: one scale s = max |x| / 127 in f32, then x / s rounded to 8 bits; q, k and o as with bf16
+ *
+ * A vector with a NaN or an infinity arrives as NaNs in 8 bits. What has been rounded once is not changed by rounding
+ * it again, so a shard may travel along a whole ring. */
+#ifndef ITH_ATTENTION_COMPRESS_H
+#define ITH_ATTENTION_COMPRESS_H
+
+#include "../setting.h"
+
+/* The sums from which the relative error of compression follows: sqrt(error / norm). */
+typedef struct ith_compress_error {
+    double error, norm; /* sums of (x - x')^2 and of x^2 over all numbers x that were sent, and arrive as x' */
+} ith_compress_error;
+
+/* Writes the vectors of a region to `to`, one after the other, as they travel, and adds to *sums. The region consists
+ * of whole vectors of the tensor. Returns the bytes written. */
+int64_t ith_compress_region(const ith_attn_setting *setting, ith_attn_tensor tensor, const ith_region *region, char *to,
+                            ith_compress_error *sums);
+/* The opposite: fills a region from vectors as they travel. */
+void ith_decompress_region(const ith_attn_setting *setting, ith_attn_tensor tensor, const char *from,
+                           const ith_region *region);
+
+#endif
