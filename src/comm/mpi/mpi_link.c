@@ -54,13 +54,6 @@ pthread_mutex_t ith_mpi_lock = PTHREAD_MUTEX_INITIALIZER;
 static mpi_link *closed_links;
 static int links_in_use;
 
-static int64_t now_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 /* Notes the failure of an MPI call. Returns whether the call succeeded. */
 static bool check(mpi_link *l, int code, const char *call)
 {
@@ -71,7 +64,7 @@ static bool check(mpi_link *l, int code, const char *call)
     MPI_Error_string(code, text, &length);
     if (!l->reason[0]) {
         snprintf(l->reason, sizeof l->reason, "%s: %.200s", call, text);
-        l->failed_ns = now_ns();
+        l->failed_ns = ith_watch_now_ns();
     }
     return false;
 }
@@ -171,9 +164,9 @@ static int64_t link_receive(void *self, int *process, const void **data)
     int bytes = take_datagram(l, process, data);
     pthread_mutex_unlock(&ith_mpi_lock);
     if (bytes > 0)
-        atomic_store(&l->active_ns, now_ns());
+        atomic_store(&l->active_ns, ith_watch_now_ns());
     *data = bytes < 0 ? l->reason : *data;
-    return bytes < 0 && now_ns() - l->failed_ns < GRACE_NS ? 0 : bytes;
+    return bytes < 0 && ith_watch_now_ns() - l->failed_ns < GRACE_NS ? 0 : bytes;
 }
 
 /* ---- Control messages ------------------------------------------------------------------------------------------ */
@@ -186,11 +179,11 @@ static bool link_tell(void *self, int process, const void *data, size_t bytes, b
 static ith_watch_event link_hear(void *self, int *process, const void **data, size_t *bytes)
 {
     mpi_link *l = self;
-    if (now_ns() - atomic_load(&l->looked_ns) < LOOK_NS)
+    if (ith_watch_now_ns() - atomic_load(&l->looked_ns) < LOOK_NS)
         return ITH_WATCH_NOTHING;
     ith_watch_event event = ith_watch_receive(l->watch, process, data, bytes);
     if (event == ITH_WATCH_NOTHING)
-        atomic_store(&l->looked_ns, now_ns());
+        atomic_store(&l->looked_ns, ith_watch_now_ns());
     l->lost |= event == ITH_WATCH_LOST;
     return event;
 }
@@ -200,7 +193,7 @@ static void link_rest(void *self, double seconds)
 {
     static _Thread_local unsigned seen;
     mpi_link *l = self;
-    int64_t quiet = now_ns() - atomic_load(&l->active_ns), nap = quiet / 4;
+    int64_t quiet = ith_watch_now_ns() - atomic_load(&l->active_ns), nap = quiet / 4;
     unsigned wakes = atomic_load(&l->wakes);
     if (wakes != seen) {
         seen = wakes;
@@ -305,7 +298,7 @@ static bool finish_closed(bool *finished, bool *bye)
 
 bool ith_mpi_free_closed(double seconds)
 {
-    int64_t end = seconds < 0 ? INT64_MAX : now_ns() + (int64_t)(seconds * 1e9), nap = 10000;
+    int64_t end = seconds < 0 ? INT64_MAX : ith_watch_now_ns() + (int64_t)(seconds * 1e9), nap = 10000;
     bool finished = false, bye = false, byes = false;
     for (;;) {
         if (!finish_closed(&finished, &bye))
@@ -313,9 +306,9 @@ bool ith_mpi_free_closed(double seconds)
         if (finished)
             break;
         if (bye && !byes)
-            end = now_ns() + 1000000000; /* a process has passed the barrier, or gives up */
+            end = ith_watch_now_ns() + 1000000000; /* a process has passed the barrier, or gives up */
         byes = bye;
-        if (now_ns() > end)
+        if (ith_watch_now_ns() > end)
             return false;
         pthread_mutex_unlock(&ith_mpi_lock);
         nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);

@@ -55,20 +55,13 @@ typedef struct meeting_place {
     size_t bytes;
 } meeting_place;
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 /* Waits for an operation of MPI that was begun with the result `code`, at most GATHER_SECONDS. */
 static ith_status await_request(const meeting_place *m, int code, MPI_Request *request)
 {
-    double end = now() + GATHER_SECONDS;
+    double end = ith_watch_now() + GATHER_SECONDS;
     int done = 0;
     while (code == MPI_SUCCESS && (code = MPI_Test(request, &done, MPI_STATUS_IGNORE)) == MPI_SUCCESS && !done) {
-        if (now() > end) {
+        if (ith_watch_now() > end) {
             ith_mpi_give_up();
             snprintf(m->sentence, m->bytes,
                      "not all %d processes of the launcher have called for this transport within %.0f s", m->size,

@@ -20,11 +20,16 @@ enum { KIND_MESSAGE = 0x4d31, KIND_BYE = 0x4d32 };
 
 enum { BYE_BYTES = 64 }; /* room of a queue that only the goodbye takes */
 
-double ith_watch_now(void)
+int64_t ith_watch_now_ns(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+double ith_watch_now(void)
+{
+    return (double)ith_watch_now_ns() * 1e-9;
 }
 
 /* ---- Sending --------------------------------------------------------------------------------------------------- */

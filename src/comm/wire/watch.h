@@ -78,4 +78,8 @@ void ith_watch_rest(ith_watch *watch, double seconds);
 /* Wakes the threads of this process that rest. Any thread, and signal handlers. */
 void ith_watch_wake(ith_watch *watch);
 
+/* The time of a monotonic clock in seconds and in nanoseconds. It begins anywhere. */
+double ith_watch_now(void);
+int64_t ith_watch_now_ns(void);
+
 #endif

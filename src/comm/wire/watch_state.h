@@ -47,6 +47,4 @@ struct ith_watch {
     _Alignas(16) char message[ITH_WATCH_BYTES];
 };
 
-double ith_watch_now(void); /* seconds */
-
 #endif

@@ -88,7 +88,7 @@ static void hand_over(wire_world *world)
 static void await(wire_state *self, const wire_request *request, int64_t deadline)
 {
     wire_world *world = self->group->world;
-    int64_t now = ith_wire_now(), moved = now;
+    int64_t now = ith_watch_now_ns(), moved = now;
     for (;;) {
         bool any = ith_wire_pump(world);
         any |= ith_wire_copy_near(self);
@@ -96,7 +96,7 @@ static void await(wire_state *self, const wire_request *request, int64_t deadlin
             look_for_leavers(self, request);
         if (ith_wire_ended(world) || !request->pending)
             break;
-        now = ith_wire_now();
+        now = ith_watch_now_ns();
         moved = any ? now : moved;
         if (now >= deadline)
             break;
@@ -120,7 +120,7 @@ static ith_status wire_wait(void *state, int64_t number, double seconds, bool *d
     wire_world *world = self->group->world;
     wire_request *request = &self->requests[number];
     pthread_mutex_lock(&world->lock);
-    await(self, request, ith_wire_now() + (int64_t)(seconds * 1e9));
+    await(self, request, ith_watch_now_ns() + (int64_t)(seconds * 1e9));
     ith_status status = ith_wire_ended(world) ? ith_wire_settle(self) : ITH_OK;
     *done = !status && !request->pending;
     request->in_flight = !status && !*done;

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- States ---------------------------------------------------------------------------------------------------- */
 
@@ -231,7 +230,7 @@ static wire_world *world_new(const ith_link *link, int size)
         world_free(world);
         return NULL;
     }
-    int64_t now = ith_wire_now();
+    int64_t now = ith_watch_now_ns();
     for (int process = 0; process < link->processes; process++)
         for (int i = 0; i < link->all[process].ranks; i++) {
             int rank = link->all[process].first_rank + i;

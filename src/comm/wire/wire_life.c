@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define SIGN_NS 50000000    /* between two signs of life of a rank */
 #define FRESH_NS 1000000000 /* a rank that said that it waits counts as waiting for this time after its last sign */
@@ -27,13 +26,6 @@ typedef struct message {
 } message;
 
 _Static_assert(sizeof(message) <= ITH_WATCH_BYTES, "a message is too long for the watch");
-
-int64_t ith_wire_now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
 
 /* ---- Sending --------------------------------------------------------------------------------------------------- */
 
@@ -119,7 +111,7 @@ void ith_wire_end_unpaired(wire_world *world, int rank, int other, bool sends, c
 void ith_wire_give_life(wire_world *world, int world_rank, int waits_for)
 {
     wire_life *life = &world->lives[world_rank];
-    int64_t now = ith_wire_now(), before = atomic_load(&life->signed_at);
+    int64_t now = ith_watch_now_ns(), before = atomic_load(&life->signed_at);
     message m = {.kind = MESSAGE_LIFE, .rank = world_rank, .waits_for = waits_for};
     atomic_store_explicit(&life->heard, now, memory_order_relaxed);
     atomic_store_explicit(&life->waits_for, waits_for, memory_order_relaxed);
@@ -238,7 +230,7 @@ static void take_end_of_process(wire_world *world, int process, const char *reas
 static void take_life(wire_world *world, const message *m)
 {
     wire_life *life = &world->lives[m->rank];
-    int64_t now = ith_wire_now();
+    int64_t now = ith_watch_now_ns();
     atomic_store_explicit(&life->heard, now, memory_order_relaxed);
     atomic_store_explicit(&life->waits_for, m->waits_for, memory_order_relaxed);
     if (m->waits_for < 0)
@@ -308,7 +300,7 @@ void ith_wire_hear(wire_world *world)
  * nanoseconds that rank has been silent. */
 static int64_t follow(const wire_world *world, int rank, int *blamed)
 {
-    int64_t now = ith_wire_now();
+    int64_t now = ith_watch_now_ns();
     *blamed = rank;
     for (int steps = 0; steps <= world->size; steps++) {
         const wire_life *life = &world->lives[*blamed];

@@ -106,7 +106,7 @@ static bool send_data(wire_state *self, wire_request *request, int peer)
     /* The link has room again because the peer's process has taken earlier data: on a slow link that is a sign of life.
      */
     wire_life *life = &self->group->world->lives[self->group->members[peer]];
-    atomic_store_explicit(&life->life, ith_wire_now(), memory_order_relaxed);
+    atomic_store_explicit(&life->life, ith_watch_now_ns(), memory_order_relaxed);
     if (skip || bytes == left)
         close_sent(request, flow, ticket);
     return true;

@@ -153,8 +153,6 @@ typedef struct wire_world {
     char sentence[WIRE_SENTENCE];
 } wire_world;
 
-int64_t ith_wire_now(void);
-
 static inline ith_status ith_wire_ended(const wire_world *world)
 {
     return (ith_status)atomic_load_explicit(&world->status, memory_order_acquire);

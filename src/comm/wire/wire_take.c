@@ -215,7 +215,7 @@ static bool note_sender(const arrival *a)
 {
     wire_life *life = &a->self->group->world->lives[a->head.from];
     wire_peer *from = a->from;
-    int64_t now = ith_wire_now();
+    int64_t now = ith_watch_now_ns();
     if (a->head.taken < from->taken_there || a->head.taken > from->offered)
         return false;
     from->taken_there = a->head.taken;
