@@ -32,8 +32,8 @@ static ith_status find_module(ith_context *context, const char *name, const ith_
         return ITH_OK;
     }
     return ith_fail(context, ITH_ERR_UNSUPPORTED,
-                    "no module ithaca_transport_%.100s.so was found: it lies in the folder that ITHACA_PLUGIN_PATH "
-                    "names, otherwise in ithaca/ beside the library or beside the library itself",
+                    "no module ithaca_transport_%.100s.so was found in the folder that ITHACA_PLUGIN_PATH names, or, "
+                    "without that variable, in ithaca/ beside the library and beside the library itself",
                     name);
 }
 

@@ -253,7 +253,8 @@ static ith_status connect_processes(const char *where, int ranks, void **states,
 {
     meeting_place m = {.comm = MPI_COMM_NULL, .sentence = sentence, .bytes = bytes};
     if (where) {
-        snprintf(sentence, bytes, "where is \"%.100s\", but the launcher says where the processes meet: it is NULL",
+        snprintf(sentence, bytes,
+                 "where is \"%.100s\", but over MPI the launcher knows where the processes meet: where has to be NULL",
                  where);
         return ITH_ERR_ARGUMENT;
     }
