@@ -174,12 +174,16 @@ static double seconds_from_1970(void)
     return seconds;
 }
 
-/* The bytes of the UTF-8 character at the beginning of a text; 0 if there is none. */
+/* The bytes of the UTF-8 character (RFC 3629) at the beginning of a text; 0 if there is none. */
 static int utf8_bytes(const char *text)
 {
-    unsigned char lead = (unsigned char)*text;
+    unsigned char lead = (unsigned char)*text, second = (unsigned char)(lead ? text[1] : 0);
     int bytes = lead < 0x80 ? 1 : lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
     if (lead >= 0x80 && (lead < 0xc2 || lead > 0xf4))
+        return 0;
+    /* overlong forms, surrogates, and numbers past U+10FFFF */
+    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) || (lead == 0xf0 && second < 0x90) ||
+        (lead == 0xf4 && second > 0x8f))
         return 0;
     for (int i = 1; i < bytes; i++)
         if (((unsigned char)text[i] & 0xc0) != 0x80)

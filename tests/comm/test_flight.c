@@ -257,12 +257,14 @@ static void a_failure_is_written(void **state)
     (void)state;
     failing_allocator allocator;
     ith_context *context = failing_context(&allocator, -1);
-    char sentence[] = "rank 1: \"C:\\x\"\n\x01 \xff\xc3\xa4\xc3 lost";
+    /* the ends: an overlong form, a surrogate and a number past U+10FFFF are no UTF-8 (RFC 3629) */
+    char sentence[] =
+        "rank 1: \"C:\\x\"\n\x01 \xff\xc3\xa4\xc3 lost \xe2\x82\xac \xe0\x80\x80 \xed\xa0\x80 \xf4\x90\x80\x80";
     assert_int_equal(ith_run_ranks(context, 3, 3, fail_in_rank_1, sentence), ITH_ERR_IO);
     record r = save(context);
     for (int rank = 0; rank < 3; rank += 2) {
         EXPECT(line_of(&r, rank, -1), {"status", "\"ITH_ERR_IO\""},
-               {"failure", "\"rank 1: \\\"C:\\\\x\\\"\\u000a\\u0001 ?\xc3\xa4? lost\""});
+               {"failure", "\"rank 1: \\\"C:\\\\x\\\"\\u000a\\u0001 ?\xc3\xa4? lost \xe2\x82\xac ??? ??? ????\""});
         int last = (int)number(line_of(&r, rank, -1), "operations") - 1; /* it may fail in the first barrier, too */
         assert_in_range(last, 0, 1);
         EXPECT(line_of(&r, rank, last), {"name", "\"a barrier\""}, {"state", "\"failed\""}, {"peer_count", "2"});
@@ -492,8 +494,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_of_processes_agree), /* first: it forks */
-        cmocka_unit_test(operations_are_written),        cmocka_unit_test(the_last_operations_are_kept),
-        cmocka_unit_test(a_failure_is_written),          cmocka_unit_test(living_groups_keep_their_records),
+        cmocka_unit_test(operations_are_written),     cmocka_unit_test(the_last_operations_are_kept),
+        cmocka_unit_test(a_failure_is_written),       cmocka_unit_test(living_groups_keep_their_records),
         cmocka_unit_test(wrong_arguments_are_named),  cmocka_unit_test(records_are_saved_while_ranks_work),
         cmocka_unit_test(sentences_name_hosts),
     };
