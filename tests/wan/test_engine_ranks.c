@@ -54,6 +54,8 @@ struct team {
     int64_t frame_count;
     atomic_bool stopped;
     double stopped_at;
+    int moment; /* a stage: no rank says to stop before rank 0 has shown progress of it; -1: from the beginning */
+    atomic_bool there;              /* rank 0 has shown progress of this stage */
     const char *models[MOST_RANKS]; /* NULL: the demo's */
     failing_allocator allocators[MOST_RANKS];
 };
@@ -73,14 +75,19 @@ static ith_status take_frame(void *user, int64_t index, const uint8_t *rgb, int6
 
 static void show_nothing(void *user, ith_stage stage, int64_t done, int64_t total)
 {
-    (void)stage, (void)done, (void)total;
-    if (((member *)user)->rank)
+    member *m = user;
+    (void)total;
+    if (m->rank)
         abort(); /* only rank 0 shows progress */
+    if ((int)stage == m->team->moment && done > 0)
+        atomic_store(&m->team->there, true);
 }
 
 static bool should_stop(void *user)
 {
     member *m = user;
+    if (m->team->moment >= 0 && !atomic_load(&m->team->there))
+        return false;
     if (atomic_fetch_add(&m->asked, 1) + 1 < m->stop_at || !m->stop_at)
         return false;
     if (!atomic_exchange(&m->team->stopped, true))
@@ -99,7 +106,7 @@ static void team_open(team *t, int ranks, int pipelines)
 {
     ith_context *contexts[MOST_RANKS];
     ith_comm *comms[MOST_RANKS];
-    t->ranks = ranks, t->pipelines = pipelines;
+    t->ranks = ranks, t->pipelines = pipelines, t->moment = -1;
     for (int i = 0; i < pipelines; i++) {
         t->roots[i] = failing_context(&t->allocators[i], -1);
         if (ith_pipeline_open(t->roots[i], t->models[i] ? t->models[i] : MODEL, &t->opened[i]))
@@ -424,29 +431,47 @@ static void expect_prompt_end(const team *t)
             fail_msg("rank %d ended %.1f s later", i, t->members[i].ended_at - t->stopped_at);
 }
 
-/* By its callback, by a cancelled pipeline, and by the end of the group: at some moment, on each rank. */
+/* Rank `rank` of three ends the run at a moment: by its callback, by a cancelled pipeline, or by the end of the group.
+ */
+static void end_run(int pipelines, bool shards, int rank, int way, int moment)
+{
+    team *t = calloc(1, sizeof *t);
+    team_open(t, 3, pipelines);
+    t->moment = moment;
+    for (int r = 0; r < 3; r++)
+        t->members[r].options.shard_weights = shards;
+    member *m = &t->members[rank];
+    m->stop_at = moment < 0 ? 1 + way : 1, m->cancels = way == 1, m->aborts = way == 2;
+    team_run(t);
+    assert_true(t->stopped);
+    if (m->aborts)
+        expect_failure(t, ITH_ERR_NUMERIC, "ended the group");
+    else
+        expect_failure(t, ITH_ERR_INTERRUPTED, "stopped");
+    expect_prompt_end(t);
+    team_close(t);
+    free(t);
+}
+
 static void any_rank_may_end_the_run(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 3; kind++) /* one pipeline, two, two that share out the weights */
         for (int rank = 0; rank < 3; rank++)
-            for (int way = 0; way < 3; way++) {
-                team *t = calloc(1, sizeof *t);
-                team_open(t, 3, kind ? 2 : 1);
-                for (int r = 0; r < 3; r++)
-                    t->members[r].options.shard_weights = kind == 2;
-                member *m = &t->members[rank];
-                m->stop_at = 1 + way, m->cancels = way == 1, m->aborts = way == 2;
-                team_run(t);
-                assert_true(t->stopped);
-                if (m->aborts)
-                    expect_failure(t, ITH_ERR_NUMERIC, "ended the group");
-                else
-                    expect_failure(t, ITH_ERR_INTERRUPTED, "stopped");
-                expect_prompt_end(t);
-                team_close(t);
-                free(t);
-            }
+            for (int way = 0; way < 3; way++)
+                end_run(kind ? 2 : 1, kind == 2, rank, way, -1);
+}
+
+/* While layers are loaded from other processes, and while each process decodes its rows. A rank that is no leader may
+ * not ask whether to stop before a short decoding has ended, so all are leaders there. */
+static void any_rank_may_end_a_stage_of_several_processes(void **state)
+{
+    (void)state;
+    static const ith_stage stages[] = {ITH_STAGE_DENOISE, ITH_STAGE_DECODE};
+    for (int i = 0; i < 2; i++)
+        for (int rank = 0; rank < 3; rank++)
+            for (int way = 0; way < 3; way++)
+                end_run(stages[i] == ITH_STAGE_DECODE ? 3 : 2 + (rank + way) % 2, true, rank, way, (int)stages[i]);
 }
 
 static void a_rank_that_leaves_ends_the_run(void **state)
@@ -527,6 +552,7 @@ int main(void)
         cmocka_unit_test(another_model_is_refused),
         cmocka_unit_test(the_context_is_of_the_pipelines_family),
         cmocka_unit_test(any_rank_may_end_the_run),
+        cmocka_unit_test(any_rank_may_end_a_stage_of_several_processes),
         cmocka_unit_test(a_rank_that_leaves_ends_the_run),
         cmocka_unit_test(no_allocation_may_fail_unseen),
         cmocka_unit_test(runs_of_a_pipeline_follow_one_another),
