@@ -155,5 +155,7 @@ ith_status ith_decode(ith_rank *rank, void *user)
     if (rank->team.process >= processes)
         return ITH_OK;
     ith_status status = decode(rank, processes);
-    return status ? ith_rank_fail(rank, status) : ITH_OK;
+    if (status && processes > 1) /* the other processes wait for this one's rows, and must learn its error message */
+        status = ith_rank_fail(rank, ith_observer_say_activity(rank->context, status));
+    return status;
 }

@@ -11,7 +11,8 @@
 #include "rank.h"
 
 /* Decodes the latents of rank 0's process (shared.latents), and passes the frames to options.on_frame on rank 0. The
- * leaders of all processes call it through ith_rank_lead. `user` is not used. A failure ends the group. */
+ * leaders of all processes call it through ith_rank_lead. `user` is not used. If several processes decode, a
+ * failure ends the group. */
 ith_status ith_decode(ith_rank *rank, void *user);
 /* Sets *bytes to the memory that decoding takes in the process of `team`. */
 ith_status ith_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,

@@ -435,6 +435,9 @@ static void expect_prompt_end(const team *t)
  */
 static void end_run(int pipelines, bool shards, int rank, int way, int moment)
 {
+    const char *const words = moment < 0                    ? "stopped"
+                              : moment == ITH_STAGE_DENOISE ? "denoising step"
+                                                            : "decoding frame";
     team *t = calloc(1, sizeof *t);
     team_open(t, 3, pipelines);
     t->moment = moment;
@@ -447,7 +450,7 @@ static void end_run(int pipelines, bool shards, int rank, int way, int moment)
     if (m->aborts)
         expect_failure(t, ITH_ERR_NUMERIC, "ended the group");
     else
-        expect_failure(t, ITH_ERR_INTERRUPTED, "stopped");
+        expect_failure(t, ITH_ERR_INTERRUPTED, words);
     expect_prompt_end(t);
     team_close(t);
     free(t);
