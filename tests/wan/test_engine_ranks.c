@@ -435,9 +435,7 @@ static void expect_prompt_end(const team *t)
  */
 static void end_run(int pipelines, bool shards, int rank, int way, int moment)
 {
-    const char *const words = moment < 0                    ? "stopped"
-                              : moment == ITH_STAGE_DENOISE ? "denoising step"
-                                                            : "decoding frame";
+    const char *const words = moment == ITH_STAGE_DECODE ? "decoding frame" : "stopped";
     team *t = calloc(1, sizeof *t);
     team_open(t, 3, pipelines);
     t->moment = moment;
