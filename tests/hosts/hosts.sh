@@ -13,6 +13,7 @@
 #   -m openmpi   whose mpirun
 #   -c 5:1       cuts the link of host 1 after 5 seconds. Output of that host is lost then, as mpirun carries it
 #
+# ITHACA_HOSTS_MPIRUN: more options for mpirun.
 # Exit status: the command's; 77 where namespaces cannot be made, with the reason.
 set -u
 hosts=2 processes=1 rate=1gbit delay=0 mpi=openmpi cut=""
@@ -139,6 +140,7 @@ run_command() {
         mpirun=(mpirun.mpich -launcher ssh -launcher-exec "$work/agent" -iface eth0 -genv UCX_TLS tcp,self
             -genv UCX_NET_DEVICES eth0 -hosts "$list")
     fi
+    mpirun+=(${ITHACA_HOSTS_MPIRUN:-})
     command -v "${mpirun[0]}" >/dev/null || skip "${mpirun[0]} is not there"
     "$work/agent" host0 "$(printf '%q ' "${mpirun[@]}" -n $((hosts * processes)) "$@")" &
     local run=$!

@@ -15,6 +15,7 @@ complain() {
 # on_hosts OPTION... -- ARGUMENT...: runs the program on hosts; each process has a file for standard error.
 cat >each <<'END'
 #!/bin/bash
+trap : USR1 # by which MPICH's launcher tells of a death
 name=$(hostname).${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
 exec 2>"err.$name"
 "$@"
@@ -50,15 +51,19 @@ on_hosts -n 2 -p 2 -r 1gbit -- "${small[@]}" --steps 1 --output several.mp4 --ma
 grep -q "ulysses_ring over 4 ranks, ulysses 2 x ring 2" out || complain "not ulysses inside hosts and ring across them"
 grep -hE "^ *[0-9]+ +host1 " err.* | wc -l | grep -qx 2 || complain "--map does not show two processes on host1"
 
-# Host 1 is cut off. Every process ends within the limit, and names the rank of the other side.
+# Host 1 is cut off. Every process ends within the limit, and names the rank of the other side. A launcher may end others
+# when the first has ended, before they have said so; Open MPI's is told not to.
+[ "$kind" != openmpi ] || export ITHACA_HOSTS_MPIRUN=--enable-recovery
 begin=$(date +%s)
 on_hosts -n 3 -r 1gbit -c 3:1 -- "${small[@]}" --steps 10000 --output lost.mp4 --timeout 2 --quiet
 [ $(($(date +%s) - begin)) -lt 30 ] || complain "the run ended late"
-[ "$(cat status.* | sort -u)" = 1 ] && [ "$(ls status.* | wc -l)" = 3 ] || complain "exit statuses: $(cat status.*)"
-for host in 0 2; do
-    grep -qE "^ithaca: rank $host on host$host: .*rank 1 \\(host host1" err.host$host.* || complain "host $host names another rank"
+[ "$(cat status.* | sort -u)" = 1 ] || complain "exit statuses: $(cat status.*)"
+cat err.* | grep -q "^ithaca: rank" || complain "no process says why it has ended"
+for host in 0 1 2; do
+    other="1 \\(host host1"
+    [ $host != 1 ] || other="[02] \\(host host[02]"
+    grep "^ithaca: " err.host$host.* | grep -vqE "^ithaca: rank $host on host$host: .*rank $other" && complain "host $host names another rank"
 done
-grep -qE "^ithaca: rank 1 on host1: .*rank [02] \\(host host[02]" err.host1.* || complain "host 1 names no other rank"
 [ ! -e lost.mp4 ] && ! ls -A | grep -qE "partial|tmp\\." || complain "a file is left: $(ls -A)"
 # another hosts.sh, of another tree, may be at work
 ! ip netns list | grep -q "^ithaca-" || pgrep -f hosts/hosts.sh >/dev/null || complain "a namespace is left"
