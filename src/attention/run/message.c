@@ -279,16 +279,13 @@ ith_status ith_messages_post(ith_messages *m, const ith_schedule *schedule, cons
 ith_status ith_messages_wait(ith_messages *m, int exchange)
 {
     ith_posted *p = &m->exchanges[exchange];
-    ith_request **request = &p->request;
-    if (!*request && !m->status)
-        restore(m, p);
-    if (!*request)
-        return m->status;
-    double start = ith_clock_seconds();
-    ith_status status = ith_comm_wait(comm_of(m, exchange), request);
-    one_less(m);
-    m->counters->waiting_seconds += ith_clock_seconds() - start;
-    m->status = m->status ? m->status : status;
+    if (p->request) {
+        double start = ith_clock_seconds();
+        ith_status status = ith_comm_wait(comm_of(m, exchange), &p->request);
+        one_less(m);
+        m->counters->waiting_seconds += ith_clock_seconds() - start;
+        m->status = m->status ? m->status : status;
+    }
     if (!m->status)
         restore(m, p);
     return m->status;

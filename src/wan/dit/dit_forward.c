@@ -273,9 +273,9 @@ static void prefetch_next(const pass *p)
 {
     const ith_dit *dit = p->w->dit;
     const ith_dit_layer *next = &dit->layers[(p->index + 1) % dit->config.layers];
-    const ith_linear *const linears[] = {next->qkv,       next->self_out, next->cross_q,
-                                         next->cross_out, next->ffn_up,   next->ffn_down};
-    for (size_t i = 0; i < sizeof linears / sizeof *linears; i++)
+    ith_linear *linears[ITH_DIT_LINEARS];
+    ith_dit_layer_linears(next, linears);
+    for (int i = 0; i < ITH_DIT_LINEARS; i++)
         ith_linear_prefetch(linears[i]);
 }
 

@@ -19,9 +19,8 @@
 #define WAIT_SECONDS 0.02 /* between two looks at the group's failure while a rank waits for its leader */
 #define ALIGNMENT 64      /* of a matrix in a slot */
 
-/* The number of linear layers of a transformer block whose matrices are shared out, and the number of these matrices:
- * the linear layer of q, k and v has three. */
-enum { LINEARS = 6, MATRICES = 8 };
+/* The number of matrices of ith_dit_layer_linears: the linear layer of q, k and v has three, the others one. */
+#define MATRICES (ITH_DIT_LINEARS + 2)
 
 /* A matrix of a layer: where it lies in its file, and in the slot. */
 typedef struct matrix {
@@ -58,19 +57,13 @@ struct ith_dit_shards {
 
 /* ---- Matrices of a layer --------------------------------------------------------------------------------------- */
 
-static void list_linears(const ith_dit_layer *layer, ith_linear *linears[LINEARS])
-{
-    linears[0] = layer->qkv, linears[1] = layer->self_out, linears[2] = layer->cross_q;
-    linears[3] = layer->cross_out, linears[4] = layer->ffn_up, linears[5] = layer->ffn_down;
-}
-
 static void list_matrices(const ith_dit_layer *layer, shared_layer *out)
 {
-    ith_linear *linears[LINEARS];
+    ith_linear *linears[ITH_DIT_LINEARS];
     int count = 0;
-    list_linears(layer, linears);
+    ith_dit_layer_linears(layer, linears);
     *out = (shared_layer){.bytes = 0};
-    for (int i = 0; i < LINEARS; i++) {
+    for (int i = 0; i < ITH_DIT_LINEARS; i++) {
         const ith_linear_weight *weights;
         int matrices = ith_linear_matrices(linears[i], &weights);
         for (int n = 0; n < matrices; n++, count++) {

@@ -25,6 +25,17 @@ typedef struct ith_dit_layer {
     float *cross_weight, *cross_bias;   /* [dim], weight and bias of the norm before cross-attention */
 } ith_dit_layer;
 
+/* The number of linear layers of a transformer block whose weights every forward pass reads. Those of cross_kv are read
+ * once for each prompt. */
+#define ITH_DIT_LINEARS 6
+
+/* Lists these linear layers, in the order in which a pass reads them. */
+static inline void ith_dit_layer_linears(const ith_dit_layer *layer, ith_linear *linears[ITH_DIT_LINEARS])
+{
+    linears[0] = layer->qkv, linears[1] = layer->self_out, linears[2] = layer->cross_q;
+    linears[3] = layer->cross_out, linears[4] = layer->ffn_up, linears[5] = layer->ffn_down;
+}
+
 struct ith_dit {
     ith_dit_config config;
     ith_number_types types;
