@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compressed messages. Numbers that the messages can hold arrive untouched: the result has the bits of plain messages.
  * Other numbers arrive within the error that the rounding has, which the plan measures. */
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "attention/run/compress.h"
 #include "base/dtype.h"
 #include "support/attention_case.h"
 #include "support/compare.h"
@@ -270,6 +272,45 @@ static void numbers_that_are_not_finite_arrive_as_such(void **state)
     }
 }
 
+/* One row of v as it arrives in 8 bits. The step between its levels is 1/127 of the largest number, rounded to a
+ * multiple of the smallest number of f32. */
+static void check_row(const float *x, int64_t count)
+{
+    ith_attn_setting setting = {.element_bytes = sizeof(float), .compress = ITH_COMPRESS_8BIT};
+    setting.problem.head_dim = count, setting.problem.dtype = ITH_F32;
+    ith_compress_error sums = {0, 0};
+    float largest = 0, arrived[8];
+    char message[64];
+    const ith_region from = {.data = (void *)x, .count = {1, 1}, .bytes = count * (int64_t)sizeof(float)},
+                     to = {.data = arrived, .count = {1, 1}, .bytes = count * (int64_t)sizeof(float)};
+    assert_int_equal(ith_compress_region(&setting, ITH_TENSOR_V, &from, message, &sums),
+                     ith_travel_bytes(&setting, ITH_TENSOR_V));
+    ith_decompress_region(&setting, ITH_TENSOR_V, message, &to);
+    for (int64_t i = 0; i < count; i++)
+        largest = fmaxf(largest, fabsf(x[i]));
+    const double step = (double)largest / 127 + 0x1p-149;
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabs((double)arrived[i] - (double)x[i]) <= 0.51 * step))
+            fail_msg("%a arrives as %a, beside %a", (double)x[i], (double)arrived[i], (double)largest);
+}
+
+/* Also the smallest and the largest numbers of f32. */
+static void rows_of_any_size_arrive_within_half_a_step(void **state)
+{
+    (void)state;
+    uint64_t random = 4;
+    for (int exponent = -149; exponent <= 127; exponent++)
+        for (int i = 0; i < 50; i++) {
+            float x[8];
+            for (int j = 0; j < 8; j++)
+                x[j] = ldexpf(random_signed(&random), exponent) * 1.9999f;
+            check_row(x, 8);
+        }
+    for (int k = 1; k < 400; k++)
+        check_row((const float[]){ldexpf((float)k, -149), -ldexpf((float)k, -149), 0, ldexpf((float)(k / 2), -149)}, 4);
+    check_row((const float[]){FLT_MAX, -FLT_MAX, FLT_MAX / 3, 1}, 4);
+}
+
 /* ---- Refusals -------------------------------------------------------------------------------------------------- */
 
 SPOIL(use_bf16_tensors, p->dtype = ITH_BF16)
@@ -297,6 +338,7 @@ int main(void)
         cmocka_unit_test(other_numbers_arrive_within_the_error),
         cmocka_unit_test(the_error_is_measured),
         cmocka_unit_test(numbers_that_are_not_finite_arrive_as_such),
+        cmocka_unit_test(rows_of_any_size_arrive_within_half_a_step),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

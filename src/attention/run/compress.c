@@ -33,12 +33,23 @@ static void add_errors(ith_compress_error *sums, const float *x, const float *ar
     }
 }
 
+/* The scale of a vector; NaN if a number is not finite. Near the smallest numbers of f32 the quotient is rounded so
+ * much that the largest level would exceed MOST_LEVEL, and near the largest ones that it would arrive as an infinity.
+ */
+static float scale_of(const char *x, ith_dtype type, int64_t count)
+{
+    float largest = largest_of(x, type, count), scale = largest / MOST_LEVEL;
+    if (!isfinite(scale))
+        return NAN;
+    if (largest > 0 && rintf(largest / scale) > MOST_LEVEL)
+        return nextafterf(scale, INFINITY);
+    return isfinite(scale * MOST_LEVEL) ? scale : nextafterf(scale, 0);
+}
+
 /* One vector as a scale and numbers of 8 bits. */
 static void round_to_levels(const char *x, ith_dtype type, int64_t count, char *to, ith_compress_error *sums)
 {
-    float piece[PIECE], arrived[PIECE], scale = largest_of(x, type, count) / MOST_LEVEL;
-    if (!isfinite(scale))
-        scale = NAN;
+    float piece[PIECE], arrived[PIECE], scale = scale_of(x, type, count);
     memcpy(to, &scale, sizeof scale);
     int8_t *levels = (int8_t *)to + sizeof scale;
     for (int64_t i = 0; i < count; i += PIECE) {
