@@ -281,13 +281,13 @@ ITH_API void ith_comm_set_timeout(ith_comm *comm, double seconds);
  * called from any thread. comm may be NULL. */
 ITH_API void ith_comm_alive(ith_comm *comm);
 /* Writes the flight records of the ranks that have worked with this context and its clones, as JSON lines: one line of
- * the process (library, host, pid, the time of this call); then for each rank one line (place, what it was doing, its
- * last sign of life, the failure of its group) and one line for each of its last 256 operations, oldest first (number
- * and group, name, bytes that it sends and receives, peers, times, and whether it is done). Exchange `number` of a
- * `group` is the same on all its ranks, so that records of several ranks can be compared. Times are seconds since 1970,
- * by the clock of the host. A group's records are kept until the next group is made, so this may be called after a
- * failure, when the ranks are gone. May be called from any thread. The file is written beside `path` and then renamed.
- * ITH_ERR_IO if it cannot be written. */
+ * the process (library, host, pid, the time of this call); then for each rank one line (place, the computation under
+ * way, the last sign of life, the failure of its group) and one line for each of its last 256 operations, oldest first
+ * (number and group, name, bytes that it sends and receives, peers, times, and whether it is done). Exchange `number`
+ * of a `group` is the same on all its ranks, so that records of several ranks can be compared. Times are seconds since
+ * 1970, by the clock of the host. A group's records are kept until the next group is made, so this may be called after
+ * a failure, when the ranks are gone. May be called from any thread. The file is written beside `path` and then
+ * renamed. ITH_ERR_IO if it cannot be written. */
 ITH_API ith_status ith_flight_save(ith_context *context, const char *path);
 /* Leaves the group. If a call on the communicator is under way, the call ends with an error and the rank leaves then.
  * Ranks that wait for this rank, now or later, get ITH_ERR_ABORTED. Plans made with the communicator can only be

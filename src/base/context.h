@@ -82,7 +82,7 @@ typedef struct ith_kept {
 } ith_kept;
 ith_kept **ith_context_lock_flights(ith_context *context);
 void ith_context_unlock_flights(ith_context *context);
-/* Where this context notes what its rank is doing (ith_activity in observer.h); NULL: nowhere. */
+/* The memory in which this context notes the computation of its rank (ith_activity in observer.h); NULL: none. */
 struct ith_activity *ith_context_activity(const ith_context *context);
 void ith_context_set_activity(ith_context *context, struct ith_activity *activity);
 /* The trace (trace.h) that a context and its clones record; NULL: none. The second function sets it and returns the

@@ -18,7 +18,8 @@
 
 #define ITH_ACTIVITY_BYTES 96
 
-/* What a rank is doing now, for the flight record of its group. Any thread may read it while the rank changes it. */
+/* The computation of a rank at this moment, for the flight record of its group. Any thread may read it while the rank
+ * changes it. */
 typedef struct ith_activity {
     atomic_flag writing;           /* protects `text` */
     char text[ITH_ACTIVITY_BYTES]; /* the name of the computation, such as "denoising step 3 of 50" */

@@ -37,7 +37,7 @@ static void add_inputs(transfer_list *list, int peer, const ith_attend_whole *wh
     add(list, peer, share.v, p->batch, p->v_batch_stride * size, kv_rows * p->v_row_stride * size);
 }
 
-/* The bytes of kv_lengths, key_bias and mask; 0 for those that the problem lacks. */
+/* The bytes of kv_lengths, key_bias and mask; 0 for a tensor that the problem does not have. */
 static int64_t lengths_bytes(const ith_attn_problem *p)
 {
     return p->has_kv_lengths ? p->batch * (int64_t)sizeof(int32_t) : 0;
@@ -54,7 +54,7 @@ static int64_t mask_bytes(const ith_attn_problem *p)
     return count * (p->mask == ITH_MASK_ADDITIVE ? (int64_t)sizeof(float) : (int64_t)sizeof(uint8_t));
 }
 
-/* Adds the tensors that every process has whole. */
+/* Adds the tensors of which every process holds all elements. */
 static void add_masks(transfer_list *list, int peer, const ith_attend_whole *whole)
 {
     add(list, peer, whole->tensors.kv_lengths, 1, 0, lengths_bytes(&whole->problem));

@@ -136,7 +136,8 @@ static const char *explain(void *user)
     return g->media_failed ? ith_context_error(g->media_context) : NULL;
 }
 
-/* After a failure prints what was written: if latents are saved, the command that continues from them. */
+/* Called after a failure. Prints the command that continues from the latents if they are saved, and after a signal
+ * otherwise that nothing was written. */
 static void print_remains(const ith_generation *g)
 {
     if (g->report.latents_saved)

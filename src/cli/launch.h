@@ -26,14 +26,13 @@ typedef struct ith_launch {
      * known when `prepare` is called */
     int process_ranks, host_ranks;
     bool leads;       /* this process has rank 0: it prints, and writes files */
-    bool interrupted; /* the run ended because of a signal, to this process or to another; known when `finish` is called
-                       */
+    bool interrupted; /* a signal to this process or to another one ended the run; known when `finish` is called */
 } ith_launch;
 
 /* The parts of a command. `user` is passed to each of them. */
 typedef struct ith_launch_work {
     const char *command; /* "ithaca attend", for messages */
-    /* NULL, or the command's options. Options that change what is computed must be the same in all processes. */
+    /* NULL, or the command's options. Options that change the result must have the same values in all processes. */
     const ith_options *options;
     bool orderly; /* a signal never ends the process at once; the parts notice it (ith_interrupt_came) */
     int rounds;   /* how many times the command prepares and computes; 0: once */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first meeting of the processes of a run (launch_meeting.h). Every rank shows a record of its process, so that all
- * ranks compare the same records and come to the same result without another exchange. */
+/* Compares the processes of a run and shares out the cores of each host (launch_meeting.h). All ranks gather one record
+ * of each process, so that they compare the same records and reach the same result without another exchange. */
 #include "launch_meeting.h"
 
 #include "complaint.h"
@@ -12,12 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Options that each process may set for itself: its own resources and files, and what is printed. */
+/* Options whose values may differ between processes: resources and files of a process, and its output on the terminal.
+ */
 static const char *const own_options[] = {"ranks", "threads",       "input",    "output", "wisdom",
                                           "trace", "flight-record", "plan",     "quiet",  "verbose",
                                           "json",  "map",           "transport"};
 
-/* The data about a process that each of its ranks shows. */
+/* The record of a process. */
 typedef struct process_record {
     char version[32];
     int64_t number, processes;         /* from the launcher; processes 0: unknown */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run leaves behind about itself: the trace (--trace), and after a failure the flight record (--flight-record).
+/* The files that record a run: the trace (--trace), and after a failure the flight record (--flight-record).
  * The process of rank 0 writes the files that the options name. After a failure every other process writes files of its
  * own, whose names end in "." and the number of its lowest rank. */
 #ifndef ITH_CLI_LAUNCH_RECORDS_H
@@ -10,7 +10,8 @@
 /* Checks in the process of rank 0 that the files can be written, and starts the trace. Prints errors and returns an
  * exit status. */
 int ith_records_begin(const ith_launch *launch, ith_context *context);
-/* Compares the clocks of all processes, and at the end gathers their traces, if rank 0 records one. Collective. */
+/* If rank 0 records a trace, the first function compares the clocks of all processes, and the second one gathers their
+ * traces on rank 0 at the end of the run. Collective. */
 ith_status ith_records_align(const ith_launch *launch, ith_comm *comm);
 ith_status ith_records_gather(const ith_launch *launch, ith_comm *comm);
 /* Writes the files of this process. rank: its lowest rank. failed: the run has failed. Prints errors and returns an

@@ -30,7 +30,7 @@ static const ith_option rows[] = {
      ITH_OPTION_NUMBER, ITH_FROM_COMMAND, AT(timeout), 0.1, 1e6, NULL, 0},
     {"map", NULL, "Print where each rank runs: process, host, ranks, threads and cores", ITH_OPTION_FLAG,
      ITH_FROM_COMMAND, AT(map), 0, 0, NULL, 0},
-    {.help = "What the run leaves behind about itself:"},
+    {.help = "Records of the run:"},
     {"trace", "FILE", "Write computing, waiting and exchanges of every rank for chrome://tracing or Perfetto (JSON)",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(trace), 0, 0, NULL, 0},
     {"flight-record", "FILE",

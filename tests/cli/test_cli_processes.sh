@@ -169,7 +169,7 @@ for command in "bench attention --seq 6000 --repeat 100" "verify --seq 1500"; do
     [ "$(grep -c "interrupted by SIGTERM" both)" = 1 ] && [ "$(grep -c "^ithaca: " both)" = 1 ] || fail "$command: $(cat both)"
 done
 
-# ---- What a run leaves behind about itself
+# ---- Traces and flight records
 
 # One trace of all processes: each rank is named with its host, and has its rows.
 over_sockets 3 attend --input "$input" --output several --strategy ring --quiet --trace trace.json --flight-record flight
