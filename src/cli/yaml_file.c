@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* YAML files: opens, limits, parses. See yaml_file.h. */
+#include "yaml_file.h"
+
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_FILE_BYTES (1 << 20)
+#define MAX_DEPTH 8 /* maximal nesting of lists and mappings */
+
+/* A file that is read, and the function that takes its document. */
+typedef struct reading {
+    ith_yaml_file *file;
+    int (*take)(void *user);
+    void *user;
+} reading;
+
+int ith_yaml_complain(const ith_yaml_file *file, const yaml_node_t *node, const char *name, const char *why)
+{
+    return ith_cli_error("%s:%zu: %s: %s", file->path, node->start_mark.line + 1, name, why);
+}
+
+const char *ith_yaml_scalar(const yaml_node_t *node)
+{
+    return node && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : NULL;
+}
+
+bool ith_yaml_is_text(const yaml_node_t *node)
+{
+    return ith_yaml_scalar(node) && strlen(ith_yaml_scalar(node)) == node->data.scalar.length;
+}
+
+bool ith_yaml_is_null(const yaml_node_t *node)
+{
+    const char *text = ith_yaml_scalar(node);
+    return text && node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (!*text || !strcmp(text, "~") || !strcmp(text, "null"));
+}
+
+/* Prints an error of libyaml with file and line; the line is 0 if the file is not valid text. */
+static int explain_parser(const reading *r, const yaml_parser_t *parser)
+{
+    size_t line = parser->error == YAML_READER_ERROR ? 0 : parser->problem_mark.line + 1;
+    return ith_cli_error("%s:%zu: %s", r->file->path, line, parser->problem ? parser->problem : "it is not YAML");
+}
+
+/* Checks the depth of nesting on the stream of events, before a document is built: libyaml needs quadratic time for
+ * deeply nested files. */
+static int check_depth(reading *r, yaml_parser_t *parser)
+{
+    int depth = 0, code = ITH_EXIT_DONE;
+    for (bool end = false; !end && !code;) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(parser, &event))
+            return explain_parser(r, parser);
+        bool opens = event.type == YAML_MAPPING_START_EVENT || event.type == YAML_SEQUENCE_START_EVENT;
+        bool closes = event.type == YAML_MAPPING_END_EVENT || event.type == YAML_SEQUENCE_END_EVENT;
+        depth += opens - closes;
+        end = event.type == YAML_DOCUMENT_END_EVENT || event.type == YAML_STREAM_END_EVENT;
+        if (depth > MAX_DEPTH)
+            code = ith_cli_error("%s:%zu: lists and mappings lie more than %d deep in one another", r->file->path,
+                                 event.start_mark.line + 1, MAX_DEPTH);
+        yaml_event_delete(&event);
+    }
+    return code;
+}
+
+/* Parses the document and calls `take`. */
+static int read_document(reading *r, yaml_parser_t *parser)
+{
+    if (!yaml_parser_load(parser, &r->file->document))
+        return explain_parser(r, parser);
+    int code = r->take(r->user);
+    yaml_document_delete(&r->file->document);
+    return code;
+}
+
+/* Calls `read` with a libyaml parser of the text, and returns its exit status. */
+static int with_parser(reading *r, const unsigned char *text, size_t bytes, int (*read)(reading *, yaml_parser_t *))
+{
+    yaml_parser_t parser;
+    if (!yaml_parser_initialize(&parser))
+        return ith_cli_error("%s: there is no memory to read it", r->file->path);
+    yaml_parser_set_input_string(&parser, text, bytes);
+    int code = read(r, &parser);
+    yaml_parser_delete(&parser);
+    return code;
+}
+
+/* Parses the text twice: first to check the depth of nesting, then to pass on the document. */
+static int read_text(reading *r, const unsigned char *text, size_t bytes)
+{
+    int code = with_parser(r, text, bytes, check_depth);
+    return code ? code : with_parser(r, text, bytes, read_document);
+}
+
+/* Reads the whole file, of at most MAX_FILE_BYTES bytes, and parses it. */
+static int read_stream(reading *r, FILE *file)
+{
+    unsigned char *text = malloc(MAX_FILE_BYTES + 1);
+    if (!text)
+        return ith_cli_error("%s: there is no memory to read it", r->file->path);
+    size_t bytes = fread(text, 1, MAX_FILE_BYTES + 1, file);
+    int code;
+    if (ferror(file))
+        code = ith_cli_error("%s: %s", r->file->path, strerror(errno));
+    else if (bytes > MAX_FILE_BYTES)
+        code = ith_cli_error("%s: it is longer than %d bytes", r->file->path, MAX_FILE_BYTES);
+    else
+        code = read_text(r, text, bytes);
+    free(text);
+    return code;
+}
+
+/* Opens a regular file for reading, and never waits as opening a pipe would. Returns NULL with the reason in errno,
+ * which is EINVAL for another kind of file. */
+static FILE *open_file(const char *path)
+{
+    struct stat info;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0)
+        return NULL;
+    bool regular = !fstat(file, &info) && S_ISREG(info.st_mode);
+    FILE *stream = regular ? fdopen(file, "r") : NULL;
+    if (!stream) {
+        int error = regular ? errno : EINVAL;
+        close(file);
+        errno = error;
+    }
+    return stream;
+}
+
+int ith_yaml_read(ith_yaml_file *file, bool may_lack, int (*take)(void *user), void *user)
+{
+    reading r = {file, take, user};
+    FILE *stream = open_file(file->path);
+    if (!stream && may_lack && (errno == ENOENT || errno == ENOTDIR))
+        return ITH_EXIT_DONE;
+    if (!stream)
+        return ith_cli_error("%s: %s", file->path, errno == EINVAL ? "it is not a file" : strerror(errno));
+    int code = read_stream(&r, stream);
+    fclose(stream);
+    return code;
+}
