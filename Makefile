@@ -9,7 +9,7 @@ PROMPT  ?= A red circle moves to the right on a black background.
 TSAN_BUILD ?= build-tsan
 CTEST   := ctest --output-on-failure -j1 --no-tests=error
 
-.PHONY: help dependencies build demo check check-long check-sanitized bench asan tsan install format clean
+.PHONY: help dependencies build demo check check-long check-sanitized bench asan tsan guide install format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -58,6 +58,10 @@ tsan: dependencies ## the ranks, attention and the engine on ranks under ThreadS
 bench: build ## load, text, per step and decode of the small model; attention and product kernels, linear layers
 	@cmake --build $(BUILD) --target bench
 	@for program in $(BUILD)/bench_*; do echo "== $$program"; $$program || exit 1; done
+
+guide: ## the guide as HTML pages, in site/
+	@command -v cmark-gfm >/dev/null || PACKAGES=cmark-gfm tools/install_dependencies.sh
+	@tools/make_guide.sh site site
 
 install: build ## into PREFIX (/usr/local): program, libraries, headers, pkg-config and CMake files, man pages
 	@cmake --install $(BUILD)

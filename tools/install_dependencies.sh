@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what building and testing need, on Debian or Ubuntu; does nothing where it is all there.
+# Installs the packages that building and testing need, on Debian or Ubuntu, and those named in PACKAGES. Does nothing
+# if all are installed.
 set -eu
 packages="build-essential cmake ninja-build pkg-config clang libomp-dev
           libjansson-dev libsentencepiece-dev libutf8proc-dev libyaml-dev
           libavformat-dev libavcodec-dev libavfilter-dev libswscale-dev libavutil-dev libcmocka-dev jq
-          libopenmpi-dev openmpi-bin libmpich-dev mpich iproute2"
+          libopenmpi-dev openmpi-bin libmpich-dev mpich iproute2 ${PACKAGES:-}"
 # for the build for 64-bit ARM and its tests
 [ "$(uname -m)" != x86_64 ] || packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 
