@@ -59,8 +59,9 @@ ith_status ith_linear_attach(ith_context *context, ith_linear *linear, const ith
                              const float *bias);
 /* Sets *matrices to the matrices that a layer reads, and returns their number. They belong to the layer. */
 int ith_linear_matrices(const ith_linear *linear, const ith_linear_weight **matrices);
-/* The number of inputs of a layer. */
+/* The number of inputs, and of outputs, of a layer. */
 int64_t ith_linear_inputs(const ith_linear *linear);
+int64_t ith_linear_outputs(const ith_linear *linear);
 /* Makes a layer read matrix `index` from `data`, which is in ordinary memory and holds the same numbers. No thread may
  * apply the layer meanwhile. The set must not keep packed weights. */
 void ith_linear_relocate(ith_linear *linear, int index, const void *data);

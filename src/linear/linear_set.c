@@ -206,6 +206,11 @@ int64_t ith_linear_inputs(const ith_linear *linear)
     return linear->size->in;
 }
 
+int64_t ith_linear_outputs(const ith_linear *linear)
+{
+    return linear->size->out;
+}
+
 void ith_linear_relocate(ith_linear *linear, int index, const void *data)
 {
     linear->weights[index].data = data;

@@ -68,6 +68,13 @@ ith_status ith_pipeline_check_in(ith_pipeline *pipeline, ith_context *context);
  * filled in the options. */
 ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
                        const ith_team *team, int64_t *bytes);
+/* As ith_predict, for a model that need not have a folder, with prompts of counts[0] and counts[1] token ids. */
+ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                             const int64_t counts[2], const ith_team *team, int64_t *bytes);
+/* Counts the token ids of the prompt and of the negative prompt, 0 without guidance. Each id becomes one row of the
+ * encoded text. */
+ith_status ith_count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                         int64_t counts[2]);
 /* Returns ITH_ERR_MEMORY if the predicted bytes exceed the machine's free memory. The error message names options that
  * would fit. With options->force it always returns ITH_OK. */
 ith_status ith_check_memory(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,

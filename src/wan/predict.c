@@ -20,9 +20,8 @@
 
 #include <omp.h>
 
-/* Counts the token ids of the prompt and of the negative prompt. Each id becomes one row of the encoded text. */
-static ith_status count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                            int64_t counts[2])
+ith_status ith_count_ids(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                         int64_t counts[2])
 {
     int32_t ids[ITH_TEXT_LEN];
     const char *const texts[2] = {options->prompt, options->negative};
@@ -85,6 +84,8 @@ static ith_status shards_bytes(const ith_model *model, ith_context *context, con
     *bytes = 0;
     if (!ith_shards_weights(options, team))
         return ITH_OK;
+    if (!model->folder)
+        return ith_dit_shards_estimate(context, &model->dit[expert], *types, team->processes, bytes);
     char *path = ith_model_path(context, model, ith_part_name(expert ? ITH_PART_DIT_2 : ITH_PART_DIT));
     ith_status status = path ? ith_dit_shards_bytes(context, path, *types, team->processes, bytes) : ITH_ERR_MEMORY;
     ith_free(context, path);
@@ -119,11 +120,10 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
 }
 
 /* The peak memory of denoising: the needs of the larger expert, and the buffers of every rank. */
-static ith_status denoise_bytes(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+static ith_status denoise_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                 const ith_team *team, const ith_number_types *types, const ith_latent_size *size,
                                 const int64_t counts[2], int64_t *bytes)
 {
-    const ith_model *model = pipeline->model;
     ith_dit_shape shape = {ith_denoise_batch(model, options), size->frames, size->height, size->width,
                            ith_max64(counts[0], counts[1])};
     int64_t expert = 0, most = 0;
@@ -139,47 +139,60 @@ static ith_status denoise_bytes(ith_pipeline *pipeline, ith_context *context, co
     return ITH_OK;
 }
 
-static ith_status predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                          const ith_team *team, int64_t *bytes)
+static ith_status decode_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                               const ith_team *team, ith_operand_types types, const ith_latent_size *size,
+                               int64_t *bytes)
 {
-    const ith_model *model = pipeline->model;
+    *bytes = 0;
+    if (!model->vae.levels) /* a video problem without a decoder */
+        return ITH_OK;
+    return ith_decode_bytes(context, &model->vae, types, options, size, team, bytes);
+}
+
+static ith_status predict(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                          const int64_t counts[2], const ith_team *team, int64_t *bytes)
+{
     const ith_number_types types = ith_number_types_choose(context, options->precision);
     const ith_latent_size size = ith_latent_size_of(&model->info, options);
     int64_t decode = 0;
     const bool has_first =
         !team->members || team->members[0] == 0; /* whether this process has rank 0, which writes the dump */
-    ith_status status = ith_decode_bytes(context, &model->vae, types.products, options, &size, team, &decode);
+    ith_status status = decode_bytes(model, context, options, team, types.products, &size, &decode);
     if (status)
         return status;
     int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3, kept = latents;
     *bytes = kept + decode;
     if (options->from_latents)
         return ITH_OK;
-    int64_t counts[2];
-    status = count_ids(pipeline, context, options, counts);
-    if (status)
-        return status;
     int64_t longest = ith_max64(counts[0], counts[1]);
-    kept += ith_tokenizer_bytes(pipeline->tokenizer) + (counts[0] + counts[1]) * model->text.dim * 4;
+    kept += ith_tokenizer_bytes() + (counts[0] + counts[1]) * model->text.dim * 4;
     if (options->dump_file && has_first)
         kept += latents * (options->steps + 2) + frame * options->frames;
     int64_t text = 0, denoise = 0;
     status = ith_text_encoder_bytes(context, &model->text, types.products, options->keep_packed, longest, &text);
     if (!status)
-        status = denoise_bytes(pipeline, context, options, team, &types, &size, counts, &denoise);
+        status = denoise_bytes(model, context, options, team, &types, &size, counts, &denoise);
     *bytes = kept + ith_max64(ith_max64(text, denoise), decode);
     return status;
 }
 
 /* Some buffers exist once per thread, so the prediction is made with the run's number of threads. */
-ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
-                       const ith_team *team, int64_t *bytes)
+ith_status ith_predict_model(const ith_model *model, ith_context *context, const ith_generate_options *options,
+                             const int64_t counts[2], const ith_team *team, int64_t *bytes)
 {
     int threads = omp_get_max_threads();
     omp_set_num_threads(options->threads);
-    ith_status status = predict(pipeline, context, options, team, bytes);
+    ith_status status = predict(model, context, options, counts, team, bytes);
     omp_set_num_threads(threads);
     return status;
+}
+
+ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_generate_options *options,
+                       const ith_team *team, int64_t *bytes)
+{
+    int64_t counts[2] = {0, 0};
+    ith_status status = options->from_latents ? ITH_OK : ith_count_ids(pipeline, context, options, counts);
+    return status ? status : ith_predict_model(pipeline->model, context, options, counts, team, bytes);
 }
 
 ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks, int ranks_here,

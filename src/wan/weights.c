@@ -133,6 +133,22 @@ ith_status ith_weights_outline(ith_context *context, bool keeps_packed, ith_weig
     return w.status;
 }
 
+ith_status ith_weights_sketch(ith_context *context, ith_weights_fn name_all, void *model, ith_weights_memory *memory)
+{
+    ith_status status = ith_linear_set_create(context, false, &memory->linears);
+    if (status)
+        return status;
+    ith_weights w = {.context = context, .linears = memory->linears};
+    name_all(&w, model);
+    if (!w.status)
+        w.status = ith_arena_allocate(context, &w.arena, "a model's layers");
+    if (w.status)
+        return w.status;
+    memory->arena = w.arena.base;
+    name_all(&w, model);
+    return w.status;
+}
+
 ith_status ith_weights_take(ith_context *context, bool keeps_packed, bool shows, ith_weights_fn name_all, void *model,
                             ith_weights_memory *memory)
 {

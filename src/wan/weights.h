@@ -44,6 +44,8 @@ ith_status ith_weights_check(ith_context *context, ith_store *store, ith_weights
  * keeps_packed: linear layers hold a converted copy of their weights (ith_linear_set_create). */
 ith_status ith_weights_outline(ith_context *context, bool keeps_packed, ith_weights_fn name_all, void *model,
                                ith_weights_memory *memory);
+/* Makes a model's linear layers, vectors and tables without weights, so that the sizes of the layers can be read. */
+ith_status ith_weights_sketch(ith_context *context, ith_weights_fn name_all, void *model, ith_weights_memory *memory);
 /* Checks all weights of a model in memory->store, and makes its layers, vectors and tables. With `shows`, progress is
  * shown as ITH_STAGE_LOAD. */
 ith_status ith_weights_take(ith_context *context, bool keeps_packed, bool shows, ith_weights_fn name_all, void *model,

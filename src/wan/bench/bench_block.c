@@ -10,6 +10,8 @@
 #include "../dit/dit_workspace.h"
 #include "../sample/noise.h"
 
+#include <string.h>
+
 /* Sizes of the layers around the block. They are small, because only the block is measured. */
 #define TEXT_DIM 64
 #define FREQ_DIM 256
@@ -175,27 +177,40 @@ static ith_status attention_unit(block_bench *b, const ith_plan *plan, int *unit
     return status;
 }
 
-/* Names the stages and counts their operations. A product of rows with a matrix [out, in] takes 2 rows in out. */
+/* The listing of the block's work: the clock's units for linear layers, self-attention and cross-attention. */
+typedef struct listing {
+    ith_bench_clock *clock;
+    int linear, attention[2];
+    int attentions; /* number of attentions so far: self-attention comes first */
+} listing;
+
+/* Adds the operations of some work to its stage. The items of a stage follow one another. */
+static void add_work(void *user, const ith_work *work)
+{
+    listing *l = user;
+    ith_bench_clock *clock = l->clock;
+    if (work->kind == ITH_WORK_OF_ROWS)
+        return;
+    ith_bench_clock_stage *last = clock->stage_count ? &clock->stages[clock->stage_count - 1] : NULL;
+    if (last && !strcmp(last->name, work->stage))
+        last->operations += work->operations;
+    else
+        ith_bench_clock_add(clock, work->stage, work->operations,
+                            work->kind == ITH_WORK_OF_ATTENTION ? l->attention[l->attentions++] : l->linear);
+}
+
 static ith_status add_stages(void *user)
 {
     block_bench *b = user;
-    const ith_block_problem *p = &b->problem;
-    const double rows = (double)p->tokens, dim = (double)b->config.dim, ffn = (double)p->ffn_dim;
-    const double square = 2 * rows * dim * dim, keys = (double)ith_dit_text_keys(p->text_rows);
-    ith_bench_clock *clock = &b->call.clock;
-    const int linear = ith_bench_clock_add_product(clock, ith_linear_instructions(b->dit->layers[0].qkv));
-    int self = 0, cross = 0;
-    ith_status status = attention_unit(b, b->workspace->self_plan, &self);
+    const ith_dit_shape shape = shape_of(b, b->problem.tokens);
+    listing l = {.clock = &b->call.clock};
+    l.linear = ith_bench_clock_add_product(l.clock, ith_linear_instructions(b->dit->layers[0].qkv));
+    ith_status status = attention_unit(b, b->workspace->self_plan, &l.attention[0]);
     if (!status)
-        status = attention_unit(b, b->workspace->cross_plan, &cross);
-    if (status)
-        return status;
-    ith_bench_clock_add(clock, "qkv", 3 * square, linear);
-    ith_bench_clock_add(clock, "self attention", 4 * rows * rows * dim, self);
-    ith_bench_clock_add(clock, "project", 2 * square, linear);
-    ith_bench_clock_add(clock, "cross attention", 4 * rows * keys * dim, cross);
-    ith_bench_clock_add(clock, "ffn", square + 4 * rows * dim * ffn, linear);
-    return ITH_OK;
+        status = attention_unit(b, b->workspace->cross_plan, &l.attention[1]);
+    if (!status)
+        ith_dit_list_layer(b->dit, &shape, 1, 0, &(ith_work_list){add_work, &l});
+    return status;
 }
 
 static ith_status forward(void *user, const ith_span *span)

@@ -95,46 +95,27 @@ static ith_status check_memory(void *user)
 
 /* ---- Stages ---------------------------------------------------------------------------------------------------- */
 
-/* How often a layer is computed, if it is computed `first` times for the first latent frame and `later` times for each
- * later one. */
-static double times_of(const decode_bench *b, int64_t first, int64_t later)
-{
-    return (double)first + (double)(b->latent_frames - 1) * (double)later;
-}
+/* The listing of the decoder's work: the instructions of convolutions and linear layers, and of the attention. */
+typedef struct listing {
+    decode_bench *b;
+    int product, attention; /* numbers of units of the clock */
+} listing;
 
-static double linear_operations(const ith_vae_linear *l)
+/* Adds the operations of some work to its stage, which is appended if it is new. The peak of the attention, with its
+ * products, is the peak of the attention kernel, which does most of the work. */
+static void add_work(void *user, const ith_work *work)
 {
-    return 2.0 * (double)l->pixels * (double)l->filter->in * (double)l->filter->out;
-}
-
-/* Adds operations to the stage `name`, which is appended if it is new. */
-static void add_operations(ith_bench_clock *clock, const char *name, double operations, int unit)
-{
+    const listing *l = user;
+    ith_bench_clock *clock = &l->b->call.clock;
+    if (work->kind == ITH_WORK_OF_ROWS)
+        return;
     for (int i = 0; i < clock->stage_count; i++)
-        if (!strcmp(clock->stages[i].name, name)) {
-            clock->stages[i].operations += operations;
+        if (!strcmp(clock->stages[i].name, work->stage)) {
+            clock->stages[i].operations += work->times * work->operations;
             return;
         }
-    ith_bench_clock_add(clock, name, operations, unit);
-}
-
-/* Adds the attention: products for q, k, v and for the output, and two products of pixels by pixels. The peak is that
- * of the attention kernel, which does most of the work. */
-static ith_status add_attention(decode_bench *b, const ith_vae_attention *attention)
-{
-    const ith_attn_problem problem = ith_vae_attention_problem(attention);
-    const double pixels = (double)problem.q_len, channels = (double)problem.head_dim;
-    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-    ith_plan_info info = ITH_PLAN_INFO_INIT;
-    options.strategy = ITH_STRATEGY_SINGLE;
-    ith_status status = ith_plan_predict(b->call.context, &problem, &options, 1, 0, true, &info);
-    if (status)
-        return status;
-    const double operations =
-        linear_operations(attention->qkv) + linear_operations(attention->proj) + 4 * pixels * pixels * channels;
-    ith_bench_clock_add(&b->call.clock, ITH_VAE_ATTENTION, times_of(b, 1, 1) * operations,
-                        ith_bench_clock_add_kernel(&b->call.clock, info.kernel));
-    return ITH_OK;
+    ith_bench_clock_add(clock, work->stage, work->times * work->operations,
+                        strcmp(work->stage, ITH_VAE_ATTENTION) ? l->product : l->attention);
 }
 
 /* Counts the operations of every layer of a decoder, which has not been opened. Convolutions use kernels that take each
@@ -142,19 +123,18 @@ static ith_status add_attention(decode_bench *b, const ith_vae_attention *attent
 static ith_status add_layers(decode_bench *b, const ith_vae_decoder *d)
 {
     ith_bench_clock *clock = &b->call.clock;
-    const ith_vae_work *work = &d->work;
-    const int unit = ith_bench_clock_add_product(clock, d->in->conv.kernel->instructions[0]);
-    add_operations(clock, d->post_quant->stage, times_of(b, 1, 1) * linear_operations(d->post_quant), unit);
-    ith_status status = add_attention(b, &d->attention);
-    for (int64_t i = 0; i < work->conv_count; i++) {
-        const ith_vae_conv *c = &work->convs[i];
-        const double times = times_of(b, c->first_times, c->times);
-        add_operations(clock, c->stage, times * ith_conv_operations(&c->conv.shape), unit);
-        if (c->shortcut)
-            add_operations(clock, c->stage, times * linear_operations(c->shortcut), unit);
-    }
+    const ith_attn_problem problem = ith_vae_attention_problem(&d->attention);
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    options.strategy = ITH_STRATEGY_SINGLE;
+    ith_status status = ith_plan_predict(b->call.context, &problem, &options, 1, 0, true, &info);
+    if (status)
+        return status;
+    listing l = {b, ith_bench_clock_add_product(clock, d->in->conv.kernel->instructions[0]),
+                 ith_bench_clock_add_kernel(clock, info.kernel)};
+    ith_vae_decoder_list(d, b->latent_frames, &(ith_work_list){add_work, &l});
     ith_bench_clock_add(clock, ITH_VAE_NORMS, 0, ITH_BENCH_NO_UNIT);
-    return status;
+    return ITH_OK;
 }
 
 static ith_status add_stages(void *user)

@@ -109,6 +109,8 @@ void ith_dit_unpatchify(const float *tokens, int64_t channels, const ith_dit_sha
 /* Makes an expert without weights, to predict memory. It counts the same bytes as an open expert. */
 ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, ith_number_types types,
                            bool keeps_packed, ith_dit **out);
+/* Makes an expert of one layer without weights, to read the sizes of its linear layers. config->layers may be more. */
+ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out);
 /* Returns the exact number of bytes of an open expert without its ith_store. An expert of ith_dit_outline gives the
  * same number. */
 int64_t ith_dit_bytes(const ith_dit *dit);

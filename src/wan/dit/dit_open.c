@@ -184,6 +184,18 @@ ith_status ith_dit_outline(ith_context *context, const ith_dit_config *config, i
     return status;
 }
 
+ith_status ith_dit_sketch(ith_context *context, const ith_dit_config *config, ith_number_types types, ith_dit **out)
+{
+    ith_dit_config one = *config;
+    one.layers = 1;
+    ith_status status = new_dit(context, &one, types, out);
+    if (!status)
+        status = ith_weights_sketch(context, name_weights, *out, &(*out)->memory);
+    if (status)
+        ith_dit_free(context, out);
+    return status;
+}
+
 void ith_dit_free(ith_context *context, ith_dit **dit)
 {
     if (!dit || !*dit)

@@ -244,9 +244,9 @@ void ith_dit_shards_end(ith_dit_shards *s, int64_t use)
 
 /* ---- Life ------------------------------------------------------------------------------------------------------ */
 
-static int slots_of(const ith_dit *dit)
+static int slots_of(int64_t layers)
 {
-    return dit->config.layers < SLOTS ? 1 : SLOTS;
+    return layers < SLOTS ? 1 : SLOTS;
 }
 
 static ith_status allocate(ith_context *context, const ith_dit *dit, ith_dit_shards *s)
@@ -276,7 +276,7 @@ ith_status ith_dit_shards_create(ith_context *context, ith_dit *dit, ith_comm *l
     if (!s)
         return ITH_ERR_MEMORY;
     s->context = context, s->leaders = leaders, s->users = users, s->loads = loads, s->layers = dit->config.layers;
-    s->slot_count = slots_of(dit);
+    s->slot_count = slots_of(dit->config.layers);
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -304,6 +304,14 @@ void ith_dit_shards_free(ith_context *context, ith_dit_shards **shards)
     ith_free(context, s);
 }
 
+/* The memory of an expert whose largest layer takes slot_bytes. */
+static int64_t all_bytes(int64_t layers, int64_t slot_bytes, int processes)
+{
+    const int64_t slots = slots_of(layers);
+    return (int64_t)sizeof(ith_dit_shards) + layers * (int64_t)sizeof(shared_layer) +
+           2 * processes * (int64_t)sizeof(ith_transfer) + slots * slot_bytes + (3 + slots) * ITH_ALLOC_HEADER;
+}
+
 ith_status ith_dit_shards_bytes(ith_context *context, const char *folder, ith_number_types types, int processes,
                                 int64_t *bytes)
 {
@@ -316,11 +324,27 @@ ith_status ith_dit_shards_bytes(ith_context *context, const char *folder, ith_nu
         list_matrices(&dit->layers[i], &layer);
         slot = ith_max64(slot, layer.bytes);
     }
-    if (!status) {
-        const int64_t blocks = 3 + slots_of(dit);
-        *bytes = (int64_t)sizeof(ith_dit_shards) + dit->config.layers * (int64_t)sizeof(shared_layer) +
-                 2 * processes * (int64_t)sizeof(ith_transfer) + slots_of(dit) * slot + blocks * ITH_ALLOC_HEADER;
-    }
+    if (!status)
+        *bytes = all_bytes(dit->config.layers, slot, processes);
     ith_dit_free(context, &dit);
     return status;
+}
+
+ith_status ith_dit_shards_estimate(ith_context *context, const ith_dit_config *config, ith_number_types types,
+                                   int processes, int64_t *bytes)
+{
+    ith_linear *linears[ITH_DIT_LINEARS];
+    ith_dit *dit = NULL;
+    int64_t slot = 0;
+    *bytes = 0;
+    ith_status status = ith_dit_sketch(context, config, types, &dit);
+    if (status)
+        return status;
+    ith_dit_layer_linears(&dit->layers[0], linears);
+    for (int i = 0; i < ITH_DIT_LINEARS; i++)
+        slot += ith_round_up(
+            ith_linear_inputs(linears[i]) * ith_linear_outputs(linears[i]) * ith_dtype_bytes(ITH_BF16), ALIGNMENT);
+    *bytes = all_bytes(config->layers, slot, processes);
+    ith_dit_free(context, &dit);
+    return ITH_OK;
 }

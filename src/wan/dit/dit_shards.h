@@ -32,6 +32,10 @@ void ith_dit_shards_free(ith_context *context, ith_dit_shards **shards);
 ith_status ith_dit_shards_bytes(ith_context *context, const char *folder, ith_number_types types, int processes,
                                 int64_t *bytes);
 
+/* As ith_dit_shards_bytes, for an expert without files, whose weights are bf16. */
+ith_status ith_dit_shards_estimate(ith_context *context, const ith_dit_config *config, ith_number_types types,
+                                   int processes, int64_t *bytes);
+
 /* Begins use number `use` of a rank: waits until load `use` is complete. leads: this rank is the leader, which makes
  * loads meanwhile. comm: the rank's communicator, whose failure ends the wait; NULL: the rank is alone. Returns
  * ITH_ERR_INTERRUPTED, ITH_ERR_ABORTED if the group has failed, or the failure of a load. */

@@ -142,6 +142,15 @@ static ith_attn_options cross_options(const ith_attn_options *options)
     return own;
 }
 
+int64_t ith_dit_problems(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, ith_attn_problem *self,
+                         ith_attn_problem *cross)
+{
+    const ith_dit_workspace sizes = sizes_of(dit, shape, ith_dit_text_keys(shape->longest_text), ranks, rank);
+    *self = self_problem(&sizes);
+    *cross = cross_problem(&sizes);
+    return sizes.rows;
+}
+
 static ith_status make_plans(ith_context *context, ith_dit_workspace *w, const ith_attn_options *options,
                              ith_comm *comm)
 {

@@ -4,6 +4,7 @@
 #define ITH_WAN_DIT_WORKSPACE_H
 
 #include "../../kernels/rowops.h"
+#include "../work.h"
 #include "dit_shards.h"
 #include "dit_weights.h"
 
@@ -36,6 +37,21 @@ struct ith_dit_workspace {
     void *watch_user;
     float *watched; /* [rows, dim], the memory in which `watch` gets the output of a stage in a layer */
 };
+
+/* Describes the self-attention and the cross-attention of a pass of rank `rank` of `ranks`, for prompts of at most
+ * shape->longest_text rows. Returns the number of rows that the rank computes. */
+int64_t ith_dit_problems(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, ith_attn_problem *self,
+                         ith_attn_problem *cross);
+
+/* Lists the work of one layer in a pass of rank `rank` of `ranks`. The items of attention describe the attention of
+ * all ranks. dit: with or
+ * without weights, and with one layer or more. */
+void ith_dit_list_layer(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, const ith_work_list *list);
+/* Lists the work of a pass before the first layer and after the last one. */
+void ith_dit_list_ends(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, const ith_work_list *list);
+/* Lists the work of ith_dit_text_create in an expert of `layers` layers, for `batch` prompts of at most `longest`
+ * rows. */
+void ith_dit_list_text(const ith_dit *dit, int64_t layers, int64_t batch, int64_t longest, const ith_work_list *list);
 
 /* Computes w->e and w->e0 from the time steps t [batch]. */
 ith_status ith_dit_embed_time(ith_context *context, const ith_dit_workspace *w, const float *t);

@@ -27,7 +27,7 @@ int64_t ith_text_bucket(int64_t distance, int64_t buckets, int64_t max_distance)
     return first + (wide < half - 1 ? wide : half - 1);
 }
 
-static ith_attn_problem problem_of(const ith_text_config *config, int64_t count)
+ith_attn_problem ith_text_attention_problem(const ith_text_config *config, int64_t count)
 {
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
     problem.heads = problem.mask_heads = config->heads, problem.head_dim = config->head_dim;
@@ -56,7 +56,7 @@ void ith_text_attention_lay_out(const ith_text_config *config, int64_t count, it
 
 ith_status ith_text_attention_open(ith_context *context, const ith_text_config *config, ith_text_attention *a)
 {
-    const ith_attn_problem problem = problem_of(config, a->count);
+    const ith_attn_problem problem = ith_text_attention_problem(config, a->count);
     const ith_attn_options options = options_of();
     for (int64_t i = 0; i < 2 * a->count - 1; i++)
         a->buckets[i] = ith_text_bucket(i - (a->count - 1), config->buckets, config->max_distance);
@@ -71,7 +71,7 @@ void ith_text_attention_close(ith_text_attention *attention)
 ith_status ith_text_attention_plan_bytes(ith_context *context, const ith_text_config *config, int64_t count,
                                          int64_t *bytes)
 {
-    const ith_attn_problem problem = problem_of(config, count);
+    const ith_attn_problem problem = ith_text_attention_problem(config, count);
     const ith_attn_options options = options_of();
     ith_plan_info info = ITH_PLAN_INFO_INIT;
     ith_status status = ith_plan_predict(context, &problem, &options, 1, 0, true, &info);

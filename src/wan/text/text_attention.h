@@ -18,6 +18,8 @@ typedef struct ith_text_attention {
     float *bias;      /* [heads, count, count]: the additive mask of the attention */
 } ith_text_attention;
 
+/* The problem that the plan of the attention solves, for texts of `count` tokens. */
+ith_attn_problem ith_text_attention_problem(const ith_text_config *config, int64_t count);
 /* Lays out the arrays for texts of `count` tokens in one allocation (`arena`). If the arena has no memory yet, it only
  * counts the bytes. */
 void ith_text_attention_lay_out(const ith_text_config *config, int64_t count, ith_arena *arena,

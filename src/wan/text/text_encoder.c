@@ -343,3 +343,35 @@ ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *c
     ith_text_encoder_free(context, &encoder);
     return status;
 }
+
+/* ---- Work ------------------------------------------------------------------------------------------------------ */
+
+static void list_layers(const ith_text_encoder *encoder, int64_t layers, int64_t count, const ith_work_list *list)
+{
+    static const char stage[] = "text";
+    const text_layer *layer = &encoder->layers[0];
+    const ith_linear *const linears[] = {layer->qkv, layer->o, layer->wi_0, layer->wi_1, layer->wo};
+    const ith_attn_problem problem = ith_text_attention_problem(&encoder->config, count);
+    const double times = (double)layers, f32 = sizeof(float);
+    for (size_t i = 0; i < sizeof linears / sizeof *linears; i++)
+        ith_work_take_linear(list, stage, times, count, ith_linear_inputs(linears[i]), ith_linear_outputs(linears[i]));
+    ith_work_take_attention(list, stage, times, &problem);
+    /* two norms read and write a row, two sums read two and write one; so do gelu and the product with the gate */
+    ith_work_take_rows(list, stage, times,
+                       (double)count * f32 * (10 * (double)encoder->config.dim + 5 * (double)encoder->config.ffn_dim));
+}
+
+ith_status ith_text_encoder_list(ith_context *context, const ith_text_config *config, ith_operand_types types,
+                                 int64_t count, const ith_work_list *list)
+{
+    ith_text_config one = *config;
+    one.layers = 1;
+    ith_text_encoder *encoder = new_encoder(context, &one, types);
+    if (!encoder)
+        return ITH_ERR_MEMORY;
+    ith_status status = ith_weights_sketch(context, name_weights, encoder, &encoder->memory);
+    if (!status)
+        list_layers(encoder, config->layers, count, list);
+    ith_text_encoder_free(context, &encoder);
+    return status;
+}

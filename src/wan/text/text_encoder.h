@@ -7,6 +7,7 @@
 #include "../../base/observer.h"
 #include "../../files/store.h"
 #include "../../linear/operand.h"
+#include "../work.h"
 
 typedef struct ith_text_encoder ith_text_encoder;
 
@@ -35,5 +36,8 @@ ith_status ith_text_encode(ith_context *context, const ith_text_encoder *encoder
 /* Sets *bytes to the peak memory of an encoder that encodes `count` ids, besides its ith_store. */
 ith_status ith_text_encoder_bytes(ith_context *context, const ith_text_config *config, ith_operand_types types,
                                   bool keeps_packed, int64_t count, int64_t *bytes);
+/* Lists the work of ith_text_encode for `count` ids. */
+ith_status ith_text_encoder_list(ith_context *context, const ith_text_config *config, ith_operand_types types,
+                                 int64_t count, const ith_work_list *list);
 
 #endif

@@ -126,7 +126,7 @@ int64_t ith_tokenizer_vocab(const ith_tokenizer *tokenizer)
     return ith_sentencepiece_count(tokenizer->pieces);
 }
 
-int64_t ith_tokenizer_bytes(const ith_tokenizer *tokenizer)
+int64_t ith_tokenizer_bytes(void)
 {
-    return (int64_t)sizeof *tokenizer;
+    return (int64_t)sizeof(ith_tokenizer);
 }

@@ -21,6 +21,6 @@ ith_status ith_tokenizer_encode(ith_context *context, const ith_tokenizer *token
 /* The size of the vocabulary: the largest id + 1. */
 int64_t ith_tokenizer_vocab(const ith_tokenizer *tokenizer);
 /* The bytes of a tokenizer in the context's memory. SentencePiece's own memory is not counted. */
-int64_t ith_tokenizer_bytes(const ith_tokenizer *tokenizer);
+int64_t ith_tokenizer_bytes(void);
 
 #endif

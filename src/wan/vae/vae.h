@@ -7,6 +7,7 @@
 #include "../../base/context.h"
 #include "../../files/store.h"
 #include "../../linear/operand.h"
+#include "../work.h"
 
 typedef struct ith_vae_config {
     int64_t z_dim, decoder_base_dim, levels, dim_mult[8], res_blocks;
@@ -58,5 +59,8 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
  * mapped files. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                                 int64_t height, int64_t width, const ith_vae_span *band, int64_t *bytes);
+/* Lists the work of decoding this band of `frames` latent frames of this size. */
+ith_status ith_vae_list(ith_context *context, const ith_vae_config *config, ith_operand_types types, int64_t frames,
+                        int64_t height, int64_t width, const ith_vae_span *band, const ith_work_list *list);
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef ITH_WAN_VAE_DECODER_H
 #define ITH_WAN_VAE_DECODER_H
 
+#include "../work.h"
 #include "vae_layers.h"
 
 /* The layers of a level (those at one picture size), in this order: residual blocks; time, which doubles the frames;
@@ -42,5 +43,7 @@ ith_status ith_vae_decoder_open(ith_vae_decoder *decoder);
 /* Sets *bytes to the memory that ith_vae_decoder_create and ith_vae_decoder_open take from the context. */
 ith_status ith_vae_decoder_bytes(ith_vae_decoder *decoder, int64_t *bytes);
 void ith_vae_decoder_free(ith_vae_decoder **decoder);
+/* Lists the work of decoding `frames` latent frames with a decoder that may be open or not. */
+void ith_vae_decoder_list(const ith_vae_decoder *decoder, int64_t frames, const ith_work_list *list);
 
 #endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lists the work of the transformer, with the sizes of the layers that dit_open.c has laid out, in the stages of
+ * dit_forward.c. */
+#include "dit_workspace.h"
+
+#define F32 ((double)sizeof(float))
+
+/* Adds a linear layer that is applied to `rows` rows. */
+static void take_linear(const ith_work_list *list, const char *stage, const ith_linear *linear, int64_t rows)
+{
+    ith_work_take_linear(list, stage, 1, rows, ith_linear_inputs(linear), ith_linear_outputs(linear));
+}
+
+/* Adds a layer whose operands are f32 in every precision. */
+static void take_f32(const ith_work_list *list, const char *stage, const ith_linear *linear, int64_t rows)
+{
+    const int64_t in = ith_linear_inputs(linear), out = ith_linear_outputs(linear);
+    const ith_work work = {.kind = ITH_WORK_OF_LINEAR,
+                           .stage = stage,
+                           .times = 1,
+                           .in_f32 = true,
+                           .rows = rows,
+                           .in = in,
+                           .out = out,
+                           .operations = 2.0 * (double)rows * (double)in * (double)out};
+    list->take(list->user, &work);
+}
+
+/* Bytes for one number that is read, and for one that is written, when vectors become the type of attention or come
+ * back from it; 0 if attention takes f32. */
+static double conversion_bytes(const ith_dit *dit)
+{
+    return dit->types.attention == ITH_F32 ? 0 : F32 + (double)ith_dtype_bytes(dit->types.attention);
+}
+
+void ith_dit_list_layer(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, const ith_work_list *list)
+{
+    const ith_dit_layer *layer = &dit->layers[0];
+    ith_attn_problem self, cross;
+    const int64_t rows = ith_dit_problems(dit, shape, ranks, rank, &self, &cross);
+    const double numbers = (double)rows * (double)dit->config.dim, converted = conversion_bytes(dit) * numbers;
+    const double norm = 2 * F32 * numbers, sum = 3 * F32 * numbers; /* read and write; read both and write */
+    const double hidden = 2 * F32 * (double)rows * (double)dit->config.ffn_dim;
+    take_linear(list, "qkv", layer->qkv, rows);
+    ith_work_take_rows(list, "qkv", 1, 5 * norm + 3 * converted); /* LN; RMSNorm and RoPE of q and of k */
+    ith_work_take_attention(list, "self attention", 1, &self);
+    take_linear(list, "project", layer->self_out, rows);
+    take_linear(list, "project", layer->cross_q, rows);
+    ith_work_take_rows(list, "project", 1, 2 * norm + sum + 2 * converted);
+    ith_work_take_attention(list, "cross attention", 1, &cross);
+    take_linear(list, "ffn", layer->cross_out, rows);
+    take_linear(list, "ffn", layer->ffn_up, rows);
+    take_linear(list, "ffn", layer->ffn_down, rows);
+    ith_work_take_rows(list, "ffn", 1, norm + 2 * sum + converted + hidden);
+}
+
+void ith_dit_list_ends(const ith_dit *dit, const ith_dit_shape *shape, int ranks, int rank, const ith_work_list *list)
+{
+    static const char stage[] = "ends";
+    ith_attn_problem self, cross;
+    const int64_t rows = ith_dit_problems(dit, shape, ranks, rank, &self, &cross);
+    take_f32(list, stage, dit->patch, rows);
+    take_f32(list, stage, dit->time_1, shape->batch);
+    take_f32(list, stage, dit->time_2, shape->batch);
+    take_f32(list, stage, dit->time_proj, shape->batch);
+    take_f32(list, stage, dit->head, rows);
+    ith_work_take_rows(list, stage, 1, 2 * F32 * (double)rows * (double)dit->config.dim);
+}
+
+void ith_dit_list_text(const ith_dit *dit, int64_t layers, int64_t batch, int64_t longest, const ith_work_list *list)
+{
+    static const char stage[] = "text keys";
+    const ith_linear *kv = dit->layers[0].cross_kv;
+    const int64_t rows = batch * ith_dit_text_keys(longest);
+    take_linear(list, stage, dit->text_1, rows);
+    take_linear(list, stage, dit->text_2, rows);
+    ith_work_take_linear(list, stage, (double)layers, rows, ith_linear_inputs(kv), ith_linear_outputs(kv));
+}
