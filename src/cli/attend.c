@@ -35,15 +35,15 @@ static const ith_option own_rows[] = {
      "Tensors q, k and v [batch, sequence, heads, head size] (f32, bf16 or f16; k and v may have fewer heads); also "
      "kv_lengths [batch] (i32), key_bias [batch, keys] (f32), mask [batch or 1, heads or 1, queries, keys] (bool: true "
      "is attended to; f32: added to the scaled logits) and the metadata 'scale' count",
-     ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(input), 0, 0, NULL, 'i'},
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(input), 0, 0, NULL, 'i'},
     {"output", "FILE", "Where o (of q's type) and lse (f32, [batch, heads, sequence], natural logarithm) are written",
-     ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(output), 0, 0, NULL, 'o'},
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(output), 0, 0, NULL, 'o'},
     {"precision", "auto|bf16|f32",
      "bf16 rounds q, k and v to bf16 and adds up in f32; f32 widens them; auto takes them as they are", ITH_OPTION_WORD,
-     ITH_FROM_COMMAND, AT(precision), 0, 0, precision_word, 0},
-    {"plan", NULL, "Print the plan that was chosen on standard error", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(plan), 0,
-     0, NULL, 0},
-    {"quiet", NULL, "Do not print how long it took", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(quiet), 0, 0, NULL, 'q'},
+     ITH_FROM_CONFIG, AT(precision), 0, 0, precision_word, 0},
+    {"plan", NULL, "Print the plan that was chosen on standard error", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(plan), 0, 0,
+     NULL, 0},
+    {"quiet", NULL, "Do not print how long it took", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(quiet), 0, 0, NULL, 'q'},
 };
 #undef AT
 
@@ -445,9 +445,12 @@ static int run(const attend_settings *settings, const ith_options *options)
     int code = ith_launch_begin(&job.launch, options->command, &settings->choices.launch);
     if (code)
         return code;
-    code = ith_cli_context(settings->quiet ? ITH_TALK_QUIET : ITH_TALK_NORMAL, &job.context);
+    code = ith_options_check(options);
+    if (!code && (!settings->input || !settings->output))
+        code = ith_cli_usage(options->command, "--%s is needed", settings->input ? "output" : "input");
+    int made = ith_cli_context(settings->quiet ? ITH_TALK_QUIET : ITH_TALK_NORMAL, &job.context);
     ith_launch_set_ranks(&job.launch, settings->choices.ranks, settings->choices.threads);
-    code = ith_launch_run(&job.launch, job.context, code, &work);
+    code = ith_launch_run(&job.launch, job.context, code ? code : made, &work);
     close_tensors(&job.tensors);
     ith_context_destroy(&job.context);
     return code;
@@ -462,9 +465,7 @@ int ith_cli_attend(int argc, char **argv)
     options.count =
         ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows, offsetof(attend_settings, choices), false);
     ith_options_parse(&options, argc, argv, doc, NULL);
-    int code = settings.input && settings.output
-                   ? run(&settings, &options)
-                   : ith_cli_usage(argv[0], "--%s is needed", settings.input ? "output" : "input");
+    int code = run(&settings, &options);
     ith_options_free(&options);
     return code;
 }

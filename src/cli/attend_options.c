@@ -48,7 +48,7 @@ static const ith_option rows[] = {
      WORD(asked.direction, direction_word)},
     {"chunks", "N", "Chunks of heads that are exchanged one after the other", INT(asked.chunks, LARGEST)},
     {"no-smoothing", NULL, "fixed_m without taking the mean key away", FLAG(no_smoothing)},
-    {"fold", NULL, "Exchange batch and heads as one list (the default)", FLAG(fold)},
+    {"fold", NULL, "Exchange batch and heads as one list, which is the default", FLAG(fold)},
     {"no-fold", NULL, "Exchange the entries of a batch one by one", FLAG(no_fold)},
     {"exchange", "auto|in_place|copy|mixed",
      "Ranks use one another's tensors where they lie, or send messages; mixed: in place on the ulysses axis",

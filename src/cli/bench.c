@@ -28,22 +28,22 @@ typedef struct bench_settings {
 #define LARGEST 1e7 /* upper limit of options without a natural maximum */
 #define AT(member) offsetof(bench_settings, member)
 static const ith_option own_rows[] = {
-    {"seq", "N[,N..]", "Queries and keys (8192)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(seq), 1, LARGEST, NULL, 0},
-    {"batch", "N[,N..]", "Batch (1)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(batch), 1, LARGEST, NULL, 0},
-    {"heads", "N", "Heads (8)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(heads), 1, LARGEST, NULL, 0},
-    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+    {"seq", "N[,N..]", "Queries and keys (8192)", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
+    {"batch", "N[,N..]", "Batch (1)", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(batch), 1, LARGEST, NULL, 0},
+    {"heads", "N", "Heads (8)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(heads), 1, LARGEST, NULL, 0},
+    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      AT(kv_heads), 1, LARGEST, NULL, 0},
-    {"head-dim", "N", "Head size (128)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(head_dim), 1, LARGEST, NULL, 0},
-    {"dtype", "bf16|f32|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(dtype), 0, 0,
+    {"head-dim", "N", "Head size (128)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(head_dim), 1, LARGEST, NULL, 0},
+    {"dtype", "bf16|f32|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(dtype), 0, 0,
      ith_attend_dtype_word, 0},
     {"strategy", "S[,S..]", "Names as 'ithaca attend' takes them (auto); single is one rank with all threads",
-     ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(strategies), 0, 0, NULL, 0},
-    {"softmax", "S[,S..]", "auto, online, fixed_m (auto)", ITH_OPTION_WORDS, ITH_FROM_COMMAND, AT(softmax), 0, 0,
+     ITH_OPTION_NAMES, ITH_FROM_CONFIG, AT(strategies), 0, 0, NULL, 0},
+    {"softmax", "S[,S..]", "auto, online, fixed_m (auto)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(softmax), 0, 0,
      ith_attend_softmax_word, 0},
-    {"repeat", "N", "Times that each row is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+    {"repeat", "N", "Times that each row is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      AT(repeats), 1, 1000, NULL, 0},
-    {"json", NULL, "Print a JSON array, an object for each row", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(json), 0, 0,
-     NULL, 0},
+    {"json", NULL, "Print a JSON array, an object for each row", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(json), 0, 0, NULL,
+     0},
 };
 #undef AT
 
@@ -393,8 +393,9 @@ static int run(const bench_settings *settings, const ith_options *options)
     if (code)
         return code;
     ith_launch_set_ranks(&c.launch, settings->choices.ranks, settings->choices.threads);
-    code = ith_cli_context(ITH_TALK_NORMAL, &c.bench.context);
-    code = ith_launch_run(&c.launch, c.bench.context, code, &work);
+    code = ith_options_check(options);
+    int made = ith_cli_context(ITH_TALK_NORMAL, &c.bench.context);
+    code = ith_launch_run(&c.launch, c.bench.context, code ? code : made, &work);
     bench_free(&c.bench);
     ith_context_destroy(&c.bench.context);
     return code;

@@ -50,17 +50,17 @@ static const char *weights_word(int value)
 #define SHARED(member) offsetof(engine_settings, member)
 static const ith_option shared_rows[] = {
     {"precision", "auto|f32|bf16", "Type to which operands are rounded (auto: as 'ithaca generate' chooses)",
-     ITH_OPTION_WORD, ITH_FROM_COMMAND, SHARED(precision), 0, 0, precision_word, 0},
-    {"weights", "bf16|f32|f16", "Type in which the weights are stored (bf16)", ITH_OPTION_WORD, ITH_FROM_COMMAND,
+     ITH_OPTION_WORD, ITH_FROM_CONFIG, SHARED(precision), 0, 0, precision_word, 0},
+    {"weights", "bf16|f32|f16", "Type in which the weights are stored (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG,
      SHARED(weights), 0, 0, weights_word, 0},
-    {"threads", "N", "Threads (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, SHARED(threads), 1, ITH_CLI_THREADS_MAX,
+    {"threads", "N", "Threads (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, SHARED(threads), 1, ITH_CLI_THREADS_MAX,
      NULL, 0},
-    {"repeat", "N", "Times that it is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+    {"repeat", "N", "Times that it is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      SHARED(repeats), 1, 1000, NULL, 0},
-    {"force", NULL, "Run even if memory seems too small", ITH_OPTION_FLAG, ITH_FROM_COMMAND, SHARED(force), 0, 0, NULL,
+    {"force", NULL, "Run even if memory seems too small", ITH_OPTION_FLAG, ITH_FROM_CONFIG, SHARED(force), 0, 0, NULL,
      0},
-    {"json", NULL, "Print a JSON array, an object for each stage", ITH_OPTION_FLAG, ITH_FROM_COMMAND, SHARED(json), 0,
-     0, NULL, 0},
+    {"json", NULL, "Print a JSON array, an object for each stage", ITH_OPTION_FLAG, ITH_FROM_CONFIG, SHARED(json), 0, 0,
+     NULL, 0},
 };
 enum { SHARED_ROWS = sizeof shared_rows / sizeof *shared_rows };
 
@@ -77,15 +77,16 @@ enum { SHARED_ROWS = sizeof shared_rows / sizeof *shared_rows };
     "burst_gflops. The peak of the whole is its rate if every stage ran at its own peak. memory is the most that the " \
     "engine held, predicted and measured, weights included: a run with a checkpoint keeps these in the mapped files."
 
-/* Reads a command's own options and the shared ones from the command line. */
-static void parse(int argc, char **argv, const ith_option *own_rows, int own_count, void *settings, const char *doc)
+/* Reads a command's own options and the shared ones. Returns an exit status. */
+static int parse(int argc, char **argv, const ith_option *own_rows, int own_count, ith_options *options,
+                 const char *doc)
 {
-    ith_option table[ITH_OPTIONS_MAX];
+    static ith_option table[ITH_OPTIONS_MAX];
     memcpy(table, own_rows, (size_t)own_count * sizeof *table);
     memcpy(table + own_count, shared_rows, sizeof shared_rows);
-    ith_options options = {.table = table, .count = own_count + SHARED_ROWS, .settings = settings, .command = argv[0]};
-    ith_options_parse(&options, argc, argv, doc, NULL);
-    ith_options_free(&options);
+    options->table = table, options->count = own_count + SHARED_ROWS, options->command = argv[0];
+    ith_options_parse(options, argc, argv, doc, NULL);
+    return ith_options_check(options);
 }
 
 /* ---- Measuring ------------------------------------------------------------------------------------------------- */
@@ -262,17 +263,17 @@ static const char *block_word(int value)
 
 #define AT(member) offsetof(block_settings, member)
 static const ith_option block_rows[] = {
-    {"size", "1.3b|5b|a14b", "Model whose block is measured (1.3b)", ITH_OPTION_WORD, ITH_FROM_COMMAND, SHARED(size), 0,
+    {"size", "1.3b|5b|a14b", "Model whose block is measured (1.3b)", ITH_OPTION_WORD, ITH_FROM_CONFIG, SHARED(size), 0,
      0, block_word, 0},
-    {"seq", "N", "Tokens of the sequence (8192)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(seq), 1, LARGEST, NULL, 0},
-    {"text", "N", "Rows of the prompt that cross-attention attends to (512)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+    {"seq", "N", "Tokens of the sequence (8192)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
+    {"text", "N", "Rows of the prompt that cross-attention attends to (512)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      AT(text), 1, LARGEST, NULL, 0},
-    {"heads", "N", "Heads, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(heads), 1, LARGEST, NULL, 0},
-    {"head-dim", "N", "Head size, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(head_dim), 1, LARGEST,
+    {"heads", "N", "Heads, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(heads), 1, LARGEST, NULL, 0},
+    {"head-dim", "N", "Head size, instead of the model's", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(head_dim), 1, LARGEST,
      NULL, 0},
     {"ffn-dim", "N", "Hidden width of the feed-forward network, instead of the model's", ITH_OPTION_WHOLE,
-     ITH_FROM_COMMAND, AT(ffn_dim), 1, LARGEST, NULL, 0},
-    {"softmax", "auto|online|fixed_m", "Softmax of self-attention (auto)", ITH_OPTION_WORD, ITH_FROM_COMMAND,
+     ITH_FROM_CONFIG, AT(ffn_dim), 1, LARGEST, NULL, 0},
+    {"softmax", "auto|online|fixed_m", "Softmax of self-attention (auto)", ITH_OPTION_WORD, ITH_FROM_CONFIG,
      SHARED(softmax), 0, 0, softmax_word, 0},
 };
 #undef AT
@@ -309,7 +310,8 @@ static ith_status measure_block(ith_context *context, const void *problem, const
 int ith_cli_bench_block(int argc, char **argv)
 {
     block_settings s = {.shared.repeats = 5, .seq = 8192, .text = 512};
-    parse(argc, argv, block_rows, sizeof block_rows / sizeof *block_rows, &s, block_doc);
+    ith_options options = {.settings = &s};
+    int code = parse(argc, argv, block_rows, sizeof block_rows / sizeof *block_rows, &options, block_doc);
     const struct block_size *size = &block_sizes[s.shared.size];
     s.heads = s.heads ? s.heads : size->heads;
     s.head_dim = s.head_dim ? s.head_dim : size->head_dim;
@@ -318,7 +320,10 @@ int ith_cli_bench_block(int argc, char **argv)
     problem.heads = s.heads, problem.head_dim = s.head_dim, problem.ffn_dim = s.ffn_dim;
     problem.tokens = s.seq, problem.text_rows = s.text;
     engine_bench bench = {.what = "block", .describe = describe_block, .to_json = block_json, .settings = &s};
-    return run(&bench, &s.shared, measure_block, &problem);
+    if (!code)
+        code = run(&bench, &s.shared, measure_block, &problem);
+    ith_options_free(&options);
+    return code;
 }
 
 /* ---- Decode ---------------------------------------------------------------------------------------------------- */
@@ -342,12 +347,12 @@ static const char *decode_word(int value)
 #define AT(member) offsetof(decode_settings, member)
 static const ith_option decode_rows[] = {
     {"size", "2.1|small", "Autoencoder: the published one of Wan 2.1, or a small one (2.1)", ITH_OPTION_WORD,
-     ITH_FROM_COMMAND, SHARED(size), 0, 0, decode_word, 0},
-    {"frames", "N", "Frames of the video, one more than a multiple of 4 (5)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     ITH_FROM_CONFIG, SHARED(size), 0, 0, decode_word, 0},
+    {"frames", "N", "Frames of the video, one more than a multiple of 4 (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      AT(frames), 1, LARGEST, NULL, 0},
-    {"height", "N", "Pixels, a multiple of 8 (480)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(height), 1, LARGEST, NULL,
+    {"height", "N", "Pixels, a multiple of 8 (480)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(height), 1, LARGEST, NULL,
      0},
-    {"width", "N", "Pixels, a multiple of 8 (832)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(width), 1, LARGEST, NULL, 0},
+    {"width", "N", "Pixels, a multiple of 8 (832)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(width), 1, LARGEST, NULL, 0},
 };
 #undef AT
 
@@ -383,11 +388,15 @@ static ith_status measure_decode(ith_context *context, const void *problem, cons
 int ith_cli_bench_decode(int argc, char **argv)
 {
     decode_settings s = {.shared.repeats = 5, .frames = 5, .height = 480, .width = 832};
-    parse(argc, argv, decode_rows, sizeof decode_rows / sizeof *decode_rows, &s, decode_doc);
+    ith_options options = {.settings = &s};
+    int code = parse(argc, argv, decode_rows, sizeof decode_rows / sizeof *decode_rows, &options, decode_doc);
     ith_decode_problem problem = ITH_DECODE_PROBLEM_INIT;
     problem.base_dim = decode_sizes[s.shared.size].base_dim;
     problem.res_blocks = decode_sizes[s.shared.size].res_blocks;
     problem.frames = s.frames, problem.height = s.height, problem.width = s.width;
     engine_bench bench = {.what = "decode", .describe = describe_decode, .to_json = decode_json, .settings = &s};
-    return run(&bench, &s.shared, measure_decode, &problem);
+    if (!code)
+        code = run(&bench, &s.shared, measure_decode, &problem);
+    ith_options_free(&options);
+    return code;
 }

@@ -34,34 +34,43 @@ static bool join(config *c, const yaml_node_t *list, char *text, size_t bytes)
     return true;
 }
 
+/* Whether the values of a type may be written as a list. */
+static bool takes_list(ith_option_type type)
+{
+    return type == ITH_OPTION_PAIR || type == ITH_OPTION_WHOLES || type == ITH_OPTION_WORDS || type == ITH_OPTION_NAMES;
+}
+
 /* Sets one option from the file. An option that this kind of file may not set is an error. A value from a source of
  * higher precedence, such as the command line, stays. */
 static int set_option(config *c, const yaml_node_t *key, const yaml_node_t *value)
 {
-    char why[256], list[128];
+    char why[256], list[512];
     if (!ith_yaml_is_text(key))
         return ith_yaml_complain(&c->file, key, "an option", "its name is not a word");
     const char *name = ith_yaml_scalar(key);
     int index = ith_option_find(c->options, name);
     if (index < 0)
-        return ith_yaml_complain(&c->file, key, name, "there is no such option");
+        return ith_yaml_complain(&c->file, key, name,
+                                 !strcmp(name, "config") || !strcmp(name, "print-config")
+                                     ? "only the command line sets it"
+                                     : "there is no such option");
     const ith_option *option = &c->options->table[index];
     if (option->farthest > c->source)
-        return ith_yaml_complain(&c->file, key, name,
-                                 c->source == ITH_FROM_MODEL ? "a model folder may not set it"
-                                                             : "only the command line sets it");
+        return ith_yaml_complain(&c->file, key, name, "a model folder may not set it");
     if (c->seen[index])
         return ith_yaml_complain(&c->file, key, name, "it is set twice");
     c->seen[index] = true;
     if (ith_yaml_is_null(value))
         return ITH_EXIT_DONE;
     const char *text = ith_yaml_is_text(value) ? ith_yaml_scalar(value) : NULL;
-    if (value->type == YAML_SEQUENCE_NODE && option->type == ITH_OPTION_PAIR && join(c, value, list, sizeof list))
+    if (value->type == YAML_SEQUENCE_NODE && takes_list(option->type) && join(c, value, list, sizeof list))
         text = list;
     if (!text)
         return ith_yaml_complain(&c->file, value, name, "its value is not a single one");
     if (!ith_option_set(c->options, index, text, c->source, why, sizeof why))
         return ith_yaml_complain(&c->file, value, name, why);
+    if (c->options->source[index] == c->source)
+        c->options->line[index] = key->start_mark.line + 1;
     return ITH_EXIT_DONE;
 }
 

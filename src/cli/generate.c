@@ -184,6 +184,39 @@ static int finish(void *user, int code)
     return save_wisdom(g, ith_generate_summarise(g));
 }
 
+/* ---- The command ------------------------------------------------------------------------------------------------- */
+
+/* Fills in the values that the model has for options that are not given. A model that cannot be read is named on
+ * standard error: its values are left open. */
+static int fill_from_model(ith_generation *g)
+{
+    int code = ith_generate_parse_model(&g->settings, g->table);
+    if (!code)
+        code = ith_generate_translate(g, g->command);
+    if (code)
+        return code;
+    g->options.prompt = g->options.prompt ? g->options.prompt : "";
+    if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
+        ith_pipeline_resolve(g->pipeline, &g->options))
+        fprintf(stderr, "ithaca: the model's own values are left open: %s\n", ith_context_error(g->context));
+    else
+        ith_generate_fill(g);
+    return ITH_EXIT_DONE;
+}
+
+/* Prints the options that are in force (--print-config). Of several processes, the first one prints. */
+static int print_config(ith_generation *g)
+{
+    int code = ith_options_check(g->table);
+    if (!code)
+        code = ith_cli_context(ITH_TALK_QUIET, &g->context);
+    if (!code && g->settings.model)
+        code = fill_from_model(g);
+    if (!code && ith_launcher_process() == 0)
+        ith_options_print(g->table, stdout);
+    return code;
+}
+
 int ith_cli_generate(int argc, char **argv)
 {
     ith_generation g = {.start = ith_cli_seconds(), .model = ITH_MODEL_INFO_INIT, .report = ITH_GENERATE_REPORT_INIT};
@@ -198,9 +231,9 @@ int ith_cli_generate(int argc, char **argv)
     ith_generate_parse(argc, argv, &g.settings, &options);
     g.table = &options, g.command = argv[0];
     ith_cli_talk talk = g.settings.quiet ? ITH_TALK_QUIET : g.settings.verbose ? ITH_TALK_VERBOSE : ITH_TALK_NORMAL;
-    int code = ith_launch_begin(&g.launch, argv[0], &g.settings.choices.launch);
-    if (!code) {
-        code = ith_generate_parse_config(&g.settings, &options);
+    int code = options.print ? print_config(&g) : ith_launch_begin(&g.launch, argv[0], &g.settings.choices.launch);
+    if (!code && !options.print) {
+        code = ith_generate_check(&g.settings, &options);
         ith_launch_set_ranks(&g.launch, g.settings.choices.ranks, g.settings.choices.threads);
         g.launch.choices.map |= g.settings.verbose && g.launch.launcher.module;
         int made = ith_cli_context(talk, &g.context);

@@ -13,7 +13,7 @@
 
 /* The values of the command's options. */
 typedef struct ith_generate_settings {
-    const char *model, *prompt, *negative, *output, *noise, *dump, *from_latents, *config;
+    const char *model, *prompt, *negative, *output, *noise, *dump, *from_latents;
     int64_t frames, height, width, steps, crf;
     uint64_t seed;
     double shift, guidance[2], boundary, fps;
@@ -25,10 +25,11 @@ typedef struct ith_generate_settings {
     bool keep_latents, keep_packed, shard_weights, force, json, quiet, verbose;
 } ith_generate_settings;
 
-/* Reads the command line. Usage errors end the process. */
+/* Reads the command line and --config. Usage errors end the process. */
 void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options);
-/* Reads --config and checks that the options go together. Prints errors and returns an exit status. */
-int ith_generate_parse_config(ith_generate_settings *settings, ith_options *options);
+/* Checks that --config could be read, that the required options are given, and that no two exclude each other. Prints
+ * errors and returns an exit status. */
+int ith_generate_check(const ith_generate_settings *settings, const ith_options *options);
 /* Reads the defaults of the model from ithaca.yaml in its folder. */
 int ith_generate_parse_model(ith_generate_settings *settings, ith_options *options);
 
@@ -60,6 +61,8 @@ typedef struct ith_generation {
 
 /* Translates the settings into options of the library; returns an exit status. */
 int ith_generate_translate(ith_generation *generation, const char *command);
+/* Writes the values of the resolved options (ith_pipeline_resolve) into the settings, for --print-config. */
+void ith_generate_fill(ith_generation *g);
 /* Fills g->title with the prompt, and g->comment with seed and settings. With --from-latents both come from the file of
  * latents. */
 int ith_generate_describe(ith_generation *g);

@@ -35,7 +35,7 @@ static const ith_option own_rows[] = {
     {"shift", "X", "Shift of the noise levels", ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(shift), 1e-6, 1e6, NULL, 0},
     {"guidance", "G[,G2]", "Guidance at high and at low noise; 1 or less leaves out the negative branch",
      ITH_OPTION_PAIR, ITH_FROM_MODEL, AT(guidance), -1e6, 1e6, NULL, 0},
-    {"boundary", "X", "Noise level, 0 to 1, below which the second expert takes over (models with two)",
+    {"boundary", "X", "Noise level, 0 to 1, below which the second expert takes over, for models with two",
      ITH_OPTION_NUMBER, ITH_FROM_MODEL, AT(boundary), 0, 1, NULL, 0},
     {"solver", "unipc|euler", "Sampler", ITH_OPTION_WORD, ITH_FROM_MODEL, AT(solver), 0, 0, solver_word, 0},
     {"sigmas", "official|diffusers",
@@ -61,17 +61,15 @@ static const ith_option own_rows[] = {
      "for hosts with slow disks or little memory. Two layers are then held in memory",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(shard_weights), 0, 0, NULL, 0},
     {"force", NULL, "Go on although the machine seems to have less memory than the run will hold", ITH_OPTION_FLAG,
-     ITH_FROM_COMMAND, AT(force), 0, 0, NULL, 0},
+     ITH_FROM_CONFIG, AT(force), 0, 0, NULL, 0},
     {.help = "Intermediate results:"},
     {"from-latents", "FILE", "Decode latents that an earlier run saved, and do nothing else", ITH_OPTION_TEXT,
-     ITH_FROM_COMMAND, AT(from_latents), 0, 0, NULL, 0},
+     ITH_FROM_CONFIG, AT(from_latents), 0, 0, NULL, 0},
     {"keep-latents", NULL, "Keep OUTPUT.latents.safetensors, which is saved before decoding, after success too",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_latents), 0, 0, NULL, 0},
     {"dump", "FILE", "Write noise, latents of every step, final and frames to a .safetensors file", ITH_OPTION_TEXT,
      ITH_FROM_CONFIG, AT(dump), 0, 0, NULL, 0},
     {.help = "Talk:"},
-    {"config", "FILE", "Read options from a YAML file; the command line counts more", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
-     AT(config), 0, 0, NULL, 0},
     {"json", NULL, "Print the summary as one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(json), 0, 0, NULL, 0},
     {"quiet", NULL, "No progress and no summary", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(quiet), 0, 0, NULL, 'q'},
     {"verbose", NULL, "More about what is being done", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(verbose), 0, 0, NULL, 'v'},
@@ -81,18 +79,30 @@ static const ith_option own_rows[] = {
 static const char doc[] =
     "Generate a video from a prompt with a Wan 2.1 or 2.2 text-to-video checkpoint."
     "\v"
-    "A model folder may carry its own defaults in ithaca.yaml. --config takes every option but itself, --force, "
-    "--from-latents and those about processes, without the dashes: 'steps: 40', 'guidance: [4.0, 3.0]'. The command "
-    "line counts more than "
-    "--config, --config more than the model folder.\n"
+    "A model folder may carry its own defaults in ithaca.yaml. The command line counts more than --config, --config "
+    "more than the model folder. With --model, --print-config shows the model's own values too.\n"
     "\n"
     "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file. Latents are saved when denoising "
     "is "
     "done; they are kept then, and --from-latents goes on from them. The exit status is 1.";
 
-/* Checks that the required options are given, and that no two options exclude each other. */
-static int check(const char *command, const ith_generate_settings *settings, const ith_options *options)
+void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options)
 {
+    *settings = (ith_generate_settings){.output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN};
+    static ith_option table[ITH_OPTIONS_MAX];
+    memcpy(table, own_rows, sizeof own_rows);
+    *options = (ith_options){.table = table, .settings = settings, .command = argv[0], .prints_itself = true};
+    options->count = ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows,
+                                            offsetof(ith_generate_settings, choices), false);
+    ith_options_parse(options, argc, argv, doc, NULL);
+}
+
+int ith_generate_check(const ith_generate_settings *settings, const ith_options *options)
+{
+    const char *command = options->command;
+    int code = ith_options_check(options);
+    if (code)
+        return code;
     if (!settings->model)
         return ith_cli_usage(command, "--model is needed");
     if (!settings->prompt && !settings->from_latents)
@@ -107,26 +117,26 @@ static int check(const char *command, const ith_generate_settings *settings, con
     return ITH_EXIT_DONE;
 }
 
-void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options)
-{
-    *settings = (ith_generate_settings){.output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN};
-    static ith_option table[ITH_OPTIONS_MAX];
-    memcpy(table, own_rows, sizeof own_rows);
-    *options = (ith_options){.table = table, .settings = settings, .command = argv[0]};
-    options->count = ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows,
-                                            offsetof(ith_generate_settings, choices), false);
-    ith_options_parse(options, argc, argv, doc, NULL);
-}
-
-int ith_generate_parse_config(ith_generate_settings *settings, ith_options *options)
-{
-    int code = settings->config ? ith_config_read(settings->config, options) : ITH_EXIT_DONE;
-    return code ? code : check(options->command, settings, options);
-}
-
 int ith_generate_parse_model(ith_generate_settings *settings, ith_options *options)
 {
     return ith_config_read_model(settings->model, options);
+}
+
+void ith_generate_fill(ith_generation *g)
+{
+    static const char *const filled[] = {"negative", "frames",   "height",   "width",  "steps",
+                                         "shift",    "guidance", "boundary", "solver", "sigmas"};
+    ith_generate_settings *settings = &g->settings;
+    const ith_generate_options *from = &g->options;
+    settings->negative = from->negative;
+    settings->frames = from->frames, settings->height = from->height, settings->width = from->width;
+    settings->steps = from->steps, settings->shift = from->shift, settings->boundary = from->boundary;
+    memcpy(settings->guidance, from->guidance, sizeof settings->guidance);
+    settings->solver = from->solver, settings->sigmas = from->sigmas;
+    for (size_t i = 0; i < sizeof filled / sizeof *filled; i++) {
+        ith_option_source *source = &g->table->source[ith_option_find(g->table, filled[i])];
+        *source = *source ? *source : ITH_FROM_CHECKPOINT;
+    }
 }
 
 int ith_generate_translate(ith_generation *g, const char *command)

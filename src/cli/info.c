@@ -22,11 +22,11 @@ typedef struct info_settings {
 
 static const ith_option table[] = {
     {"model", "DIR", "Describe this checkpoint folder instead of the kernels, and measure nothing", ITH_OPTION_TEXT,
-     ITH_FROM_COMMAND, offsetof(info_settings, model), 0, 0, NULL, 'm'},
-    {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     ITH_FROM_CONFIG, offsetof(info_settings, model), 0, 0, NULL, 'm'},
+    {"threads", "N", "Measure rates on this many threads at once (1)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      offsetof(info_settings, threads), 1, ITH_CLI_THREADS_MAX, NULL, 0},
-    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_COMMAND, offsetof(info_settings, json), 0, 0,
-     NULL, 0},
+    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, offsetof(info_settings, json), 0, 0, NULL,
+     0},
 };
 
 static const char doc[] =
@@ -372,7 +372,9 @@ int ith_cli_info(int argc, char **argv)
     ith_context *context = NULL;
     ith_pipeline *pipeline = NULL;
     ith_options_parse(&options, argc, argv, doc, NULL);
-    int code = ith_cli_context(ITH_TALK_NORMAL, &context);
+    int code = ith_options_check(&options);
+    if (!code)
+        code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (!code)
         code = ith_cli_prepare_threads(1, settings.threads);
     if (!code && settings.model && ith_pipeline_open(context, settings.model, &pipeline))

@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parses the values of options strictly (a number must be complete and in range), keeps track of their sources, and
- * reads the command line with argp. */
+/* Parses the values of options strictly (a number must be complete and in range), and keeps track of their sources. */
 #include "option.h"
 
-#include "cli.h"
-#include "launcher.h"
-
-#include <argp.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Whether text holds allowed characters only. This excludes spaces, '+', hexadecimal numbers and infinity, which strtod
  * and strtoll accept. */
@@ -160,7 +153,8 @@ static void explain(const ith_option *option, const char *text, char *why, size_
 {
     switch (option->type) {
     case ITH_OPTION_FLAG: snprintf(why, bytes, "'%s' is neither true nor false", text); return;
-    case ITH_OPTION_TEXT: snprintf(why, bytes, "there is no memory for its text"); return;
+    case ITH_OPTION_TEXT:
+    case ITH_OPTION_NAMES: snprintf(why, bytes, "there is no memory for its text"); return;
     case ITH_OPTION_SEED:
         snprintf(why, bytes, "'%s' is not a whole number from 0 to %llu", text, (unsigned long long)UINT64_MAX);
         return;
@@ -204,7 +198,8 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
     case ITH_OPTION_INT:
     case ITH_OPTION_NUMBER:
     case ITH_OPTION_PAIR: good = set_number(option, text, value); break;
-    case ITH_OPTION_TEXT: good = value == (void *)&unused || (copy = strdup(text)); break;
+    case ITH_OPTION_TEXT:
+    case ITH_OPTION_NAMES: good = value == (void *)&unused || (copy = strdup(text)); break;
     }
     if (!good)
         explain(option, text, why, why_bytes);
@@ -238,6 +233,7 @@ static size_t value_bytes(ith_option_type type)
     case ITH_OPTION_WHOLES:
     case ITH_OPTION_WORDS: return offsetof(ith_option_list, count) + sizeof(int); /* without its padding */
     case ITH_OPTION_TEXT:
+    case ITH_OPTION_NAMES:
     case ITH_OPTION_WHOLE:
     case ITH_OPTION_SEED:
     case ITH_OPTION_NUMBER: break;
@@ -252,7 +248,7 @@ uint64_t ith_option_hash(const ith_options *options, int index)
     const unsigned char *bytes = (const unsigned char *)options->settings + option->offset;
     size_t count = option->name ? value_bytes(option->type) : 0;
     uint64_t hash = 0xcbf29ce484222325u;
-    if (count && option->type == ITH_OPTION_TEXT) {
+    if (count && (option->type == ITH_OPTION_TEXT || option->type == ITH_OPTION_NAMES)) {
         memcpy(&bytes, (const char *)options->settings + option->offset, sizeof bytes);
         count = bytes ? strlen((const char *)bytes) + 1 : 0;
     }
@@ -265,98 +261,4 @@ void ith_options_free(ith_options *options)
 {
     for (int i = 0; i < options->count; i++)
         free(options->text[i]);
-}
-
-/* ---- argp ------------------------------------------------------------------------------------------------------ */
-
-#define FIRST_KEY 0x100 /* argp's keys of options without a letter start here, beyond all characters */
-
-/* The index of the option with argp's key; -1 if there is none. */
-static int find_key(const ith_options *options, int key)
-{
-    if (key >= FIRST_KEY)
-        return key - FIRST_KEY < options->count ? key - FIRST_KEY : -1;
-    for (int i = 0; i < options->count; i++)
-        if (options->table[i].letter && options->table[i].letter == key)
-            return i;
-    return -1;
-}
-
-/* Sets an option or takes an argument. argp calls this for each of them. */
-static error_t parse(int key, char *argument, struct argp_state *state)
-{
-    ith_options *options = state->input;
-    char why[256];
-    if (key == ARGP_KEY_ARG) {
-        if (!options->take_argument)
-            argp_error(state, "'%s' is not an option; text with spaces needs quotes", argument);
-        else if (options->take_argument(options->settings, argument))
-            argp_error(state, "there is no memory for the arguments");
-        return 0;
-    }
-    int index = find_key(options, key);
-    if (index < 0)
-        return ARGP_ERR_UNKNOWN;
-    if (!ith_option_set(options, index, argument ? argument : "true", ITH_FROM_COMMAND, why, sizeof why))
-        argp_error(state, "--%s: %s", options->table[index].name, why);
-    return 0;
-}
-
-/* Sends standard output and standard error of this process to nowhere. Returns copies of them for speak_again. */
-static void fall_silent(int saved[2])
-{
-    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    for (int i = 0; i < 2; i++) {
-        saved[i] = fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, 0);
-        if (nowhere >= 0)
-            dup2(nowhere, STDOUT_FILENO + i);
-    }
-    if (nowhere >= 0)
-        close(nowhere);
-}
-
-static bool parsing; /* whether argp may end the process */
-
-static void wait_if_parsing(void)
-{
-    if (parsing)
-        ith_launcher_let_first_print();
-}
-
-static void speak_again(const int saved[2])
-{
-    for (int i = 0; i < 2; i++)
-        if (saved[i] >= 0) {
-            dup2(saved[i], STDOUT_FILENO + i);
-            close(saved[i]);
-        }
-}
-
-void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc)
-{
-    struct argp_option rows[ITH_OPTIONS_MAX + 1] = {{0}};
-    int group = 0;
-    for (int i = 0; i < options->count; i++) {
-        const ith_option *option = &options->table[i];
-        group += !option->name; /* a heading begins a new group of options in --help */
-        rows[i] = (struct argp_option){.name = option->name,
-                                       .key = option->letter ? option->letter
-                                              : option->name ? FIRST_KEY + i
-                                                             : 0,
-                                       .arg = option->argument,
-                                       .doc = option->help,
-                                       .group = group};
-    }
-    const struct argp parser = {.options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc};
-    bool silent = ith_launcher_process() != 0;
-    int saved[2];
-    if (silent) {
-        fall_silent(saved);
-        atexit(wait_if_parsing);
-    }
-    parsing = true;
-    argp_parse(&parser, argc, argv, 0, NULL, options);
-    parsing = false;
-    if (silent)
-        speak_again(saved);
 }

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of commands. A table declares each option once. Its value is read from the command line, from a --config
- * file, and from the ithaca.yaml of a model folder; an earlier source in this list overrides a later one. */
+ * file, and from the ithaca.yaml of a model folder; an earlier source in this list overrides a later one. Every command
+ * has --config and --print-config, which no table declares. */
 #ifndef ITH_CLI_OPTION_H
 #define ITH_CLI_OPTION_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 typedef enum ith_option_type {
     ITH_OPTION_FLAG,   /* a flag, stored as bool */
     ITH_OPTION_TEXT,   /* text, stored as const char *; NULL if not given */
+    ITH_OPTION_NAMES,  /* names "a,b,c", stored as the text of the list, const char *; NULL if not given */
     ITH_OPTION_WHOLE,  /* an integer, stored as int64_t */
     ITH_OPTION_INT,    /* an integer, stored as int */
     ITH_OPTION_SEED,   /* an integer from 0 to 2^64 - 1, stored as uint64_t */
@@ -30,19 +33,22 @@ typedef struct ith_option_list {
 
 /* The source of an option's value. A source with a greater number overrides the others. */
 typedef enum ith_option_source {
-    ITH_FROM_NOWHERE = 0,
-    ITH_FROM_MODEL,
-    ITH_FROM_CONFIG,
-    ITH_FROM_COMMAND
+    ITH_FROM_DEFAULT = 0,
+    ITH_FROM_RULE,       /* chosen by a rule of the library for the problem */
+    ITH_FROM_CHECKPOINT, /* the configuration of the model, or of its published code */
+    ITH_FROM_WISDOM,     /* measured earlier */
+    ITH_FROM_MODEL,      /* ithaca.yaml in the model folder */
+    ITH_FROM_CONFIG,     /* the file of --config */
+    ITH_FROM_COMMAND     /* the command line */
 } ith_option_source;
 
 /* A row of a command's table of options. */
 typedef struct ith_option {
     const char *name;     /* NULL: the row is a heading, and `help` its text */
     const char *argument; /* name of the value in --help; NULL: the option takes no value */
-    const char *help;
+    const char *help;     /* for --help; a default that has a name stands in parentheses at the end */
     ith_option_type type;
-    ith_option_source farthest; /* the source of lowest precedence that may set the option */
+    ith_option_source farthest; /* MODEL: the folder of a model may set the option; CONFIG: it may not */
     size_t offset;              /* position of the value in the command's struct of settings */
     double least, most;         /* range of a WHOLE, INT, WHOLES, NUMBER or PAIR */
     /* for WORD and WORDS: returns the word for a number from 0 on; "unknown" behind the last word */
@@ -50,7 +56,7 @@ typedef struct ith_option {
     char letter; /* the short option; 0: none */
 } ith_option;
 
-#define ITH_OPTIONS_MAX 64 /* maximal number of rows in a table */
+#define ITH_OPTIONS_MAX 80 /* maximal number of rows in a table */
 
 /* Defines ith_option.word for an enum of the library: ITH_OPTION_WORD_OF(solver) defines the function solver_word,
  * which calls ith_solver_name. */
@@ -67,8 +73,13 @@ typedef struct ith_options {
     void *settings;                               /* the command's struct that receives the values */
     const char *command;                          /* "ithaca generate", for messages */
     ith_option_source source[ITH_OPTIONS_MAX];    /* the source that has set each option */
-    char *text[ITH_OPTIONS_MAX];                  /* copies of TEXT values, which ith_options_free frees */
+    size_t line[ITH_OPTIONS_MAX];                 /* the line of the file that has set it */
+    char *text[ITH_OPTIONS_MAX];                  /* copies of texts, which ith_options_free frees */
     int (*take_argument)(void *settings, char *); /* stores an argument that is no option; NULL: none is accepted */
+    const char *config;                           /* the value of --config; NULL if not given */
+    bool print;                                   /* --print-config was given */
+    bool prints_itself;                           /* the command calls ith_options_print, after it has read more */
+    char failure[512];                            /* why the file of --config could not be read; "" if it could */
 } ith_options;
 
 /* Sets an option from text, unless a source of higher precedence has set it. Returns false with the reason in `why` if
@@ -81,8 +92,16 @@ int ith_option_find(const ith_options *options, const char *name);
 uint64_t ith_option_hash(const ith_options *options, int index);
 void ith_options_free(ith_options *options);
 
-/* Reads the command line with argp. Usage errors end the process with status 2, --help and --version with 0. Of
- * processes that were started together, the first one prints. doc and arguments_doc: argp's texts for --help. */
+/* Reads the command line with argp, then the file of --config. Usage errors end the process with status 2; --help,
+ * --version and --print-config with 0. Of processes that were started together, the first one prints. If the file
+ * cannot be read, ith_options_check says so. doc and arguments_doc: argp's texts for --help. */
 void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc);
+/* To be called before the values are used, and after ith_launch_begin if the command has it: prints the error of the
+ * file of --config, and returns an exit status. */
+int ith_options_check(const ith_options *options);
+
+/* Writes all options as YAML that --config reads, each with a comment that names its source. An option without a value
+ * is null, which leaves it open. */
+void ith_options_print(const ith_options *options, FILE *stream);
 
 #endif

@@ -18,7 +18,7 @@ typedef struct tokenize_settings {
 } tokenize_settings;
 
 static const ith_option table[] = {
-    {"model", "DIR", "Checkpoint folder in the diffusers layout", ITH_OPTION_TEXT, ITH_FROM_COMMAND,
+    {"model", "DIR", "Checkpoint folder in the diffusers layout", ITH_OPTION_TEXT, ITH_FROM_CONFIG,
      offsetof(tokenize_settings, model), 0, 0, NULL, 'm'},
 };
 
@@ -102,7 +102,9 @@ int ith_cli_tokenize(int argc, char **argv)
                            .command = argv[0],
                            .take_argument = take_text};
     ith_options_parse(&options, argc, argv, doc, "[TEXT...]");
-    int code = settings.model ? run(&settings) : ith_cli_usage(argv[0], "--model is needed");
+    int code = ith_options_check(&options);
+    if (!code)
+        code = settings.model ? run(&settings) : ith_cli_usage(argv[0], "--model is needed");
     ith_options_free(&options);
     free(settings.texts);
     return code;

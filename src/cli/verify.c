@@ -53,30 +53,30 @@ static const char *mask_word(int value)
 #define LARGEST 1e6 /* upper limit of sizes */
 #define AT(member) offsetof(verify_settings, member)
 static const ith_option own_rows[] = {
-    {"seq", "N[,N..]", "Queries; one problem for each (131)", ITH_OPTION_WHOLES, ITH_FROM_COMMAND, AT(seq), 1, LARGEST,
+    {"seq", "N[,N..]", "Queries; one problem for each (131)", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(seq), 1, LARGEST,
      NULL, 0},
-    {"kv-seq", "N", "Keys (as many as queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(kv_seq), 0, LARGEST, NULL, 0},
-    {"batch", "N", "Batch (2)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(batch), 1, LARGEST, NULL, 0},
-    {"heads", "N", "Heads (6)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(heads), 1, LARGEST, NULL, 0},
-    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+    {"kv-seq", "N", "Keys (as many as queries)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(kv_seq), 0, LARGEST, NULL, 0},
+    {"batch", "N", "Batch (2)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(batch), 1, LARGEST, NULL, 0},
+    {"heads", "N", "Heads (6)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(heads), 1, LARGEST, NULL, 0},
+    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      AT(kv_heads), 1, LARGEST, NULL, 0},
-    {"head-dim", "N", "Head size (64)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(head_dim), 1, LARGEST, NULL, 0},
-    {"dtype", "f32|bf16|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(dtype), 0, 0,
+    {"head-dim", "N", "Head size (64)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(head_dim), 1, LARGEST, NULL, 0},
+    {"dtype", "f32|bf16|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(dtype), 0, 0,
      ith_attend_dtype_word, 0},
     {"mask", "none|lengths|bool|additive", "Keys by number for each batch entry, or a mask for every query (none)",
-     ITH_OPTION_WORD, ITH_FROM_COMMAND, AT(mask), 0, 0, mask_word, 0},
-    {"ranks", "N", "Ranks in this process (4; 1 if processes are several)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND,
+     ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(mask), 0, 0, mask_word, 0},
+    {"ranks", "N", "Ranks in this process (4; 1 if processes are several)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      AT(ranks), 1, 256, NULL, 0},
-    {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_COMMAND, AT(threads), 1,
+    {"threads", "N", "Threads, shared out to the ranks (all cores)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(threads), 1,
      ITH_CLI_THREADS_MAX, NULL, 0},
-    {"kernel", "NAME", "Only this kernel (all that this machine runs)", ITH_OPTION_TEXT, ITH_FROM_COMMAND, AT(kernel),
-     0, 0, NULL, 0},
+    {"kernel", "NAME", "Only this kernel (all that this machine runs)", ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(kernel), 0,
+     0, NULL, 0},
     {"logits", "X",
      "Deviation of the logits in the last head, growing from 1 in the first (30: the last ones are beyond the gate of "
      "fixed_m)",
-     ITH_OPTION_NUMBER, ITH_FROM_COMMAND, AT(logits), 1e-6, 1e6, NULL, 0},
-    {"seed", "N", "Which random numbers (0)", ITH_OPTION_SEED, ITH_FROM_COMMAND, AT(seed), 0, 0, NULL, 0},
-    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(json), 0, 0, NULL, 0},
+     ITH_OPTION_NUMBER, ITH_FROM_CONFIG, AT(logits), 1e-6, 1e6, NULL, 0},
+    {"seed", "N", "Which random numbers (0)", ITH_OPTION_SEED, ITH_FROM_CONFIG, AT(seed), 0, 0, NULL, 0},
+    {"json", NULL, "Print one JSON object", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(json), 0, 0, NULL, 0},
 };
 #undef AT
 
@@ -299,8 +299,9 @@ static int run(const verify_settings *settings, const ith_options *options)
                                                     : RANKS_ALONE,
                          settings->threads);
     c.reports = json_array();
-    code = ith_cli_context(ITH_TALK_NORMAL, &c.context);
-    code = ith_launch_run(&c.launch, c.context, code, &work);
+    code = ith_options_check(options);
+    int made = ith_cli_context(ITH_TALK_NORMAL, &c.context);
+    code = ith_launch_run(&c.launch, c.context, code ? code : made, &work);
     ith_verify_free(&c.problem);
     json_decref(c.reports);
     ith_context_destroy(&c.context);

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the command line with argp, and then the file that --config names. */
+#include "cli.h"
+#include "complaint.h"
+#include "config.h"
+#include "launcher.h"
+#include "option.h"
+
+#include <argp.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* argp's keys of options without a letter: beyond all characters */
+#define FIRST_KEY 0x100
+enum { KEY_CONFIG = FIRST_KEY + ITH_OPTIONS_MAX, KEY_PRINT };
+
+/* The options that every command has. */
+static const struct argp_option common_rows[] = {
+    {.doc = "Options in files:"},
+    {"config", KEY_CONFIG, "FILE", 0, "Read options from a YAML file: 'NAME: VALUE'. The command line counts more", 0},
+    {"print-config", KEY_PRINT, NULL, 0,
+     "Print the options that are in force as YAML, each with its source, and do nothing else", 0},
+};
+enum { COMMON_ROWS = sizeof common_rows / sizeof *common_rows };
+
+/* The index of the option with argp's key; -1 if there is none. */
+static int find_key(const ith_options *options, int key)
+{
+    if (key >= FIRST_KEY)
+        return key - FIRST_KEY < options->count ? key - FIRST_KEY : -1;
+    for (int i = 0; i < options->count; i++)
+        if (options->table[i].letter && options->table[i].letter == key)
+            return i;
+    return -1;
+}
+
+/* Sets the option of a command's table that has argp's key. */
+static error_t set_option(ith_options *options, int key, const char *argument, const struct argp_state *state)
+{
+    char why[256];
+    int index = find_key(options, key);
+    if (index < 0)
+        return ARGP_ERR_UNKNOWN;
+    if (!ith_option_set(options, index, argument ? argument : "true", ITH_FROM_COMMAND, why, sizeof why))
+        argp_error(state, "--%s: %s", options->table[index].name, why);
+    return 0;
+}
+
+/* Sets an option or takes an argument. argp calls this for each of them. */
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    ith_options *options = state->input;
+    switch (key) {
+    case KEY_CONFIG: options->config = argument; return 0;
+    case KEY_PRINT: options->print = true; return 0;
+    case ARGP_KEY_ARG: break;
+    default: return set_option(options, key, argument, state);
+    }
+    if (!options->take_argument)
+        argp_error(state, "'%s' is not an option; text with spaces needs quotes", argument);
+    else if (options->take_argument(options->settings, argument))
+        argp_error(state, "there is no memory for the arguments");
+    return 0;
+}
+
+/* ---- Processes without a voice ----------------------------------------------------------------------------------- */
+
+/* Sends standard output and standard error of this process to nowhere. Returns copies of them for speak_again. */
+static void fall_silent(int saved[2])
+{
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    for (int i = 0; i < 2; i++) {
+        saved[i] = fcntl(STDOUT_FILENO + i, F_DUPFD_CLOEXEC, 0);
+        if (nowhere >= 0)
+            dup2(nowhere, STDOUT_FILENO + i);
+    }
+    if (nowhere >= 0)
+        close(nowhere);
+}
+
+static bool parsing; /* whether argp may end the process */
+
+static void wait_if_parsing(void)
+{
+    if (parsing)
+        ith_launcher_let_first_print();
+}
+
+static void speak_again(const int saved[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (saved[i] >= 0) {
+            dup2(saved[i], STDOUT_FILENO + i);
+            close(saved[i]);
+        }
+}
+
+/* ---- Parsing ----------------------------------------------------------------------------------------------------- */
+
+/* Fills in argp's rows for the options of the table and the common ones. */
+static void make_rows(const ith_options *options, struct argp_option *rows)
+{
+    int group = 0;
+    for (int i = 0; i < options->count; i++) {
+        const ith_option *option = &options->table[i];
+        group += !option->name; /* a heading begins a new group of options in --help */
+        rows[i] = (struct argp_option){.name = option->name,
+                                       .key = option->letter ? option->letter
+                                              : option->name ? FIRST_KEY + i
+                                                             : 0,
+                                       .arg = option->argument,
+                                       .doc = option->help,
+                                       .group = group};
+    }
+    for (int i = 0; i < COMMON_ROWS; i++) {
+        rows[options->count + i] = common_rows[i];
+        rows[options->count + i].group = group + 1;
+    }
+}
+
+/* Reads the file of --config. Its error is kept for ith_options_check, because the processes of a run print an error
+ * only when they have agreed on it. */
+static void read_config(ith_options *options)
+{
+    if (!options->config)
+        return;
+    ith_error_hold(true);
+    if (ith_config_read(options->config, options))
+        snprintf(options->failure, sizeof options->failure, "%s", ith_error_held());
+    ith_error_release();
+}
+
+void ith_options_parse(ith_options *options, int argc, char **argv, const char *doc, const char *arguments_doc)
+{
+    struct argp_option rows[ITH_OPTIONS_MAX + COMMON_ROWS + 1] = {{0}};
+    make_rows(options, rows);
+    const struct argp parser = {.options = rows, .parser = parse, .args_doc = arguments_doc, .doc = doc};
+    bool silent = ith_launcher_process() != 0;
+    int saved[2];
+    if (silent) {
+        fall_silent(saved);
+        atexit(wait_if_parsing);
+    }
+    parsing = true;
+    argp_parse(&parser, argc, argv, 0, NULL, options);
+    read_config(options);
+    if (options->print && !options->prints_itself && !options->failure[0]) {
+        ith_options_print(options, stdout);
+        exit(ITH_EXIT_DONE);
+    }
+    parsing = false;
+    if (silent)
+        speak_again(saved);
+}
+
+int ith_options_check(const ith_options *options)
+{
+    return options->failure[0] ? ith_cli_error("%s", options->failure) : ITH_EXIT_DONE;
+}

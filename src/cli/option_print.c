@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the options of a command as YAML 1.1, so that reading the text as --config gives the same values. */
+#include "option.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COMMENT_COLUMN 40 /* where comments begin, if the value leaves room */
+
+/* A line that is being made. What does not fit is cut by the caller's choice of `room`. */
+typedef struct text_line {
+    char *text;
+    size_t length, room;
+} text_line;
+
+static void add(text_line *line, const char *text)
+{
+    size_t length = strlen(text);
+    if (line->length + length < line->room) {
+        memcpy(line->text + line->length, text, length + 1);
+        line->length += length;
+    }
+}
+
+/* The number of bytes of the UTF-8 character at `text` that YAML takes for the end of a line (U+0085, U+2028, U+2029);
+ * 0 for any other character. */
+static int line_break(const char *text)
+{
+    if (!strncmp(text, "\xc2\x85", 2))
+        return 2;
+    return !strncmp(text, "\xe2\x80\xa8", 3) || !strncmp(text, "\xe2\x80\xa9", 3) ? 3 : 0;
+}
+
+/* Adds a text in double quotes. */
+static void add_quoted(text_line *line, const char *text)
+{
+    add(line, "\"");
+    for (; *text; text++) {
+        char one[8] = {*text};
+        const int breaks = line_break(text);
+        const unsigned char byte = (unsigned char)*text;
+        if (breaks == 2)
+            snprintf(one, sizeof one, "\\N");
+        else if (breaks == 3)
+            snprintf(one, sizeof one, "\\%c", (unsigned char)text[2] == 0xa8 ? 'L' : 'P');
+        else if (byte == '"' || byte == '\\')
+            snprintf(one, sizeof one, "\\%c", *text);
+        else if (byte < 0x20 || byte == 0x7f)
+            snprintf(one, sizeof one, "\\x%02x", byte);
+        add(line, one);
+        text += breaks ? breaks - 1 : 0;
+    }
+    add(line, "\"");
+}
+
+/* Adds a number with the fewest digits that give the same number again. */
+static void add_number(text_line *line, double value)
+{
+    char text[40];
+    int digits = 6;
+    do
+        snprintf(text, sizeof text, "%.*g", digits, value);
+    while (strtod(text, NULL) != value && ++digits <= 17);
+    add(line, text);
+}
+
+static void add_whole(text_line *line, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    add(line, text);
+}
+
+static bool in_range(const ith_option *option, double value)
+{
+    return value >= option->least && value <= option->most;
+}
+
+static void add_list(text_line *line, const ith_option *option, const ith_option_list *list)
+{
+    add(line, "[");
+    for (int i = 0; i < list->count; i++) {
+        add(line, i ? ", " : "");
+        if (option->type == ITH_OPTION_WORDS)
+            add(line, option->word((int)list->values[i]));
+        else
+            add_whole(line, list->values[i]);
+    }
+    add(line, "]");
+}
+
+/* Adds an integer or a number, or a pair of numbers; nothing if it is out of range, by which settings tell that it was
+ * not given. */
+static void add_in_range(text_line *line, const ith_option *option, const void *value)
+{
+    if (option->type == ITH_OPTION_WHOLE && in_range(option, (double)*(const int64_t *)value))
+        add_whole(line, *(const int64_t *)value);
+    if (option->type == ITH_OPTION_INT && in_range(option, *(const int *)value))
+        add_whole(line, *(const int *)value);
+    const double *numbers = value;
+    const bool pair = option->type == ITH_OPTION_PAIR;
+    if ((option->type != ITH_OPTION_NUMBER && !pair) || !in_range(option, numbers[0]))
+        return;
+    add(line, pair ? "[" : "");
+    add_number(line, numbers[0]);
+    if (pair) {
+        add(line, ", ");
+        add_number(line, numbers[1]);
+        add(line, "]");
+    }
+}
+
+/* Adds the value of an option; nothing if it has none. */
+static void add_value(text_line *line, const ith_option *option, const void *value)
+{
+    char seed[24];
+    const char *text;
+    switch (option->type) {
+    case ITH_OPTION_FLAG: add(line, *(const bool *)value ? "true" : "false"); return;
+    case ITH_OPTION_TEXT:
+    case ITH_OPTION_NAMES:
+        memcpy(&text, value, sizeof text);
+        if (text)
+            add_quoted(line, text);
+        return;
+    case ITH_OPTION_SEED:
+        snprintf(seed, sizeof seed, "%llu", (unsigned long long)*(const uint64_t *)value);
+        add(line, seed);
+        return;
+    case ITH_OPTION_WORD: add(line, option->word(*(const int *)value)); return;
+    case ITH_OPTION_WHOLES:
+    case ITH_OPTION_WORDS: add_list(line, option, value); return;
+    case ITH_OPTION_WHOLE:
+    case ITH_OPTION_INT:
+    case ITH_OPTION_NUMBER:
+    case ITH_OPTION_PAIR: add_in_range(line, option, value); return;
+    }
+}
+
+/* The longest text that a value can become. */
+static size_t value_room(const ith_option *option, const void *value)
+{
+    const char *text = NULL;
+    if (option->type == ITH_OPTION_TEXT || option->type == ITH_OPTION_NAMES)
+        memcpy(&text, value, sizeof text);
+    return text ? 4 * strlen(text) + 3 : 1024;
+}
+
+/* The default as the help text names it: what stands in the parentheses at its end. *length: 0 if there are none. */
+static const char *named_default(const char *help, int *length)
+{
+    const char *end = help + strlen(help), *begin = end;
+    *length = 0;
+    if (end == help || end[-1] != ')')
+        return end;
+    for (int depth = 0; begin > help && (depth || begin == end);) {
+        begin--;
+        depth += (*begin == ')') - (*begin == '(');
+    }
+    *length = (int)(end - begin) - 2;
+    return begin + 1;
+}
+
+/* Writes the source of an option's value. */
+static void print_source(const ith_options *options, int index, FILE *stream)
+{
+    int length;
+    const char *text;
+    switch (options->source[index]) {
+    case ITH_FROM_COMMAND: fputs("command line", stream); return;
+    case ITH_FROM_CONFIG: fprintf(stream, "%s:%zu", options->config, options->line[index]); return;
+    case ITH_FROM_MODEL: fprintf(stream, "ithaca.yaml of the model folder, line %zu", options->line[index]); return;
+    case ITH_FROM_WISDOM: fputs("wisdom", stream); return;
+    case ITH_FROM_CHECKPOINT: fputs("the model's own", stream); return;
+    case ITH_FROM_RULE: fputs("chosen for this problem", stream); return;
+    case ITH_FROM_DEFAULT: break;
+    }
+    text = named_default(options->table[index].help, &length);
+    fprintf(stream, length ? "default: %.*s" : "default", length, text);
+}
+
+static void print_option(const ith_options *options, int index, FILE *stream)
+{
+    const ith_option *option = &options->table[index];
+    const void *value = (const char *)options->settings + option->offset;
+    char none[1] = "";
+    text_line line = {.room = value_room(option, value)};
+    line.text = malloc(line.room);
+    if (line.text) {
+        line.text[0] = '\0';
+        add_value(&line, option, value);
+    }
+    int width = fprintf(stream, "%s: %s", option->name, line.text ? line.text : none);
+    fprintf(stream, "%*s# ", width < COMMENT_COLUMN ? COMMENT_COLUMN - width : 1, "");
+    print_source(options, index, stream);
+    fputc('\n', stream);
+    free(line.text);
+}
+
+void ith_options_print(const ith_options *options, FILE *stream)
+{
+    fprintf(stream, "# Options of %s.\n", options->command);
+    for (int i = 0; i < options->count; i++)
+        if (options->table[i].name)
+            print_option(options, i, stream);
+        else
+            fprintf(stream, "\n# %s\n", options->table[i].help);
+}

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# --config and --print-config: every option of every command can stand in a file, errors name file and line, the command
+# line counts more than the file and the file more than the model folder, and what is printed can be read again.
+. cli/lib.sh
+cd "$work"
+commands=("generate" "attend" "verify" "bench attention" "bench block" "bench decode" "info" "tokenize")
+
+# options COMMAND: "NAME ARGUMENT" for each option that may stand in a file.
+options() { "$ithaca" $1 --help | grep -oE '^ {2,6}(-[a-z], )?--[a-z-]+(=[^ ]+)?' | sed -E 's/.*--(.*)/\1/; s/=/ /' | sort -u |
+    grep -vE '^(config|print-config|help|usage|version)( |$)'; }
+
+# A value for an option whose help names this argument, other than its default.
+value_for() {
+    case "$1" in
+    "") echo true ;;
+    N | N,* | "N["*) echo 3 ;;
+    G* | X | SECONDS | MS) echo 0.5 ;;
+    S,* | "S["*) echo online ;;
+    NAME) echo ring ;; # a strategy, and any text where a kernel is asked for
+    *\|*) echo "${1##*|}" ;;
+    *) echo some-text ;;
+    esac
+}
+
+# without_sources FILE: the options and values of a printed configuration.
+without_sources() { sed -E 's/ *# .*//' "$1" | grep -v '^$'; }
+
+for command in "${commands[@]}"; do
+    options "$command" >names
+    sed -i 's/^no-fold$/no-fold no|false/' names # it excludes fold
+    [ -s names ] || fail "no options: $command"
+    while read -r name argument; do
+        printf '%s: %s\n' "$name" "$(value_for "$argument")"
+    done <names >all.yaml
+    expect 0 "" "$ithaca" $command --config all.yaml --print-config
+    grep -v "the model's own values are left open" err && fail "standard error of $command: $(cat err)"
+    cp out printed.yaml
+    line=0
+    while read -r name argument; do
+        line=$((line + 1))
+        grep -qE "^$name: .+ # all.yaml:$line\$" printed.yaml || fail "$command: no line of $name ($(grep "^$name:" printed.yaml))"
+    done <names
+    # What is printed can be read again, and gives the same values.
+    expect 0 "" "$ithaca" $command --config printed.yaml --print-config
+    without_sources out >second
+    without_sources printed.yaml >first
+    same first second
+    # The defaults can be read again too.
+    expect 0 "" "$ithaca" $command --print-config
+    cp out printed.yaml
+    grep -E '^[a-z-]+:' printed.yaml | grep -vqE '# (default|chosen)' && fail "$command: $(grep -vE '# default' printed.yaml)"
+    expect 0 "" "$ithaca" $command --config printed.yaml --print-config
+    without_sources out >second
+    without_sources printed.yaml >first
+    same first second
+
+    printf 'no-such: 1\n' >bad.yaml
+    rest=""
+    [ "$command" = tokenize ] && rest=x
+    expect 1 "bad.yaml:1: no-such: there is no such option" "$ithaca" $command $rest --config bad.yaml
+    expect 1 "bad.yaml:1: no-such: there is no such option" "$ithaca" $command $rest --config bad.yaml --print-config
+    [ -s out ] && fail "$command prints in spite of an error"
+    expect 1 "lacking.yaml: No such file" "$ithaca" $command $rest --config lacking.yaml
+done
+
+# Values of all kinds are printed as they were given.
+cat >kinds.yaml <<'END'
+seq: [64, 128]   # a list
+strategy: [single, ulysses_ring]
+softmax: online,fixed_m
+timeout: 0.30000000000000004
+json: true
+heads:
+END
+expect 0 "" "$ithaca" bench attention --config kinds.yaml --print-config --batch 7 --trace 'a "b" \ c'
+for line in 'seq: \[64, 128\] +# kinds.yaml:1' 'strategy: "single,ulysses_ring" +# kinds.yaml:2' \
+    'softmax: \[online, fixed_m\] +# kinds.yaml:3' 'timeout: 0.30000000000000004 +# kinds.yaml:4' \
+    'json: true +# kinds.yaml:5' 'heads: 8 +# default: 8' 'batch: \[7\] +# command line' \
+    'trace: "a \\"b\\" \\\\ c" +# command line'; do
+    grep -qE "^$line\$" out || fail "no line '$line': $(cat out)"
+done
+expect 1 "kinds.yaml:2: strategy: its value is not a single one" bash -c \
+    'sed "s/\[single, ulysses_ring\]/{a: b}/" kinds.yaml >other-kinds.yaml; exec "$0" bench attention --config other-kinds.yaml' "$ithaca"
+
+# Text with every character that YAML or a terminal could change.
+text=$(printf 'tab\tline\nbell\ahash # colon: quote\x27 nel\xc2\x85 ls\xe2\x80\xa8 \xc3\xa4')
+expect 0 "" "$ithaca" generate --prompt "$text" --print-config
+cp out printed.yaml
+expect 0 "" "$ithaca" generate --config printed.yaml --print-config
+grep '^prompt' printed.yaml | sed 's/ *# command line$//' >first
+grep '^prompt' out | sed 's/ *# printed.yaml:[0-9]*$//' >second
+same first second
+
+# Command line, file, model folder, the model's own values, default.
+printf 'steps: 9\nguidance: [5, 4]\n' >run.yaml
+expect 0 "" "$ithaca" generate --config run.yaml --model "$model" --guidance 2 --print-config
+for line in 'guidance: \[2, 2\] +# command line' 'steps: 9 +# run.yaml:1' 'shift: 3 +# ithaca.yaml of the model folder, line 7' \
+    'boundary: 0.875 +# the model.s own' 'crf: 18 +# default: 18'; do
+    grep -qE "^$line\$" out || fail "no line '$line': $(cat out)"
+done
+expect 0 "the model's own values are left open: .*/none" "$ithaca" generate --model /none --print-config
+grep -qE '^steps: +# default$' out || fail "steps of a model that is not there: $(cat out)"
+expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
+
+# An option from the file has effect, and the command line counts more.
+printf 'heads: 2\nhead-dim: 32\nseq: 40\nrepeat: 1\njson: true\nthreads: 1\n' >small.yaml
+expect 0 "" "$ithaca" bench attention --config small.yaml --seq 50
+jq -e '.[0].heads == 2 and .[0].head_dim == 32 and .[0].seq == 50 and .[0].threads == 1' out >/dev/null || fail "$(cat out)"
+finish
