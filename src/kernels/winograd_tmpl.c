@@ -37,26 +37,45 @@ CONSTANTS void input_tile(const ith_winograd_input *in, int64_t t, const bool wi
     }
 }
 
-/* Computes one row of one column of v for one tile and four frames, and then its four rows over time. left, right: the
- * columns of B^T d that are added (`sums`) or subtracted. */
-CONSTANTS void input_column(const ith_winograd_input *in, int64_t t, int column, int64_t left, int64_t right,
-                            const bool sums, const bool wide, const bool adds)
+/* Four numbers of one channel: the rows over time of a pixel or of an element of v. */
+typedef struct times {
+    float t0, t1, t2, t3;
+} times;
+
+/* Number i of a row of B^T d in four frames, and then its four rows over time. */
+CONSTANTS times combine_time(const ith_winograd_input *in, int64_t i, const bool wide, const bool adds)
 {
-    const int64_t n = in->channels, l = (2 * t + left) * n, r = (2 * t + right) * n;
-    const void *a0 = in->first[0], *a1 = in->first[1], *a2 = in->first[2], *a3 = in->first[3];
-    const void *b0 = in->second[0], *b1 = in->second[1], *b2 = in->second[2], *b3 = in->second[3];
-    float *v0 = in->v + 4 * column * in->product_stride + t * in->tile_stride, *v1 = v0 + in->product_stride,
-          *v2 = v1 + in->product_stride, *v3 = v2 + in->product_stride;
-#define FRAME(f)                                                                                                       \
-    (sums ? combine(a##f, b##f, l + c, wide, adds) + combine(a##f, b##f, r + c, wide, adds)                            \
-          : combine(a##f, b##f, l + c, wide, adds) - combine(a##f, b##f, r + c, wide, adds))
+    float e0 = combine(in->first[0], in->second[0], i, wide, adds);
+    float e1 = combine(in->first[1], in->second[1], i, wide, adds);
+    float e2 = combine(in->first[2], in->second[2], i, wide, adds);
+    float e3 = combine(in->first[3], in->second[3], i, wide, adds);
+    return (times){e0 - e2, e1 + e2, e2 - e1, e1 - e3};
+}
+
+/* Writes the sums a + b, or the differences a - b, to four products. */
+CONSTANTS void put_times(float *v, int64_t stride, times a, times b, const bool sums)
+{
+    v[0] = sums ? a.t0 + b.t0 : a.t0 - b.t0;
+    v[stride] = sums ? a.t1 + b.t1 : a.t1 - b.t1;
+    v[2 * stride] = sums ? a.t2 + b.t2 : a.t2 - b.t2;
+    v[3 * stride] = sums ? a.t3 + b.t3 : a.t3 - b.t3;
+}
+
+/* Computes one row of v for one tile and four frames: the rows over time of each of the four pixels, then the columns.
+ * In this order no more than eight of the sixteen numbers are needed at once, which stay in registers. */
+CONSTANTS void input_times(const ith_winograd_input *in, int64_t t, const bool wide, const bool adds)
+{
+    const int64_t n = in->channels, stride = in->product_stride, pixels = 2 * t * n;
+    float *v0 = in->v + t * in->tile_stride, *v1 = v0 + 4 * stride, *v2 = v1 + 4 * stride, *v3 = v2 + 4 * stride;
+    const ith_winograd_input from = *in;
 #pragma omp simd
     for (int64_t c = 0; c < n; c++) {
-        float e0 = FRAME(0), e1 = FRAME(1), e2 = FRAME(2), e3 = FRAME(3);
-        v0[c] = e0 - e2;
-        v1[c] = e1 + e2;
-        v2[c] = e2 - e1;
-        v3[c] = e1 - e3;
+        times d2 = combine_time(&from, pixels + 2 * n + c, wide, adds);
+        put_times(v0 + c, stride, combine_time(&from, pixels + c, wide, adds), d2, false);
+        times d1 = combine_time(&from, pixels + n + c, wide, adds);
+        put_times(v1 + c, stride, d1, d2, true);
+        put_times(v2 + c, stride, d2, d1, false);
+        put_times(v3 + c, stride, d1, combine_time(&from, pixels + 3 * n + c, wide, adds), false);
     }
 }
 
@@ -67,10 +86,7 @@ CONSTANTS void input_tiles(const ith_winograd_input *in, const bool wide, const 
             input_tile(in, t, wide, adds);
             continue;
         }
-        input_column(in, t, 0, 0, 2, false, wide, adds);
-        input_column(in, t, 1, 1, 2, true, wide, adds);
-        input_column(in, t, 2, 2, 1, false, wide, adds);
-        input_column(in, t, 3, 1, 3, false, wide, adds);
+        input_times(in, t, wide, adds);
     }
 }
 

@@ -12,6 +12,7 @@
  * which should stay in the second-level cache. */
 #define MOST_TILES_PAIRS 64
 #define FEW_CHANNELS 256
+#define MATRIX_GAP 80 /* numbers between two neighbouring matrices of v or m */
 
 int64_t ith_conv_plane_cells(const ith_conv *conv)
 {
@@ -34,7 +35,14 @@ static int64_t product_of(const ith_conv *conv, int64_t element, int64_t time)
     return 4 * element + (ith_conv_is_joint(conv) ? time : 3);
 }
 
-/* The scratch memory of a thread. */
+/* The distance between two neighbouring matrices of `count` numbers each. If it were a multiple of 4096 bytes, the
+ * transforms, which visit the same place in all matrices at once, would use few sets of the first-level cache. */
+static int64_t matrix_stride(int64_t count)
+{
+    return ith_round_up(count, 16) + MATRIX_GAP;
+}
+
+/* The scratch memory of a thread. The matrices of tiles lie matrix_stride apart. */
 typedef struct plane_memory {
     float *v;      /* [4 columns][times][tiles][steps] */
     float *m;      /* [4 columns][times][tiles][out] */
@@ -46,8 +54,8 @@ typedef struct plane_memory {
 static plane_memory lay_out(const ith_conv *conv, int64_t times, int64_t tiles, ith_arena *arena)
 {
     const int64_t number = sizeof(float), out = conv->shape.out;
-    return (plane_memory){.v = ith_arena_take(arena, 4 * times * tiles * ith_conv_steps(conv), number),
-                          .m = ith_arena_take(arena, 4 * times * tiles * out, number),
+    return (plane_memory){.v = ith_arena_take(arena, 4 * times * matrix_stride(tiles * ith_conv_steps(conv)), number),
+                          .m = ith_arena_take(arena, 4 * times * matrix_stride(tiles * out), number),
                           .pixels = ith_arena_take(arena, (times > 1 ? 2 : 1) * 4 * tiles * out, number)};
 }
 
@@ -81,7 +89,7 @@ static void transform_input(const ith_conv *conv, const ith_conv_block *block, i
                                 .adds = index == 1,
                                 .tiles = block->across,
                                 .channels = s->in,
-                                .product_stride = block->rows * block->across * steps,
+                                .product_stride = matrix_stride(block->rows * block->across * steps),
                                 .tile_stride = steps};
     for (int64_t row = 0; row < block->rows; row++) {
         float *tiles = v + row * block->across * steps;
@@ -105,11 +113,11 @@ static void multiply(const ith_conv *conv, int64_t tiles, int index, const plane
 {
     const int64_t steps = ith_conv_steps(conv), times = times_of(conv);
     for (int64_t i = 0; i < 4 * times; i++) {
-        const ith_conv_left left = {.data = (const char *)(memory->v + i * tiles * steps),
+        const ith_conv_left left = {.data = (const char *)(memory->v + i * matrix_stride(tiles * steps)),
                                     .rows = tiles,
                                     .stride = steps * (int64_t)sizeof(float),
                                     .parts = 1,
-                                    .sums = memory->m + i * tiles * conv->shape.out};
+                                    .sums = memory->m + i * matrix_stride(tiles * conv->shape.out)};
         ith_conv_multiply(conv, product_of(conv, 4 * index + i / times, i % times), &left, 1, false);
     }
 }
@@ -127,7 +135,7 @@ static void transform_output(const ith_conv *conv, const ith_conv_block *block, 
                                   .row = index,
                                   .tiles = block->across,
                                   .channels = out,
-                                  .product_stride = block->rows * block->across * out,
+                                  .product_stride = matrix_stride(block->rows * block->across * out),
                                   .bias = conv->bias};
     for (int64_t row = 0; row < block->rows; row++) {
         output.m = memory->m + row * block->across * out;
