@@ -6,8 +6,7 @@
 
 #include <stdio.h>
 
-/* The public description of a setting. memory_bytes: the size of the plan. */
-static ith_plan_info info_of(const ith_attn_setting *s, int64_t memory_bytes)
+ith_plan_info ith_plan_info_of(const ith_attn_setting *s, int64_t sent_bytes, int64_t memory_bytes)
 {
     return (ith_plan_info){
         .struct_size = sizeof(ith_plan_info),
@@ -28,17 +27,23 @@ static ith_plan_info info_of(const ith_attn_setting *s, int64_t memory_bytes)
         .block_kv_compute_in = s->tiles.block_kv_compute_in,
         .threads = s->threads,
         .kernel_origin = s->kernel_origin,
-        .sent_bytes = ith_schedule_sent_bytes(s, s->rank),
+        .sent_bytes = sent_bytes,
         .memory_bytes = memory_bytes,
         .compress = s->compress,
     };
+}
+
+static ith_plan_info info_of(const ith_plan *plan)
+{
+    const ith_attn_setting *s = &plan->setting;
+    return ith_plan_info_of(s, ith_schedule_sent_bytes(s, s->rank), plan->memory_bytes);
 }
 
 ith_status ith_plan_describe(const ith_plan *plan, ith_plan_info *info)
 {
     if (!plan)
         return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
-    const ith_plan_info now = info_of(&plan->setting, plan->memory_bytes);
+    const ith_plan_info now = info_of(plan);
     return ITH_SIZED_FILL(plan->setting.context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &now);
 }
 
@@ -49,26 +54,6 @@ ith_status ith_plan_count(const ith_plan *plan, ith_plan_counters *counters)
         return ith_fail(NULL, ITH_ERR_ARGUMENT, "the plan is NULL");
     return ITH_SIZED_FILL(plan->setting.context, ith_plan_counters, ITH_PLAN_COUNTERS_INIT, counters,
                           &plan->executor.counters);
-}
-
-/* Takes from the options in which processes and on which hosts the ranks run. */
-static ith_status place_ranks(ith_context *context, const ith_attn_options *options, bool shared_memory,
-                              ith_group *group)
-{
-    const struct {
-        const char *name;
-        int64_t value;
-    } rows[] = {{"process_ranks", options->process_ranks}, {"host_ranks", options->host_ranks}};
-    for (int i = 0; i < 2; i++)
-        if (rows[i].value && group->ranks % rows[i].value)
-            return ith_fail(context, ITH_ERR_ARGUMENT,
-                            "%s is %lld, and must be 0 or divide the number of ranks, which is %d", rows[i].name,
-                            (long long)rows[i].value, group->ranks);
-    group->blocks.process_ranks = shared_memory ? group->ranks : 1;
-    if (options->process_ranks)
-        group->blocks.process_ranks = (int)options->process_ranks;
-    group->blocks.host_ranks = options->host_ranks ? (int)options->host_ranks : group->ranks;
-    return ITH_OK;
 }
 
 /* Predicts the choices of a plan, for one of `ranks` ranks, without the other ranks: nothing is sent, and no kernel is
@@ -91,14 +76,14 @@ ith_status ith_plan_predict(ith_context *context, const ith_attn_problem *proble
     status = ith_settle_request(context, problem, given, &group, &options, &setting);
     options.effort = ITH_EFFORT_ESTIMATE;
     if (!status)
-        status = place_ranks(context, &options, shared_memory, &group);
+        status = ith_settle_places(context, &options, shared_memory, &group);
     if (!status)
         status = ith_settle(&options, &group, NULL, &setting);
     if (!status)
         status = ith_plan_size(&setting, &bytes);
     if (status)
         return status;
-    const ith_plan_info foreseen = info_of(&setting, bytes);
+    const ith_plan_info foreseen = ith_plan_info_of(&setting, ith_schedule_sent_bytes(&setting, rank), bytes);
     return ITH_SIZED_FILL(context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &foreseen);
 }
 
@@ -128,7 +113,7 @@ const char *ith_plan_print(const ith_plan *plan, char *text, size_t text_bytes)
     if (!plan)
         return text;
     const ith_attn_setting *s = &plan->setting;
-    ith_plan_info i = info_of(s, plan->memory_bytes);
+    ith_plan_info i = info_of(plan);
     char exchange[128];
     snprintf(text, text_bytes,
              "%s over %d rank%s%s, ulysses %d x ring %d%s\n"

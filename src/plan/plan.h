@@ -19,5 +19,7 @@ struct ith_plan {
 
 /* Sets *bytes to the size of a plan for a setting. ITH_ERR_MEMORY if the size does not fit into an int64_t. */
 ith_status ith_plan_size(const ith_attn_setting *setting, int64_t *bytes);
+/* The public description of a setting. sent_bytes, memory_bytes: the predicted cost of its plan. */
+ith_plan_info ith_plan_info_of(const ith_attn_setting *setting, int64_t sent_bytes, int64_t memory_bytes);
 
 #endif

@@ -95,6 +95,25 @@ ith_status ith_settle_request(ith_context *context, const ith_attn_problem *prob
     return status;
 }
 
+ith_status ith_settle_places(ith_context *context, const ith_attn_options *options, bool shared_memory,
+                             ith_group *group)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } rows[] = {{"process_ranks", options->process_ranks}, {"host_ranks", options->host_ranks}};
+    for (int i = 0; i < 2; i++)
+        if (rows[i].value && group->ranks % rows[i].value)
+            return ith_fail(context, ITH_ERR_ARGUMENT,
+                            "%s is %lld, and must be 0 or divide the number of ranks, which is %d", rows[i].name,
+                            (long long)rows[i].value, group->ranks);
+    group->blocks.process_ranks = shared_memory ? group->ranks : 1;
+    if (options->process_ranks)
+        group->blocks.process_ranks = (int)options->process_ranks;
+    group->blocks.host_ranks = options->host_ranks ? (int)options->host_ranks : group->ranks;
+    return ITH_OK;
+}
+
 /* ---- Strategy and mesh ----------------------------------------------------------------------------------------- */
 
 /* The largest divisor of n that is at most `most`; at least 1. */
@@ -296,8 +315,7 @@ static ith_status check_chunks(ith_attn_setting *s)
     return ITH_OK;
 }
 
-/* Makes every choice except for the kernel and its tiles. If the options name a kernel, takes this kernel. */
-static ith_status choose(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
+ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
 {
     ith_status status = choose_strategy(options, group, s);
     if (!status)
@@ -313,10 +331,14 @@ static ith_status choose(const ith_attn_options *options, const ith_group *group
         !alone && s->ring > 1 && options->direction == ITH_DIRECTION_BIDIR ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
     s->folded = alone || s->ulysses == 1 || options->fold != ITH_CHOICE_OFF;
     s->chunks = alone ? 1 : choose_chunks(options, s);
-    status = check_chunks(s);
-    if (status)
-        return status;
-    return options->kernel ? ith_kernel_take_named(options->kernel, s) : ITH_OK;
+    return check_chunks(s);
+}
+
+/* Makes every choice except for the kernel and its tiles. If the options name a kernel, takes this kernel. */
+static ith_status choose(const ith_attn_options *options, const ith_group *group, ith_attn_setting *s)
+{
+    ith_status status = ith_settle_choices(options, group, s);
+    return !status && options->kernel ? ith_kernel_take_named(options->kernel, s) : status;
 }
 
 /* Every step that may fail on one rank alone ends with an agreement, before the next step communicates. */

@@ -16,6 +16,12 @@ typedef struct ith_group {
  * with every problem is refused; the error sentence names the nearest legal value. */
 ith_status ith_settle_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
                               const ith_group *group, ith_attn_options *options, ith_attn_setting *setting);
+/* Takes from the options in which processes and on which hosts the ranks run. shared_memory: whether all ranks share
+ * memory if the options say nothing. */
+ith_status ith_settle_places(ith_context *context, const ith_attn_options *options, bool shared_memory,
+                             ith_group *group);
+/* Makes every choice except for the kernel and its tiles, for a rank of a group that need not be there. */
+ith_status ith_settle_choices(const ith_attn_options *options, const ith_group *group, ith_attn_setting *setting);
 /* Makes every choice, including the kernel and its tiles. Collective over comm. comm is NULL for a single rank, or to
  * predict a plan. */
 ith_status ith_settle(const ith_attn_options *options, const ith_group *group, ith_comm *comm,

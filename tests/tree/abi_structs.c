@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout of the public structs, a line each: what a program that was built before relies on. */
+#include <ithaca/cost.h>
 #include <ithaca/transport.h>
 #ifdef WITH_ENGINE
 #include <ithaca/bench.h>
@@ -35,6 +36,12 @@ int main(void)
     SHOW(ith_plan_info, compress);
     SHOW(ith_plan_counters, compression_error);
     SHOW(ith_peak, gflops);
+    SHOW(ith_machine_attention, offset_bytes_per_second);
+    SHOW(ith_machine_product, gflops);
+    SHOW(ith_machine_level, overlap);
+    SHOW(ith_machine, products);
+    SHOW(ith_cost, memory_bytes);
+    SHOW(ith_plan_candidate, cost);
     SHOW_FIXED(ith_region, bytes);
     SHOW_FIXED(ith_transfer, region);
     SHOW(ith_operation, unwanted_user);

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the choices of a plan for a machine that need not be this one (ith_price_plan): the planner's own choices, then
+ * the kernel among those that the machine has rates of, then its tiles.
+ *
+ * A kernel that this library lacks has no functions here. Then a kernel of the library stands in for it in the setting,
+ * so that the problem is checked and memory is counted; rates and tiles are the machine's. */
+#include "../base/size.h"
+#include "../plan/kernel_choice.h"
+#include "../plan/plan.h"
+#include "../plan/settle.h"
+#include "../plan/tiles.h"
+#include "price.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Rows ------------------------------------------------------------------------------------------------------ */
+
+/* How far two positive sizes are apart; 0 if one of them is not known. */
+static double apart(int64_t a, int64_t b)
+{
+    return a > 0 && b > 0 ? fabs(log2((double)a / (double)b)) : 0;
+}
+
+/* How far a row is from a plan: the softmax counts most, then the head size, then the tiles. */
+static double distance(const ith_attn_setting *s, const ith_attn_tiles *tiles, const ith_machine_attention *row)
+{
+    return (row->softmax != s->softmax ? 1e6 : 0) + 1e3 * apart(row->head_dim, s->problem.head_dim) +
+           apart(row->block_q, tiles->block_q) + apart(row->block_kv, tiles->block_kv) +
+           apart(row->block_kv_compute, tiles->block_kv_compute) +
+           apart(row->block_kv_compute_in, tiles->block_kv_compute_in);
+}
+
+/* Finds the row that is nearest to a plan, among the rows of a kernel, or of all kernels if the name is NULL. Of rows
+ * that are equally near the fastest counts. Returns its number, -1 if there is none. */
+static int64_t nearest_row(const ith_price *price, const char *kernel, const ith_attn_tiles *tiles)
+{
+    const ith_attn_setting *s = &price->setting;
+    int64_t best = -1;
+    double least = INFINITY, most = 0;
+    for (int64_t i = 0; i < price->view->machine.attention_count; i++) {
+        ith_machine_attention row = ith_machine_attention_at(price->view, i);
+        if (row.dtype != s->problem.dtype || (kernel && strcmp(kernel, row.kernel)))
+            continue;
+        double away = distance(s, tiles, &row);
+        if (away < least || (away == least && row.gflops > most))
+            best = i, least = away, most = row.gflops;
+    }
+    return best;
+}
+
+/* ---- Kernel ---------------------------------------------------------------------------------------------------- */
+
+/* Whether the library would consider a kernel for a plan on this machine. */
+static bool may_choose(const ith_price *price, const ith_attn_kernel *kernel)
+{
+    const ith_attn_setting *s = &price->setting;
+    const ith_attn_tiles none = {0};
+    return kernel->supports(s->problem.dtype, s->problem.head_dim, ITH_SOFTMAX_ONLINE) &&
+           kernel->supports(s->problem.dtype, s->problem.head_dim, s->softmax) &&
+           nearest_row(price, kernel->name, &none) >= 0;
+}
+
+/* The kernel that ITH_EFFORT_ESTIMATE takes among the kernels that the machine has rates of: the first in the table
+ * that pays, kernels in plain C last. NULL if the library knows none of them. */
+static const ith_attn_kernel *estimate(const ith_price *price)
+{
+    const ith_attn_kernel *kernel, *first = NULL, *plain = NULL;
+    for (int i = 0; (kernel = ith_attn_kernel_at(i)); i++) {
+        if (!may_choose(price, kernel))
+            continue;
+        if (kernel->cpu == ITH_CPU_BASELINE)
+            plain = plain ? plain : kernel;
+        else if (!kernel->pays || kernel->pays(price->setting.problem.head_dim))
+            return kernel;
+        else
+            first = first ? first : kernel;
+    }
+    return first ? first : plain;
+}
+
+/* Chooses the kernel that the planner would choose here, for a setting whose kernel will be looked up on the machine.
+ * If wisdom knows the fastest kernel and the machine has rates of it, that is the one. */
+static ith_status choose_known(ith_price *price)
+{
+    const ith_attn_tiles none = {0};
+    ith_attn_setting *s = &price->setting;
+    ith_status status = ith_kernel_choose(NULL, ITH_EFFORT_ESTIMATE, s);
+    if (status)
+        return status;
+    bool recalled = s->kernel_origin == ITH_KERNEL_RECALLED && nearest_row(price, s->kernel->name, &none) >= 0;
+    const ith_attn_kernel *kernel = recalled ? s->kernel : estimate(price);
+    if (kernel)
+        s->kernel = kernel;
+    price->kernel = kernel ? kernel->name : NULL;
+    return ITH_OK;
+}
+
+static ith_status no_rate(const ith_price *price, const char *kernel)
+{
+    const ith_attn_problem *p = &price->setting.problem;
+    return ith_fail(price->setting.context, ITH_ERR_UNSUPPORTED, "the machine%s%s has no rate of %s%.60s for %s",
+                    price->view->machine.name[0] ? " " : "", price->view->machine.name,
+                    kernel ? "kernel " : "any kernel", kernel ? kernel : "", ith_dtype_name(p->dtype));
+}
+
+/* Chooses the kernel that the options name. The library need not know it. */
+static ith_status choose_named(const char *name, ith_price *price)
+{
+    const ith_attn_tiles none = {0};
+    const ith_attn_kernel *kernel = ith_attn_kernel_named(name);
+    if (nearest_row(price, name, &none) < 0)
+        return no_rate(price, name);
+    if (!kernel) {
+        ith_status status = choose_known(price);
+        price->kernel = NULL;
+        return status;
+    }
+    if (!may_choose(price, kernel))
+        return ith_kernel_take_named(name, &price->setting);
+    price->setting.kernel = kernel;
+    price->setting.kernel_origin = ITH_KERNEL_NAMED;
+    price->kernel = kernel->name;
+    return ITH_OK;
+}
+
+/* ---- Tiles ----------------------------------------------------------------------------------------------------- */
+
+/* The tiles of a kernel that only the machine knows: as asked, otherwise of its row, and no longer than the problem. */
+static ith_attn_tiles foreign_tiles(const ith_price *price, const ith_attn_options *options)
+{
+    const ith_attn_problem *p = &price->setting.problem;
+    const ith_attn_tiles asked = ith_tiles_asked(options);
+    ith_attn_tiles row = {price->row.block_q, price->row.block_kv, price->row.block_kv_compute,
+                          price->row.block_kv_compute_in};
+    ith_attn_tiles tiles;
+    for (int i = 0; i < ITH_TILES; i++) {
+        int64_t wanted = *ith_tile_at((ith_attn_tiles *)&asked, i), most = i == 0 ? p->q_len : p->kv_len;
+        int64_t size = wanted ? wanted : *ith_tile_at(&row, i);
+        *ith_tile_at(&tiles, i) = ith_max64(ith_min64(size ? size : most, most), 1);
+    }
+    return tiles;
+}
+
+/* Finds the row and the tiles of the kernel. named: the name in the options, or NULL. */
+static ith_status choose_tiles(const ith_attn_options *options, const char *named, ith_price *price)
+{
+    const ith_attn_tiles asked = ith_tiles_asked(options);
+    ith_attn_options open = *options;
+    bool foreign = !price->kernel;
+    if (foreign) {
+        int64_t row = nearest_row(price, named, &asked);
+        if (row < 0)
+            return no_rate(price, named);
+        price->row = ith_machine_attention_at(price->view, row);
+        const ith_machine_attention *first = price->view->machine.attention;
+        price->kernel =
+            ((const ith_machine_attention *)((const char *)first + (size_t)row * first->struct_size))->kernel;
+        price->tiles = foreign_tiles(price, options);
+        open.block_q = open.block_kv = open.block_kv_compute = open.block_kv_compute_in = 0;
+    }
+    ith_status status = ith_tiles_resolve(&open, &price->setting);
+    if (status || foreign)
+        return status;
+    price->tiles = price->setting.tiles;
+    price->row = ith_machine_attention_at(price->view, nearest_row(price, price->kernel, &price->tiles));
+    return ITH_OK;
+}
+
+/* ---- All choices ----------------------------------------------------------------------------------------------- */
+
+/* The units of a rank, and the rate at which each works while all ranks compute. */
+static void find_units(const ith_attn_options *options, ith_price *price)
+{
+    const ith_machine *m = &price->view->machine;
+    int64_t host_ranks = price->view->host_ranks;
+    price->units = options->threads ? options->threads : ith_max64(m->host_units / host_ranks, 1);
+    if (m->rank_units)
+        price->units = m->rank_units;
+    int64_t busy = ith_min64(m->host_units, host_ranks * price->units);
+    double lost = m->busy_share > 0 && m->host_units > 1 ? 1 - m->busy_share : 0;
+    price->unit_rate = 1 - lost * (double)(busy - 1) / (double)ith_max64(m->host_units - 1, 1);
+    price->setting.threads = m->rank_units ? 1 : (int)ith_min64(price->units, INT32_MAX);
+}
+
+/* Reads and checks everything that the caller gives. */
+static ith_status read_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
+                               const ith_machine *machine, ith_group *group, ith_machine_view *view,
+                               ith_attn_options *options, ith_attn_setting *setting)
+{
+    ith_status status = ith_machine_read(context, machine, view);
+    if (!status && group->ranks < 1)
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "ranks is %d, and must be at least 1", group->ranks);
+    if (!status)
+        status = ith_settle_request(context, problem, given, group, options, setting);
+    if (!status)
+        status = ith_settle_places(context, options, false, group);
+    if (!status)
+        status = ith_machine_place(context, group->ranks, options, view);
+    if (!status)
+        group->blocks = ith_machine_blocks(view);
+    return status;
+}
+
+ith_status ith_price_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
+                             const ith_machine *machine, int ranks, ith_machine_view *view)
+{
+    ith_attn_options all;
+    ith_attn_setting setting;
+    ith_group group = {.ranks = ranks};
+    return read_request(context, problem, options, machine, &group, view, &all, &setting);
+}
+
+ith_status ith_price_plan(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,
+                          const ith_machine *machine, int ranks, ith_machine_view *view, ith_price *out)
+{
+    ith_attn_options options;
+    ith_group group = {.ranks = ranks};
+    *out = (ith_price){.view = view};
+    ith_status status = read_request(context, problem, given, machine, &group, view, &options, &out->setting);
+    if (status)
+        return status;
+    find_units(&options, out);
+    status = ith_settle_choices(&options, &group, &out->setting);
+    if (!status)
+        status = options.kernel ? choose_named(options.kernel, out) : choose_known(out);
+    return status ? status : choose_tiles(&options, options.kernel, out);
+}
+
+ith_plan_info ith_price_info(const ith_price *price, int64_t sent_bytes, int64_t memory_bytes)
+{
+    ith_plan_info info = ith_plan_info_of(&price->setting, sent_bytes, memory_bytes);
+    info.kernel = price->kernel;
+    info.block_q = price->tiles.block_q;
+    info.block_kv = price->tiles.block_kv;
+    info.block_kv_compute = price->tiles.block_kv_compute;
+    info.block_kv_compute_in = price->tiles.block_kv_compute_in;
+    return info;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cost model: walks the schedules of a few ranks, which stand for all, and adds up the prices of their steps. */
+#ifndef ITH_COST_MODEL_H
+#define ITH_COST_MODEL_H
+
+#include "price.h"
+
+/* Predicts the cost of a priced plan. memory_bytes is left 0. every_hop: walks all hops of a ring one by one; otherwise
+ * hops that repeat are multiplied. */
+ith_cost ith_model_cost(const ith_price *price, bool every_hop);
+
+#endif

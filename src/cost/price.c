@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Seconds of computing and of exchanges (price.h). */
+#include "price.h"
+
+#include "../base/size.h"
+
+#include <math.h>
+
+/* ---- Loops over tasks ------------------------------------------------------------------------------------------ */
+
+enum {
+    TASKS_PER_THREAD = 8, /* as in run/cpu/sweep.c */
+    EXACT_UNITS = 64,     /* with at most this many units, ... */
+    EXACT_ROUNDS = 32     /* ... and this many tasks for each, the units' turns are followed one by one */
+};
+
+/* Tasks of one parallel loop: for each head, `whole` tasks of whole_seconds and perhaps a shorter one. */
+typedef struct task_list {
+    int64_t heads, whole;
+    double whole_seconds, rest_seconds; /* rest_seconds 0: there is no shorter task */
+} task_list;
+
+/* The unit that is free first takes the next task. */
+static double follow(const task_list *t, int64_t units)
+{
+    double end[EXACT_UNITS] = {0}, last = 0;
+    int64_t of_head = t->whole + (t->rest_seconds > 0);
+    for (int64_t task = 0; task < t->heads * of_head; task++) {
+        int64_t first = 0;
+        for (int64_t i = 1; i < units; i++)
+            first = end[i] < end[first] ? i : first;
+        end[first] += task % of_head < t->whole ? t->whole_seconds : t->rest_seconds;
+        last = fmax(last, end[first]);
+    }
+    return last;
+}
+
+/* The time of a loop whose tasks are taken by the units in turn. With many tasks the last ones leave half of the units
+ * without work on average for the time of a task. */
+static double loop_seconds(const task_list *t, int64_t units)
+{
+    double sum = (double)t->heads * ((double)t->whole * t->whole_seconds + t->rest_seconds);
+    double tasks = (double)t->heads * (double)(t->whole + (t->rest_seconds > 0));
+    if (units == 1)
+        return sum;
+    if (units <= EXACT_UNITS && tasks <= (double)(EXACT_ROUNDS * units))
+        return follow(t, units);
+    double longest = t->whole > 0 ? t->whole_seconds : t->rest_seconds;
+    return fmax(sum / (double)units + longest * (double)(units - 1) / (double)(2 * units), longest);
+}
+
+/* ---- Computing ------------------------------------------------------------------------------------------------- */
+
+/* The bytes of one row of one head in memory. */
+static double vector_bytes(const ith_attn_setting *s)
+{
+    return (double)(s->problem.head_dim * s->element_bytes);
+}
+
+void ith_price_add_shard(const ith_price *price, int64_t rows, ith_price_keys *keys)
+{
+    keys->rows += rows;
+    keys->blocks += ith_max64(ith_div_up(rows, price->tiles.block_kv), 1);
+}
+
+/* The number of kv heads whose keys are packed before their queries attend (packed_together in run/cpu/sweep.c). */
+static int64_t heads_together(const ith_price *price, int64_t kv_heads, int64_t q_rows)
+{
+    const ith_attn_problem *p = &price->setting.problem;
+    bool for_all = price->setting.exchange == ITH_EXCHANGE_IN_PLACE && price->setting.ring > 1;
+    if (for_all || price->units == 1)
+        return for_all ? ith_max64(kv_heads, 1) : 1;
+    int64_t tasks = ith_max64(p->heads / p->kv_heads * ith_div_up(q_rows, price->tiles.block_q), 1);
+    return ith_max64(ith_min64(ith_div_up(price->units * TASKS_PER_THREAD, tasks), kv_heads), 1);
+}
+
+double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t q_rows, ith_price_keys keys)
+{
+    const ith_attn_problem *p = &price->setting.problem;
+    int64_t block = price->tiles.block_q, rest = q_rows % block;
+    double row = 4 * (double)keys.rows * (double)p->head_dim / (price->row.gflops * 1e9 * price->unit_rate);
+    double calls = (double)keys.blocks * price->row.call_seconds / price->unit_rate, seconds = 0;
+    if (heads->count == 0 || q_rows == 0)
+        return 0;
+    task_list tasks = {.whole = q_rows / block,
+                       .whole_seconds = (double)block * row + calls,
+                       .rest_seconds = rest ? (double)rest * row + calls : 0};
+    int64_t groups = ith_div_up(heads->kv_heads, heads_together(price, heads->kv_heads, q_rows));
+    for (int i = 0; i < 2; i++) { /* groups differ by one head at most: first the larger ones */
+        int64_t count = i ? groups - heads->count % groups : heads->count % groups;
+        tasks.heads = heads->count / groups + !i;
+        if (count > 0 && tasks.heads > 0)
+            seconds += (double)count * loop_seconds(&tasks, price->units);
+    }
+    return seconds;
+}
+
+double ith_price_pack(const ith_price *price, int64_t kv_heads, int64_t rows)
+{
+    double bytes = 2 * (double)kv_heads * (double)rows * vector_bytes(&price->setting);
+    if (price->row.pack_bytes_per_second == 0)
+        return 0;
+    return bytes / (price->row.pack_bytes_per_second * price->unit_rate * (double)price->units);
+}
+
+double ith_price_offsets(const ith_price *price, const ith_heads *heads, int64_t q_rows, int64_t kv_rows)
+{
+    const ith_attn_problem *p = &price->setting.problem;
+    double rows = (double)heads->count * (double)q_rows + 2 * (double)heads->kv_heads * (double)kv_rows;
+    if (price->row.offset_bytes_per_second == 0 || p->mask == ITH_MASK_ADDITIVE)
+        return 0;
+    return rows * vector_bytes(&price->setting) /
+           (price->row.offset_bytes_per_second * price->unit_rate * (double)price->units);
+}
+
+/* ---- Traffic of the ulysses axis --------------------------------------------------------------------------------- */
+
+/* The heads of ranks [begin, end) of a ulysses axis in a chunk: query heads, or the kv heads that they attend to. */
+static int64_t heads_of_ranks(const ith_price *price, int chunk, int64_t begin, int64_t end, bool kv)
+{
+    const ith_attn_setting *s = &price->setting;
+    int64_t sum = 0;
+    if (begin >= end)
+        return 0;
+    ith_heads first = ith_chunk_heads(s, chunk, (int)begin), last = ith_chunk_heads(s, chunk, (int)end - 1);
+    if (!kv || s->problem.heads == s->problem.kv_heads)
+        return last.first + last.count - first.first;
+    for (int64_t u = begin; u < end; u++) { /* two ranks may attend to the same kv head */
+        ith_heads heads = ith_chunk_heads(s, chunk, (int)u);
+        if (heads.count == 0)
+            break;
+        sum += heads.kv_heads;
+    }
+    return sum;
+}
+
+/* The bytes that a rank with this ulysses index sends to, or receives from, the ranks [begin, end) of its axis. Inputs
+ * leave the rank as its rows of their heads, and arrive as their rows of its heads; outputs the other way round.
+ * travels: counts the bytes of messages, which may be compressed; otherwise the bytes in memory. */
+static double axis_bytes(const ith_price *price, const ith_schedule *schedule, const ith_step *step, bool sent,
+                         bool travels, int64_t begin, int64_t end)
+{
+    const ith_attn_setting *s = &price->setting;
+    const ith_attn_problem *p = &s->problem;
+    int ranks = s->ulysses * s->ring, first = schedule->ring_index * s->ulysses;
+    double bytes = 0;
+    for (int tensor = step->outputs ? ITH_TENSOR_O : ITH_TENSOR_Q;
+         tensor <= (step->outputs ? ITH_TENSOR_O : ITH_TENSOR_V); tensor++) {
+        bool kv = ith_tensor_is_kv((ith_attn_tensor)tensor), own_rows = sent != step->outputs;
+        int64_t at = own_rows ? schedule->ulysses_index : begin, count = own_rows ? 1 : end - begin, from, rows;
+        ith_stretch(kv ? p->kv_len : p->q_len, ranks, first + (int)at, (int)count, &from, &rows);
+        at = own_rows ? begin : schedule->ulysses_index;
+        int64_t heads = heads_of_ranks(price, step->chunk, at, own_rows ? end : at + 1, kv);
+        double vector = travels ? (double)ith_travel_bytes(s, (ith_attn_tensor)tensor) : vector_bytes(s);
+        bytes += (double)rows * (double)heads * vector;
+    }
+    return bytes;
+}
+
+/* The traffic of an all-to-all. The ranks of one level are consecutive, so the shares of their rows and heads are
+ * summed by the rule of ith_share, without a loop over ranks. */
+static void axis_traffic(const ith_price *price, const ith_schedule *schedule, const ith_step *step, ith_traffic *out)
+{
+    const ith_attn_setting *s = &price->setting;
+    int64_t axis = (int64_t)schedule->ring_index * s->ulysses, own = axis + schedule->ulysses_index, begin, end;
+    double before[2] = {0};
+    for (int level = -1; level < price->view->machine.level_count; level++) {
+        ith_machine_joined(price->view, level, own, &begin, &end);
+        int64_t inside = end - begin;
+        begin = ith_max64(begin - axis, 0);
+        end = ith_min64(end - axis, s->ulysses);
+        double sent = axis_bytes(price, schedule, step, true, true, begin, end);
+        double received = axis_bytes(price, schedule, step, false, true, begin, end);
+        if (level < 0) {
+            out->kept = axis_bytes(price, schedule, step, true, false, begin, end);
+        } else {
+            out->sent[level] = sent - before[0];
+            out->received[level] = received - before[1];
+        }
+        if (level + 1 < price->view->machine.level_count) /* the group of the next level */
+            out->group_sent[level + 1] = (double)ith_min64(inside, s->ulysses);
+        before[0] = sent, before[1] = received;
+    }
+    for (int level = 0; level < price->view->machine.level_count; level++)
+        out->group_sent[level] *= out->sent[level];
+}
+
+/* ---- Traffic of the ring ----------------------------------------------------------------------------------------- */
+
+/* The traffic of a hop. Of a group of n consecutive ranks min(n, ulysses) send beyond its end; bidir sends both ways.
+ */
+static void hop_traffic(const ith_price *price, const ith_schedule *schedule, const ith_step *step, ith_traffic *out)
+{
+    const ith_attn_setting *s = &price->setting;
+    int64_t own = (int64_t)schedule->ring_index * s->ulysses + schedule->ulysses_index, begin, end;
+    double largest[ITH_MACHINE_LEVELS] = {0};
+    for (int i = 0; i < step->moves; i++)
+        for (int sent = 0; sent < 2; sent++) {
+            ith_move move = ith_schedule_move(schedule, step, sent, i);
+            double bytes =
+                (double)move.rows.rows * (double)move.heads * (double)ith_travel_bytes(s, ITH_TENSOR_K + i % 2);
+            if (bytes == 0)
+                continue;
+            int64_t peer = (int64_t)move.peer * s->ulysses + schedule->ulysses_index;
+            int level = ith_machine_level_between(price->view, own, peer);
+            *(sent ? &out->sent[level] : &out->received[level]) += bytes;
+        }
+    for (int level = 0; level < price->view->machine.level_count; level++) {
+        largest[level] = fmax(out->sent[level], out->received[level]);
+        ith_machine_joined(price->view, level - 1, own, &begin, &end);
+        out->group_sent[level] = largest[level] * (double)ith_min64(end - begin, s->ulysses);
+    }
+}
+
+/* ---- Exchanges ------------------------------------------------------------------------------------------------- */
+
+ith_traffic ith_price_traffic(const ith_price *price, const ith_schedule *schedule, const ith_step *step)
+{
+    ith_traffic traffic = {0};
+    if (step->exchange == ITH_EXCHANGE_HOP)
+        hop_traffic(price, schedule, step, &traffic);
+    else
+        axis_traffic(price, schedule, step, &traffic);
+    return traffic;
+}
+
+double ith_traffic_sent(const ith_traffic *traffic)
+{
+    double sent = 0;
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        sent += traffic->sent[level];
+    return sent;
+}
+
+bool ith_traffic_uses(const ith_traffic *traffic, int level)
+{
+    return traffic->sent[level] > 0 || traffic->received[level] > 0;
+}
+
+double ith_price_link(const ith_price *price, const ith_traffic *traffic, int level)
+{
+    const ith_machine_level *l = &price->view->levels[level];
+    double seconds = 0;
+    if (l->bytes_per_second > 0)
+        seconds = fmax(traffic->sent[level], traffic->received[level]) / l->bytes_per_second;
+    if (l->group_bytes_per_second > 0)
+        seconds = fmax(seconds, traffic->group_sent[level] / l->group_bytes_per_second);
+    return seconds;
+}
+
+double ith_price_copies(const ith_price *price, const ith_traffic *traffic)
+{
+    double seconds = 0;
+    for (int level = 0; level < price->view->machine.level_count; level++)
+        if (price->view->levels[level].copy_bytes_per_second > 0)
+            seconds += traffic->received[level] / price->view->levels[level].copy_bytes_per_second;
+    return seconds / price->unit_rate;
+}
+
+double ith_price_kept(const ith_price *price, const ith_traffic *traffic)
+{
+    if (price->view->machine.level_count == 0 || price->view->levels[0].copy_bytes_per_second == 0)
+        return 0;
+    return traffic->kept / (price->view->levels[0].copy_bytes_per_second * price->unit_rate);
+}
+
+double ith_price_latency(const ith_price *price)
+{
+    const ith_machine_view *view = price->view;
+    return view->ranks > 1 ? view->levels[ith_machine_level_between(view, 0, view->ranks - 1)].latency_seconds : 0;
+}

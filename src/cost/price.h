@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prices: the seconds that the parts of a plan take on a machine that nobody else uses. docs/cost.md has the equations.
+ *
+ * Work is priced for a rank of T units whose loops are shared out as run/cpu/sweep.c does. An exchange is described by
+ * its traffic: the bytes that a rank sends and receives over each level of the machine. */
+#ifndef ITH_COST_PRICE_H
+#define ITH_COST_PRICE_H
+
+#include "../attention/schedule/schedule.h"
+#include "machine.h"
+
+/* A plan with the rates of the machine for it. */
+typedef struct ith_price {
+    const ith_machine_view *view;
+    ith_attn_setting setting;  /* its kernel may be a stand-in, where the library lacks the machine's */
+    ith_machine_attention row; /* the rates of the plan's kernel */
+    ith_attn_tiles tiles;      /* the tiles of the plan's kernel */
+    const char *kernel;        /* name of the plan's kernel; valid as long as the caller's machine */
+    int64_t units;             /* compute units of a rank */
+    double unit_rate;          /* rate of a unit while all ranks compute, as a share of its rate alone */
+} ith_price;
+
+/* Makes every choice of a plan, as ith_plan_create would on the machine, and finds its rates. */
+ith_status ith_price_plan(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
+                          const ith_machine *machine, int ranks, ith_machine_view *view, ith_price *out);
+
+/* The part of ith_price_plan that does not depend on the strategy: checks the problem, the options and the machine. */
+ith_status ith_price_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
+                             const ith_machine *machine, int ranks, ith_machine_view *view);
+/* The public description of the plan. */
+ith_plan_info ith_price_info(const ith_price *price, int64_t sent_bytes, int64_t memory_bytes);
+
+/* ---- Computing ------------------------------------------------------------------------------------------------- */
+
+/* Keys that queries attend to: their number, and the number of KV blocks in which they come. */
+typedef struct ith_price_keys {
+    int64_t rows, blocks;
+} ith_price_keys;
+/* Adds the keys of one shard. */
+void ith_price_add_shard(const ith_price *price, int64_t rows, ith_price_keys *keys);
+
+/* The attention of q_rows queries of some heads to keys that are packed. */
+double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t q_rows, ith_price_keys keys);
+/* The packing of `rows` keys and values of some kv heads. */
+double ith_price_pack(const ith_price *price, int64_t kv_heads, int64_t rows);
+/* The statistics and offsets of fixed_m for some heads, q_rows queries and kv_rows keys. */
+double ith_price_offsets(const ith_price *price, const ith_heads *heads, int64_t q_rows, int64_t kv_rows);
+
+/* ---- Exchanges ------------------------------------------------------------------------------------------------- */
+
+/* The bytes of one exchange of one rank. */
+typedef struct ith_traffic {
+    double sent[ITH_MACHINE_LEVELS], received[ITH_MACHINE_LEVELS]; /* by level */
+    /* what all ranks of the rank's group in the level before send over a level together */
+    double group_sent[ITH_MACHINE_LEVELS];
+    double kept; /* rows that the rank copies for itself */
+} ith_traffic;
+
+/* The traffic of a POST step of a rank. */
+ith_traffic ith_price_traffic(const ith_price *price, const ith_schedule *schedule, const ith_step *step);
+/* The bytes that the rank sends. */
+double ith_traffic_sent(const ith_traffic *traffic);
+/* Whether anything is sent or received over a level. */
+bool ith_traffic_uses(const ith_traffic *traffic, int level);
+/* The time for which the traffic occupies the link of a level, without its latency. */
+double ith_price_link(const ith_price *price, const ith_traffic *traffic, int level);
+/* The copies that a rank makes for its messages, and for the rows that it keeps. */
+double ith_price_copies(const ith_price *price, const ith_traffic *traffic);
+double ith_price_kept(const ith_price *price, const ith_traffic *traffic);
+/* The largest latency between two ranks of the plan. */
+double ith_price_latency(const ith_price *price);
+
+#endif
