@@ -39,7 +39,7 @@ typedef struct ith_machine_attention {
      * tiles unless the options of a plan set others. */
     int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in;
     double gflops;       /* 10^9 operations a second over whole blocks; a head takes 4 Sq Skv D operations */
-    double call_seconds; /* what each call of the kernel takes besides: a block of queries and a KV block */
+    double call_seconds; /* overhead of each call of the kernel: a block of queries and a KV block */
     /* bytes of k and v, as the caller has them, that are packed in a second; 0: packing takes no time */
     double pack_bytes_per_second;
     /* bytes of q, k and v that are read in a second for the offsets of fixed_m; 0: they take no time */
@@ -110,7 +110,7 @@ typedef struct ith_machine {
     double memory_bytes;         /* memory of a host, which its ranks share; 0: not known */
     double row_bytes_per_second; /* bytes that one unit reads and writes in a second in operations on rows (norms,
                                     gates); 0: they take no time */
-    double start_seconds;        /* what one execution on several ranks takes besides: the agreement of the ranks */
+    double start_seconds;        /* overhead of one execution on several ranks: their agreement */
     int64_t level_count, attention_count, product_count;
     const ith_machine_level *levels; /* the innermost first */
     const ith_machine_attention *attention;

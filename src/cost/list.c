@@ -2,7 +2,7 @@
 /* ith_plan_list: every plan of a problem on some ranks, the fastest first, then the plans that are not legal. */
 #include "../base/sized.h"
 #include "../plan/plan.h"
-#include "model.h"
+#include "walk.h"
 
 #include <stdio.h>
 #include <stdlib.h>

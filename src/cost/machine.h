@@ -19,7 +19,7 @@ typedef struct ith_machine_view {
 
 /* Reads and checks a description. */
 ith_status ith_machine_read(ith_context *context, const ith_machine *given, ith_machine_view *out);
-/* Prepares a description for a run on `ranks` ranks; process_ranks and host_ranks are those of the options.
+/* Prepares a description for a run on `ranks` ranks; the options say how the ranks are started.
  * ITH_ERR_ARGUMENT if the machine has fewer ranks, ITH_ERR_UNSUPPORTED if no level joins all ranks. */
 ith_status ith_machine_place(ith_context *context, int ranks, const ith_attn_options *options, ith_machine_view *view);
 /* Row `index` of machine.attention or machine.products, with defaults for the fields that the caller's structs lack. */

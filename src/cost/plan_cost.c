@@ -2,7 +2,7 @@
 /* ith_plan_cost: the plan that would be made on a machine, and its cost. */
 #include "../base/sized.h"
 #include "../plan/plan.h"
-#include "model.h"
+#include "walk.h"
 
 ith_status ith_plan_cost(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
                          const ith_machine *machine, int ranks, ith_plan_info *info, ith_cost *cost)

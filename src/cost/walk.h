@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cost model: walks the schedules of a few ranks, which stand for all, and adds up the prices of their steps. */
-#ifndef ITH_COST_MODEL_H
-#define ITH_COST_MODEL_H
+#ifndef ITH_COST_WALK_H
+#define ITH_COST_WALK_H
 
 #include "price.h"
 

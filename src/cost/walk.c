@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cost of one execution of a plan (model.h). docs/cost.md explains the model.
+/* The cost of one execution of a plan (walk.h). docs/cost.md explains the model.
  *
  * A few ranks stand for all: the first one, which has the largest shares; one in the middle of the ring and its last
  * one, because a line (bidir) treats them differently; and one at the boundary of the widest level. Their schedules
@@ -12,7 +12,7 @@
  *
  * The transfers of a rank over one level follow one another in the order of their posts. While the rank computes, a
  * link transfers at the share `overlap` of its rate. */
-#include "model.h"
+#include "walk.h"
 
 #include "../base/size.h"
 
