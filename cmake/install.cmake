@@ -11,7 +11,8 @@ endfunction()
 
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(TARGETS ithaca EXPORT ithacaTargets DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES include/ithaca/ithaca.h include/ithaca/transport.h include/ithaca/cost.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ithaca)
+install(FILES include/ithaca/ithaca.h include/ithaca/transport.h include/ithaca/cost.h include/ithaca/tune.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ithaca)
 ithaca_pkg_config(ithaca "Exact context-parallel attention" "")
 if(ITHACA_ENGINE)
   install(TARGETS ithaca_wan EXPORT ithacaTargets DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -177,3 +177,21 @@ const char *ith_cpu_describe(uint32_t features, char *text, size_t text_bytes)
     }
     return text;
 }
+
+const char *ith_cpu_model(char *text, size_t text_bytes)
+{
+    char line[256];
+    snprintf(text, text_bytes, "unknown");
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        char *value = strchr(line, ':');
+        if (!value || strncmp(line, "model name", 10))
+            continue;
+        value[strcspn(value, "\n")] = '\0';
+        snprintf(text, text_bytes, "%s", value + 1 + strspn(value + 1, " "));
+        break;
+    }
+    if (file)
+        fclose(file);
+    return text;
+}

@@ -14,18 +14,22 @@
 #define MARGIN_PERCENT 3
 
 /* Whether this context may use the instructions of a kernel. */
-static bool runs_here(const ith_attn_setting *s, const ith_attn_kernel *kernel)
+static bool runs_here(const ith_context *context, const ith_attn_kernel *kernel)
 {
-    return (kernel->cpu & ~ith_context_cpu(s->context)) == 0;
+    return (kernel->cpu & ~ith_context_cpu(context)) == 0;
 }
 
-/* Whether a kernel takes the problem with both softmaxes that it may need: with fixed_m, heads whose logits are too
- * large are computed with the online softmax. */
-static bool takes(const ith_attn_setting *s, const ith_attn_kernel *kernel)
+/* Whether a kernel takes attention of this type and size with both softmaxes that it may need: with fixed_m, heads
+ * whose logits are too large are computed with the online softmax. */
+static bool takes(const ith_attn_kernel *kernel, ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
-    const ith_attn_problem *p = &s->problem;
-    return kernel->supports(p->dtype, p->head_dim, ITH_SOFTMAX_ONLINE) &&
-           kernel->supports(p->dtype, p->head_dim, s->softmax);
+    return kernel->supports(dtype, head_dim, ITH_SOFTMAX_ONLINE) && kernel->supports(dtype, head_dim, softmax);
+}
+
+/* Whether a kernel runs here and takes the problem of a setting. */
+static bool fits(const ith_attn_setting *s, const ith_attn_kernel *kernel)
+{
+    return runs_here(s->context, kernel) && takes(kernel, s->problem.dtype, s->problem.head_dim, s->softmax);
 }
 
 /* Refuses a head_dim above ITH_ATTN_HEAD_DIM_MAX, because products of sizes in kernels could overflow. */
@@ -44,7 +48,7 @@ static void list_fit(const ith_attn_setting *s, char *text, size_t text_bytes)
     size_t length = 0;
     snprintf(text, text_bytes, "none");
     for (int i = 0; (kernel = ith_attn_kernel_at(i)) && length < text_bytes; i++)
-        if (runs_here(s, kernel) && takes(s, kernel)) {
+        if (fits(s, kernel)) {
             int written = snprintf(text + length, text_bytes - length, "%s%s", length ? ", " : "", kernel->name);
             length += written > 0 ? (size_t)written : 0;
         }
@@ -60,11 +64,11 @@ ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
     if (!kernel)
         return ith_fail(s->context, ITH_ERR_ARGUMENT, "no kernel is named '%.100s'; those that would do here: %s", name,
                         fit);
-    if (!runs_here(s, kernel))
+    if (!runs_here(s->context, kernel))
         return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
                         "kernel %s needs %s, which this machine lacks; those that would do here: %s", name,
                         ith_cpu_describe(kernel->cpu & ~ith_context_cpu(s->context), lacking, sizeof lacking), fit);
-    if (!takes(s, kernel))
+    if (!takes(kernel, s->problem.dtype, s->problem.head_dim, s->softmax))
         return ith_fail(s->context, ITH_ERR_UNSUPPORTED,
                         "kernel %s does not take head_dim %lld in %s with softmax %s; those that would do here: %s",
                         name, (long long)s->problem.head_dim, ith_dtype_name(s->problem.dtype),
@@ -76,13 +80,13 @@ ith_status ith_kernel_take_named(const char *name, ith_attn_setting *s)
 
 /* ---- By wisdom, measurement or estimate ------------------------------------------------------------------------ */
 
-/* All kernels that run here and take the problem, in the order of the table. */
-static ith_candidates fit_here(const ith_attn_setting *s)
+/* All kernels that run here and take such attention, in the order of the table. */
+static ith_candidates fit_here(const ith_context *context, ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
 {
     ith_candidates all = {.count = 0};
     const ith_attn_kernel *kernel;
     for (int i = 0; all.count < ITH_WISDOM_KERNELS && (kernel = ith_attn_kernel_at(i)); i++)
-        if (runs_here(s, kernel) && takes(s, kernel))
+        if (runs_here(context, kernel) && takes(kernel, dtype, head_dim, softmax))
             all.kernels[all.count++] = kernel;
     return all;
 }
@@ -95,6 +99,13 @@ static void drop_plain(ith_candidates *all)
         if (all->kernels[i]->cpu != ITH_CPU_BASELINE)
             all->kernels[count++] = all->kernels[i];
     all->count = count ? count : all->count;
+}
+
+ith_candidates ith_kernel_candidates(const ith_context *context, ith_dtype dtype, int64_t head_dim, ith_softmax softmax)
+{
+    ith_candidates all = fit_here(context, dtype, head_dim, softmax);
+    drop_plain(&all);
+    return all;
 }
 
 /* The rule of ITH_EFFORT_ESTIMATE: the first kernel in the table that pays at this head_dim; if none does, the first
@@ -146,8 +157,7 @@ static void sort_by_preference(ith_wisdom_entry *entry)
  * other ranks lack, because wisdom is about this machine, not about a group. */
 static ith_status measure(const ith_attn_setting *s, ith_wisdom *wisdom)
 {
-    ith_candidates all = fit_here(s);
-    drop_plain(&all);
+    ith_candidates all = ith_kernel_candidates(s->context, s->problem.dtype, s->problem.head_dim, s->softmax);
     ith_wisdom_entry entry = {.count = 0};
     subject_of(s, entry.subject);
     ith_status status =
@@ -203,7 +213,7 @@ static ith_status keep_common(ith_comm *comm, const ith_attn_setting *s, ith_can
         return status;
     for (int i = 0; i < ITH_WISDOM_KERNELS; i++) {
         const ith_attn_kernel *kernel = ith_attn_kernel_named(names[i]);
-        lacks[i] = !kernel || !runs_here(s, kernel) || !takes(s, kernel);
+        lacks[i] = !kernel || !fits(s, kernel);
     }
     status = ith_comm_allreduce(comm, lacks, ITH_WISDOM_KERNELS, ITH_REDUCE_MAX);
     int kept = 0;
@@ -219,7 +229,7 @@ ith_status ith_kernel_choose(ith_comm *comm, ith_effort effort, ith_attn_setting
 {
     if (s->problem.head_dim > ITH_ATTN_HEAD_DIM_MAX)
         return refuse_head_dim(s);
-    ith_candidates common = fit_here(s);
+    ith_candidates common = fit_here(s->context, s->problem.dtype, s->problem.head_dim, s->softmax);
     choice chosen = {.kernel = ""};
     ith_status status = ith_pass_on(s->context, comm, keep_common(comm, s, &common));
     if (status)

@@ -5,10 +5,16 @@
 #define ITH_PLAN_KERNEL_CHOICE_H
 
 #include "../attention/setting.h"
+#include "measure.h"
 
 /* Sets the kernel of the setting to the kernel of this name. It must run on this machine and take the problem and
  * softmax of the setting. If it does not, the error sentence lists the kernels that do. */
 ith_status ith_kernel_take_named(const char *name, ith_attn_setting *setting);
+
+/* The kernels that a plan of this context may choose for this type, head size and softmax (ONLINE or FIXED_M), in the
+ * order of the table: all that run here, without those in plain C unless there are no others. */
+ith_candidates ith_kernel_candidates(const ith_context *context, ith_dtype dtype, int64_t head_dim,
+                                     ith_softmax softmax);
 
 /* Chooses the kernel of the setting. Collective over comm, which may be NULL. Rank 0 decides for all: by earlier
  * measurements (wisdom) if there are any; otherwise, with ITH_EFFORT_MEASURE, by a new measurement; otherwise by the

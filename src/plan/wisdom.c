@@ -11,6 +11,7 @@
  * other operations, and kernels of plugins that are not loaded, are kept and written again. */
 #include "wisdom.h"
 
+#include "../base/cpu.h"
 #include "../base/open_file.h"
 #include "../base/replace_file.h"
 #include "../base/size.h"
@@ -66,34 +67,15 @@ typedef struct wisdom_header {
     char version[64], machine[512];
 } wisdom_header;
 
-/* Writes the name of the processor according to Linux; "unknown" on other systems. */
-static void model_name(char *text, size_t text_bytes)
-{
-    char line[256];
-    snprintf(text, text_bytes, "unknown");
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    while (file && fgets(line, sizeof line, file)) {
-        char *value = strchr(line, ':');
-        if (!value || strncmp(line, "model name", 10))
-            continue;
-        value[strcspn(value, "\n")] = '\0';
-        snprintf(text, text_bytes, "%s", value + 1 + strspn(value + 1, " "));
-        break;
-    }
-    if (file)
-        fclose(file);
-}
-
 /* The header that this library writes to wisdom files on this machine. Rates are valid only for the machine and the
  * library version that were measured. */
 static wisdom_header header_of(const ith_context *context)
 {
     wisdom_header header;
     char sets[128], model[256];
-    model_name(model, sizeof model);
     snprintf(header.version, sizeof header.version, "ithaca wisdom 2, library %s", ith_version());
     snprintf(header.machine, sizeof header.machine, "machine %s; %s",
-             ith_cpu_describe(ith_context_cpu(context), sets, sizeof sets), model);
+             ith_cpu_describe(ith_context_cpu(context), sets, sizeof sets), ith_cpu_model(model, sizeof model));
     return header;
 }
 

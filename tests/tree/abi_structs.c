@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout of the public structs, a line each: what a program that was built before relies on. */
 #include <ithaca/cost.h>
+#include <ithaca/tune.h>
 #include <ithaca/transport.h>
 #ifdef WITH_ENGINE
 #include <ithaca/bench.h>
@@ -42,6 +43,8 @@ int main(void)
     SHOW(ith_machine, products);
     SHOW(ith_cost, memory_bytes);
     SHOW(ith_plan_candidate, cost);
+    SHOW(ith_machine_case, head_dim);
+    SHOW(ith_measure_options, user);
     SHOW_FIXED(ith_region, bytes);
     SHOW_FIXED(ith_transfer, region);
     SHOW(ith_operation, unwanted_user);

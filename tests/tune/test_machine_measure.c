@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The description of this machine by measurement: which rows it has, that its figures are figures, that wishes are
+ * kept, and that all ranks of a group get the same one. */
+#include "support/fixture.h"
+#include "support/placed_group.h"
+
+#include <ithaca/tune.h>
+
+#include <math.h>
+#include <string.h>
+
+static const ith_machine_case short_cases[] = {
+    {sizeof *short_cases, ITH_F32, ITH_SOFTMAX_ONLINE, 64},
+    {sizeof *short_cases, ITH_BF16, ITH_SOFTMAX_AUTO, 32},
+};
+
+static ith_measure_options short_options(void)
+{
+    ith_measure_options options = ITH_MEASURE_OPTIONS_INIT;
+    options.cases = short_cases, options.case_count = 2;
+    options.seconds = 0.2, options.threads = 2;
+    return options;
+}
+
+static void is_rate(double value)
+{
+    assert_true(isfinite(value) && value > 0);
+}
+
+/* A row has the tiles that a plan with its kernel would take. */
+static void check_row(const ith_machine_attention *row)
+{
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_options wanted = ITH_ATTN_OPTIONS_INIT;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    problem.heads = 1, problem.head_dim = row->head_dim, problem.dtype = row->dtype;
+    problem.q_len = problem.kv_len = 1 << 20;
+    wanted.kernel = row->kernel, wanted.softmax = row->softmax, wanted.threads = 1;
+    check(context, ith_plan_predict(context, &problem, &wanted, 1, 0, true, &info));
+    assert_int_equal(row->block_q, info.block_q);
+    assert_int_equal(row->block_kv, info.block_kv);
+    assert_int_equal(row->block_kv_compute, info.block_kv_compute);
+    assert_int_equal(row->block_kv_compute_in, info.block_kv_compute_in);
+    is_rate(row->gflops);
+    is_rate(row->pack_bytes_per_second);
+    assert_true(row->call_seconds >= 0 && row->call_seconds < 1);
+    assert_int_equal(row->offset_bytes_per_second > 0, row->softmax == ITH_SOFTMAX_FIXED_M);
+}
+
+static void rows_are_complete(void **state)
+{
+    (void)state;
+    ith_measure_options options = short_options();
+    ith_machine *machine = NULL;
+    check(context, ith_machine_measure(context, &options, NULL, &machine));
+    bool seen[2][2] = {{false}};
+    for (int64_t i = 0; i < machine->attention_count; i++) {
+        const ith_machine_attention *row = &machine->attention[i];
+        check_row(row);
+        seen[row->dtype == ITH_BF16][row->softmax == ITH_SOFTMAX_FIXED_M] = true;
+    }
+    assert_true(seen[0][0] && !seen[0][1] && seen[1][0] && seen[1][1]);
+    is_rate(machine->row_bytes_per_second);
+    is_rate(machine->memory_bytes);
+    is_rate(machine->start_seconds);
+    is_rate(machine->busy_share);
+    assert_true(machine->busy_share <= 1);
+    assert_int_equal(machine->host_units, 2);
+    assert_int_equal(machine->level_count, 1);
+    assert_true(machine->levels[0].shares_memory);
+    is_rate(machine->levels[0].latency_seconds);
+    is_rate(machine->levels[0].copy_bytes_per_second);
+    ith_machine_free(&machine);
+    assert_null(machine);
+    ith_machine_free(&machine);
+}
+
+/* No kernel is faster than the instructions that it multiplies with. Twice the peak leaves room for a processor that
+ * changes its clock. */
+static void no_kernel_is_faster_than_its_peak(void **state)
+{
+    (void)state;
+    ith_measure_options options = short_options();
+    ith_machine *machine = NULL;
+    options.case_count = 1;
+    check(context, ith_machine_measure(context, &options, NULL, &machine));
+    for (int64_t i = 0; i < machine->attention_count; i++) {
+        ith_peak peak = ITH_PEAK_INIT;
+        check(context, ith_kernel_peak(context, machine->attention[i].kernel, 1, 0.02, &peak));
+        assert_true(machine->attention[i].gflops < 2 * peak.gflops);
+        assert_true(machine->attention[i].gflops > 0.001 * peak.gflops);
+    }
+    ith_machine_free(&machine);
+}
+
+static void refuse(const ith_measure_options *options, ith_status status, const char *part)
+{
+    ith_machine *machine = (ith_machine *)&options;
+    assert_int_equal(ith_machine_measure(context, options, NULL, &machine), status);
+    assert_null(machine);
+    if (!strstr(ith_context_error(context), part))
+        fail_msg("\"%s\" is not in: %s", part, ith_context_error(context));
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    ith_measure_options options = short_options();
+    ith_machine_case wrong = short_cases[0];
+    options.cases = &wrong, options.case_count = 1;
+    wrong.dtype = ITH_I8;
+    refuse(&options, ITH_ERR_ARGUMENT, "type i8");
+    wrong = short_cases[0], wrong.head_dim = 0;
+    refuse(&options, ITH_ERR_ARGUMENT, "head_dim of a case is 0");
+    wrong = short_cases[0], wrong.softmax = (ith_softmax)7;
+    refuse(&options, ITH_ERR_ARGUMENT, "softmax of a case is 7");
+    wrong = short_cases[0], wrong.struct_size = 3;
+    refuse(&options, ITH_ERR_ARGUMENT, "ith_machine_case");
+    options = short_options(), options.case_count = -1;
+    refuse(&options, ITH_ERR_ARGUMENT, "case_count");
+    options = short_options(), options.seconds = NAN;
+    refuse(&options, ITH_ERR_ARGUMENT, "seconds");
+    options = short_options(), options.threads = -1;
+    refuse(&options, ITH_ERR_ARGUMENT, "threads");
+    assert_int_equal(ith_machine_measure(context, NULL, NULL, NULL), ITH_ERR_ARGUMENT);
+}
+
+typedef struct wishes {
+    int asked, stop_at;
+    int64_t done, total;
+} wishes;
+
+static bool should_stop(void *user)
+{
+    wishes *w = user;
+    return w->asked++ >= w->stop_at;
+}
+
+static void on_progress(void *user, int64_t done, int64_t total)
+{
+    wishes *w = user;
+    assert_true(done == w->done + 1 && done <= total);
+    w->done = done, w->total = total;
+}
+
+static void it_stops_and_shows_progress(void **state)
+{
+    (void)state;
+    wishes w = {.stop_at = 1000000};
+    ith_measure_options options = short_options();
+    ith_machine *machine = NULL;
+    options.case_count = 1;
+    options.should_stop = should_stop, options.on_progress = on_progress, options.user = &w;
+    check(context, ith_machine_measure(context, &options, NULL, &machine));
+    assert_true(w.done == w.total && w.total > 3);
+    ith_machine_free(&machine);
+    for (int at = 0; at < w.asked / 2; at += 1 + w.asked / 10) {
+        wishes again = {.stop_at = at};
+        options.user = &again;
+        assert_int_equal(ith_machine_measure(context, &options, NULL, &machine), ITH_ERR_INTERRUPTED);
+        assert_null(machine);
+    }
+}
+
+/* ---- Groups ---------------------------------------------------------------------------------------------------- */
+
+static ith_machine *found[GROUP_RANKS];
+static ith_status statuses[GROUP_RANKS];
+
+static void measure_in_group(rank_group *g, int rank, void *user)
+{
+    statuses[rank] = ith_machine_measure(g->contexts[rank], user, g->comms[rank], &found[rank]);
+}
+
+/* Measures on a group of ranks. Keeps the description of rank 0, and compares the others with it. */
+static void measure_group(int ranks, ith_measure_options *options)
+{
+    rank_group g;
+    group_connect = placed_group_create;
+    check(context, group_create(&g, context, ranks));
+    group_run(&g, measure_in_group, options);
+    for (int rank = 1; rank < ranks; rank++) {
+        assert_int_equal(statuses[rank], statuses[0]);
+        if (statuses[0])
+            continue;
+        const ith_machine *a = found[0], *b = found[rank];
+        assert_memory_equal(a->attention, b->attention, (size_t)a->attention_count * sizeof *a->attention);
+        assert_memory_equal(a->levels, b->levels, (size_t)a->level_count * sizeof *a->levels);
+        ith_machine_free(&found[rank]);
+    }
+    group_destroy(&g);
+}
+
+static void a_group_has_levels(void **state)
+{
+    (void)state;
+    ith_measure_options options = short_options();
+    options.case_count = 1;
+    placed_evenly(1, 2);
+    measure_group(4, &options);
+    check(context, statuses[0]);
+    assert_int_equal(found[0]->level_count, 2);
+    assert_string_equal(found[0]->levels[0].name, "host");
+    assert_int_equal(found[0]->levels[0].ranks, 2);
+    assert_false(found[0]->levels[0].between_hosts);
+    assert_string_equal(found[0]->levels[1].name, "network");
+    assert_int_equal(found[0]->levels[1].ranks, 0);
+    assert_true(found[0]->levels[1].between_hosts);
+    ith_machine_free(&found[0]);
+    placed_evenly(2, 1);
+    measure_group(4, &options);
+    check(context, statuses[0]);
+    assert_int_equal(found[0]->level_count, 2);
+    assert_string_equal(found[0]->levels[0].name, "process");
+    assert_int_equal(found[0]->levels[0].ranks, 2);
+    assert_true(found[0]->levels[0].shares_memory);
+    assert_string_equal(found[0]->levels[1].name, "network");
+    ith_machine_free(&found[0]);
+}
+
+/* What rank 0 refuses is an error on all ranks. */
+static void a_group_fails_together(void **state)
+{
+    (void)state;
+    ith_measure_options options = short_options();
+    options.seconds = -1;
+    placed_evenly(1, 3);
+    measure_group(3, &options);
+    for (int rank = 0; rank < 3; rank++)
+        assert_int_equal(statuses[rank], ITH_ERR_ARGUMENT);
+    assert_null(found[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_complete),   cmocka_unit_test(no_kernel_is_faster_than_its_peak),
+        cmocka_unit_test(nonsense_is_refused), cmocka_unit_test(it_stops_and_shows_progress),
+        cmocka_unit_test(a_group_has_levels),  cmocka_unit_test(a_group_fails_together),
+    };
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
+}
