@@ -49,7 +49,7 @@ ith_status ith_rate_scene_create(ith_context *context, ith_dtype dtype, int64_t 
                                  ith_rate_scene *scene);
 void ith_rate_scene_free(ith_rate_scene *scene);
 
-/* Measures all figures of a kernel. request->keys is lowered if the time does not suffice for so many. */
+/* Measures all figures of a kernel. request->keys is lowered if the time is too short. */
 ith_status ith_rate_measure(ith_rate_scene *scene, const ith_rate_request *request, ith_rate *rate);
 /* Measures whole_gflops alone, on exactly request->keys keys. */
 ith_status ith_rate_measure_whole(ith_rate_scene *scene, const ith_rate_request *request, double *gflops);
