@@ -11,13 +11,14 @@
 
 /* The number of partial sums in the sum over a row. */
 #define SUM_LANES 16
+#define PIXELS_TOGETHER 8 /* pixels that are normalised together */
 
-/* Returns e^x with an error of at most 1.1 ulp, subnormal results included; NaN stays NaN. With x = n ln 2 + r and
- * |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is subtracted in two parts, the first short enough that n times it is exact.
+/* Returns e^x with an error of at most 1.1 ulp, subnormal results included; a number if x is NaN. With x = n ln 2 + r
+ * and |r| <= ln 2 / 2, e^x = 2^n e^r. ln 2 is subtracted in two parts, the first short enough that n times it is exact.
  * e^r = 1 + r + r^2 q(r), where q is the minimax polynomial of degree 4 (error 4e-9). 2^n is applied in two factors,
  * because neither 2^128 nor 2^-150 is a float. The code compares bits, because comparisons of floats may trap, which
  * keeps gcc from vectorising. */
-static inline float exp_f32(float x)
+static inline float exp_or_number(float x)
 {
     /* 1.5 * 2^23: the low bits of the sum x + round_to_integer are the integer nearest to x. */
     const float round_to_integer = 12582912.0f;
@@ -37,36 +38,54 @@ static inline float exp_f32(float x)
     int32_t half = n >> 1;
     float first = ith_f32_from_bits((uint32_t)(half + 127) << 23);
     float second = ith_f32_from_bits((uint32_t)(n - half + 127) << 23);
-    float nan_or_zero = ith_f32_from_bits(magnitude > 0x7f800000u ? bits : 0);
-    return e * first * second + nan_or_zero;
+    return e * first * second;
 }
 
+/* Returns e^x; NaN stays NaN. */
+static inline float exp_f32(float x)
+{
+    uint32_t bits = ith_f32_bits(x);
+    return exp_or_number(x) + ith_f32_from_bits((bits & 0x7fffffffu) > 0x7f800000u ? bits : 0);
+}
+
+/* If x is NaN, so is the quotient. */
 static inline float silu_f32(float x)
 {
-    return x / (1.0f + exp_f32(-x));
+    return x / (1.0f + exp_or_number(-x));
 }
 
 /* Returns 0.5 x (1 + tanh u) as x / (1 + e^-2u), which does not cancel where tanh u is near -1. */
 static inline float gelu_tanh_f32(float x)
 {
     float two_u = 1.5957691216057308f * (x + 0.044715f * (x * x * x));
-    return x / (1.0f + exp_f32(-two_u));
+    return x / (1.0f + exp_or_number(-two_u));
 }
 
 /* Adds up the SUM_LANES partial sums pair by pair, always in the same order. */
-static double lanes_sum(double lanes[SUM_LANES])
+static inline double lanes_sum(double lanes[SUM_LANES])
 {
+#pragma GCC unroll 4
     for (int half = SUM_LANES / 2; half; half /= 2)
+#pragma GCC unroll 8
         for (int j = 0; j < half; j++)
             lanes[j] += lanes[j + half];
     return lanes[0];
 }
 
+/* Sets all partial sums to zero. gcc would turn the loop into "rep stos", which takes longer than a short row. */
+static inline void lanes_clear(double lanes[SUM_LANES])
+{
+#pragma GCC unroll 16
+    for (int j = 0; j < SUM_LANES; j++)
+        lanes[j] = 0;
+}
+
 /* The sum of x: element i goes to partial sum i % SUM_LANES. */
 static double sum(const float *x, int64_t n)
 {
-    double lanes[SUM_LANES] = {0};
+    double lanes[SUM_LANES];
     int64_t i = 0;
+    lanes_clear(lanes);
     for (; i + SUM_LANES <= n; i += SUM_LANES)
         for (int j = 0; j < SUM_LANES; j++)
             lanes[j] += (double)x[i + j];
@@ -78,8 +97,9 @@ static double sum(const float *x, int64_t n)
 /* The sum of (x - centre)^2. */
 static double sum_of_squares(const float *x, double centre, int64_t n)
 {
-    double lanes[SUM_LANES] = {0};
+    double lanes[SUM_LANES];
     int64_t i = 0;
+    lanes_clear(lanes);
     for (; i + SUM_LANES <= n; i += SUM_LANES)
         for (int j = 0; j < SUM_LANES; j++) {
             double distance = (double)x[i + j] - centre;
@@ -152,17 +172,33 @@ static void gelu_tanh(float *y, const float *x, int64_t n)
         y[i] = gelu_tanh_f32(x[i]);
 }
 
-/* Divides each pixel by its norm, but at least by 1e-12, so that a pixel of zeros stays zero. */
-static void channel_norm(float *y, const float *x, const float *gamma, int64_t pixels, int64_t channels, bool with_silu)
+/* Multiplies the channels of one pixel by `inverse` and gamma. */
+static inline void scale_pixel(float *y, const float *x, const float *gamma, float inverse, int64_t channels,
+                               bool with_silu)
 {
-    double root = sqrt((double)channels);
-    for (int64_t p = 0; p < pixels; p++, x += channels, y += channels) {
-        float inverse = (float)(root / fmax(sqrt(sum_of_squares(x, 0, channels)), 1e-12));
+    if (with_silu) {
+#pragma omp simd
+        for (int64_t c = 0; c < channels; c++)
+            y[c] = silu_f32(x[c] * inverse * gamma[c]);
+    } else {
 #pragma omp simd
         for (int64_t c = 0; c < channels; c++)
             y[c] = x[c] * inverse * gamma[c];
-        if (with_silu)
-            silu(y, y, channels);
+    }
+}
+
+/* Divides each pixel by its norm, but at least by 1e-12, so that a pixel of zeros stays zero. The sums of several
+ * pixels are computed first: their roots and divisions take long, but do not wait for one another. */
+static void channel_norm(float *y, const float *x, const float *gamma, int64_t pixels, int64_t channels, bool with_silu)
+{
+    const double root = sqrt((double)channels);
+    for (int64_t first = 0; first < pixels; first += PIXELS_TOGETHER) {
+        const int64_t count = pixels - first < PIXELS_TOGETHER ? pixels - first : PIXELS_TOGETHER;
+        float inverse[PIXELS_TOGETHER];
+        for (int64_t p = 0; p < count; p++)
+            inverse[p] = (float)(root / fmax(sqrt(sum_of_squares(x + (first + p) * channels, 0, channels)), 1e-12));
+        for (int64_t p = first; p < first + count; p++)
+            scale_pixel(y + p * channels, x + p * channels, gamma, inverse[p - first], channels, with_silu);
     }
 }
 
