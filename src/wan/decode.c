@@ -7,9 +7,7 @@
 #include "../base/trace.h"
 #include "frames.h"
 
-/* The rows of the latents that process `process` decodes. If there are more processes than rows, the last ones have
- * none. */
-static ith_vae_span band_of(const ith_latent_size *size, int processes, int process)
+ith_vae_span ith_decode_band(const ith_latent_size *size, int processes, int process)
 {
     int64_t begin, count;
     ith_share(size->height, processes, process, &begin, &count);
@@ -24,7 +22,7 @@ static int64_t rgb_bytes(const ith_vae_config *config, const ith_latent_size *si
 /* The bytes of ith_frames.rgb: of a whole frame on rank 0, otherwise of the process's own rows. */
 static int64_t frame_bytes(const ith_vae_config *config, const ith_latent_size *size, int processes, int process)
 {
-    const ith_vae_span all = {0, size->height}, band = band_of(size, processes, process);
+    const ith_vae_span all = {0, size->height}, band = ith_decode_band(size, processes, process);
     return rgb_bytes(config, size, process ? &band : &all);
 }
 
@@ -48,7 +46,7 @@ ith_status ith_decode_bytes(ith_context *context, const ith_vae_config *config, 
     *bytes = 0;
     if (process >= processes)
         return ITH_OK;
-    const ith_vae_span band = band_of(size, processes, process);
+    const ith_vae_span band = ith_decode_band(size, processes, process);
     ith_status status = ITH_OK;
     if (band.begin < band.end)
         status = ith_vae_decode_bytes(context, config, types, size->height, size->width, &band, bytes);
@@ -65,7 +63,7 @@ static void list_parts(ith_frames *f, const ith_vae_config *config, const ith_la
     const int process = f->rank->team.process;
     for (int i = 0; i < f->part_count; i++) {
         const int owner = process ? process : i + 1;
-        const ith_vae_span band = band_of(size, processes, owner), above = {0, band.begin};
+        const ith_vae_span band = ith_decode_band(size, processes, owner), above = {0, band.begin};
         uint8_t *rows = process ? f->rgb : f->rgb + rgb_bytes(config, size, &above);
         f->parts[i] = (ith_transfer){process ? 0 : owner,
                                      {.data = rows, .count = {1, 1}, .bytes = rgb_bytes(config, size, &band)}};
@@ -131,7 +129,7 @@ static ith_status decode_band(ith_rank *rank, const ith_vae *vae, const ith_vae_
 
 static ith_status decode(ith_rank *rank, int processes)
 {
-    const ith_vae_span band = band_of(&rank->size, processes, rank->team.process);
+    const ith_vae_span band = ith_decode_band(&rank->size, processes, rank->team.process);
     float *latents = rank->pipeline->shared.latents;
     ith_vae *vae = NULL;
     ith_status status = ITH_OK;

@@ -14,6 +14,9 @@
  * leaders of all processes call it through ith_rank_lead. `user` is not used. If several processes decode, a
  * failure ends the group. */
 ith_status ith_decode(ith_rank *rank, void *user);
+/* The rows of the latents that process `process` decodes. If there are more processes than rows, the last ones have
+ * none. */
+ith_vae_span ith_decode_band(const ith_latent_size *size, int processes, int process);
 /* Sets *bytes to the memory that decoding takes in the process of `team`. */
 ith_status ith_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,
                             const ith_generate_options *options, const ith_latent_size *size, const ith_team *team,

@@ -6,6 +6,7 @@
 #ifdef WITH_ENGINE
 #include <ithaca/bench.h>
 #include <ithaca/files.h>
+#include <ithaca/video_cost.h>
 #include <ithaca/wan.h>
 #endif
 
@@ -61,6 +62,8 @@ int main(void)
     SHOW(ith_bench_report, peak_bytes);
     SHOW(ith_block_problem, text_rows);
     SHOW(ith_decode_problem, width);
+    SHOW(ith_video_problem, dumps);
+    SHOW(ith_video_cost, host_bytes);
 #endif
     return 0;
 }

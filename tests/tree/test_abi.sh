@@ -17,7 +17,7 @@ libraries="libithaca"
 flags="-L$build -lithaca"
 engine=""
 if [ -e "$build/libithaca_wan.so" ]; then
-    headers="ithaca transport cost tune wan files bench"
+    headers="ithaca transport cost tune wan files bench video_cost"
     libraries="libithaca libithaca_wan"
     flags="-L$build -lithaca_wan -lithaca -DWITH_ENGINE"
     engine=$root/models/shapes
@@ -36,7 +36,7 @@ exports_of() { # LIBRARY
 echo "what the libraries export"
 diff <(functions_of ithaca.h transport.h cost.h tune.h | sed 's/$/@@ITHACA_0.2/') <(exports_of libithaca)
 if [ "$engine" ]; then
-    diff <(functions_of wan.h files.h bench.h | sed 's/$/@@ITHACA_0.2/') <(exports_of libithaca_wan)
+    diff <(functions_of wan.h files.h bench.h video_cost.h | sed 's/$/@@ITHACA_0.2/') <(exports_of libithaca_wan)
     if nm -D --undefined-only "$build/libithaca_wan.so" | grep ' ith_' | grep -v '@ITHACA_0.2'; then
         echo "libithaca_wan needs private symbols"
         exit 1

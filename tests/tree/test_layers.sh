@@ -18,10 +18,10 @@ declare -A may=(
     [tune]="tune cost plan attention kernels comm base|ithaca.h cost.h tune.h"
     [files]="files base|ithaca.h files.h"
     [linear]="linear kernels base|ithaca.h"
-    [wan]="wan linear files comm kernels base|ithaca.h cost.h files.h wan.h bench.h"
+    [wan]="wan linear files cost comm kernels base|ithaca.h cost.h files.h wan.h bench.h video_cost.h"
     [media]="media base|ithaca.h"
     [oracle]="oracle|ithaca.h"
-    [cli]="cli media oracle|ithaca.h transport.h cost.h tune.h files.h wan.h bench.h"
+    [cli]="cli media oracle|ithaca.h transport.h cost.h tune.h files.h wan.h bench.h video_cost.h"
 )
 
 for file in $(git ls-files 'src/*.c' 'src/*.h' 'src/*.cc'); do

@@ -342,8 +342,8 @@ ith_status ith_dit_shards_estimate(ith_context *context, const ith_dit_config *c
         return status;
     ith_dit_layer_linears(&dit->layers[0], linears);
     for (int i = 0; i < ITH_DIT_LINEARS; i++)
-        slot += ith_round_up(
-            ith_linear_inputs(linears[i]) * ith_linear_outputs(linears[i]) * ith_dtype_bytes(ITH_BF16), ALIGNMENT);
+        slot += ith_round_up(ith_linear_inputs(linears[i]) * ith_linear_outputs(linears[i]) * ith_dtype_bytes(ITH_BF16),
+                             ALIGNMENT);
     *bytes = all_bytes(config->layers, slot, processes);
     ith_dit_free(context, &dit);
     return ITH_OK;

@@ -59,6 +59,19 @@ bool ith_denoise_is_guided(const ith_model *model, const ith_generate_options *o
     return options->guidance[0] > 1 || (model->info.experts == 2 && options->guidance[1] > 1);
 }
 
+ith_status ith_denoise_guided_steps(ith_context *context, const ith_model *model, const ith_generate_options *options,
+                                    int64_t *count)
+{
+    const ith_sampling sampling = {options->solver, options->sigmas, options->steps, options->shift};
+    ith_sampler *sampler = NULL;
+    *count = 0;
+    ith_status status = ith_sampler_create(context, &model->scheduler, &sampling, 0, &sampler);
+    for (int64_t step = 0; step < options->steps && !status; step++)
+        *count += options->guidance[!step_is_high(model, options, ith_sampler_timestep(sampler, step))] > 1;
+    ith_sampler_destroy(context, &sampler);
+    return status;
+}
+
 int ith_denoise_sequence_ranks(const ith_model *model, const ith_generate_options *options, int ranks)
 {
     bool halves = options->cfg == ITH_CFG_PARALLEL && ith_denoise_is_guided(model, options);

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Predicts what a video costs on a machine that a description tells about (ithaca/cost.h): the time of each stage, the
+ * memory of a process, the bytes that are sent. No weights are read, and the machine need not be at hand. Part of
+ * libithaca_wan.
+ *
+ *     ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
+ *     ith_video_cost cost = ITH_VIDEO_COST_INIT;
+ *     if (ith_video_problem_named(ctx, "wan2.2-a14b-720p", &problem) ||
+ *         ith_video_predict(ctx, &problem, NULL, ITH_CFG_BATCH, &machine, 64, NULL, NULL, &cost))
+ *         fprintf(stderr, "%s\n", ith_context_error(ctx));
+ *     else
+ *         printf("%.1f s a step, %.0f s a video\n", cost.step_seconds, cost.seconds);
+ *
+ * The rules of ithaca/ithaca.h on errors, ownership, threads and structs hold here too. */
+#ifndef ITHACA_VIDEO_COST_H
+#define ITHACA_VIDEO_COST_H
+
+#include <ithaca/cost.h>
+#include <ithaca/wan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Problems ---------------------------------------------------------------------------------------------------- */
+
+/* A video to be made: the sizes of the model, of the video and of the prompts. A field that is 0 in
+ * ITH_VIDEO_PROBLEM_INIT and has no other comment must be set. */
+typedef struct ith_video_problem {
+    size_t struct_size;
+    char name[64]; /* the name of the problem, for people; may be "" */
+    /* The transformer. Both experts have the same sizes. A row is heads * head_dim numbers wide. */
+    int64_t experts; /* 1 or 2 */
+    int64_t layers, heads, head_dim, ffn_dim, freq_dim, channels; /* channels: of the latents */
+    /* The text encoder; text_dim is the width of its rows. */
+    int64_t text_dim, text_layers, text_heads, text_head_dim, text_ffn_dim, text_vocab, text_buckets;
+    /* The decoder of the Wan 2.1 autoencoder: channels at the largest picture, residual blocks of a level besides the
+     * first, number of levels (picture sizes), and for each level, from the largest picture to the smallest, the factor
+     * of its channels; and for each doubling of the picture, from the smallest on, 1 if it also doubles the frames, or 0.
+     * decoder_levels 0: decoding is not counted. */
+    int64_t decoder_dim, decoder_blocks, decoder_levels, decoder_factors[8], decoder_doubles[8];
+    int64_t frame_stride, pixel_stride; /* video frames per latent frame, pixels per latent pixel */
+    int64_t frames, height, width;
+    int64_t steps;        /* denoising steps; 0: the video is decoded from saved latents, and all else is left out */
+    int64_t guided_steps; /* the number of these steps that compute both guidance branches */
+    int64_t prompt_rows, negative_rows; /* tokens of the prompt, and of the negative prompt (0 without guidance): to 512 */
+    int64_t solver_order;               /* order of UniPC; 0: Euler */
+    ith_precision precision;            /* AUTO: as in ith_generate_options, on this machine */
+    int threads; /* of a process, as in ith_generate_options; 0: its ranks' share of the units of the host */
+    int64_t keep_packed, shard_weights; /* as in ith_generate_options */
+    int64_t dumps;                      /* not 0: rank 0 keeps the latents of all steps, and all frames, for a dump */
+} ith_video_problem;
+#define ITH_VIDEO_PROBLEM_INIT                                                                                         \
+    {                                                                                                                  \
+        sizeof(ith_video_problem), {0}, 1, 0, 0, 0, 0, 256, 16, 0, 0, 0, 0, 0, 0, 32, 0, 0, 0, {0}, {0}, 4, 8, 0, 0,   \
+            0, 0, 0, 512, 512, 2, ITH_PRECISION_AUTO, 0, 0, 0, 0                                                       \
+    }
+
+/* Lists the problems that have names: returns the name of problem number `index`, 0, 1, ..., such as
+ * "wan2.2-a14b-720p", and NULL behind the last. Names are valid as long as the process. */
+ITH_API const char *ith_video_problem_list(int index);
+/* Fills in the problem of this name: a published model with the sizes, steps and guidance of its reference code, and
+ * prompts of 512 tokens. The autoencoder of Wan 2.2 is not built, so the decoding of wan2.2-ti2v-5b is not counted.
+ * ITH_ERR_ARGUMENT with all names for any other name. */
+ITH_API ith_status ith_video_problem_named(ith_context *context, const char *name, ith_video_problem *problem);
+/* Fills in the problem that ith_pipeline_generate would solve with these options. Reads the tokenizer, to count the
+ * tokens of the prompts, and no weights. The same errors as ith_pipeline_resolve, and ITH_ERR_UNSUPPORTED if the two
+ * experts of the checkpoint have different sizes. */
+ITH_API ith_status ith_video_problem_read(ith_pipeline *pipeline, const ith_generate_options *options,
+                                          ith_video_problem *problem);
+
+/* ---- Cost ------------------------------------------------------------------------------------------------------- */
+
+/* The predicted cost of a video. Times are seconds of wall time, of the rank that takes longest. These sums hold:
+ *
+ *     seconds         = text + denoise + decode + write
+ *     denoise_seconds = guided_steps * (step with both branches) + the other steps
+ *     step_seconds    = passes * pass_seconds + exchange_seconds,  pass_seconds = layers * layer_seconds + ends_seconds
+ *     layer_seconds   = attention + linear + cross + row
+ *
+ * step_seconds and what it consists of belong to a step with both guidance branches, if the run has one. Opening files
+ * and making plans is not counted, nor is the encoding of the video file by a codec. */
+typedef struct ith_video_cost {
+    size_t struct_size;
+    double seconds;
+    double text_seconds;      /* the text encoder, and the prompts' keys and values in each expert */
+    double denoise_seconds;   /* all steps */
+    double decode_seconds;    /* latents to frames */
+    double write_seconds;     /* rows of frames rounded to 8 bits, and gathered on rank 0 */
+    double step_seconds;      /* one denoising step */
+    double exchange_seconds;  /* in a step: the guidance branches meet, ranks agree, the solver */
+    double pass_seconds;      /* one forward pass of the transformer */
+    double ends_seconds;      /* in a pass: before the first layer and after the last one */
+    double layer_seconds;     /* one layer of the transformer */
+    double attention_seconds; /* in a layer: self-attention (ith_plan_cost) */
+    double linear_seconds;    /* in a layer: products of linear layers, or the load of a layer if that takes longer */
+    double cross_seconds;     /* in a layer: cross-attention */
+    double row_seconds;       /* in a layer: norms, RoPE, activations and sums on rows */
+    int64_t passes;           /* forward passes of a rank in a step */
+    double operations;        /* multiplications and additions of all ranks for the video, by definition of each stage */
+    int64_t sent_bytes;       /* what a rank sends for the video */
+    int64_t memory_bytes;     /* peak of the process of rank 0, as ith_pipeline_predict counts it */
+    int64_t host_bytes;       /* the same for all processes of the host of rank 0 */
+} ith_video_cost;
+#define ITH_VIDEO_COST_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(ith_video_cost), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                \
+    }
+
+/* Predicts the cost of a video on `ranks` ranks of a machine. options (NULL: choose everything): of the self-attention,
+ * as in ith_generate_options.attention; process_ranks and host_ranks say how the ranks are started. cfg AUTO: BATCH.
+ * info and attention (NULL: not wanted) become the plan of the self-attention and its cost for one layer and pass.
+ *
+ * Linear layers take the row of machine->products whose features and rows are nearest, in the precision's type if there
+ * is one. A machine without rows for convolutions has the rates of linear layers for them.
+ *
+ * The same errors as ith_plan_cost, ITH_ERR_ARGUMENT for sizes that no model has, for cfg PARALLEL on an odd number of
+ * ranks and for more ranks than the process may have threads in the machine, and ITH_ERR_UNSUPPORTED if the machine has
+ * no rate of linear layers. */
+ITH_API ith_status ith_video_predict(ith_context *context, const ith_video_problem *problem,
+                                     const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,
+                                     int ranks, ith_plan_info *info, ith_cost *attention, ith_video_cost *cost);
+
+/* ---- Rates of this machine ---------------------------------------------------------------------------------------- */
+
+#define ITH_VIDEO_RATES 64 /* the most rows that ith_video_measure writes */
+
+/* Measures the rates of linear layers and convolutions of this machine, at the sizes that the problem has on `ranks`
+ * ranks with this cfg, with random weights and the functions that a run calls, for about `seconds`. machine: what is
+ * known of this machine already; its host_units, busy_share and row_bytes_per_second are used. Writes the rates of one
+ * unit to rows [ITH_VIDEO_RATES], which have the struct_size of the first, and their number to *count. The memory of
+ * the model's sizes is not needed: large layers are measured in part. Observers and should_stop of a run are not
+ * called. */
+ITH_API ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem, ith_cfg cfg,
+                                     const ith_machine *machine, int ranks, double seconds, ith_machine_product *rows,
+                                     int64_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The time of the stages of a computation that is repeated: the fastest time of each stage in any repeat. The stages
+ * are intervals of the trace (base/trace.h). */
+#ifndef ITH_WAN_STAGE_CLOCK_H
+#define ITH_WAN_STAGE_CLOCK_H
+
+#include "../../base/context.h"
+
+#define ITH_STAGE_CLOCK_MOST 16
+
+typedef struct ith_stage_clock {
+    int count;
+    char names[ITH_STAGE_CLOCK_MOST][32];
+    double now[ITH_STAGE_CLOCK_MOST];     /* seconds in the repeat under way */
+    double fastest[ITH_STAGE_CLOCK_MOST]; /* 0 before the first repeat has ended */
+    struct ith_trace *before;             /* the context's trace before the clock listened */
+} ith_stage_clock;
+
+/* Listens to the context from now on. No thread may be computing during this call and ith_stage_clock_close. */
+ith_status ith_stage_clock_open(ith_stage_clock *clock, ith_context *context);
+void ith_stage_clock_close(ith_stage_clock *clock, ith_context *context);
+/* Begins a repeat: the times since the last one are dropped. */
+void ith_stage_clock_begin(ith_stage_clock *clock);
+/* Ends a repeat, and keeps the times of stages that were faster than before. */
+void ith_stage_clock_end(ith_stage_clock *clock);
+/* The fastest time of a stage; 0 if there was no such stage. */
+double ith_stage_clock_seconds(const ith_stage_clock *clock, const char *name);
+
+#endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Predicts the cost of a video (ithaca/video_cost.h): lists the work of each stage and prices it.
+ *
+ *     text     the leader of a process encodes the prompts with all threads of the process
+ *     denoise  every rank computes its share of the tokens; rank 0 has the largest share
+ *     decode   the leader of a process decodes a band of rows with all threads */
+#include "video_price.h"
+
+#include "../../base/context.h"
+#include "../../base/size.h"
+#include "../../base/sized.h"
+#include "../decode.h"
+#include "../dit/dit_workspace.h"
+#include "../sample/denoise.h"
+
+/* The state of one prediction. */
+typedef struct prediction {
+    ith_context *context;
+    ith_video_problem problem;
+    ith_video_model model;
+    ith_attn_options options;
+    ith_video_place place;
+    ith_dit *dit;       /* one layer of the transformer, without weights */
+    int sequence_ranks; /* ranks over which a sequence is split */
+    ith_plan_info info;
+    ith_cost attention;
+    ith_video_cost cost;
+} prediction;
+
+/* A stage that the leader of each process computes with all threads. */
+static ith_video_seconds led_by_one(const prediction *p)
+{
+    return (ith_video_seconds){.place = &p->place,
+                               .units = p->place.process_units,
+                               .type = p->model.types.products.rounded,
+                               .ranks = 1,
+                               .threads = (int)p->place.threads};
+}
+
+/* ---- Text -------------------------------------------------------------------------------------------------------- */
+
+static ith_status predict_text(prediction *p)
+{
+    const ith_video_model *m = &p->model;
+    ith_video_seconds seconds = led_by_one(p), keys = led_by_one(p);
+    const ith_work_list encode = {ith_video_add_work, &seconds}, make = {ith_video_add_work, &keys};
+    const int64_t branches = m->counts[1] ? 2 : 1, batch = ith_denoise_batch(&m->model, &m->options);
+    ith_status status = ITH_OK;
+    for (int i = 0; i < branches && !status; i++)
+        status = ith_text_encoder_list(p->context, &m->model.text, m->types.products, m->counts[i], &encode);
+    for (int64_t branch = 0; branch < branches; branch += batch)
+        ith_dit_list_text(p->dit, p->problem.layers, batch,
+                          batch == 2 ? ith_max64(m->counts[0], m->counts[1]) : m->counts[branch], &make);
+    const double experts = (double)ith_min64(p->problem.experts, p->problem.steps);
+    p->cost.text_seconds = ith_video_seconds_all(&seconds) + experts * ith_video_seconds_all(&keys);
+    p->cost.operations +=
+        seconds.operations + seconds.attention_operations + experts * (keys.operations + keys.attention_operations);
+    return status ? status : seconds.status ? seconds.status : keys.status;
+}
+
+/* ---- Denoising --------------------------------------------------------------------------------------------------- */
+
+/* The self-attention of a pass. With cfg parallel the two halves of the ranks attend at the same time, and may share
+ * the units of a host. */
+static ith_status predict_attention(prediction *p, const ith_dit_shape *shape, ith_plan_info *info, ith_cost *cost,
+                                    double *seconds)
+{
+    ith_attn_problem self, cross;
+    ith_attn_options options = p->options;
+    ith_dit_problems(p->dit, shape, p->sequence_ranks, 0, &self, &cross);
+    if (!p->place.view.machine.rank_units)
+        options.threads = (int)p->place.rank_threads;
+    ith_status status = ith_plan_cost(p->context, &self, &options, p->place.machine, p->sequence_ranks, info, cost);
+    if (status)
+        return status;
+    const ith_machine *m = &p->place.view.machine;
+    const int64_t alone = ith_min64(p->place.view.host_ranks, p->sequence_ranks) * p->place.rank_threads;
+    const double crowding = (double)alone / (double)m->host_units;
+    *seconds = cost->seconds * p->place.crowding / (crowding > 1 ? crowding : 1);
+    return ITH_OK;
+}
+
+/* The load of a layer whose matrices the processes share out: a process receives what it does not keep. */
+static double load_seconds(prediction *p)
+{
+    ith_linear *linears[ITH_DIT_LINEARS];
+    double bytes = 0;
+    if (!p->problem.shard_weights || p->place.processes < 2)
+        return 0;
+    ith_dit_layer_linears(&p->dit->layers[0], linears);
+    for (int i = 0; i < ITH_DIT_LINEARS; i++)
+        bytes += (double)ith_linear_inputs(linears[i]) * (double)ith_linear_outputs(linears[i]) *
+                 (double)ith_dtype_bytes(ITH_BF16);
+    bytes *= (double)(p->place.processes - 1) / (double)p->place.processes;
+    p->cost.sent_bytes += (int64_t)(bytes * (double)(p->problem.steps * p->cost.passes * p->problem.layers));
+    return ith_video_send_seconds(&p->place, p->place.ranks - 1, bytes);
+}
+
+/* Sets the parts of cost that belong to one pass, in which each rank computes `batch` guidance branches. */
+static ith_status predict_pass(prediction *p, int64_t batch)
+{
+    const ith_dit_shape shape = ith_video_shape(&p->model, batch);
+    ith_video_seconds layer = {.place = &p->place,
+                               .units = p->place.rank_units,
+                               .type = p->model.types.products.rounded,
+                               .ranks = p->sequence_ranks,
+                               .threads = (int)p->place.rank_threads,
+                               .skips_self = true};
+    ith_video_seconds ends = layer;
+    ith_video_cost *c = &p->cost;
+    ith_status status = predict_attention(p, &shape, &p->info, &p->attention, &c->attention_seconds);
+    if (status)
+        return status;
+    ith_dit_list_layer(p->dit, &shape, p->sequence_ranks, 0, &(ith_work_list){ith_video_add_work, &layer});
+    ith_dit_list_ends(p->dit, &shape, p->sequence_ranks, 0, &(ith_work_list){ith_video_add_work, &ends});
+    c->linear_seconds = layer.linear, c->cross_seconds = layer.attention, c->row_seconds = layer.row;
+    const double load = load_seconds(p), computed = c->attention_seconds + layer.linear + layer.attention + layer.row;
+    if (load > computed)
+        c->linear_seconds += load - computed;
+    c->layer_seconds = c->attention_seconds + c->linear_seconds + c->cross_seconds + c->row_seconds;
+    c->ends_seconds = ith_video_seconds_all(&ends);
+    c->pass_seconds = (double)p->problem.layers * c->layer_seconds + c->ends_seconds;
+    return layer.status ? layer.status : ends.status;
+}
+
+/* The numbers of the latents of rank 0's tokens. */
+static double share_numbers(const prediction *p)
+{
+    int64_t begin, count;
+    ith_share(ith_latent_count(&p->model.size), p->sequence_ranks, 0, &begin, &count);
+    return (double)count;
+}
+
+/* Between passes: the solver, which one thread computes, two agreements of the ranks, and with cfg parallel the
+ * exchange of the branches. */
+static double exchange_seconds(prediction *p, bool guided)
+{
+    const ith_machine *m = &p->place.view.machine;
+    const double numbers = share_numbers(p), bytes = numbers * (double)sizeof(float);
+    /* the solver reads x, v and the history, and writes x and the history; guidance reads two branches, writes one */
+    const double rows = bytes * (double)(4 + 2 * p->problem.solver_order + (guided ? 3 : 0));
+    double seconds = m->row_bytes_per_second > 0 ? rows / m->row_bytes_per_second : 0;
+    if (p->place.ranks > 1)
+        seconds += 2 * m->start_seconds;
+    if (guided && p->sequence_ranks < p->place.ranks)
+        seconds += ith_video_send_seconds(&p->place, p->sequence_ranks, bytes);
+    return seconds;
+}
+
+/* Sets the parts of cost that belong to one step. */
+static ith_status predict_step(prediction *p, bool guided)
+{
+    const ith_cfg cfg = p->model.options.cfg;
+    ith_video_cost *c = &p->cost;
+    c->passes = guided && cfg == ITH_CFG_SEQUENTIAL ? 2 : 1;
+    ith_status status = predict_pass(p, guided && cfg == ITH_CFG_BATCH ? 2 : 1);
+    c->exchange_seconds = exchange_seconds(p, guided);
+    c->step_seconds = (double)c->passes * c->pass_seconds + c->exchange_seconds;
+    return status;
+}
+
+/* The operations of a guidance branch in one pass, on all ranks. */
+static double branch_operations(const prediction *p)
+{
+    const ith_dit_shape shape = ith_video_shape(&p->model, 1);
+    ith_video_seconds layer = {.place = &p->place, .units = 1, .ranks = 1, .threads = 1, .skips_self = true};
+    ith_video_seconds ends = layer;
+    ith_dit_list_layer(p->dit, &shape, 1, 0, &(ith_work_list){ith_video_add_work, &layer});
+    ith_dit_list_ends(p->dit, &shape, 1, 0, &(ith_work_list){ith_video_add_work, &ends});
+    return (double)p->problem.layers * (layer.operations + layer.attention_operations) + ends.operations;
+}
+
+/* The steps with one branch come first, so that cost keeps the parts of a step with both, if there is one. */
+static ith_status predict_steps(prediction *p)
+{
+    const int64_t guided = p->problem.guided_steps, single = p->problem.steps - guided;
+    ith_video_cost *c = &p->cost;
+    ith_status status = ITH_OK;
+    for (int both = 0; both < 2 && !status; both++) {
+        const int64_t steps = both ? guided : single;
+        if (!steps)
+            continue;
+        status = predict_step(p, both);
+        c->denoise_seconds += (double)steps * c->step_seconds;
+        c->sent_bytes += steps * c->passes * p->problem.layers * p->attention.sent_bytes;
+        if (both && p->sequence_ranks < p->place.ranks)
+            c->sent_bytes += steps * (int64_t)share_numbers(p) * (int64_t)sizeof(float);
+    }
+    c->operations += (double)(single + 2 * guided) * branch_operations(p);
+    return status;
+}
+
+/* ---- Decoding ---------------------------------------------------------------------------------------------------- */
+
+/* Prices the band of rows of one process. */
+static ith_status predict_band(const prediction *p, int processes, int process, ith_video_seconds *seconds)
+{
+    const ith_latent_size *size = &p->model.size;
+    const ith_vae_span band = ith_decode_band(size, processes, process);
+    *seconds = led_by_one(p);
+    if (band.begin >= band.end)
+        return ITH_OK;
+    return ith_vae_list(p->context, &p->model.model.vae, p->model.types.products, size->frames, size->height,
+                        size->width, &band, &(ith_work_list){ith_video_add_work, seconds});
+}
+
+/* The busiest process is the first one, which has the longest band, or the second one, whose band has rows of others on
+ * both sides. */
+static ith_status predict_decoding(prediction *p)
+{
+    const int processes = p->problem.steps ? (int)p->place.processes : 1;
+    ith_video_cost *c = &p->cost;
+    const double pixels = (double)p->problem.frames * (double)p->problem.height * (double)p->problem.width;
+    const double row_rate = p->place.view.machine.row_bytes_per_second;
+    if (!p->problem.decoder_levels)
+        return ITH_OK;
+    for (int process = 0; process < processes && process < 2; process++) {
+        ith_video_seconds seconds;
+        ith_status status = predict_band(p, processes, process, &seconds);
+        if (status || seconds.status)
+            return status ? status : seconds.status;
+        if (ith_video_seconds_all(&seconds) > c->decode_seconds)
+            c->decode_seconds = ith_video_seconds_all(&seconds);
+        if (!process) /* bands overlap a little: their sum is a little more than the whole */
+            c->operations += (seconds.operations + seconds.attention_operations) * processes;
+    }
+    const double share = 3 * pixels / processes; /* bytes of the rows of one process, for all frames */
+    c->write_seconds = row_rate > 0 ? share * (1 + (double)sizeof(float)) / row_rate : 0;
+    if (processes > 1) {
+        c->write_seconds +=
+            (double)p->problem.frames *
+            ith_video_send_seconds(&p->place, p->place.ranks - 1, share * (processes - 1) / (double)p->problem.frames);
+        c->sent_bytes += (int64_t)share;
+    }
+    return ITH_OK;
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
+
+static ith_status predict_memory(prediction *p)
+{
+    const ith_video_place *place = &p->place;
+    ith_generate_options options = p->model.options;
+    const bool one_process = place->processes == 1;
+    const ith_team team = {.ranks = (int)place->ranks,
+                           .count = (int)place->process_ranks,
+                           .processes = (int)place->processes,
+                           .shares_memory = one_process};
+    options.threads = (int)place->threads;
+    options.attention = &p->options;
+    ith_status status =
+        ith_predict_model(&p->model.model, p->context, &options, p->model.counts, &team, &p->cost.memory_bytes);
+    if (!status && !ith_size_mul(p->cost.memory_bytes, place->host_processes, &p->cost.host_bytes))
+        status = ith_fail(p->context, ITH_ERR_MEMORY, "the processes of a host take more memory than a size can hold");
+    return status;
+}
+
+/* ---- The whole --------------------------------------------------------------------------------------------------- */
+
+static ith_status read_arguments(prediction *p, const ith_video_problem *problem, const ith_attn_options *options,
+                                 ith_cfg cfg, const ith_machine *machine, int ranks)
+{
+    ith_status status = ITH_OK;
+    if (options)
+        status = ITH_SIZED_READ(p->context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, options, &p->options);
+    if (!status)
+        status = ith_video_model_make(p->context, problem, cfg, &p->problem, &p->model);
+    if (!status)
+        status = ith_video_place_find(p->context, machine, ranks, &p->options, p->problem.threads, &p->place);
+    if (!status)
+        status = ith_request_check_ranks(p->context, &p->model.options, ranks);
+    if (!status && ith_video_product_rate(&p->place.view, ITH_WORK_LINEAR, ITH_F32, 1, 1) <= 0)
+        status = ith_fail(p->context, ITH_ERR_UNSUPPORTED, "the machine %s has no rate of linear layers",
+                          p->place.view.machine.name);
+    if (!status)
+        p->sequence_ranks = ith_denoise_sequence_ranks(&p->model.model, &p->model.options, ranks);
+    return status;
+}
+
+static ith_status predict(prediction *p)
+{
+    ith_status status = ith_dit_sketch(p->context, &p->model.model.dit[0], p->model.types, &p->dit);
+    if (!status && p->problem.steps)
+        status = predict_text(p);
+    if (!status && p->problem.steps)
+        status = predict_steps(p);
+    if (!status)
+        status = predict_decoding(p);
+    if (!status)
+        status = predict_memory(p);
+    ith_dit_free(p->context, &p->dit);
+    ith_video_cost *c = &p->cost;
+    c->seconds = c->text_seconds + c->denoise_seconds + c->decode_seconds + c->write_seconds;
+    return status;
+}
+
+ith_status ith_video_predict(ith_context *context, const ith_video_problem *problem, const ith_attn_options *options,
+                             ith_cfg cfg, const ith_machine *machine, int ranks, ith_plan_info *info,
+                             ith_cost *attention, ith_video_cost *cost)
+{
+    prediction p = {.context = context,
+                    .options = ITH_ATTN_OPTIONS_INIT,
+                    .info = ITH_PLAN_INFO_INIT,
+                    .attention = ITH_COST_INIT,
+                    .cost = ITH_VIDEO_COST_INIT};
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ITH_SIZED_CHECK(context, ith_video_cost, ITH_VIDEO_COST_INIT, cost);
+    if (!status && info)
+        status = ITH_SIZED_CHECK(context, ith_plan_info, ITH_PLAN_INFO_INIT, info);
+    if (!status && attention)
+        status = ITH_SIZED_CHECK(context, ith_cost, ITH_COST_INIT, attention);
+    if (!status)
+        status = read_arguments(&p, problem, options, cfg, machine, ranks);
+    if (!status)
+        status = predict(&p);
+    if (status)
+        return status;
+    if (info)
+        ITH_SIZED_FILL(context, ith_plan_info, ITH_PLAN_INFO_INIT, info, &p.info);
+    if (attention)
+        ITH_SIZED_FILL(context, ith_cost, ITH_COST_INIT, attention, &p.attention);
+    return ITH_SIZED_FILL(context, ith_video_cost, ITH_VIDEO_COST_INIT, cost, &p.cost);
+}

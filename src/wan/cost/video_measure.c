@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Measures the rates of linear layers and of convolutions with the functions that a run calls (ith_video_measure). A
+ * stage consists of products and of operations on rows. The rate of the products is what the stage takes less the price
+ * of its rows, so that both together give the measured time again. */
+#include "video_measure.h"
+
+#include "../../base/clock.h"
+#include "../../base/size.h"
+#include "../../base/sized.h"
+#include "../sample/denoise.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#define LEAST_SECONDS 0.001
+#define DECODER_SHARE 0.4 /* of the time, for the decoder */
+
+void ith_video_meter_add(ith_video_meter *m, ith_machine_work work, ith_dtype type, int64_t rows, int64_t features,
+                         double operations, double seconds, int64_t threads)
+{
+    const ith_machine *machine = &m->place.view.machine;
+    for (int64_t i = 0; i < m->count; i++) /* a size that several stages have: the first counts */
+        if (m->rows[i].work == work && m->rows[i].dtype == type && m->rows[i].rows == rows &&
+            m->rows[i].features == features)
+            return;
+    if (m->count == ITH_VIDEO_RATES || !(seconds > 0) || !(operations > 0))
+        return;
+    m->rows[m->count++] =
+        (ith_machine_product){.struct_size = sizeof(ith_machine_product),
+                              .work = work,
+                              .dtype = type,
+                              .rows = rows,
+                              .features = features,
+                              .gflops = 1e-9 * operations / (seconds * ith_video_units(machine, threads))};
+}
+
+double ith_video_meter_without_rows(const ith_video_meter *m, double seconds, double bytes, int64_t threads)
+{
+    const ith_machine *machine = &m->place.view.machine;
+    if (machine->row_bytes_per_second <= 0)
+        return seconds;
+    const double rows = bytes / (machine->row_bytes_per_second * ith_video_units(machine, threads));
+    return fmax(seconds - rows, seconds / 5);
+}
+
+static ith_status measure(ith_video_meter *m, double seconds)
+{
+    const double begin = ith_clock_seconds();
+    ith_status status = ITH_OK;
+    m->until = begin + seconds * (m->problem->decoder_levels ? 1 - DECODER_SHARE : 1);
+    if (m->problem->steps)
+        status = ith_video_measure_layer(m);
+    m->until = begin + seconds;
+    if (!status && m->problem->decoder_levels)
+        status = ith_video_measure_decoder(m);
+    return status;
+}
+
+/* Copies the rows into the caller's, as far as these reach. */
+static ith_status fill(const ith_video_meter *m, ith_machine_product *rows, int64_t *count)
+{
+    const size_t stride = rows->struct_size;
+    ith_status status = ITH_OK;
+    for (int64_t i = 0; i < m->count && !status; i++) {
+        ith_machine_product *row = (ith_machine_product *)(void *)((char *)rows + (size_t)i * stride);
+        row->struct_size = stride;
+        status = ITH_SIZED_FILL(m->context, ith_machine_product, ITH_MACHINE_PRODUCT_INIT, row, &m->rows[i]);
+    }
+    *count = status ? 0 : m->count;
+    return status;
+}
+
+ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem, ith_cfg cfg,
+                             const ith_machine *machine, int ranks, double seconds, ith_machine_product *rows,
+                             int64_t *count)
+{
+    ith_video_problem full;
+    ith_video_model model;
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    ith_video_meter meter = {.context = context, .problem = &full, .model = &model};
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, count, "count");
+    if (!status)
+        status = ITH_SIZED_CHECK(context, ith_machine_product, ITH_MACHINE_PRODUCT_INIT, rows);
+    if (!status)
+        status = ith_video_model_make(context, problem, cfg, &full, &model);
+    if (!status)
+        status = ith_video_place_find(context, machine, ranks, &options, full.threads, &meter.place);
+    if (!status)
+        status = ith_request_check_ranks(context, &model.options, ranks);
+    if (status)
+        return status;
+    meter.sequence_ranks = ith_denoise_sequence_ranks(&model.model, &model.options, ranks);
+    const int threads = omp_get_max_threads();
+    status = measure(&meter, fmax(seconds, LEAST_SECONDS));
+    omp_set_num_threads(threads);
+    return status ? status : fill(&meter, rows, count);
+}

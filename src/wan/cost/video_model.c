@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes the engine's descriptions from a video problem (video_model.h). */
+#include "video_model.h"
+
+#include "../../base/context.h"
+#include "../../base/size.h"
+#include "../../base/sized.h"
+
+static void put_dit(const ith_video_problem *p, ith_dit_config *out)
+{
+    *out = (ith_dit_config){.heads = p->heads,
+                            .head_dim = p->head_dim,
+                            .dim = p->heads * p->head_dim,
+                            .ffn_dim = p->ffn_dim,
+                            .layers = p->layers,
+                            .text_dim = p->text_dim,
+                            .freq_dim = p->freq_dim,
+                            .in_channels = p->channels,
+                            .out_channels = p->channels,
+                            .patch = {1, 2, 2},
+                            .positions = INT32_MAX,
+                            .eps = 1e-6};
+}
+
+static void put_text(const ith_video_problem *p, ith_text_config *out)
+{
+    *out = (ith_text_config){.vocab = p->text_vocab,
+                             .dim = p->text_dim,
+                             .heads = p->text_heads,
+                             .head_dim = p->text_head_dim,
+                             .ffn_dim = p->text_ffn_dim,
+                             .layers = p->text_layers,
+                             .buckets = p->text_buckets,
+                             .max_distance = p->text_buckets, /* no size depends on it */
+                             .eps = 1e-6};
+}
+
+static void put_vae(const ith_video_problem *p, ith_vae_config *out)
+{
+    *out = (ith_vae_config){.z_dim = p->channels,
+                            .decoder_base_dim = p->decoder_dim,
+                            .levels = p->decoder_levels,
+                            .res_blocks = p->decoder_blocks,
+                            .stride_time = p->frame_stride,
+                            .stride_space = p->pixel_stride};
+    for (int64_t i = 0; i < p->decoder_levels; i++) {
+        out->dim_mult[i] = p->decoder_factors[i];
+        out->temporal_up[i] = p->decoder_doubles[i] != 0;
+    }
+    for (int64_t i = 0; i < p->channels; i++)
+        out->std[i] = 1;
+}
+
+/* Guidance above 1 stands for every guidance with two branches. Paths stand for files that exist. */
+static void put_options(const ith_video_problem *p, ith_cfg cfg, ith_generate_options *out)
+{
+    *out = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
+    out->frames = p->frames, out->height = p->height, out->width = p->width, out->steps = p->steps;
+    out->guidance[0] = out->guidance[1] = p->negative_rows ? 2 : 1;
+    out->solver = p->solver_order ? ITH_SOLVER_UNIPC : ITH_SOLVER_EULER;
+    out->cfg = cfg ? cfg : ITH_CFG_BATCH;
+    out->precision = p->precision;
+    out->keep_packed = p->keep_packed, out->shard_weights = p->shard_weights;
+    out->threads = p->threads;
+    out->dump_file = p->dumps ? "dump" : NULL;
+    out->from_latents = p->steps ? NULL : "latents";
+}
+
+ith_status ith_video_model_make(ith_context *context, const ith_video_problem *given, ith_cfg cfg,
+                                ith_video_problem *full, ith_video_model *out)
+{
+    *full = (ith_video_problem)ITH_VIDEO_PROBLEM_INIT;
+    *out = (ith_video_model){.counts = {0}};
+    ith_status status = ITH_SIZED_READ(context, ith_video_problem, ITH_VIDEO_PROBLEM_INIT, given, full);
+    if (!status)
+        status = ith_video_problem_check(context, full);
+    if (!status && ((int)cfg < ITH_CFG_AUTO || cfg > ITH_CFG_SEQUENTIAL))
+        status = ith_fail(context, ITH_ERR_ARGUMENT, "cfg is %d; 1 (batch), 2 (parallel) and 3 (sequential) are known",
+                          (int)cfg);
+    if (status)
+        return status;
+    ith_model *model = &out->model;
+    put_dit(full, &model->dit[0]);
+    model->dit[1] = model->dit[0];
+    put_text(full, &model->text);
+    put_vae(full, &model->vae);
+    model->scheduler = ith_scheduler_default();
+    model->scheduler.order = ith_max64(full->solver_order, 1);
+    model->info = (ith_model_info){.experts = (int)full->experts,
+                                   .latent_channels = full->channels,
+                                   .frame_stride = full->frame_stride,
+                                   .pixel_stride = full->pixel_stride};
+    full->precision = ith_precision_resolve(context, full->precision);
+    put_options(full, cfg, &out->options);
+    out->types = ith_number_types_choose(context, full->precision);
+    out->size = ith_latent_size_of(&model->info, &out->options);
+    out->counts[0] = full->prompt_rows, out->counts[1] = full->negative_rows;
+    return ITH_OK;
+}
+
+ith_dit_shape ith_video_shape(const ith_video_model *m, int64_t batch)
+{
+    return (ith_dit_shape){batch, m->size.frames, m->size.height, m->size.width, ith_max64(m->counts[0], m->counts[1])};
+}

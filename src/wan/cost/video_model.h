@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A video problem as the engine's own descriptions of a model and of a run, so that the functions that lay out and
+ * predict a run also serve a problem without a checkpoint. */
+#ifndef ITH_WAN_VIDEO_MODEL_H
+#define ITH_WAN_VIDEO_MODEL_H
+
+#include <ithaca/video_cost.h>
+
+#include "../pipeline.h"
+#include "../precision.h"
+#include "../sample/latents.h"
+
+typedef struct ith_video_model {
+    ith_model model;              /* without a folder */
+    ith_generate_options options; /* with all defaults filled in */
+    ith_number_types types;
+    ith_latent_size size;
+    int64_t counts[2]; /* tokens of the prompt, and of the negative prompt */
+} ith_video_model;
+
+/* Checks a problem whose fields have been read. */
+ith_status ith_video_problem_check(ith_context *context, const ith_video_problem *problem);
+/* Reads and checks the caller's problem: *full gets all its fields, *out the model. cfg AUTO: BATCH. */
+ith_status ith_video_model_make(ith_context *context, const ith_video_problem *given, ith_cfg cfg,
+                                ith_video_problem *full, ith_video_model *out);
+
+/* The shape of a pass in which each rank computes `batch` guidance branches. */
+ith_dit_shape ith_video_shape(const ith_video_model *m, int64_t batch);
+
+#endif

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The predicted cost of a video: operations against counts by hand on machines with round rates, sums of the parts,
+ * memory against ith_pipeline_predict, problems of a checkpoint, measured rates, and nonsense. */
+#include <ithaca/video_cost.h>
+
+#include "support/engine/pipeline_fixture.h"
+#include "support/refused.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Scenes ------------------------------------------------------------------------------------------------------ */
+
+/* A machine whose units make 10^9 operations a second in products and 10^9 in attention. */
+typedef struct scene {
+    ith_machine_level level;
+    ith_machine_attention attention[3];
+    ith_machine_product product[2];
+    ith_machine machine;
+} scene;
+
+static void set_scene(scene *s, bool shares_memory)
+{
+    static const ith_dtype types[] = {ITH_BF16, ITH_F32};
+    *s = (scene){.level = ITH_MACHINE_LEVEL_INIT, .machine = ITH_MACHINE_INIT};
+    for (int i = 0; i < 2; i++) {
+        s->attention[i] = (ith_machine_attention)ITH_MACHINE_ATTENTION_INIT;
+        snprintf(s->attention[i].kernel, sizeof s->attention[i].kernel, "test");
+        s->attention[i].dtype = types[i], s->attention[i].gflops = 1, s->attention[i].head_dim = 128;
+        s->product[i] = (ith_machine_product)ITH_MACHINE_PRODUCT_INIT;
+        s->product[i].dtype = types[i], s->product[i].gflops = 1;
+    }
+    s->level.shares_memory = shares_memory;
+    s->machine.host_units = 64, s->machine.level_count = 1, s->machine.levels = &s->level;
+    s->machine.attention_count = 2, s->machine.attention = s->attention;
+    s->machine.product_count = 2, s->machine.products = s->product;
+}
+
+/* A small model that is written out by hand: 2 layers of 2 heads of 4, 3 x 2 x 2 tokens. */
+static ith_video_problem small(void)
+{
+    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
+    p.layers = 2, p.heads = 2, p.head_dim = 4, p.ffn_dim = 12, p.freq_dim = 6, p.channels = 16;
+    p.text_dim = 10, p.text_layers = 2, p.text_heads = 1, p.text_head_dim = 4, p.text_ffn_dim = 14, p.text_vocab = 100;
+    p.text_buckets = 8;
+    p.frames = 9, p.height = 32, p.width = 32, p.steps = 3, p.guided_steps = 2;
+    p.prompt_rows = 5, p.negative_rows = 3;
+    p.threads = 1, p.precision = ITH_PRECISION_F32;
+    return p;
+}
+
+static ith_video_cost cost_of(const ith_video_problem *p, ith_cfg cfg, const ith_machine *machine, int ranks)
+{
+    ith_video_cost cost = ITH_VIDEO_COST_INIT;
+    check(context, ith_video_predict(context, p, NULL, cfg, machine, ranks, NULL, NULL, &cost));
+    return cost;
+}
+
+static void near(const char *what, double got, double wanted)
+{
+    if (!(fabs(got - wanted) <= 1e-9 * fabs(wanted)))
+        fail_msg("%s is %.12g, not %.12g", what, got, wanted);
+}
+
+/* ---- Operations -------------------------------------------------------------------------------------------------- */
+
+/* 2 per multiplication and addition. n rows from `in` to `out` numbers. */
+static double product(double n, double in, double out)
+{
+    return 2 * n * in * out;
+}
+
+/* A pass of the small model for `batch` branches with 12 tokens each: products of a layer. */
+static double layer_products(double batch)
+{
+    const double n = 12 * batch, d = 8;
+    return product(n, d, 3 * d) + 3 * product(n, d, d) + product(n, d, 12) + product(n, 12, d);
+}
+
+static double ends_products(double batch)
+{
+    return product(12 * batch, 64, 8) + product(batch, 6, 8) + product(batch, 8, 8) + product(batch, 8, 48) +
+           product(12 * batch, 8, 64);
+}
+
+/* 2 layers of umT5 for n tokens: q, k, v, o; wi_0, wi_1, wo; logits and sums of one head of 4. */
+static double text_operations(double n)
+{
+    return 2 * (product(n, 10, 12) + product(n, 4, 10) + 3 * product(n, 10, 14) + 4 * n * n * 4);
+}
+
+/* The text embedding and, in 2 layers, keys and values, of a batch of two with 5 + 1 keys each. */
+static double key_operations(double rows)
+{
+    return product(rows, 10, 8) + product(rows, 8, 8) + 2 * product(rows, 8, 16);
+}
+
+static void operations_are_those_by_hand(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, true);
+    const ith_video_problem p = small();
+    const ith_video_cost batch = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+    near("linear_seconds", batch.linear_seconds, 1e-9 * layer_products(2));
+    near("ends_seconds", batch.ends_seconds, 1e-9 * ends_products(2));
+    /* self-attention of 2 x 2 heads of 4 over 12 tokens, cross-attention to 6 keys */
+    near("attention_seconds", batch.attention_seconds, 1e-9 * 4 * 4 * 12 * 12 * 4);
+    near("cross_seconds", batch.cross_seconds, 1e-9 * 4 * 4 * 12 * 6 * 4);
+    near("text_seconds", batch.text_seconds, 1e-9 * (text_operations(5) + text_operations(3) + key_operations(12)));
+    const ith_video_cost in_turn = cost_of(&p, ITH_CFG_SEQUENTIAL, &s.machine, 1);
+    near("linear_seconds in turn", in_turn.linear_seconds, 1e-9 * layer_products(1));
+    near("text_seconds in turn", in_turn.text_seconds,
+         1e-9 * (text_operations(5) + text_operations(3) + key_operations(6) + key_operations(4)));
+    const double attention = 2.0 * 4 * 12 * 4 * (12 + 6);
+    const double branch = 2 * (layer_products(1) + attention) + ends_products(1);
+    near("operations", batch.operations, 5 * branch + 1e9 * batch.text_seconds);
+    assert_int_equal(batch.passes, 1);
+    assert_int_equal(in_turn.passes, 2);
+}
+
+/* 3 x 3 x 3 convolutions of a residual block from `in` to `out` channels, and its shortcut. */
+static double residual(double pixels, double in, double out)
+{
+    return product(pixels, 27 * in, out) + product(pixels, 27 * out, out) + (in == out ? 0 : product(pixels, in, out));
+}
+
+/* A decoder of 8, 16 and 32 channels whose first doubling doubles the frames: latents of 3 frames of 4 x 4. */
+static void decoding_is_that_by_hand(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, true);
+    ith_video_problem p = small();
+    p.decoder_dim = 8, p.decoder_blocks = 1, p.decoder_levels = 3, p.channels = 16;
+    p.decoder_factors[0] = 1, p.decoder_factors[1] = 2, p.decoder_factors[2] = 4;
+    p.decoder_doubles[0] = 1;
+    p.frame_stride = 2, p.pixel_stride = 4, p.frames = 5, p.height = p.width = 16;
+    const double latent = product(16, 16, 16) + product(16, 27 * 16, 32) + 2 * residual(16, 32, 32) +
+                          product(16, 32, 96) + product(16, 32, 32) + 4.0 * 16 * 16 * 32;
+    const double level_1 = 2 * residual(16, 32, 32), time = product(16, 3 * 32, 64), to_2 = product(64, 9 * 32, 16);
+    const double level_2 = residual(64, 16, 16) * 2, to_3 = product(256, 9 * 16, 8);
+    const double level_3 = residual(256, 8, 8) * 2, picture = product(256, 27 * 8, 3);
+    const double frames = 5;
+    near("decode_seconds", cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).decode_seconds,
+         1e-9 * (3 * (latent + level_1) + 2 * time + frames * (to_2 + level_2 + to_3 + level_3 + picture)));
+    /* saved latents: nothing else is done */
+    p.steps = p.guided_steps = p.prompt_rows = p.negative_rows = 0;
+    const ith_video_cost decoded = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1);
+    assert_true(decoded.text_seconds == 0 && decoded.denoise_seconds == 0 && decoded.step_seconds == 0);
+    near("seconds", decoded.seconds, decoded.decode_seconds + decoded.write_seconds);
+}
+
+/* ---- Sums -------------------------------------------------------------------------------------------------------- */
+
+static void parts_add_up(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, false);
+    s.machine.row_bytes_per_second = 1e9, s.machine.start_seconds = 1e-3;
+    s.level.bytes_per_second = 1e9, s.level.latency_seconds = 1e-6;
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (ith_cfg cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
+            if (cfg == ITH_CFG_PARALLEL && ranks % 2)
+                continue;
+            ith_video_problem p = small();
+            const ith_video_cost both = cost_of(&p, cfg, &s.machine, ranks);
+            p.guided_steps = 0;
+            const ith_video_cost single = cost_of(&p, cfg, &s.machine, ranks);
+            near("layer", both.layer_seconds,
+                 both.attention_seconds + both.linear_seconds + both.cross_seconds + both.row_seconds);
+            near("pass", both.pass_seconds, 2 * both.layer_seconds + both.ends_seconds);
+            near("step", both.step_seconds, (double)both.passes * both.pass_seconds + both.exchange_seconds);
+            near("denoise", both.denoise_seconds, 2 * both.step_seconds + single.step_seconds);
+            near("all", both.seconds,
+                 both.text_seconds + both.denoise_seconds + both.decode_seconds + both.write_seconds);
+            assert_true(both.row_seconds > 0 && both.exchange_seconds > 0);
+            assert_true(ranks > 1 ? both.sent_bytes > 0 : both.sent_bytes == 0);
+            assert_true(both.host_bytes == ranks * both.memory_bytes);
+        }
+}
+
+/* The attention of a layer is what ith_plan_cost says, for the sequence on all ranks or on half of them. */
+static void attention_is_that_of_the_plan(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, false);
+    s.level.bytes_per_second = 1e9;
+    ith_video_problem p = small();
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    problem.heads = 2, problem.head_dim = 4, problem.q_len = problem.kv_len = 12;
+    options.strategy = ITH_STRATEGY_RING, options.threads = 1;
+    for (int parallel = 0; parallel < 2; parallel++) {
+        ith_cost alone = ITH_COST_INIT, part = ITH_COST_INIT;
+        ith_plan_info info = ITH_PLAN_INFO_INIT;
+        ith_video_cost cost = ITH_VIDEO_COST_INIT;
+        problem.batch = parallel ? 1 : 2;
+        check(context, ith_plan_cost(context, &problem, &options, &s.machine, parallel ? 2 : 4, NULL, &alone));
+        check(context, ith_video_predict(context, &p, &options, parallel ? ITH_CFG_PARALLEL : ITH_CFG_BATCH, &s.machine,
+                                         4, &info, &part, &cost));
+        near("attention", cost.attention_seconds, alone.seconds);
+        near("cost", part.seconds, alone.seconds);
+        assert_int_equal(info.strategy, ITH_STRATEGY_RING);
+        assert_int_equal(info.ranks, parallel ? 2 : 4);
+    }
+}
+
+/* Ranks that share the units of a host take as long as one rank with all of them, and more when there are too few. */
+static void ranks_share_units(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, true);
+    ith_video_problem p = small();
+    s.machine.host_units = 2, p.threads = 2;
+    const double alone = cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).linear_seconds;
+    near("two ranks", cost_of(&p, ITH_CFG_BATCH, &s.machine, 2).linear_seconds, alone);
+    near("four ranks", cost_of(&p, ITH_CFG_BATCH, &s.machine, 4).linear_seconds, alone);
+    p.threads = 1;
+    near("one unit", cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).linear_seconds, 2 * alone);
+}
+
+/* The rate whose size is nearest counts. */
+static void the_nearest_rate_counts(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, true);
+    const ith_video_problem p = small();
+    s.product[0].dtype = ITH_F32, s.product[0].features = 4096, s.product[0].rows = 100, s.product[0].gflops = 50;
+    s.product[1].features = 8, s.product[1].rows = 24, s.product[1].gflops = 2;
+    near("linear_seconds", cost_of(&p, ITH_CFG_BATCH, &s.machine, 1).linear_seconds, 0.5e-9 * layer_products(2));
+}
+
+/* ---- Problems ---------------------------------------------------------------------------------------------------- */
+
+static void names_are_problems(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, false);
+    s.machine.host_units = 8;
+    int count = 0;
+    for (const char *name; (name = ith_video_problem_list(count)); count++) {
+        ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
+        check(context, ith_video_problem_named(context, name, &p));
+        assert_string_equal(p.name, name);
+        p.prompt_rows = p.negative_rows = 20;
+        const ith_video_cost cost = cost_of(&p, ITH_CFG_PARALLEL, &s.machine, 8);
+        assert_true(cost.seconds > cost.denoise_seconds && cost.memory_bytes > 0);
+        REFUSED(context, name, ith_video_problem_named(context, "nothing", &p));
+    }
+    assert_int_equal(count, 6);
+    assert_null(ith_video_problem_list(-1));
+    assert_null(ith_video_problem_list(INT_MAX));
+    /* 75,600 tokens; 14.3 10^9 weights, of which 40 (6 d^2 + 2 d f) are multiplied with each token */
+    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
+    check(context, ith_video_problem_named(context, "wan2.2-a14b-720p", &p));
+    const ith_video_cost cost = cost_of(&p, ITH_CFG_SEQUENTIAL, &s.machine, 1);
+    near("linear_seconds of A14B", 8 * cost.linear_seconds,
+         1e-9 * 2 * 75600 * (6.0 * 5120 * 5120 + 2.0 * 5120 * 13824));
+    near("attention_seconds of A14B", 8 * cost.attention_seconds, 1e-9 * 4 * 75600.0 * 75600 * 5120);
+}
+
+static ith_generate_options run_of(void)
+{
+    ith_generate_options o = ITH_GENERATE_OPTIONS_INIT;
+    o.prompt = "A red circle moves to the right.", o.negative = "grey", o.boundary = 0.5;
+    o.frames = 17, o.height = 64, o.width = 96, o.steps = 7, o.threads = 2;
+    o.guidance[0] = o.guidance[1] = 4;
+    return o;
+}
+
+static void a_checkpoint_is_a_problem(void **state)
+{
+    (void)state;
+    ith_generate_options o = run_of();
+    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
+    int32_t ids[512];
+    int64_t count = 0, high = 0;
+    check(context, ith_video_problem_read(pipeline, &o, &p));
+    check(context, ith_pipeline_tokenize(pipeline, o.prompt, ids, &count));
+    assert_int_equal(p.prompt_rows, count);
+    check(context, ith_pipeline_tokenize(pipeline, o.negative, ids, &count));
+    assert_int_equal(p.negative_rows, count);
+    assert_int_equal(p.steps, 7);
+    assert_int_equal(p.guided_steps, 7);
+    o.guidance[1] = 1; /* the low-noise expert takes no negative prompt */
+    check(context, ith_video_problem_read(pipeline, &o, &p));
+    high = p.guided_steps;
+    assert_in_range(high, 1, 6);
+    o.guidance[0] = 1, o.guidance[1] = 4;
+    check(context, ith_video_problem_read(pipeline, &o, &p));
+    assert_int_equal(p.guided_steps, 7 - high);
+    o.guidance[1] = 1;
+    check(context, ith_video_problem_read(pipeline, &o, &p));
+    assert_int_equal(p.guided_steps, 0);
+    assert_int_equal(p.negative_rows, 0);
+    o.prompt = NULL;
+    REFUSED(context, "prompt", ith_video_problem_read(pipeline, &o, &p));
+}
+
+/* The memory of a process is that of ith_pipeline_predict, for ranks in one process and for a process each. */
+static void memory_is_that_of_the_pipeline(void **state)
+{
+    (void)state;
+    scene s;
+    for (int variant = 0; variant < 2 * 3 * 8; variant++) {
+        const ith_cfg cfg = (ith_cfg)((int)ITH_CFG_BATCH + variant / 2 % 3);
+        ith_generate_options o = run_of();
+        ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
+        set_scene(&s, variant % 2);
+        s.machine.host_units = 2;
+        o.cfg = cfg;
+        o.precision = variant / 6 % 2 ? ITH_PRECISION_F32 : ITH_PRECISION_BF16;
+        o.keep_packed = variant / 12 % 2;
+        o.dump_file = variant / 24 % 2 ? "a file" : NULL;
+        o.solver = variant / 24 % 2 ? ITH_SOLVER_EULER : ITH_SOLVER_UNIPC;
+        check(context, ith_video_problem_read(pipeline, &o, &p));
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            int64_t bytes = 0;
+            if (cfg == ITH_CFG_PARALLEL && ranks % 2)
+                continue;
+            check(context, ith_pipeline_predict(pipeline, &o, ranks, variant % 2 ? ranks : 1, &bytes));
+            const ith_video_cost cost = cost_of(&p, cfg, &s.machine, ranks);
+            if (cost.memory_bytes != bytes)
+                fail_msg("variant %d on %d ranks: %lld bytes, and the pipeline predicts %lld", variant, ranks,
+                         (long long)cost.memory_bytes, (long long)bytes);
+        }
+    }
+}
+
+/* ---- Rates ------------------------------------------------------------------------------------------------------- */
+
+static void rates_are_measured(void **state)
+{
+    (void)state;
+    scene s;
+    ith_machine_product rows[ITH_VIDEO_RATES] = {ITH_MACHINE_PRODUCT_INIT};
+    ith_generate_options o = run_of();
+    ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
+    int64_t count = 0, linear = 0, convolutions = 0;
+    set_scene(&s, true);
+    s.machine.host_units = 2, s.machine.row_bytes_per_second = 5e9;
+    check(context, ith_video_problem_read(pipeline, &o, &p));
+    check(context, ith_video_measure(context, &p, ITH_CFG_BATCH, &s.machine, 2, 0.02, rows, &count));
+    for (int64_t i = 0; i < count; i++) {
+        assert_int_equal(rows[i].struct_size, sizeof *rows);
+        assert_true(rows[i].gflops > 0 && rows[i].rows > 0 && rows[i].features > 0);
+        linear += rows[i].work == ITH_WORK_LINEAR;
+        convolutions += rows[i].work == ITH_WORK_CONVOLUTION;
+    }
+    assert_true(linear > 0 && convolutions > 3);
+    s.machine.products = rows, s.machine.product_count = count;
+    const ith_video_cost cost = cost_of(&p, ITH_CFG_BATCH, &s.machine, 2);
+    assert_true(cost.linear_seconds > 0 && cost.decode_seconds > 0);
+}
+
+/* ---- Nonsense ---------------------------------------------------------------------------------------------------- */
+
+/* A field of a problem and a number that it may not be. */
+typedef struct wrong_field {
+    size_t offset;
+    int64_t value;
+    const char *word;
+} wrong_field;
+#define WRONG(field, number)                                                                                           \
+    {                                                                                                                  \
+        offsetof(ith_video_problem, field), number, #field                                                             \
+    }
+
+static void wrong_sizes_are_refused(void **state)
+{
+    (void)state;
+    static const wrong_field fields[] = {
+        WRONG(experts, 0),       WRONG(experts, 3),        WRONG(layers, 0),          WRONG(layers, INT64_MAX),
+        WRONG(heads, 0),         WRONG(heads, INT64_MAX),  WRONG(head_dim, 3),        WRONG(head_dim, INT64_MIN),
+        WRONG(ffn_dim, -1),      WRONG(freq_dim, 3),       WRONG(channels, 65),       WRONG(text_dim, 0),
+        WRONG(text_layers, 0),   WRONG(text_heads, 0),     WRONG(text_vocab, 0),      WRONG(text_ffn_dim, INT64_MAX),
+        WRONG(frames, 0),        WRONG(frames, 8),         WRONG(height, 8),          WRONG(width, 31),
+        WRONG(steps, -1),        WRONG(guided_steps, 4),   WRONG(prompt_rows, 0),     WRONG(prompt_rows, 513),
+        WRONG(negative_rows, 0), WRONG(decoder_levels, 9), WRONG(decoder_levels, -1), WRONG(solver_order, 4),
+        WRONG(frame_stride, 0),  WRONG(pixel_stride, 1000)};
+    scene s;
+    set_scene(&s, true);
+    ith_video_cost cost = ITH_VIDEO_COST_INIT;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        ith_video_problem p = small();
+        memcpy((char *)&p + fields[i].offset, &fields[i].value, sizeof fields[i].value);
+        REFUSED(context, fields[i].word,
+                ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
+    }
+    ith_video_problem p = small();
+    p.decoder_levels = 2, p.decoder_dim = 8, p.decoder_blocks = 1, p.decoder_factors[0] = p.decoder_factors[1] = 1;
+    REFUSED(context, "strides", ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, true);
+    ith_video_problem p = small();
+    ith_video_cost cost = ITH_VIDEO_COST_INIT;
+    ith_machine_product rows[ITH_VIDEO_RATES] = {ITH_MACHINE_PRODUCT_INIT};
+    int64_t count = 0;
+#define PREDICT(c, problem, cfg, machine, ranks, out)                                                                  \
+    ith_video_predict(c, problem, NULL, cfg, machine, ranks, NULL, NULL, out)
+    REFUSED(NULL, "context", PREDICT(NULL, &p, ITH_CFG_BATCH, &s.machine, 1, &cost));
+    REFUSED(context, "ith_video_problem", PREDICT(context, NULL, ITH_CFG_BATCH, &s.machine, 1, &cost));
+    REFUSED(context, "ith_machine", PREDICT(context, &p, ITH_CFG_BATCH, NULL, 1, &cost));
+    REFUSED(context, "ith_video_cost", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 1, NULL));
+    REFUSED(context, "ranks", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 0, &cost));
+    REFUSED(context, "cfg", PREDICT(context, &p, (ith_cfg)9, &s.machine, 1, &cost));
+    REFUSED(context, "odd", PREDICT(context, &p, ITH_CFG_PARALLEL, &s.machine, 3, &cost));
+    REFUSED_SIZES(context, p, "ith_video_problem", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 1, &cost));
+    REFUSED_SIZES(context, cost, "ith_video_cost", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 1, &cost));
+    s.machine.product_count = 0;
+    REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "linear", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 1, &cost));
+    REFUSED(NULL, "pipeline", ith_video_problem_read(NULL, NULL, &p));
+    REFUSED(NULL, "context", ith_video_problem_named(NULL, "wan2.1-14b-480p", &p));
+    REFUSED(context, "name", ith_video_problem_named(context, NULL, &p));
+    REFUSED(NULL, "context", ith_video_measure(NULL, &p, ITH_CFG_BATCH, &s.machine, 1, 0.1, rows, &count));
+    REFUSED(context, "count", ith_video_measure(context, &p, ITH_CFG_BATCH, &s.machine, 1, 0.1, rows, NULL));
+    REFUSED(context, "ith_machine_product",
+            ith_video_measure(context, &p, ITH_CFG_BATCH, &s.machine, 1, 0.1, NULL, &count));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_are_those_by_hand),
+        cmocka_unit_test(decoding_is_that_by_hand),
+        cmocka_unit_test(parts_add_up),
+        cmocka_unit_test(attention_is_that_of_the_plan),
+        cmocka_unit_test(ranks_share_units),
+        cmocka_unit_test(the_nearest_rate_counts),
+        cmocka_unit_test(names_are_problems),
+        cmocka_unit_test(a_checkpoint_is_a_problem),
+        cmocka_unit_test(memory_is_that_of_the_pipeline),
+        cmocka_unit_test(rates_are_measured),
+        cmocka_unit_test(wrong_sizes_are_refused),
+        cmocka_unit_test(wrong_arguments_are_refused),
+    };
+    return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);
+}
