@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca bench attention: makes a table with a row for each combination of sizes, strategies and softmaxes, measures
- * the rows (bench_run.c), and prints the table as text or as JSON. The commands `ithaca bench block` and `ithaca bench
- * decode` begin here too (bench_engine.c). */
+ * the rows (bench_run.c), and prints them (bench_report.c). The other benchmarks begin here too (bench_engine.c). */
 #include "bench_rows.h"
 
 #include "attend_options.h"
 #include "bench_engine.h"
 #include "cli.h"
-#include "json_number.h"
 
+#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,12 +19,15 @@ typedef struct bench_settings {
     const char *what, *strategies; /* the argument WHAT; names of strategies, separated by commas */
     ith_option_list seq, batch, softmax;
     int64_t heads, kv_heads, head_dim, repeats;
+    int64_t trace_batch; /* 0: the trace holds everything */
     int dtype;
     ith_attend_choices choices;
-    bool json;
+    ith_bench_output output;
+    bool suite;
 } bench_settings;
 
-#define LARGEST 1e7 /* upper limit of options without a natural maximum */
+#define SUITE_RANKS 4 /* ranks of --suite */
+#define LARGEST 1e7   /* upper limit of options without a natural maximum */
 #define AT(member) offsetof(bench_settings, member)
 static const ith_option own_rows[] = {
     {"seq", "N[,N..]", "Queries and keys (8192)", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
@@ -36,24 +38,32 @@ static const ith_option own_rows[] = {
     {"head-dim", "N", "Head size (128)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(head_dim), 1, LARGEST, NULL, 0},
     {"dtype", "bf16|f32|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(dtype), 0, 0,
      ith_attend_dtype_word, 0},
-    {"strategy", "S[,S..]", "Names as 'ithaca attend' takes them (auto); single is one rank with all threads",
+    {"strategy", "S[,S..]",
+     "Names as 'ithaca attend' takes them; single is one rank with all threads; NAME:N exchanges N chunks of heads "
+     "(auto)",
      ITH_OPTION_NAMES, ITH_FROM_CONFIG, AT(strategies), 0, 0, NULL, 0},
     {"softmax", "S[,S..]", "auto, online, fixed_m (auto)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(softmax), 0, 0,
      ith_attend_softmax_word, 0},
     {"repeat", "N", "Times that each row is run after a first one to warm up (5)", ITH_OPTION_WHOLE, ITH_FROM_CONFIG,
      AT(repeats), 1, 1000, NULL, 0},
-    {"json", NULL, "Print a JSON array, an object for each row", ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(json), 0, 0, NULL,
-     0},
+    {"suite", NULL,
+     "Every strategy at batch sizes 1, 2, 4 and 8, on 4 ranks, at 4096 tokens: what --strategy, --batch, --ranks "
+     "and --seq do not say otherwise",
+     ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(suite), 0, 0, NULL, 0},
+    {"trace-batch", "N", "Let --trace hold only one more execution of each row with this batch", ITH_OPTION_WHOLE,
+     ITH_FROM_CONFIG, AT(trace_batch), 1, LARGEST, NULL, 0},
 };
 #undef AT
 
 static const char doc[] =
-    "Measure attention on random tensors: a row for each combination of the lists. WHAT is 'attention'. Parts of the "
-    "engine have commands of their own: see 'ithaca bench block --help' and 'ithaca bench decode --help'."
+    "Measure attention on random tensors: a row for each combination of the lists. WHAT is 'attention'. The engine has "
+    "benchmarks of its own: see 'ithaca bench block --help', 'ithaca bench decode --help' and 'ithaca bench generate "
+    "--help'."
     "\v"
     "Rows take turns, one repeat of each after the other, so that a machine that slows down slows all of them. "
     "seconds is the median of the repeats, from the moment all ranks begin to the end of the last, and spread the "
-    "difference of the slowest and the fastest over it; gflops counts 4 B H Sq Skv D operations. peak names "
+    "difference of the slowest and the fastest over it; plan is the time to make the plan, once; gflops counts 4 B H "
+    "Sq Skv D operations. peak names "
     "the instructions that the kernel multiplies with (bf16_amx/6: six products of bf16 on AMX for each of f32), "
     "peak_gflops is what they can do at most, measured after each repeat on as many threads, and share_of_peak is "
     "gflops over it. kernel_from says how the kernel was chosen. rel_l2 compares 16 rows "
@@ -100,19 +110,37 @@ typedef struct bench_command {
     const bench_settings *settings;
     const char *command;
     ith_launch launch;
+    ith_bench_output output;
     ith_bench bench;
 } bench_command;
+
+/* Copies the name of a strategy without its number of chunks, which *chunks becomes; it stays as it is if the name has
+ * none. Returns false if what follows the name is no number. */
+static bool split_name(const char *name, char *strategy, size_t bytes, int *chunks)
+{
+    const char *colon = strchr(name, ':');
+    int length = 0, found = 0;
+    snprintf(strategy, bytes, "%.*s", colon ? (int)(colon - name) : (int)strlen(name), name);
+    if (!colon)
+        return true;
+    bool good = sscanf(colon, ":%9d%n", &found, &length) == 1 && !colon[length] && found > 0;
+    *chunks = good ? found : *chunks;
+    return good;
+}
 
 /* Fills in the options, the ranks and the predicted plan of a row whose problem and name are set. */
 static int describe_row(const ith_bench *bench, const bench_settings *s, const char *command, int64_t softmax,
                         ith_bench_row *row)
 {
     ith_attend_choices choices = s->choices;
-    choices.strategy = row->name, choices.asked.softmax = (ith_softmax)softmax;
+    char strategy[sizeof row->name];
+    choices.strategy = strategy, choices.asked.softmax = (ith_softmax)softmax;
+    if (!split_name(row->name, strategy, sizeof strategy, &choices.asked.chunks))
+        return ith_cli_usage(command, "--strategy: '%s' is not NAME:N, N chunks of heads", row->name);
     int code = ith_attend_choose(bench->context, command, &choices, &row->options);
     if (code)
         return code;
-    row->ranks = bench->ranks;
+    row->ranks = bench->ranks, row->predicted_seconds = NAN;
     if (row->options.strategy == ITH_STRATEGY_SINGLE)
         row->ranks = 1, row->options.ulysses = row->options.ring = 0;
     else
@@ -204,133 +232,6 @@ static void bench_free(ith_bench *bench)
     free(bench->problems);
 }
 
-/* ---- Report ------------------------------------------------------------------------------------------------------ */
-
-/* The printed numbers of one row of the table. The text `doc` explains each of them. */
-typedef struct figures {
-    double seconds, spread, gflops, peak_gflops, share_of_peak, hidden;
-    bool has_hidden; /* whether the ranks exchanged data, so that `hidden` has a value */
-} figures;
-
-/* Compares two doubles for qsort. */
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts the values and returns their median. */
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, compare);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
-/* Computes the figures of a row. median() sorts row->seconds, so the first is the shortest and the last the longest. */
-static figures figures_of(const ith_bench *bench, const ith_bench_row *row)
-{
-    int n = bench->repeats;
-    figures f = {.seconds = median(row->seconds, n), .peak_gflops = median(row->peaks, n)};
-    f.spread = (row->seconds[n - 1] - row->seconds[0]) / f.seconds;
-    f.gflops = 1e-9 * ith_attend_operations(&row->problem->whole.problem) / f.seconds;
-    f.share_of_peak = f.peak_gflops > 0 ? f.gflops / f.peak_gflops : 0;
-    f.has_hidden = row->exchange_seconds > 0;
-    f.hidden = f.has_hidden ? 1 - row->waiting_seconds / row->exchange_seconds : 0;
-    return f;
-}
-
-/* Prints the table, a line for each row. The text `doc` explains the columns. */
-static void print_table(const ith_bench *bench)
-{
-    printf("%-24s %-7s %-8s %-15s %-8s %5s %7s %5s %4s %-5s %10s %7s %9s %-25s %9s %7s %9s %9s %9s %9s %7s\n",
-           "strategy", "u x r", "softmax", "kernel", "from", "batch", "seq", "heads", "dim", "dtype", "seconds",
-           "spread", "GFLOP/s", "peak", "GFLOP/s", "share", "rel_l2", "MB", "MB pred.", "MB sent", "hidden");
-    for (int i = 0; i < bench->row_count; i++) {
-        const ith_bench_row *row = &bench->rows[i];
-        const ith_attn_problem *p = &row->problem->whole.problem;
-        figures f = figures_of(bench, row);
-        char mesh[32], hidden[16] = "-";
-        snprintf(mesh, sizeof mesh, "%d x %d", row->info.ulysses, row->info.ring);
-        if (f.has_hidden)
-            snprintf(hidden, sizeof hidden, "%.1f%%", 100 * f.hidden);
-        printf("%-24s %-7s %-8s %-15s %-8s %5lld %7lld %5lld %4lld %-5s %10.4f %6.1f%% %9.1f %-25s %9.1f %6.1f%% %9.2e "
-               "%9.1f %9.1f "
-               "%9.1f %7s\n",
-               row->name, mesh, ith_softmax_name(row->info.softmax), row->kernel,
-               ith_kernel_origin_name(row->info.kernel_origin), (long long)p->batch, (long long)p->q_len,
-               (long long)p->heads, (long long)p->head_dim, ith_dtype_name(p->dtype), f.seconds, 100 * f.spread,
-               f.gflops, row->peak, f.peak_gflops, 100 * f.share_of_peak, row->rel_l2, 1e-6 * (double)row->held_bytes,
-               1e-6 * (double)row->predicted_bytes, 1e-6 * (double)row->sent_bytes, hidden);
-        if (row->info.compress)
-            printf("  compressed to %s: messages changed by %.1e (relative error)\n",
-                   ith_compress_name((ith_compress)row->info.compress), row->compression_error);
-    }
-}
-
-/* ---- JSON ------------------------------------------------------------------------------------------------------ */
-
-/* The sizes and the type of a problem as a JSON object. */
-static json_t *problem_json(const ith_attn_problem *p)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s}", "batch", (json_int_t)p->batch, "seq", (json_int_t)p->q_len,
-                     "heads", (json_int_t)p->heads, "kv_heads", (json_int_t)p->kv_heads, "head_dim",
-                     (json_int_t)p->head_dim, "dtype", ith_dtype_name(p->dtype));
-}
-
-/* The choices of a row's plan as a JSON object. */
-static json_t *plan_json(const ith_bench *bench, const ith_bench_row *row)
-{
-    const ith_plan_info *info = &row->info;
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:i, s:b, s:s, s:b, s:s, s:s, s:s}", "name", row->name,
-                     "strategy", ith_strategy_name(info->strategy), "ranks", row->ranks, "threads", bench->threads,
-                     "ulysses", info->ulysses, "ring", info->ring, "direction", ith_direction_name(info->direction),
-                     "chunks", info->chunks, "fold", info->folded, "softmax", ith_softmax_name(info->softmax),
-                     "smoothing", info->smoothed, "exchange", ith_exchange_mode_name(info->exchange), "kernel",
-                     row->kernel, "kernel_from", ith_kernel_origin_name(info->kernel_origin));
-}
-
-/* The block sizes of a plan as a JSON object. */
-static json_t *tiles_json(const ith_plan_info *info)
-{
-    return json_pack("{s:I, s:I, s:I, s:I}", "block_q", (json_int_t)info->block_q, "block_kv",
-                     (json_int_t)info->block_kv, "block_kv_compute", (json_int_t)info->block_kv_compute,
-                     "block_kv_compute_in", (json_int_t)info->block_kv_compute_in);
-}
-
-/* The measured figures of a row as a JSON object; `hidden_share` is null if nothing was exchanged. */
-static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
-{
-    figures f = figures_of(bench, row);
-    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:f, s:o, s:I, s:I, s:I, s:o, s:s, s:f}", "gflops", f.gflops, "peak",
-                     row->peak, "peak_gflops", f.peak_gflops, "share_of_peak", f.share_of_peak, "seconds", f.seconds,
-                     "spread", f.spread, "rel_l2", ith_cli_json_number(row->rel_l2), "memory_bytes",
-                     (json_int_t)row->held_bytes, "predicted_memory_bytes", (json_int_t)row->predicted_bytes,
-                     "sent_bytes", (json_int_t)row->sent_bytes, "hidden_share",
-                     f.has_hidden ? json_real(f.hidden) : json_null(), "compress",
-                     ith_compress_name((ith_compress)row->info.compress), "compression_error", row->compression_error);
-}
-
-/* Prints the rows as a JSON array, one object on each line. */
-static int print_json(const ith_bench *bench)
-{
-    for (int i = 0; i < bench->row_count; i++) {
-        const ith_bench_row *row = &bench->rows[i];
-        json_t *object = plan_json(bench, row);
-        if (object) {
-            json_object_update_new(object, tiles_json(&row->info));
-            json_object_update_new(object, problem_json(&row->problem->whole.problem));
-            json_object_update_new(object, figures_json(bench, row));
-        }
-        fputs(i ? ",\n " : "[", stdout);
-        int failed = !object || json_dumpf(object, stdout, JSON_REAL_PRECISION(6));
-        json_decref(object);
-        if (failed)
-            return ith_cli_error("the rows cannot be written as JSON");
-    }
-    puts("]");
-    return ITH_EXIT_DONE;
-}
-
 /* ---- Command --------------------------------------------------------------------------------------------------- */
 
 /* Makes the rows and their tensors (ith_launch_work.prepare). */
@@ -345,8 +246,11 @@ static int prepare(void *user)
     bench->alone = c->launch.all_ranks == c->launch.ranks;
     bench->leads = c->launch.leads;
     bench->process_ranks = c->launch.process_ranks, bench->host_ranks = c->launch.host_ranks;
-    bench->repeats = (int)s->repeats;
+    bench->repeats = (int)s->repeats, bench->trace_batch = s->trace_batch;
+    bench->launch = &c->launch;
     int code = ith_attend_begin(bench->context, &s->choices, &c->launch);
+    if (!code && bench->leads)
+        code = ith_bench_output_begin(&c->output, c->command);
     if (!code)
         code = add_problems(bench, s, c->command);
     return code ? code : make_tensors(bench);
@@ -366,23 +270,58 @@ static ith_status measure(ith_context *context, ith_comm *comm, void *user)
     return status;
 }
 
-/* Writes the wisdom and prints the rows (ith_launch_work.finish). */
+/* Writes the wisdom and reports the rows (ith_launch_work.finish). */
 static int finish(void *user, int code)
 {
     const bench_command *c = user;
     if (!code)
         code = ith_attend_end(c->bench.context, &c->settings->choices);
-    if (!code && c->settings->json)
-        code = print_json(&c->bench);
-    else if (!code)
-        print_table(&c->bench);
+    return code ? code : ith_bench_report_rows(&c->bench, &c->output);
+}
+
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
+
+/* Sets what --suite stands for, where the user has set nothing. */
+static void fill_suite(const bench_settings *settings, ith_options *options)
+{
+    static const struct {
+        const char *option, *value;
+    } chosen[] = {
+        {"strategy", "single,ulysses,ring,ulysses_ring,ulysses:2,ulysses_fixed_m,ring_bidir,ulysses_ring_bidir"},
+        {"batch", "1,2,4,8"},
+        {"seq", "4096"}};
+    char why[64];
+    for (size_t i = 0; settings->suite && i < sizeof chosen / sizeof *chosen; i++)
+        ith_option_set(options, ith_option_find(options, chosen[i].option), chosen[i].value, ITH_FROM_RULE, why,
+                       sizeof why);
+}
+
+/* The ranks of this process. --suite makes as many as a mesh of two axes needs, if the process is alone. */
+static int64_t count_ranks(const bench_settings *settings, const ith_launch *launch)
+{
+    bool chosen = settings->choices.ranks || !settings->suite || launch->launcher.module;
+    return chosen ? settings->choices.ranks : SUITE_RANKS;
+}
+
+/* Checks that the options go together. Returns an exit status. */
+static int check(const bench_settings *s, const ith_options *options)
+{
+    int code = ith_options_check(options);
+    if (!code && s->trace_batch && !s->choices.launch.trace)
+        code = ith_cli_usage(options->command, "--trace-batch needs --trace");
+    bool listed = !s->trace_batch;
+    for (int i = 0; i < s->batch.count; i++)
+        listed |= s->batch.values[i] == s->trace_batch;
+    if (!code && !listed)
+        code = ith_cli_usage(options->command, "--trace-batch is %lld, which is no batch that --batch lists",
+                             (long long)s->trace_batch);
     return code;
 }
 
 /* Runs the command after its options are parsed. */
 static int run(const bench_settings *settings, const ith_options *options)
 {
-    bench_command c = {.settings = settings, .command = options->command};
+    bench_command c = {.settings = settings, .command = options->command, .output = settings->output};
     const ith_launch_work work = {.command = options->command,
                                   .options = options,
                                   .prepare = prepare,
@@ -392,11 +331,12 @@ static int run(const bench_settings *settings, const ith_options *options)
     int code = ith_launch_begin(&c.launch, options->command, &settings->choices.launch);
     if (code)
         return code;
-    ith_launch_set_ranks(&c.launch, settings->choices.ranks, settings->choices.threads);
-    code = ith_options_check(options);
+    ith_launch_set_ranks(&c.launch, count_ranks(settings, &c.launch), settings->choices.threads);
+    code = check(settings, options);
     int made = ith_cli_context(ITH_TALK_NORMAL, &c.bench.context);
     code = ith_launch_run(&c.launch, c.bench.context, code ? code : made, &work);
     bench_free(&c.bench);
+    ith_bench_output_free(&c.output);
     ith_context_destroy(&c.bench.context);
     return code;
 }
@@ -433,19 +373,24 @@ int ith_cli_bench(int argc, char **argv)
                                .repeats = 5};
     ith_option table[ITH_OPTIONS_MAX];
     memcpy(table, own_rows, sizeof own_rows);
-    ith_options options = {.table = table, .settings = &settings, .command = argv[0], .take_argument = take_what};
+    ith_options options = {
+        .table = table, .settings = &settings, .command = argv[0], .take_argument = take_what, .prints_itself = true};
     options.count =
         ith_attend_add_options(table, sizeof own_rows / sizeof *own_rows, offsetof(bench_settings, choices), true);
+    options.count = ith_bench_output_add_options(table, options.count, offsetof(bench_settings, output));
     ith_options_parse(&options, argc, argv, doc, "WHAT");
+    fill_suite(&settings, &options);
     int code = ITH_EXIT_DONE;
-    if (!settings.what)
-        code = ith_cli_usage(argv[0], "what to measure is needed: attention, block or decode");
+    if (ith_options_printed(&options))
+        code = ith_options_check(&options);
+    else if (!settings.what)
+        code = ith_cli_usage(argv[0], "what to measure is needed: attention, block, decode or generate");
     else if (strcmp(settings.what, "attention") != 0)
         code = ith_cli_usage(argv[0],
                              "'%s' is nothing that can be measured; 'attention' is, and, as the first argument, "
-                             "'block' and 'decode' are",
+                             "'block', 'decode' and 'generate' are",
                              settings.what);
-    if (!code)
+    else
         code = run(&settings, &options);
     ith_options_free(&options);
     return code;

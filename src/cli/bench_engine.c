@@ -3,9 +3,8 @@
  * stage, as text or as JSON. */
 #include "bench_engine.h"
 
+#include "bench_output.h"
 #include "cli.h"
-#include "json_number.h"
-#include "option.h"
 #include "progress.h"
 #include "thread_limit.h"
 
@@ -22,7 +21,8 @@
 typedef struct engine_settings {
     int size, precision, weights, softmax; /* numbers of words */
     int64_t threads, repeats;
-    bool force, json;
+    bool force;
+    ith_bench_output output;
 } engine_settings;
 
 /* The measurements of one command. */
@@ -59,8 +59,6 @@ static const ith_option shared_rows[] = {
      SHARED(repeats), 1, 1000, NULL, 0},
     {"force", NULL, "Run even if memory seems too small", ITH_OPTION_FLAG, ITH_FROM_CONFIG, SHARED(force), 0, 0, NULL,
      0},
-    {"json", NULL, "Print a JSON array, an object for each stage", ITH_OPTION_FLAG, ITH_FROM_CONFIG, SHARED(json), 0, 0,
-     NULL, 0},
 };
 enum { SHARED_ROWS = sizeof shared_rows / sizeof *shared_rows };
 
@@ -84,7 +82,8 @@ static int parse(int argc, char **argv, const ith_option *own_rows, int own_coun
     static ith_option table[ITH_OPTIONS_MAX];
     memcpy(table, own_rows, (size_t)own_count * sizeof *table);
     memcpy(table + own_count, shared_rows, sizeof shared_rows);
-    options->table = table, options->count = own_count + SHARED_ROWS, options->command = argv[0];
+    options->table = table, options->command = argv[0];
+    options->count = ith_bench_output_add_options(table, own_count + SHARED_ROWS, SHARED(output));
     ith_options_parse(options, argc, argv, doc, NULL);
     return ith_options_check(options);
 }
@@ -142,28 +141,6 @@ static double megabytes(int64_t bytes)
     return 1e-6 * (double)bytes;
 }
 
-static void print_table(const engine_bench *bench, const engine_settings *s)
-{
-    char sizes[256];
-    bench->describe(bench->settings, sizes, sizeof sizes);
-    printf("%s: %s; precision %s, weights %s, %d threads\n", bench->what, sizes,
-           ith_precision_name(bench->report.precision), weights_word(s->weights), bench->report.threads);
-    printf("%-20s %10s %7s %10s %9s %-25s %9s %7s %9s %7s\n", "stage", "seconds", "spread", "quiet", "GFLOP/s", "peak",
-           "GFLOP/s", "share", "burst", "quiet");
-    for (int i = 0; i < bench->count; i++) {
-        const ith_bench_stage *stage = &bench->stages[i];
-        const rates r = rates_of(stage);
-        printf("%-20s %10.4f %6.1f%% %10.4f", stage->name, stage->seconds, 100 * stage->spread, stage->quiet_seconds);
-        if (stage->peak[0])
-            printf(" %9.1f %-25s %9.1f %6.1f%% %9.1f %6.1f%%", r.gflops, stage->peak, stage->peak_gflops, 100 * r.share,
-                   stage->burst_gflops, 100 * r.quiet_share);
-        putchar('\n');
-    }
-    printf("memory %.1f MB held (predicted %.1f MB; %.1f MB of it are the weights), %.1f MB resident\n",
-           megabytes(bench->report.peak_bytes), megabytes(bench->report.predicted_bytes),
-           megabytes(bench->report.weights_bytes), megabytes(ith_cli_resident_bytes()));
-}
-
 /* A stage as a JSON object. A stage that multiplies nothing has no rates: they are null. */
 static json_t *stage_json(const ith_bench_stage *stage)
 {
@@ -192,9 +169,10 @@ static json_t *memory_json(const ith_bench_report *report)
                      "resident_bytes", (json_int_t)ith_cli_resident_bytes());
 }
 
-/* Prints the stages as a JSON array, one object on each line. */
-static int print_json(const engine_bench *bench, const engine_settings *s)
+/* All stages as a JSON array of flat objects; the last one, the whole, also has the memory. */
+static json_t *rows_json(const engine_bench *bench, const engine_settings *s)
 {
+    json_t *rows = json_array();
     for (int i = 0; i < bench->count; i++) {
         json_t *row = bench->to_json(bench->settings);
         json_object_update_new(
@@ -203,29 +181,61 @@ static int print_json(const engine_bench *bench, const engine_settings *s)
         json_object_update_new(row, stage_json(&bench->stages[i]));
         if (i == bench->count - 1)
             json_object_update_new(row, memory_json(&bench->report));
-        fputs(i ? ",\n " : "[", stdout);
-        int failed = !row || json_dumpf(row, stdout, JSON_REAL_PRECISION(6));
-        json_decref(row);
-        if (failed)
-            return ith_cli_error("the stages cannot be written as JSON");
+        json_array_append_new(rows, row);
     }
-    puts("]");
-    return ITH_EXIT_DONE;
+    return rows;
+}
+
+static const ith_bench_column columns[] = {
+    {"stage", "stage", NULL, 0, NULL},           {"seconds", "seconds", "%.4f", 1, NULL},
+    {"spread", "spread", "%.1f%%", 100, NULL},   {"quiet", "quiet_seconds", "%.4f", 1, NULL},
+    {"GFLOP/s", "gflops", "%.1f", 1, NULL},      {"peak", "peak", NULL, 0, NULL},
+    {"GFLOP/s", "peak_gflops", "%.1f", 1, NULL}, {"share", "share_of_peak", "%.1f%%", 100, NULL},
+    {"burst", "burst_gflops", "%.1f", 1, NULL},  {"quiet", "quiet_share", "%.1f%%", 100, NULL},
+    {"earlier", "old_seconds", "%.4f", 1, NULL}, {"change", "change", NULL, 0, NULL},
+};
+
+/* Reports the stages as the options ask. Returns an exit status. */
+static int report(const engine_bench *bench, const engine_settings *s)
+{
+    char title[64], settings[384], sizes[256];
+    const bool table = !s->output.json && !s->output.csv;
+    bench->describe(bench->settings, sizes, sizeof sizes);
+    snprintf(title, sizeof title, "ithaca bench %s", bench->what);
+    snprintf(settings, sizeof settings, "%s; precision %s, weights %s, %d threads", sizes,
+             ith_precision_name(bench->report.precision), weights_word(s->weights), bench->report.threads);
+    if (table)
+        printf("%s: %s\n", bench->what, settings);
+    const ith_bench_about about = {.title = title,
+                                   .machine = "",
+                                   .settings = settings,
+                                   .columns = columns,
+                                   .column_count = sizeof columns / sizeof *columns};
+    json_t *rows = rows_json(bench, s);
+    int code = ith_bench_output_end(&s->output, rows, &about);
+    json_decref(rows);
+    if (table)
+        printf("memory %.1f MB held (predicted %.1f MB; %.1f MB of it are the weights), %.1f MB resident\n",
+               megabytes(bench->report.peak_bytes), megabytes(bench->report.predicted_bytes),
+               megabytes(bench->report.weights_bytes), megabytes(ith_cli_resident_bytes()));
+    return code;
 }
 
 /* A call of the engine's benchmark with a problem, ith_block_problem or ith_decode_problem. */
 typedef ith_status (*measure_fn)(ith_context *context, const void *problem, const ith_bench_options *options,
                                  ith_bench_report *report);
 
-/* Measures and prints. A signal ends the process at once, because nothing is written before the end. */
-static int run(engine_bench *bench, const engine_settings *s, measure_fn measure, const void *problem)
+/* Measures and reports. A signal ends the process at once, because nothing is written before the end. */
+static int run(engine_bench *bench, engine_settings *s, const char *command, measure_fn measure, const void *problem)
 {
     static const ith_progress_stage stage = {"bench", "run", ITH_PROGRESS_UNIT, ITH_LINES_TENTHS};
     ith_attn_options attention;
     ith_context *context = NULL;
     const ith_bench_options options = options_of(s, bench, &attention);
     bench->report = (ith_bench_report)ITH_BENCH_REPORT_INIT;
-    int code = ith_cli_prepare_threads(0, s->threads);
+    int code = ith_bench_output_begin(&s->output, command);
+    if (!code)
+        code = ith_cli_prepare_threads(0, s->threads);
     if (!code)
         code = ith_cli_context(ITH_TALK_NORMAL, &context);
     if (code)
@@ -235,10 +245,8 @@ static int run(engine_bench *bench, const engine_settings *s, measure_fn measure
     ith_progress_end(&bench->progress);
     if (status)
         code = ith_cli_error("%s", ith_context_error(context));
-    else if (s->json)
-        code = print_json(bench, s);
     else
-        print_table(bench, s);
+        code = report(bench, s);
     ith_context_destroy(&context);
     return code;
 }
@@ -321,7 +329,8 @@ int ith_cli_bench_block(int argc, char **argv)
     problem.tokens = s.seq, problem.text_rows = s.text;
     engine_bench bench = {.what = "block", .describe = describe_block, .to_json = block_json, .settings = &s};
     if (!code)
-        code = run(&bench, &s.shared, measure_block, &problem);
+        code = run(&bench, &s.shared, argv[0], measure_block, &problem);
+    ith_bench_output_free(&s.shared.output);
     ith_options_free(&options);
     return code;
 }
@@ -396,7 +405,8 @@ int ith_cli_bench_decode(int argc, char **argv)
     problem.frames = s.frames, problem.height = s.height, problem.width = s.width;
     engine_bench bench = {.what = "decode", .describe = describe_decode, .to_json = decode_json, .settings = &s};
     if (!code)
-        code = run(&bench, &s.shared, measure_decode, &problem);
+        code = run(&bench, &s.shared, argv[0], measure_decode, &problem);
+    ith_bench_output_free(&s.shared.output);
     ith_options_free(&options);
     return code;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of ithaca bench: its problems and its rows. Each repeat executes every row once, so a machine that becomes
- * slower affects all rows alike. */
+/* The state of ithaca bench attention: its problems and its rows. Each repeat executes every row once, so a machine
+ * that becomes slower affects all rows alike. */
 #ifndef ITH_CLI_BENCH_ROWS_H
 #define ITH_CLI_BENCH_ROWS_H
 
 #include "../oracle/oracle.h"
 #include "attend_whole.h"
+#include "bench_output.h"
+#include "launch.h"
 #include "progress.h"
 
 /* One attention problem, which several rows of the table measure. */
@@ -17,12 +19,14 @@ typedef struct ith_bench_problem {
 /* A row of the table: one plan and its measurements. */
 typedef struct ith_bench_row {
     ith_bench_problem *problem;
-    char name[64]; /* name of the strategy on the command line */
+    char name[64]; /* name of the strategy on the command line, with its number of chunks */
     ith_attn_options options;
     int ranks;
     ith_plan_info info;                       /* the plan as rank 0 has it */
     char kernel[64], peak[64];                /* names of the kernel and of the instructions that it multiplies with */
     double *seconds, *peaks;                  /* [repeats]: duration, and peak rate in GFLOP/s right after it */
+    double plan_seconds;                      /* time to make the plan, of the slowest rank */
+    double predicted_seconds;                 /* by the cost model; NAN if it says nothing */
     double rel_l2;                            /* relative L2 error of the sampled rows of o */
     int64_t predicted_bytes, held_bytes;      /* memory of the plans of all ranks: predicted, and measured */
     int64_t sent_bytes;                       /* bytes sent in one execution by the rank that sends most */
@@ -34,11 +38,13 @@ typedef struct ith_bench_row {
  * hold measurements. */
 typedef struct ith_bench {
     ith_context *context;
+    const ith_launch *launch;
     int ranks;                     /* ranks of each row; rows with strategy `single` have one */
     int threads;                   /* threads of each row, divided among its ranks */
     int threads_here;              /* threads of this process */
     int process_ranks, host_ranks; /* as in ith_attn_options */
     bool leads, alone;             /* this process has rank 0; it has all ranks, which share memory */
+    int64_t trace_batch;           /* the batch whose rows alone the trace holds; 0: it holds everything */
     int repeats;                   /* number of measured executions of each row */
     ith_bench_problem *problems;
     int problem_count;
@@ -50,5 +56,8 @@ typedef struct ith_bench {
 /* Executes the plan of every table row once to warm up and to compare it with float64, then once per repeat.
  * Collective: every rank calls it. Returns its status on the rank that failed, or on all. */
 ith_status ith_bench_run(ith_bench *bench, ith_context *context, ith_comm *comm);
+
+/* Prints, compares and draws the rows as `output` asks. Returns an exit status. */
+int ith_bench_report_rows(const ith_bench *bench, const ith_bench_output *output);
 
 #endif

@@ -10,6 +10,7 @@
 #include "attend_transfer.h"
 #include "cli.h"
 #include "launch.h"
+#include "launch_records.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@ static const double PEAK_SECONDS_MIN = 0.05, PEAK_SECONDS_MAX = 0.5;
 typedef struct rank_note {
     int64_t failed;
     double begin, end;       /* times of the execution */
+    double plan_seconds;     /* time to make the plan */
     int64_t predicted_bytes; /* memory of the rank's plan */
     int64_t held_bytes;      /* memory that plans of the process hold; on its lowest rank, otherwise 0 */
     double peak;             /* peak rate of the process in GFLOP/s; on its lowest rank, otherwise 0 */
@@ -108,8 +110,10 @@ static ith_status create_plan(bench_rank *r, ith_bench_row *row, ith_plan **plan
     ith_plan_info info = ITH_PLAN_INFO_INIT;
     if (row->ranks == 1)
         options.threads = r->bench->threads_here;
+    double begin = ith_cli_seconds();
     ith_status status =
         ith_plan_create(r->context, &row->problem->whole.problem, &options, row->ranks > 1 ? r->comm : NULL, plan);
+    r->own.plan_seconds = ith_cli_seconds() - begin;
     if (!status)
         status = ith_plan_describe(*plan, &info);
     r->own.predicted_bytes = info.memory_bytes;
@@ -145,6 +149,7 @@ static bool create_plans(bench_rank *r)
         for (int rank = 0; r->rank == 0 && rank < row->ranks; rank++) {
             row->predicted_bytes += r->notes[rank].predicted_bytes;
             row->held_bytes += r->notes[rank].held_bytes;
+            row->plan_seconds = fmax(row->plan_seconds, r->notes[rank].plan_seconds);
         }
     }
     return true;
@@ -248,6 +253,20 @@ static bool run_repeat(bench_rank *r, int repeat)
     return true;
 }
 
+/* Drops what the trace holds so far, and executes each row with the batch of the trace once more. Returns false if a
+ * rank has failed. */
+static bool run_traced(bench_rank *r)
+{
+    double seconds;
+    if (!meet(r, r->first ? ith_records_restart(r->bench->launch, r->context) : ITH_OK) ||
+        !meet(r, ith_records_align(r->bench->launch, r->comm)))
+        return false;
+    for (int i = 0; i < r->bench->row_count; i++)
+        if (r->bench->rows[i].problem->whole.problem.batch == r->bench->trace_batch && !execute(r, i, &seconds))
+            return false;
+    return true;
+}
+
 /* Collects the counters of all plans from all ranks. Returns false if a rank has failed. */
 static bool collect_counters(bench_rank *r)
 {
@@ -277,6 +296,8 @@ static void measure(bench_rank *r)
     bool good = create_plans(r);
     for (int repeat = -1; good && repeat < r->bench->repeats; repeat++)
         good = run_repeat(r, repeat);
+    if (good && r->bench->trace_batch)
+        good = run_traced(r);
     if (good)
         collect_counters(r);
     for (int i = 0; i < r->bench->row_count; i++)

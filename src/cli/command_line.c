@@ -146,13 +146,18 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
     parsing = true;
     argp_parse(&parser, argc, argv, 0, NULL, options);
     read_config(options);
-    if (options->print && !options->prints_itself && !options->failure[0]) {
-        ith_options_print(options, stdout);
+    if (!options->prints_itself && !options->failure[0] && ith_options_printed(options))
         exit(ITH_EXIT_DONE);
-    }
     parsing = false;
     if (silent)
         speak_again(saved);
+}
+
+bool ith_options_printed(const ith_options *options)
+{
+    if (options->print && !options->failure[0] && ith_launcher_process() == 0)
+        ith_options_print(options, stdout);
+    return options->print;
 }
 
 int ith_options_check(const ith_options *options)

@@ -212,8 +212,8 @@ static int print_config(ith_generation *g)
         code = ith_cli_context(ITH_TALK_QUIET, &g->context);
     if (!code && g->settings.model)
         code = fill_from_model(g);
-    if (!code && ith_launcher_process() == 0)
-        ith_options_print(g->table, stdout);
+    if (!code)
+        ith_options_printed(g->table);
     return code;
 }
 

@@ -23,6 +23,11 @@ int ith_records_begin(const ith_launch *launch, ith_context *context)
     return code;
 }
 
+ith_status ith_records_restart(const ith_launch *launch, ith_context *context)
+{
+    return launch->choices.trace ? ith_trace_start(context, TRACE_EVENTS) : ITH_OK;
+}
+
 /* Whether rank 0 has --trace. A process may have other options than rank 0. */
 static ith_status ask_rank_0(const ith_launch *launch, ith_comm *comm, bool *traces)
 {

@@ -100,6 +100,9 @@ void ith_options_parse(ith_options *options, int argc, char **argv, const char *
  * file of --config, and returns an exit status. */
 int ith_options_check(const ith_options *options);
 
+/* For a command that prints itself: prints the options if --print-config was given and the file of --config could be
+ * read; of processes that were started together, the first one prints. Returns whether --print-config was given. */
+bool ith_options_printed(const ith_options *options);
 /* Writes all options as YAML that --config reads, each with a comment that names its source. An option without a value
  * is null, which leaves it open. */
 void ith_options_print(const ith_options *options, FILE *stream);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks the names of output files before a long computation, so that a result is not lost at its end. */
+/* Checks the names of output files before a long computation, so that a result is not lost at its end, and writes small
+ * files. */
 #include "output_name.h"
 
 #include "cli.h"
@@ -65,6 +66,34 @@ int ith_cli_check_output(const char *path)
     if (why)
         return ith_cli_error("'%s' cannot be written: %s", path, why);
     return there && S_ISCHR(info.st_mode) ? ITH_EXIT_DONE : try_beside(path, there);
+}
+
+/* Prints into an open file and closes it. Returns an error number; 0 on success. */
+static int print_and_close(FILE *file, void (*print)(FILE *file, void *user), void *user)
+{
+    print(file, user);
+    bool failed = ferror(file) || fflush(file);
+    int error = failed ? (errno ? errno : EIO) : 0;
+    if (fclose(file) && !error)
+        error = errno;
+    return error;
+}
+
+int ith_cli_replace_file(const char *path, void (*print)(FILE *file, void *user), void *user)
+{
+    struct stat info;
+    char *beside = NULL;
+    const bool device = !stat(path, &info) && S_ISCHR(info.st_mode);
+    if (asprintf(&beside, "%s.%ld.partial", path, (long)getpid()) < 0)
+        return ith_cli_error("there is no memory for a name");
+    FILE *file = fopen(device ? path : beside, device ? "we" : "wxe");
+    int error = file ? print_and_close(file, print, user) : errno;
+    if (file && !device && !error && rename(beside, path))
+        error = errno;
+    if (file && !device && error)
+        unlink(beside);
+    free(beside);
+    return error ? ith_cli_error("'%s' cannot be written: %s", path, strerror(error)) : ITH_EXIT_DONE;
 }
 
 /* Whether two names mean the same regular file. A device such as /dev/null may be named twice. */

@@ -100,7 +100,7 @@ wait $! || status=$?
 [ $(($(date +%s%N) - begin)) -lt 5000000000 ] && [ $status = 1 ] && [ ! -s "$work/out" ] || fail "SIGINT: status $status"
 grep -q 'interrupted by SIGINT' "$work/err" || fail "SIGINT is not named: $(cat "$work/err")"
 
-expect 2 "as the first argument, 'block' and 'decode'" "$ithaca" bench --seq 64 block
+expect 2 "as the first argument, 'block', 'decode' and" "$ithaca" bench --seq 64 block
 expect 2 "there is no '7b'|7b" "$ithaca" bench block --size 7b
 expect 1 "head_dim is 31; it must be even.*32 would do" "$ithaca" bench block --head-dim 31
 expect 1 "text_rows is 513; it must lie between 1 and 512" "$ithaca" bench block --text 513

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Compares the rows of a benchmark with those of an earlier run. Two rows belong together if they measure the same
+ * problem in the same way: all members in `identity` are equal. */
+#include "bench_output.h"
+
+#include "cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The members that say what a row measures. A row may lack some of them. */
+static const char *const identity[] = {"bench",   "stage",    "name",      "size",    "model", "frames",
+                                       "height",  "width",    "steps",     "cfg",     "batch", "seq",
+                                       "heads",   "kv_heads", "head_dim",  "ffn_dim", "text",  "dtype",
+                                       "softmax", "compress", "precision", "weights", "ranks", "threads"};
+enum { IDENTITY = sizeof identity / sizeof *identity };
+
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
+
+/* Opens a regular file; it never waits, as opening a pipe would. Prints errors. */
+static FILE *open_regular(const char *path)
+{
+    struct stat info;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0) {
+        ith_cli_error("%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    bool regular = !fstat(file, &info) && S_ISREG(info.st_mode);
+    FILE *stream = regular ? fdopen(file, "r") : NULL;
+    if (!stream) {
+        ith_cli_error("%s: %s", path, regular ? strerror(errno) : "it is not a file");
+        close(file);
+    }
+    return stream;
+}
+
+/* Checks that the rows are objects with the numbers that a comparison needs. */
+static int check_rows(const char *path, const json_t *rows)
+{
+    static const char *const needed[] = {"seconds", "spread"};
+    size_t index;
+    const json_t *row;
+    if (!json_is_array(rows))
+        return ith_cli_error("%s: it is not an array of rows, as 'ithaca bench ... --json' prints", path);
+    json_array_foreach(rows, index, row)
+    {
+        for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+            const json_t *value = json_object_get(row, needed[i]);
+            if (!json_is_number(value) || json_number_value(value) < 0)
+                return ith_cli_error("%s: row %zu has no number '%s' from 0 on", path, index + 1, needed[i]);
+        }
+    }
+    return ITH_EXIT_DONE;
+}
+
+json_t *ith_bench_read_rows(const char *path)
+{
+    json_error_t error;
+    FILE *file = open_regular(path);
+    if (!file)
+        return NULL;
+    json_t *rows = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    fclose(file);
+    if (!rows)
+        ith_cli_error("%s:%d: %s", path, error.line, error.text);
+    if (rows && check_rows(path, rows)) {
+        json_decref(rows);
+        return NULL;
+    }
+    return rows;
+}
+
+/* ---- Comparing --------------------------------------------------------------------------------------------------- */
+
+static bool is_same_row(const json_t *a, const json_t *b)
+{
+    for (int i = 0; i < IDENTITY; i++) {
+        const json_t *x = json_object_get(a, identity[i]), *y = json_object_get(b, identity[i]);
+        if (x != y && (!x || !y || !json_equal(x, y)))
+            return false;
+    }
+    return true;
+}
+
+/* Writes what a row measures: "name ulysses, batch 2, seq 4096". */
+static void describe(const json_t *row, char *text, size_t bytes)
+{
+    size_t length = 0;
+    text[0] = '\0';
+    for (int i = 0; i < IDENTITY && length < bytes; i++) {
+        const json_t *value = json_object_get(row, identity[i]);
+        if (json_is_string(value))
+            length += (size_t)snprintf(text + length, bytes - length, "%s%s %s", length ? ", " : "", identity[i],
+                                       json_string_value(value));
+        else if (json_is_integer(value))
+            length += (size_t)snprintf(text + length, bytes - length, "%s%s %lld", length ? ", " : "", identity[i],
+                                       (long long)json_integer_value(value));
+    }
+}
+
+static double number(const json_t *row, const char *name)
+{
+    return json_number_value(json_object_get(row, name));
+}
+
+/* The verdict about a row and the row of the earlier run. */
+static const char *judge(const json_t *row, const json_t *old)
+{
+    double now = number(row, "seconds"), before = number(old, "seconds");
+    double noise = fmax(now * number(row, "spread"), before * number(old, "spread"));
+    if (fabs(now - before) <= noise)
+        return "same";
+    return now < before ? "faster" : "slower";
+}
+
+/* The first row of the earlier run that measures the same as `row` and belongs to no other row yet; -1 if there is
+ * none. */
+static int find_old(const json_t *row, const json_t *old, const bool *used)
+{
+    for (size_t i = 0; i < json_array_size(old); i++)
+        if (!used[i] && is_same_row(row, json_array_get(old, i)))
+            return (int)i;
+    return -1;
+}
+
+void ith_bench_compare(json_t *rows, const json_t *old, const char *path)
+{
+    size_t index;
+    json_t *row;
+    char text[512];
+    bool *used = calloc(json_array_size(old) + 1, sizeof *used);
+    json_array_foreach(rows, index, row)
+    {
+        int found = used ? find_old(row, old, used) : -1;
+        const json_t *before = found < 0 ? NULL : json_array_get(old, (size_t)found);
+        if (before)
+            used[found] = true;
+        json_object_set_new(row, "old_seconds", before ? json_real(number(before, "seconds")) : json_null());
+        json_object_set_new(row, "change", json_string(before ? judge(row, before) : "new"));
+    }
+    for (size_t i = 0; used && i < json_array_size(old); i++)
+        if (!used[i]) {
+            describe(json_array_get(old, i), text, sizeof text);
+            fprintf(stderr, "ithaca: %s: its row %zu is not among the rows now: %s\n", path, i + 1, text);
+        }
+    free(used);
+}
