@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares the rows of a benchmark with those of an earlier run. Two rows belong together if they measure the same
+/* Compares the rows of a benchmark with the rows of an earlier run. Two rows belong together if they measure the same
  * problem in the same way: all members in `identity` are equal. */
 #include "bench_output.h"
 
