@@ -39,15 +39,15 @@ batch=$(head -1 rows.csv | tr , '\n' | grep -nx batch | cut -d: -f1)
 expect 2 "--json and --csv exclude each other" "$ithaca" bench attention $small --csv --json
 expect 2 "--json and --csv exclude each other" "$ithaca" bench block --csv --json
 
-# Comparison. The earlier run is made from this one, so that each verdict is known.
-measure=("$ithaca" bench attention $small --seq 64 --ranks 2 --strategy single,ulysses,ring,ring_bidir --json)
+# Comparison. The earlier run is made from this one, so that each verdict is known: one repeat has no spread of its own.
+measure=("$ithaca" bench attention $small --repeat 1 --seq 64 --ranks 2 --strategy single,ulysses,ring,ring_bidir --json)
 expect 0 "" "${measure[@]}"
 jq '[(.[0] | .seconds = 1e3 | .spread = 0.001), (.[1] | .seconds = 1e-9 | .spread = 0.1), (.[2] | .seconds = 1e3 | .spread = 2),
     (.[3] | .name = "another")]' out >old.json
 expect 0 "old.json: its row 4 is not among the rows now: bench attention, name another" "${measure[@]}" --compare old.json
 jq -e '[.[].change] == ["faster", "slower", "same", "new"] and .[0].old_seconds == 1000 and .[3].old_seconds == null' out \
     >/dev/null || fail "verdicts: $(jq -c '.[] | [.seconds, .spread, .old_seconds, .change]' out)"
-expect 0 "row 4" "$ithaca" bench attention $small --seq 64 --ranks 2 --strategy single,ulysses,ring,ring_bidir --compare old.json
+expect 0 "row 4" "$ithaca" bench attention $small --repeat 1 --seq 64 --ranks 2 --strategy single,ulysses,ring,ring_bidir --compare old.json
 head -1 out | grep -q 'earlier  change$' && [ "$(awk 'NR > 1 { print $NF }' out | tr '\n' ' ')" = "faster slower same new " ] ||
     fail "verdicts in the table: $(cat out)"
 expect 0 "" "$ithaca" bench block --heads 2 --head-dim 32 --ffn-dim 96 --seq 70 --repeat 1 --json
