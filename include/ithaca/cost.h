@@ -38,8 +38,10 @@ typedef struct ith_machine_attention {
     /* The tiles with which the rates were measured; 0: not known. A kernel that this library lacks runs with these
      * tiles unless the options of a plan set others. */
     int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in;
-    double gflops;       /* 10^9 operations a second over whole blocks; a head takes 4 Sq Skv D operations */
-    double call_seconds; /* overhead of each call of the kernel: a block of queries and a KV block */
+    double gflops; /* 10^9 operations a second without the overhead of calls; a head takes 4 Sq Skv D operations */
+    /* overhead of each call of the kernel, which takes a block of queries and a KV block. A block with fewer queries
+     * takes its part. */
+    double call_seconds;
     /* bytes of k and v, as the caller has them, that are packed in a second; 0: packing takes no time */
     double pack_bytes_per_second;
     /* bytes of q, k and v that are read in a second for the offsets of fixed_m; 0: they take no time */

@@ -77,14 +77,15 @@ static int64_t heads_together(const ith_price *price, int64_t kv_heads, int64_t 
 double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t q_rows, ith_price_keys keys)
 {
     const ith_attn_problem *p = &price->setting.problem;
+    const ith_machine_attention *rates = &price->row;
     int64_t block = price->tiles.block_q, rest = q_rows % block;
-    double row = 4 * (double)keys.rows * (double)p->head_dim / (price->row.gflops * 1e9 * price->unit_rate);
-    double calls = (double)keys.blocks * price->row.call_seconds / price->unit_rate, seconds = 0;
+    double product = 4 * (double)keys.rows * (double)p->head_dim / (rates->gflops * 1e9);
+    double calls = (double)keys.blocks * rates->call_seconds / (double)(rates->block_q ? rates->block_q : block);
+    double row = (product + calls) / price->unit_rate, seconds = 0;
     if (heads->count == 0 || q_rows == 0)
         return 0;
-    task_list tasks = {.whole = q_rows / block,
-                       .whole_seconds = (double)block * row + calls,
-                       .rest_seconds = rest ? (double)rest * row + calls : 0};
+    task_list tasks = {
+        .whole = q_rows / block, .whole_seconds = (double)block * row, .rest_seconds = (double)rest * row};
     int64_t groups = ith_div_up(heads->kv_heads, heads_together(price, heads->kv_heads, q_rows));
     for (int i = 0; i < 2; i++) { /* groups differ by one head at most: first the larger ones */
         int64_t count = i ? groups - heads->count % groups : heads->count % groups;
@@ -93,6 +94,18 @@ double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t 
             seconds += (double)count * loop_seconds(&tasks, price->units);
     }
     return seconds;
+}
+
+/* The rate at which a rank's own unit copies memory; 0: copies take no time. */
+static double copy_rate(const ith_price *price)
+{
+    return price->view->machine.level_count ? price->view->levels[0].copy_bytes_per_second * price->unit_rate : 0;
+}
+
+double ith_price_state(const ith_price *price, const ith_heads *heads, int64_t q_rows)
+{
+    double row = (double)(price->setting.problem.head_dim + 2) * sizeof(float), rate = copy_rate(price);
+    return rate > 0 ? (double)heads->count * (double)q_rows * row / (rate * (double)price->units) : 0;
 }
 
 double ith_price_pack(const ith_price *price, int64_t kv_heads, int64_t rows)
@@ -259,9 +272,8 @@ double ith_price_copies(const ith_price *price, const ith_traffic *traffic)
 
 double ith_price_kept(const ith_price *price, const ith_traffic *traffic)
 {
-    if (price->view->machine.level_count == 0 || price->view->levels[0].copy_bytes_per_second == 0)
-        return 0;
-    return traffic->kept / (price->view->levels[0].copy_bytes_per_second * price->unit_rate);
+    double rate = copy_rate(price);
+    return rate > 0 ? traffic->kept / rate : 0;
 }
 
 double ith_price_latency(const ith_price *price)

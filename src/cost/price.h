@@ -41,6 +41,8 @@ void ith_price_add_shard(const ith_price *price, int64_t rows, ith_price_keys *k
 
 /* The attention of q_rows queries of some heads to keys that are packed. */
 double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t q_rows, ith_price_keys keys);
+/* Partial results of some heads, which one job of a sweep writes and a later one reads. */
+double ith_price_state(const ith_price *price, const ith_heads *heads, int64_t q_rows);
 /* The packing of `rows` keys and values of some kv heads. */
 double ith_price_pack(const ith_price *price, int64_t kv_heads, int64_t rows);
 /* The statistics and offsets of fixed_m for some heads, q_rows queries and kv_rows keys. */

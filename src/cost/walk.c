@@ -152,6 +152,8 @@ static void compute(const model *m, walker *w, const ith_step *step)
         pack = ith_price_pack(price, step->heads.kv_heads, step->kv.rows);
     if (!in_place(price) || step->last)
         attend = ith_price_attend(price, &step->heads, step->q.rows, w->shards);
+    if (!in_place(price) && !step->first) /* the partial results of the last shard */
+        attend += ith_price_state(price, &step->heads, step->q.rows);
     if (!in_place(price))
         w->shards = (ith_price_keys){0};
     double copies = copies_meanwhile(m, w, pack + attend);

@@ -19,6 +19,7 @@ enum {
     SHORT = 8,         /* the short KV blocks have this part of the keys of a whole block */
     LEAST_REPEATS = 3, /* measured repeats, after one to warm up */
     MOST_REPEATS = 400,
+    PACKED_BLOCKS = 4,      /* packed blocks that are written in turn: together more than a second-level cache */
     MOST_BLOCK_KEYS = 4096, /* the longest KV block with which ith_rate_measure measures */
     RANDOM_NUMBERS = 16411  /* random numbers, which k and v repeat; a prime, so that rows differ */
 };
@@ -206,11 +207,13 @@ static void attend(const rate_run *r, const thread_memory *t, ith_quiet *quiet)
     }
 }
 
-/* Packs one block of each head, which lie in memory as far apart as a model's. */
+/* Packs one block of each head. Heads lie in memory as far apart as a model's, and packed blocks follow one another, so
+ * that neither is near. */
 static void pack_all(const rate_run *r, const thread_memory *t, ith_quiet *quiet)
 {
     for (int64_t head = 0; head < r->scene->heads; head++)
-        pack_block(r, head, 0, ith_min64(r->block, r->scene->rows), t->packed, quiet);
+        pack_block(r, head, 0, ith_min64(r->block, r->scene->rows), t->packed + head % r->calls * r->block_bytes,
+                   quiet);
 }
 
 /* The statistics and the offsets of fixed_m: k is read twice, v once, and q, which has the numbers of k here, twice. */
@@ -369,7 +372,7 @@ ith_status ith_rate_measure(ith_rate_scene *s, const ith_rate_request *request, 
     *rate = (ith_rate){0};
     ith_status status = measure_calls(s, request, rate);
     if (!status)
-        status = measure(s, request, keys, 1, pack_all, request->seconds / (fixed ? 8 : 4), &seconds);
+        status = measure(s, request, keys, PACKED_BLOCKS, pack_all, request->seconds / (fixed ? 8 : 4), &seconds);
     if (!status)
         rate->pack_bytes_per_second = 2 * (double)keys * row_bytes / seconds;
     if (!status && fixed)
