@@ -20,6 +20,8 @@ if(ITHACA_ENGINE)
   install(FILES include/ithaca/bench.h include/ithaca/files.h include/ithaca/video_cost.h include/ithaca/wan.h
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ithaca)
   ithaca_pkg_config(ithaca_wan "Wan video engine" "ithaca")
+  file(GLOB machines CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/machines/*)
+  install(FILES ${machines} DESTINATION ${CMAKE_INSTALL_DATADIR}/ithaca/machines)
   file(GLOB man_pages ${PROJECT_SOURCE_DIR}/docs/man/*.1)
   install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()

@@ -6,6 +6,7 @@
 #include "output_name.h"
 #include "thread_limit.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #define LARGEST 1e9 /* upper limit of options without a natural maximum */
@@ -56,7 +57,7 @@ static const ith_option rows[] = {
     {"compress", "off|bf16|8bit",
      "Round messages for slow links: f32 to bf16, or v to 8 bits and the rest to bf16; the error is measured and shown",
      WORD(asked.compress, compress_word)},
-    {"kernel", "NAME", "A kernel that 'ithaca info' lists (by wisdom or --effort)", TEXT(asked.kernel)},
+    {"kernel", "NAME", "A kernel that 'ithaca info' lists (by wisdom, a rule or measurement)", TEXT(asked.kernel)},
     {"effort", "estimate|measure",
      "Where wisdom names no kernel, choose one by a fixed rule, which gives the same bits on every run (the "
      "default), or time them",
@@ -75,6 +76,21 @@ static const ith_option rows[] = {
 #undef WHOLE
 #undef INT
 #undef WORD
+
+int ith_attend_add_choices(ith_option *table, int count, size_t offset)
+{
+    static const char *const of_a_run[] = {"ranks", "threads", "effort", "wisdom"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        bool skipped = false;
+        for (size_t k = 0; k < sizeof of_a_run / sizeof *of_a_run; k++)
+            skipped = skipped || (rows[i].name && !strcmp(rows[i].name, of_a_run[k]));
+        if (skipped)
+            continue;
+        table[count] = rows[i];
+        table[count++].offset += offset;
+    }
+    return count;
+}
 
 /* rows 1 to SINGLE of the table are --strategy and --softmax; ithaca bench leaves them out and declares its own */
 #define SINGLE 2

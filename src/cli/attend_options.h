@@ -27,6 +27,10 @@ const char *ith_attend_dtype_word(int value);
  * declares its own, which take lists. */
 int ith_attend_add_options(ith_option *table, int count, size_t offset, bool lists);
 
+/* Appends the options that choose a plan, without those about a run: --ranks, --threads, --effort, --wisdom and the
+ * options of processes. Returns the new count. */
+int ith_attend_add_choices(ith_option *table, int count, size_t offset);
+
 /* Translates the choices into options of the library. An option such as --softmax overrides the softmax in the name of
  * a strategy (ulysses_custom_fixed_m). Prints errors and returns an exit status. */
 int ith_attend_choose(ith_context *context, const char *command, const ith_attend_choices *choices,

@@ -20,7 +20,8 @@ static const struct {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"generate", ith_cli_generate}, {"attend", ith_cli_attend}, {"verify", ith_cli_verify},
-    {"bench", ith_cli_bench},       {"info", ith_cli_info},     {"tokenize", ith_cli_tokenize},
+    {"plan", ith_cli_plan},         {"bench", ith_cli_bench},   {"info", ith_cli_info},
+    {"tokenize", ith_cli_tokenize},
 };
 
 static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention over several ranks."
@@ -29,6 +30,7 @@ static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention 
                           "  generate   a prompt becomes a video\n"
                           "  attend     attention on tensors from a .safetensors file\n"
                           "  verify     every strategy against a float64 softmax\n"
+                          "  plan       every way to spread attention over a machine, and its predicted time\n"
                           "  bench      how fast attention, a block or the decoder is, beside the peak\n"
                           "  info       the machine, the kernels, a model\n"
                           "  tokenize   the ids that a model's tokenizer gives\n"

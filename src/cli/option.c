@@ -2,65 +2,12 @@
 /* Parses the values of options strictly (a number must be complete and in range), and keeps track of their sources. */
 #include "option.h"
 
-#include <errno.h>
-#include <math.h>
+#include "text_value.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Whether text holds allowed characters only. This excludes spaces, '+', hexadecimal numbers and infinity, which strtod
- * and strtoll accept. */
-static bool has_only(const char *text, const char *allowed)
-{
-    return *text && strspn(text, allowed) == strlen(text);
-}
-
-/* Parses a decimal integer of 64 bits. Returns false for any other text. */
-static bool parse_whole(const char *text, int64_t *value)
-{
-    char *end = NULL;
-    errno = 0;
-    *value = strtoll(text, &end, 10);
-    return has_only(text, "-0123456789") && !*end && !errno;
-}
-
-/* Parses an integer from 0 to 2^64 - 1. Returns false for any other text. */
-static bool parse_seed(const char *text, uint64_t *value)
-{
-    char *end = NULL;
-    errno = 0;
-    *value = strtoull(text, &end, 10);
-    return has_only(text, "0123456789") && !*end && !errno;
-}
-
-/* Parses a finite decimal number. Returns false for any other text. */
-static bool parse_number(const char *text, double *value)
-{
-    char *end = NULL;
-    *value = strtod(text, &end);
-    return has_only(text, "-+.eE0123456789") && *text != '+' && !*end && isfinite(*value);
-}
-
-/* Parses two numbers "a,b"; a single number "a" counts for both. Returns false for any other text. */
-static bool parse_pair(const char *text, double value[2])
-{
-    char first[64];
-    const char *comma = strchr(text, ',');
-    if (!comma)
-        return parse_number(text, &value[0]) && parse_number(text, &value[1]);
-    int length = (int)(comma - text);
-    if (length >= (int)sizeof first)
-        return false;
-    snprintf(first, sizeof first, "%.*s", length, text);
-    return parse_number(first, &value[0]) && parse_number(comma + 1, &value[1]);
-}
-
-static bool parse_flag(const char *text, bool *value)
-{
-    *value = !strcmp(text, "true");
-    return *value || !strcmp(text, "false");
-}
 
 /* The option's word for number `value`; NULL if there are fewer words. */
 static const char *word_at(const ith_option *option, int value)
@@ -88,7 +35,7 @@ static bool parse_item(const ith_option *option, const char *text, int64_t *valu
 {
     int word;
     if (option->type == ITH_OPTION_WHOLES)
-        return parse_whole(text, value) && in_range(option, (double)*value);
+        return ith_text_whole(text, value) && in_range(option, (double)*value);
     if (!parse_word(option, text, &word))
         return false;
     *value = word;
@@ -121,7 +68,7 @@ static bool set_number(const ith_option *option, const char *text, void *value)
     int64_t whole;
     double number[2];
     if (option->type == ITH_OPTION_WHOLE || option->type == ITH_OPTION_INT) {
-        if (!parse_whole(text, &whole) || !in_range(option, (double)whole))
+        if (!ith_text_whole(text, &whole) || !in_range(option, (double)whole))
             return false;
         if (option->type == ITH_OPTION_WHOLE)
             *(int64_t *)value = whole;
@@ -131,7 +78,7 @@ static bool set_number(const ith_option *option, const char *text, void *value)
     }
     bool pair = option->type == ITH_OPTION_PAIR;
     number[1] = option->least;
-    if (!(pair ? parse_pair(text, number) : parse_number(text, number)))
+    if (!(pair ? ith_text_pair(text, number) : ith_text_number(text, number)))
         return false;
     if (!in_range(option, number[0]) || !in_range(option, number[1]))
         return false;
@@ -189,8 +136,8 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
     bool good = false;
     char *copy = NULL;
     switch (option->type) {
-    case ITH_OPTION_FLAG: good = parse_flag(text, value); break;
-    case ITH_OPTION_SEED: good = parse_seed(text, value); break;
+    case ITH_OPTION_FLAG: good = ith_text_flag(text, value); break;
+    case ITH_OPTION_SEED: good = ith_text_seed(text, value); break;
     case ITH_OPTION_WORD: good = parse_word(option, text, value); break;
     case ITH_OPTION_WHOLES:
     case ITH_OPTION_WORDS: good = set_list(option, text, value); break;

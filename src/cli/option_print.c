@@ -2,6 +2,8 @@
 /* Writes the options of a command as YAML 1.1, so that reading the text as --config gives the same values. */
 #include "option.h"
 
+#include "text_value.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,45 +25,22 @@ static void add(text_line *line, const char *text)
     }
 }
 
-/* The number of bytes of the UTF-8 character at `text` that YAML takes for the end of a line (U+0085, U+2028, U+2029);
- * 0 for any other character. */
-static int line_break(const char *text)
-{
-    if (!strncmp(text, "\xc2\x85", 2))
-        return 2;
-    return !strncmp(text, "\xe2\x80\xa8", 3) || !strncmp(text, "\xe2\x80\xa9", 3) ? 3 : 0;
-}
-
 /* Adds a text in double quotes. */
 static void add_quoted(text_line *line, const char *text)
 {
+    char one[8];
     add(line, "\"");
-    for (; *text; text++) {
-        char one[8] = {*text};
-        const int breaks = line_break(text);
-        const unsigned char byte = (unsigned char)*text;
-        if (breaks == 2)
-            snprintf(one, sizeof one, "\\N");
-        else if (breaks == 3)
-            snprintf(one, sizeof one, "\\%c", (unsigned char)text[2] == 0xa8 ? 'L' : 'P');
-        else if (byte == '"' || byte == '\\')
-            snprintf(one, sizeof one, "\\%c", *text);
-        else if (byte < 0x20 || byte == 0x7f)
-            snprintf(one, sizeof one, "\\x%02x", byte);
+    while (*text) {
+        text += ith_text_escape(text, one);
         add(line, one);
-        text += breaks ? breaks - 1 : 0;
     }
     add(line, "\"");
 }
 
-/* Adds a number with the fewest digits that give the same number again. */
 static void add_number(text_line *line, double value)
 {
     char text[40];
-    int digits = 6;
-    do
-        snprintf(text, sizeof text, "%.*g", digits, value);
-    while (strtod(text, NULL) != value && ++digits <= 17);
+    ith_text_of_number(value, text);
     add(line, text);
 }
 

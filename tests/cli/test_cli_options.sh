@@ -4,13 +4,14 @@
 # the same options, and no file that is not a regular one is waited for.
 . cli/lib.sh
 cd "$work"
-commands="generate attend verify bench info tokenize"
+commands="generate attend verify plan bench info tokenize"
 
 # options COMMAND: "NAME ARGUMENT" for each long option.
 options() { "$ithaca" "$1" --help | grep -oE -- '--[a-z][a-z-]*(=[^ ]+)?' | sed -E 's/^--//; s/=/ /' | sort -u; }
 
 # The rest of a command line that ends before any work.
 declare -A rest=([generate]="--model /none --prompt x" [attend]="--input /none --output o" [verify]="--kernel none"
+                 [plan]="--seq 16 --machine none"
                  [bench]="attention --kernel none" [info]="--model /none" [tokenize]="--model /none x")
 
 for command in $commands; do

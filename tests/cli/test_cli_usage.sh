@@ -9,7 +9,7 @@ expect 2 "no command 'paint'" "$ithaca" paint
 expect 2 "unrecognized option" "$ithaca" --nonsense
 expect 0 "" "$ithaca" --version
 grep -q "^ithaca [0-9.]*$" "$work/out" || fail "--version says $(cat "$work/out")"
-for command in generate attend verify bench info tokenize; do
+for command in generate attend verify plan bench info tokenize; do
     expect 0 "" "$ithaca" $command --help
     grep -q "Usage: ithaca $command" "$work/out" || fail "$command --help does not say how to use it"
     [ -s "$work/err" ] && fail "$command --help writes on standard error"

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Machine descriptions in YAML files. machines/README.md explains the format. */
+#ifndef ITH_CLI_MACHINE_FILE_H
+#define ITH_CLI_MACHINE_FILE_H
+
+#include <ithaca/tune.h>
+
+/* Reads a description into *machine, which passes ith_machine_check and owns its lists. Prints errors with file and
+ * line, and returns an exit status. On failure *machine needs no ith_machine_file_free. */
+int ith_machine_file_read(ith_context *context, const char *path, ith_machine *machine);
+/* Frees the lists of a machine that was read. */
+void ith_machine_file_free(ith_machine *machine);
+/* Writes a description beside `path` and renames it. comment: lines for the head of the file, each with '#' before it
+ * there; NULL for none. Prints errors and returns an exit status. */
+int ith_machine_file_write(const char *path, const ith_machine *machine, const char *comment);
+
+/* Finds and reads the description that --machine names: a file if the name has a '/' or ends with ".yaml"; "local", the
+ * file in the user's cache that describes this machine; otherwise NAME.yaml in the folder of machines. If the user's
+ * cache has no description, this machine is measured in about a second. wanted: the attention that is measured then, or
+ * NULL. Prints errors and returns an exit status. *machine is freed by ith_machine_file_free. */
+int ith_machine_find(ith_context *context, const char *name, const ith_machine_case *wanted, ith_machine *machine);
+
+#endif

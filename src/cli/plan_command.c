@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ithaca plan: lists every plan of an attention problem on a machine that a description tells about, with its predicted
+ * cost. Nothing is executed. */
+#include "plan_command.h"
+
+#include "cli.h"
+#include "machine_file.h"
+#include "option.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LARGEST 1e9    /* upper limit of sizes */
+#define MOST_RANKS 1e6 /* upper limit of --ranks */
+
+#define AT(member) offsetof(ith_plan_settings, member)
+#define WHOLE(member, least, most) ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(member), least, most, NULL, 0
+#define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
+static const ith_option own_rows[] = {
+    {.help = "The problem:"},
+    {"seq", "N", "Queries", WHOLE(seq, 1, LARGEST)},
+    {"kv-seq", "N", "Keys (as many as queries)", WHOLE(kv_seq, 1, LARGEST)},
+    {"batch", "N", "Batch (1)", WHOLE(batch, 1, LARGEST)},
+    {"heads", "N", "Heads (40)", WHOLE(heads, 1, LARGEST)},
+    {"kv-heads", "N", "Heads of keys and values (as many as of queries)", WHOLE(kv_heads, 1, LARGEST)},
+    {"head-dim", "N", "Head size (128)", WHOLE(head_dim, 1, LARGEST)},
+    {"dtype", "f32|bf16|f16", "Type of the tensors (bf16)", ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(dtype), 0, 0,
+     ith_attend_dtype_word, 0},
+    {.help = "The machine:"},
+    {"machine", "NAME|FILE",
+     "The machine: a name that machines/README.md lists, a YAML file (its name has a '/' or ends with .yaml), or "
+     "local, "
+     "the description that 'ithaca tune' keeps of this machine (local)",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(machine), 0, 0, NULL, 0},
+    {"ranks", "N", "Ranks (1)", WHOLE(ranks, 1, MOST_RANKS)},
+    {"threads", "N", "Threads of each rank (its share of the host)", WHOLE(threads, 1, LARGEST)},
+    {"process-ranks", "N", "Ranks of each process, which share memory (as the machine says)",
+     WHOLE(process_ranks, 1, MOST_RANKS)},
+    {"host-ranks", "N", "Ranks of each host (as the machine says)", WHOLE(host_ranks, 1, MOST_RANKS)},
+    {.help = "What is printed:"},
+    {"rows", "N", "Legal plans in the table (20)", WHOLE(rows, 1, LARGEST)},
+    {"explain", NULL, "Show the terms of the best plan", FLAG(explain)},
+    {"json", NULL, "Print all plans as a JSON array", FLAG(json)},
+};
+#undef AT
+#undef WHOLE
+#undef FLAG
+
+static const char doc[] =
+    "List every plan of an attention problem on a machine, with its predicted time, the fastest first; then the plans "
+    "that are not legal, with the rule that forbids them. The machine need not be at hand: nothing is executed."
+    "\v"
+    "seconds is the predicted time of one attention, of the rank that takes longest. hidden is the share of the "
+    "exchanges that passes while the rank computes, MB sent the data that the busiest rank sends, MB held the memory "
+    "of "
+    "its plan. An option that sets a choice leaves out the plans with another one. A machine description "
+    "(machines/README.md) has rates of kernels, levels of links, and memory.";
+
+/* Describes the problem from the options. */
+static void describe_problem(const ith_plan_settings *s, ith_attn_problem *p)
+{
+    *p = (ith_attn_problem)ITH_ATTN_PROBLEM_INIT;
+    p->batch = s->batch, p->heads = s->heads, p->kv_heads = s->kv_heads ? s->kv_heads : s->heads;
+    p->q_len = s->seq, p->kv_len = s->kv_seq ? s->kv_seq : s->seq;
+    p->head_dim = s->head_dim, p->dtype = (ith_dtype)s->dtype;
+}
+
+/* Keeps a plan of the list (ith_plan_candidate_fn). */
+static ith_status take(void *user, const ith_plan_candidate *candidate)
+{
+    ith_plan_command *c = user;
+    if (c->count == c->room) {
+        int64_t room = c->room ? 2 * c->room : 64;
+        ith_plan_row *rows = realloc(c->rows, (size_t)room * sizeof *rows);
+        if (!rows)
+            return ITH_ERR_MEMORY;
+        c->rows = rows, c->room = room;
+    }
+    ith_plan_row *row = &c->rows[c->count++];
+    memset(row, 0, sizeof *row);
+    row->legal = candidate->legal;
+    row->options = *candidate->options;
+    memcpy(row->rule, candidate->rule, sizeof row->rule);
+    if (candidate->legal) {
+        row->info = *candidate->info, row->cost = *candidate->cost;
+        c->legal_count++;
+    }
+    return ITH_OK;
+}
+
+/* Lists the plans on a machine that was read. */
+static int list_plans(ith_plan_command *c, const char *command)
+{
+    const ith_plan_settings *s = c->settings;
+    ith_attn_options options;
+    int code = ith_attend_choose(c->context, command, &s->choices, &options);
+    if (code)
+        return code;
+    options.threads = (int)s->threads;
+    options.process_ranks = s->process_ranks, options.host_ranks = s->host_ranks;
+    describe_problem(s, &c->problem);
+    ith_status status = ith_plan_list(c->context, &c->problem, &options, &c->machine, (int)s->ranks, take, c);
+    if (status == ITH_ERR_MEMORY)
+        return ith_cli_error("there is no memory for the list of plans");
+    return status ? ith_cli_error("%s", ith_context_error(c->context)) : ITH_EXIT_DONE;
+}
+
+/* Runs the command after its options are parsed. */
+static int run(const ith_plan_settings *settings, const char *command)
+{
+    ith_plan_command c = {.settings = settings};
+    int code = ith_cli_context(ITH_TALK_NORMAL, &c.context);
+    ith_machine_case wanted = ITH_MACHINE_CASE_INIT;
+    wanted.dtype = (ith_dtype)settings->dtype, wanted.head_dim = settings->head_dim;
+    if (!code)
+        code = ith_machine_find(c.context, settings->machine, &wanted, &c.machine);
+    if (!code) {
+        code = list_plans(&c, command);
+        if (!code && settings->json)
+            code = ith_plan_print_json(&c);
+        else if (!code)
+            ith_plan_print_table(&c);
+        ith_machine_file_free(&c.machine);
+    }
+    free(c.rows);
+    ith_context_destroy(&c.context);
+    return code;
+}
+
+int ith_cli_plan(int argc, char **argv)
+{
+    ith_plan_settings settings = {
+        .machine = "local", .ranks = 1, .batch = 1, .heads = 40, .head_dim = 128, .dtype = ITH_BF16, .rows = 20};
+    ith_option table[ITH_OPTIONS_MAX];
+    memcpy(table, own_rows, sizeof own_rows);
+    ith_options options = {.table = table, .settings = &settings, .command = argv[0]};
+    options.count =
+        ith_attend_add_choices(table, sizeof own_rows / sizeof *own_rows, offsetof(ith_plan_settings, choices));
+    ith_options_parse(&options, argc, argv, doc, NULL);
+    int code = ith_options_check(&options);
+    if (!code && !settings.seq)
+        code = ith_cli_usage(argv[0], "--seq is needed");
+    if (!code)
+        code = run(&settings, argv[0]);
+    ith_options_free(&options);
+    return code;
+}

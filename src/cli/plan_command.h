@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of `ithaca plan` share: the command's settings and the list of plans. */
+#ifndef ITH_CLI_PLAN_COMMAND_H
+#define ITH_CLI_PLAN_COMMAND_H
+
+#include "attend_options.h"
+
+#include <ithaca/cost.h>
+
+/* The values of the command's options. */
+typedef struct ith_plan_settings {
+    const char *machine;
+    int64_t ranks, threads, process_ranks, host_ranks;
+    int64_t seq, kv_seq, batch, heads, kv_heads, head_dim;
+    int dtype;
+    ith_attend_choices choices;
+    int64_t rows;
+    bool explain, json;
+} ith_plan_settings;
+
+/* One plan of the list. Its info and cost have no meaning if it is not legal. */
+typedef struct ith_plan_row {
+    bool legal;
+    char rule[256]; /* the rule that forbids the plan */
+    ith_attn_options options;
+    ith_plan_info info;
+    ith_cost cost;
+} ith_plan_row;
+
+/* The state of the command. */
+typedef struct ith_plan_command {
+    const ith_plan_settings *settings;
+    ith_context *context;
+    ith_machine machine;
+    ith_attn_problem problem;
+    ith_plan_row *rows; /* the legal plans, the fastest first, then the others */
+    int64_t count, room, legal_count;
+} ith_plan_command;
+
+/* Prints the list as a table; with --explain the terms of the best plan follow. */
+void ith_plan_print_table(const ith_plan_command *command);
+/* Prints the list as a JSON array. Prints errors and returns an exit status. */
+int ith_plan_print_json(const ith_plan_command *command);
+
+#endif

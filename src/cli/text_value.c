@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers, flags and quoted text (text_value.h). */
+#include "text_value.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether text holds allowed characters only. This excludes spaces, '+', hexadecimal numbers and infinity, which strtod
+ * and strtoll accept. */
+static bool has_only(const char *text, const char *allowed)
+{
+    return *text && strspn(text, allowed) == strlen(text);
+}
+
+bool ith_text_whole(const char *text, int64_t *value)
+{
+    char *end = NULL;
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return has_only(text, "-0123456789") && !*end && !errno;
+}
+
+bool ith_text_seed(const char *text, uint64_t *value)
+{
+    char *end = NULL;
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    return has_only(text, "0123456789") && !*end && !errno;
+}
+
+bool ith_text_number(const char *text, double *value)
+{
+    char *end = NULL;
+    *value = strtod(text, &end);
+    return has_only(text, "-+.eE0123456789") && *text != '+' && !*end && isfinite(*value);
+}
+
+bool ith_text_pair(const char *text, double value[2])
+{
+    char first[64];
+    const char *comma = strchr(text, ',');
+    if (!comma)
+        return ith_text_number(text, &value[0]) && ith_text_number(text, &value[1]);
+    int length = (int)(comma - text);
+    if (length >= (int)sizeof first)
+        return false;
+    snprintf(first, sizeof first, "%.*s", length, text);
+    return ith_text_number(first, &value[0]) && ith_text_number(comma + 1, &value[1]);
+}
+
+bool ith_text_flag(const char *text, bool *value)
+{
+    *value = !strcmp(text, "true");
+    return *value || !strcmp(text, "false");
+}
+
+void ith_text_of_number(double value, char text[40])
+{
+    int digits = 6;
+    do
+        snprintf(text, 40, "%.*g", digits, value);
+    while (strtod(text, NULL) != value && ++digits <= 17);
+}
+
+/* The number of bytes of the UTF-8 character at `text` that YAML takes for the end of a line (U+0085, U+2028, U+2029);
+ * 0 for any other character. */
+static int line_break(const char *text)
+{
+    if (!strncmp(text, "\xc2\x85", 2))
+        return 2;
+    return !strncmp(text, "\xe2\x80\xa8", 3) || !strncmp(text, "\xe2\x80\xa9", 3) ? 3 : 0;
+}
+
+int ith_text_escape(const char *text, char out[8])
+{
+    const int breaks = line_break(text);
+    const unsigned char byte = (unsigned char)*text;
+    if (breaks == 2)
+        snprintf(out, 8, "\\N");
+    else if (breaks == 3)
+        snprintf(out, 8, "\\%c", (unsigned char)text[2] == 0xa8 ? 'L' : 'P');
+    else if (byte == '"' || byte == '\\')
+        snprintf(out, 8, "\\%c", *text);
+    else if (byte < 0x20 || byte == 0x7f)
+        snprintf(out, 8, "\\x%02x", byte);
+    else
+        snprintf(out, 8, "%c", *text);
+    return breaks ? breaks : 1;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values as text, for options and YAML files. Parsing is strict: all of the text must be the value, and each function
+ * that parses returns false for any other text. */
+#ifndef ITH_CLI_TEXT_VALUE_H
+#define ITH_CLI_TEXT_VALUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Parses a decimal integer of 64 bits. */
+bool ith_text_whole(const char *text, int64_t *value);
+/* Parses an integer from 0 to 2^64 - 1. */
+bool ith_text_seed(const char *text, uint64_t *value);
+/* Parses a finite decimal number. */
+bool ith_text_number(const char *text, double *value);
+/* Parses two numbers "a,b"; a single number "a" counts for both. */
+bool ith_text_pair(const char *text, double value[2]);
+bool ith_text_flag(const char *text, bool *value);
+
+/* Writes a number with the fewest digits, six or more, that give the same number again. */
+void ith_text_of_number(double value, char text[40]);
+/* Writes the first character of `text` as it stands between double quotes in YAML. Returns its bytes in `text`. */
+int ith_text_escape(const char *text, char out[8]);
+
+#endif

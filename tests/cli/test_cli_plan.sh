@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ithaca plan: machines by name and by file, every error of a machine's file, the table and the JSON of plans.
+. cli/lib.sh
+export XDG_CACHE_HOME=$work/cache
+cd "$work"
+
+# Every machine that is shipped can be planned for, by name and by file, and README.md has a row of it.
+for file in "$root"/machines/*.yaml; do
+    name=$(basename "$file" .yaml)
+    expect 0 "" "$ithaca" plan --machine "$name" --seq 75600 --ranks 8 --json
+    cp out named
+    expect 0 "" "$ithaca" plan --machine "$file" --seq 75600 --ranks 8 --json
+    same out named
+    grep -q "^| \`$name\` |" "$root/machines/README.md" || fail "machines/README.md has no row of $name"
+    grep -q "^name: $name$" "$file" || fail "$file has another name"
+done
+expect 1 "no machine 'none'; there are .*h100-8, .*tpu-v7x-8" "$ithaca" plan --machine none --seq 16
+expect 2 "--seq is needed" "$ithaca" plan --machine h100-8
+
+# Every key of a description is explained.
+for key in name source like ranks host_units rank_units busy_share memory_bytes row_bytes_per_second start_seconds levels \
+    attention products shares_memory between_hosts bytes_per_second group_bytes_per_second latency_seconds \
+    copy_bytes_per_second overlap kernel dtype softmax head_dim block_q block_kv block_kv_compute block_kv_compute_in gflops \
+    call_seconds pack_bytes_per_second offset_bytes_per_second work rows features; do
+    grep -q "^| \`$key\` |" "$root/machines/README.md" || fail "machines/README.md does not explain $key"
+done
+
+# refused WORDS: the description on standard input is refused, with its line.
+refused() {
+    cat >m.yaml
+    expect 1 "^ithaca: m.yaml$1" timeout 60 "$ithaca" plan --machine m.yaml --seq 16
+}
+good='name: m
+host_units: 8
+attention:
+  - {kernel: k, dtype: bf16, softmax: online, head_dim: 128, gflops: 100}
+'
+printf '%s' "$good" >m.yaml
+expect 0 "" "$ithaca" plan --machine m.yaml --seq 16
+refused ":5: byte_per_second: the machine has no such key; the nearest is 'row_bytes_per_second'" <<<"${good}byte_per_second: 1"
+refused ":5: host_units: it is set twice" <<<"${good}host_units: 4"
+refused ":2: host_units: 'many' is not a whole number from 0 on" <<<"${good/8/many}"
+refused ":2: host_units: '-8' is not a whole number" <<<"${good/8/-8}"
+refused ":2: host_units: '8.5' is not a whole number" <<<"${good/8/8.5}"
+refused ":2: host_units: '' is not a whole number" <<<"${good/8/}"
+refused ":2: host_units: 'a list or a mapping' is not a whole number" <<<"${good/8/[8]}"
+refused ":2: the machine's host_units is 0" <<<"${good/8/0}"
+for value in nan .nan inf .inf -1 1e999 0x10; do
+    refused ":4: gflops: '$value' is not a number from 0 on" <<<"${good/100/$value}"
+done
+refused ":4: gflops of row of attention 0 " <<<"${good/100/0}"
+refused ":4: dtype: 'f64' is not one of f32 bf16 f16" <<<"${good/bf16/f64}"
+refused ":4: dtype: 'auto' is not one of" <<<"${good/bf16/auto}"
+refused ":4: softmax: 'auto' is not one of online fixed_m" <<<"${good/online/auto}"
+refused ":4: head_dim: a row of attention needs this key" <<<"${good/head_dim: 128, /}"
+refused ":4: headdim: a row of attention has no such key; the nearest is 'head_dim'" <<<"${good/head_dim/headdim}"
+refused ":2: name: the machine needs this key" <<<"${good/name: m/# nameless}"
+refused ":1: name: '' is not a text of at most 63 bytes" <<<"${good/name: m/name: \"\"}"
+refused ":1: name: 'xxx.*' is not a text of at most 63 bytes" <<<"${good/name: m/name: $(printf 'x%.0s' $(seq 64))}"
+refused ":5: levels: '7' is not a list of at most 4096 mappings" <<<"${good}levels: 7"
+refused ":5: a level: it is not a mapping" <<<"${good}levels: [thing]"
+refused ":5: shares_memory: 'yes' is not true or false" <<<"${good}levels: [{name: l, shares_memory: yes}]"
+refused ":7: ranks of level 1 " <<<"${good}levels:
+  - {name: a, ranks: 4}
+  - {name: b, ranks: 6}"
+refused ":5: work: 'add' is not one of linear convolution" <<<"${good}products: [{work: add, dtype: f32, gflops: 1}]"
+refused ":1: the machine: it is not a mapping" <<<"- a"
+refused ":1: the file is empty" <<<""
+refused ":1: the machine: it is not a mapping" <<<"~"
+refused ":2: " <<<"name: [m"
+refused ":5: the machine: a key is not a word" <<<"${good}? [a]
+: 1"
+
+# A chain of machines; a file that is like itself, like nothing, or like a path.
+printf 'name: n\nlike: m\nhost_units: 4\n' >n.yaml
+printf '%s' "$good" >m.yaml
+expect 0 "" "$ithaca" plan --machine n.yaml --seq 16 --explain
+grep -q "Machine: n" out || fail "a machine that is like another has no name of its own"
+printf 'name: n\nlike: n\n' >n.yaml
+expect 1 "n.yaml:2: like: too many machines" timeout 60 "$ithaca" plan --machine n.yaml --seq 16
+printf 'name: n\nlike: other\n' >n.yaml
+expect 1 "other.yaml: No such file" "$ithaca" plan --machine n.yaml --seq 16
+printf 'name: n\nlike: ../m\n' >n.yaml
+expect 1 "n.yaml:2: like: '../m' is not the name of a machine" "$ithaca" plan --machine n.yaml --seq 16
+
+# Large files, many rows, aliases of aliases.
+{ printf '%s' "$good"; yes '# filler' | head -c 1100000; } >m.yaml
+expect 1 "m.yaml: it is longer than" "$ithaca" plan --machine m.yaml --seq 16
+{ printf '%s' "$good"; for i in $(seq 4096); do echo "  - {kernel: k, dtype: bf16, softmax: online, head_dim: 128, gflops: 1}"; done; } >m.yaml
+expect 1 "m.yaml:4: a row of attention: it has 4097 items, and may have 4096" timeout 60 "$ithaca" plan --machine m.yaml --seq 16
+{ echo 'a: &a [x,x,x,x,x,x,x,x,x]'; for i in b c d e f g h; do p=$(echo $i | tr b-h a-g); echo "$i: &$i [*$p,*$p,*$p,*$p,*$p,*$p,*$p,*$p,*$p]"; done
+    echo 'levels: *h'; } >m.yaml
+expect 1 "m.yaml:1: a: the machine has no such key" timeout 60 "$ithaca" plan --machine m.yaml --seq 16
+printf '%slevels: &l [*l, *l]\n' "$good" >m.yaml
+expect 1 "m.yaml:5: " timeout 60 "$ithaca" plan --machine m.yaml --seq 16
+mkfifo pipe.yaml
+expect 1 "pipe.yaml: it is not a file" timeout 60 "$ithaca" plan --machine pipe.yaml --seq 16
+head -c 3000 /dev/urandom >m.yaml
+expect 1 "m.yaml" timeout 60 "$ithaca" plan --machine m.yaml --seq 16
+
+# The JSON has exactly these keys; legal plans come first, the fastest first.
+expect 0 "" "$ithaca" plan --machine h100-8x16 --seq 75600 --heads 40 --ranks 64 --json
+jq -e 'all(.[]; keys == (["strategy", "ulysses", "ring", "direction", "chunks", "softmax", "cfg", "legal", "rule",
+    "seconds_attention", "seconds_step", "seconds_video", "sent_bytes", "memory_bytes", "hidden_share"] | sort))' out >/dev/null ||
+    fail "keys of the JSON"
+jq -e '[.[] | .legal] as $l | ($l | sort | reverse) == $l and any(.[]; .legal) and any(.[]; .legal | not)' out >/dev/null ||
+    fail "legal plans do not come first"
+jq -e '[.[] | select(.legal) | .seconds_attention] as $s | ($s | sort) == $s and $s[0] > 0' out >/dev/null || fail "order of plans"
+jq -e 'all(.[]; if .legal then .rule == null and .ulysses * .ring == 64 and .memory_bytes > 0 and .sent_bytes > 0 and
+    .hidden_share >= 0 and .hidden_share <= 1 else (.rule | length) > 9 and .seconds_attention == null end)' out >/dev/null ||
+    fail "fields of the JSON"
+# A choice that is made leaves out the others.
+expect 0 "" "$ithaca" plan --machine h100-8x16 --seq 75600 --ranks 64 --strategy ring --direction uni --softmax online --json
+jq -e '[.[] | select(.legal)] | length == 1 and .[0].ring == 64' out >/dev/null || fail "--strategy ring: $(cat out)"
+# The table has as many rows as asked, and says how many there are.
+expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --rows 3
+[ "$(grep -c flash3 out)" = 3 ] && grep -qE '^[0-9]+ more legal plans' out || fail "--rows 3: $(cat out)"
+expect 1 "at most 8, the ranks of the machine h100-8" "$ithaca" plan --machine h100-8 --seq 16 --ranks 9
+expect 0 "" "$ithaca" plan --machine h100-8 --seq 16 --dtype f32 --strategy single
+grep -q "no rate of .*f32" out || fail "a type without rates: $(cat out)"
+
+# This machine is measured where it has no description.
+expect 0 "measuring it" "$ithaca" plan --seq 4096 --heads 4 --ranks 2
+grep -q "ulysses" out || fail "a plan of this machine: $(cat out)"
+mkdir -p cache/ithaca
+cp "$root/machines/h100-8.yaml" cache/ithaca/machine.yaml
+expect 0 "" "$ithaca" plan --seq 4096 --heads 4 --ranks 2
+grep -q flash3 out || fail "the description in the cache is not used"
+[ -s err ] && fail "the description in the cache: $(cat err)"
+finish
