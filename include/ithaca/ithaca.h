@@ -585,22 +585,32 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
 
-/* Wisdom is the measured rates of kernels for a type, a head size and a softmax, as text that can be kept. A context
- * and its clones share it. A plan that names no kernel asks wisdom first. If wisdom does not know the problem, the
- * kernel is estimated (ITH_EFFORT_ESTIMATE): a fixed rule takes one that every rank's machine runs; docs/attention.md
- * has the rule and the measurements on which it rests. With ITH_EFFORT_MEASURE the kernels are timed instead, which
- * takes milliseconds, and the result becomes wisdom. Rank 0 decides for all ranks.
+/* Wisdom is what was measured on this machine, as text that can be kept: for a type, a head size and a softmax the rates
+ * of kernels; for a kernel and a number of keys its fastest tiles; for a problem on some ranks the fastest strategy, mesh,
+ * direction and number of chunks. A context and its clones share it, and rank 0's wisdom decides for all ranks.
  *
- * So the same calls give the same bits, run after run, as long as nothing is measured. The bits of a result are a
- * function of the printed plan. A program that measures, and wants the same bits later, keeps its wisdom or names its
- * kernel. */
+ * A plan asks wisdom for what its options leave open: for the kernel if they name none, for the tiles if they set none of
+ * the four, and for the strategy if they leave strategy, mesh, direction, chunks, fold and exchange open. If wisdom does
+ * not know the problem, fixed rules decide. For the kernel this is ITH_EFFORT_ESTIMATE: a rule takes one that every
+ * rank's machine runs; docs/attention.md has it and the measurements on which it rests. With ITH_EFFORT_MEASURE the
+ * kernels are timed instead, which takes milliseconds, and the result becomes wisdom. Tiles and strategies become wisdom
+ * by the functions of ithaca/tune.h only.
+ *
+ * So the same calls give the same bits, run after run, as long as nothing is measured and no wisdom is loaded. The bits
+ * of a result are a function of the printed plan. A program that measures, and wants the same bits later, keeps its
+ * wisdom, or names its kernel, tiles and strategy. */
 
-/* Adds the wisdom of a file, which replaces earlier wisdom about the same type, head size and softmax. Kernels are
- * known by name; a name that this library does not have is kept and not used. A file that is not wisdom, or was written
- * on another machine (processor or instruction sets) or by another version of the library, changes nothing and gives
- * ITH_ERR_FORMAT with the line. ITH_ERR_IO if the file cannot be read. */
+/* Adds the wisdom of a file, which replaces earlier wisdom about the same subject. Kernels are known by name; a name that
+ * this library does not have is kept and not used. A file that is not wisdom, is damaged (its last line is a checksum),
+ * has tiles that are illegal for their kernel, or was written on another machine (processor or instruction sets) or by
+ * another version of the library, changes nothing and gives ITH_ERR_FORMAT with the line. ITH_ERR_IO if the file cannot
+ * be read. */
 ITH_API ith_status ith_wisdom_load(ith_context *context, const char *path);
-/* Writes all wisdom to a temporary file beside `path`, and renames it to `path` when it is complete. */
+/* Adds all wisdom to a file. What this process measured replaces what the file says about the same subject; what it only
+ * loaded does not. The file is written anew beside `path` and renamed, while the file `path`.lock is locked: processes
+ * that save to one file at the same time lose nothing. A file of another machine or version is replaced. ITH_ERR_FORMAT
+ * with the line if the file is anything else than wisdom, which stays as it is; ITH_ERR_IO; ITH_ERR_TIMEOUT if another
+ * process holds the lock for ten seconds. */
 ITH_API ith_status ith_wisdom_save(ith_context *context, const char *path);
 
 /* ---- Peaks ----------------------------------------------------------------------------------------------------- */

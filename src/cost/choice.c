@@ -159,7 +159,7 @@ static ith_status choose_tiles(const ith_attn_options *options, const char *name
         price->tiles = foreign_tiles(price, options);
         open.block_q = open.block_kv = open.block_kv_compute = open.block_kv_compute_in = 0;
     }
-    ith_status status = ith_tiles_resolve(&open, &price->setting);
+    ith_status status = ith_tiles_resolve(NULL, &open, &price->setting);
     if (status || foreign)
         return status;
     price->tiles = price->setting.tiles;

@@ -85,7 +85,7 @@ static ith_candidates fit_here(const ith_context *context, ith_dtype dtype, int6
 {
     ith_candidates all = {.count = 0};
     const ith_attn_kernel *kernel;
-    for (int i = 0; all.count < ITH_WISDOM_KERNELS && (kernel = ith_attn_kernel_at(i)); i++)
+    for (int i = 0; all.count < ITH_WISDOM_FIGURES && (kernel = ith_attn_kernel_at(i)); i++)
         if (runs_here(context, kernel) && takes(kernel, dtype, head_dim, softmax))
             all.kernels[all.count++] = kernel;
     return all;
@@ -134,7 +134,7 @@ static const ith_attn_kernel *recall(const ith_attn_setting *s, const ith_wisdom
     const ith_wisdom_entry *known = ith_wisdom_find(wisdom, subject);
     for (int i = 0; known && i < known->count; i++)
         for (int j = 0; j < all->count; j++)
-            if (!strcmp(known->kernels[i].kernel, all->kernels[j]->name))
+            if (!strcmp(known->figures[i].name, all->kernels[j]->name))
                 return all->kernels[j];
     return NULL;
 }
@@ -145,11 +145,11 @@ static void sort_by_preference(ith_wisdom_entry *entry)
     for (int i = 0; i < entry->count; i++) {
         int best = i;
         for (int j = i + 1; j < entry->count; j++)
-            if ((int64_t)entry->kernels[j].rate * 100 > (int64_t)entry->kernels[best].rate * (100 + MARGIN_PERCENT))
+            if ((int64_t)entry->figures[j].value * 100 > (int64_t)entry->figures[best].value * (100 + MARGIN_PERCENT))
                 best = j;
-        ith_wisdom_rate preferred = entry->kernels[best];
-        memmove(&entry->kernels[i + 1], &entry->kernels[i], (size_t)(best - i) * sizeof preferred);
-        entry->kernels[i] = preferred;
+        ith_wisdom_figure preferred = entry->figures[best];
+        memmove(&entry->figures[i + 1], &entry->figures[i], (size_t)(best - i) * sizeof preferred);
+        entry->figures[i] = preferred;
     }
 }
 
@@ -158,7 +158,7 @@ static void sort_by_preference(ith_wisdom_entry *entry)
 static ith_status measure(const ith_attn_setting *s, ith_wisdom *wisdom)
 {
     ith_candidates all = ith_kernel_candidates(s->context, s->problem.dtype, s->problem.head_dim, s->softmax);
-    ith_wisdom_entry entry = {.count = 0};
+    ith_wisdom_entry entry = {.own = true};
     subject_of(s, entry.subject);
     ith_status status =
         ith_measure_kernels(s->context, s->problem.dtype, s->problem.head_dim, s->softmax, &all, &entry);
@@ -204,18 +204,18 @@ static ith_status choose_of(const ith_attn_setting *s, ith_effort effort, ith_ca
 /* Collective. Removes from rank 0's candidates each kernel that some rank lacks: modules and machines may differ. */
 static ith_status keep_common(ith_comm *comm, const ith_attn_setting *s, ith_candidates *all)
 {
-    char names[ITH_WISDOM_KERNELS][ITH_ATTN_NAME_BYTES] = {{0}};
-    float lacks[ITH_WISDOM_KERNELS];
+    char names[ITH_WISDOM_FIGURES][ITH_ATTN_NAME_BYTES] = {{0}};
+    float lacks[ITH_WISDOM_FIGURES];
     for (int i = 0; i < all->count; i++)
         snprintf(names[i], sizeof names[i], "%s", all->kernels[i]->name);
     ith_status status = ith_comm_broadcast(comm, names, sizeof names, 0);
     if (status)
         return status;
-    for (int i = 0; i < ITH_WISDOM_KERNELS; i++) {
+    for (int i = 0; i < ITH_WISDOM_FIGURES; i++) {
         const ith_attn_kernel *kernel = ith_attn_kernel_named(names[i]);
         lacks[i] = !kernel || !fits(s, kernel);
     }
-    status = ith_comm_allreduce(comm, lacks, ITH_WISDOM_KERNELS, ITH_REDUCE_MAX);
+    status = ith_comm_allreduce(comm, lacks, ITH_WISDOM_FIGURES, ITH_REDUCE_MAX);
     int kept = 0;
     for (int i = 0; i < all->count; i++)
         if (lacks[i] == 0)

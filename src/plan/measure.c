@@ -170,7 +170,7 @@ static int32_t measure_once(const ith_trial *t)
     double start = ith_clock_thread_seconds();
     ith_trial_attend(t);
     double rate = 1e-6 * operations / fmax(ith_clock_thread_seconds() - start, 1e-9);
-    return (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST_RATE);
+    return (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST);
 }
 
 /* Times all candidates in turns. The first turn warms up, the second sets the rates, and later turns keep the best
@@ -180,7 +180,7 @@ static void take_turns(ith_trial *t, const ith_candidates *candidates, ith_wisdo
     int32_t most = 0;
     for (int turn = 0; turn <= TURNS; turn++)
         for (int i = 0; i < candidates->count; i++) {
-            int32_t *rate = &entry->kernels[i].rate;
+            int32_t *rate = &entry->figures[i].value;
             if (turn && *rate < most / (turn == 1 ? HOPELESS_AT_FIRST : HOPELESS))
                 continue;
             take_turn(t, candidates->kernels[i]);
@@ -204,7 +204,7 @@ ith_status ith_measure_kernels(ith_context *context, ith_dtype dtype, int64_t he
         return status;
     entry->count = candidates->count;
     for (int i = 0; i < candidates->count; i++)
-        snprintf(entry->kernels[i].kernel, sizeof entry->kernels[i].kernel, "%s", candidates->kernels[i]->name);
+        snprintf(entry->figures[i].name, sizeof entry->figures[i].name, "%s", candidates->kernels[i]->name);
     take_turns(&trial, candidates, entry);
     ith_trial_free(context, &trial);
     return ITH_OK;

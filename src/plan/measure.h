@@ -33,7 +33,7 @@ void ith_trial_attend(const ith_trial *trial);
 /* Kernels to choose from, in the order of the kernel table. */
 typedef struct ith_candidates {
     int count;
-    const ith_attn_kernel *kernels[ITH_WISDOM_KERNELS];
+    const ith_attn_kernel *kernels[ITH_WISDOM_FIGURES];
 } ith_candidates;
 
 /* Times the candidates on one head of this type and size, and writes their names and rates to the entry, in the order

@@ -9,6 +9,7 @@
 #include "../base/team_limit.h"
 #include "agree.h"
 #include "kernel_choice.h"
+#include "strategy_wisdom.h"
 #include "tiles.h"
 
 #include <omp.h>
@@ -341,13 +342,29 @@ static ith_status choose(const ith_attn_options *options, const ith_group *group
     return !status && options->kernel ? ith_kernel_take_named(options->kernel, s) : status;
 }
 
+/* Makes the choices that wisdom knows; if these are illegal for the problem, makes the usual ones. Every rank comes to
+ * the same result. */
+static ith_status choose_by_wisdom(const ith_attn_options *options, const ith_attn_options *known,
+                                   const ith_group *group, ith_attn_setting *s)
+{
+    ith_attn_setting tried = *s;
+    if (!choose(known, group, &tried)) {
+        *s = tried;
+        return ITH_OK;
+    }
+    return choose(options, group, s);
+}
+
 /* Every step that may fail on one rank alone ends with an agreement, before the next step communicates. */
 ith_status ith_settle(const ith_attn_options *options, const ith_group *group, ith_comm *comm, ith_attn_setting *s)
 {
+    ith_attn_options known = *options;
     ith_status status = ith_agree_on_request(comm, s, options);
     if (!status)
-        status = ith_agree(s->context, comm, choose(options, group, s));
+        status = ith_strategy_recall(comm, s, group, &known);
+    if (!status)
+        status = ith_agree(s->context, comm, choose_by_wisdom(options, &known, group, s));
     if (!status && !s->kernel)
         status = ith_kernel_choose(comm, options->effort, s);
-    return status ? status : ith_agree(s->context, comm, ith_tiles_resolve(options, s));
+    return status ? status : ith_tiles_resolve(comm, options, s);
 }

@@ -3,6 +3,10 @@
 #include "tiles.h"
 
 #include "../base/size.h"
+#include "agree.h"
+#include "tile_wisdom.h"
+
+#include <stdio.h>
 
 enum { BLOCK_Q, BLOCK_KV }; /* indices of the first two tiles, as in ith_tile_at */
 
@@ -36,16 +40,48 @@ static int64_t nearest_multiple(int64_t value, int64_t step, int64_t most)
     return below;
 }
 
-/* Fails unless a size that the caller asks for is legal for the kernel: sizes are never rounded silently. 0 leaves the
- * choice open. */
-static ith_status check_asked(const ith_attn_setting *s, int index, int64_t asked, int64_t step, int64_t most)
+/* Whether a size is legal for the kernel: sizes are never rounded silently. 0 leaves the choice open. If not, writes a
+ * sentence with the nearest legal size. */
+static bool is_legal(const ith_attn_kernel *kernel, ith_attn_tile_limits l, int index, int64_t asked, char *sentence,
+                     size_t bytes)
 {
+    int64_t step = *ith_tile_at(&l.step, index), most = *ith_tile_at(&l.most, index);
     if (asked % step == 0 && asked <= most)
-        return ITH_OK;
-    return ith_fail(s->context, ITH_ERR_ARGUMENT,
-                    "%s is %lld, and must be a multiple of %lld up to %lld with kernel %s; the nearest is %lld",
-                    ith_tile_name(index), (long long)asked, (long long)step, (long long)most, s->kernel->name,
-                    (long long)nearest_multiple(asked, step, most));
+        return true;
+    snprintf(sentence, bytes,
+             "%s is %lld, and must be a multiple of %lld up to %lld with kernel %s; the nearest is %lld",
+             ith_tile_name(index), (long long)asked, (long long)step, (long long)most, kernel->name,
+             (long long)nearest_multiple(asked, step, most));
+    return false;
+}
+
+/* Whether tile number `outer` is as long as the tile inside it. If not, writes a sentence. */
+static bool is_nested(const ith_attn_kernel *kernel, ith_attn_tile_limits l, ith_attn_tiles tiles, int outer,
+                      char *sentence, size_t bytes)
+{
+    int64_t around = *ith_tile_at(&tiles, outer), inside = *ith_tile_at(&tiles, outer + 1);
+    if (inside <= around)
+        return true;
+    snprintf(sentence, bytes, "%s is %lld, and must be at least %s, which is %lld; the nearest with kernel %s is %lld",
+             ith_tile_name(outer), (long long)around, ith_tile_name(outer + 1), (long long)inside, kernel->name,
+             (long long)ith_round_up(inside, *ith_tile_at(&l.step, outer)));
+    return false;
+}
+
+bool ith_tiles_check(const ith_attn_kernel *kernel, int64_t head_dim, const ith_attn_tiles *tiles, char *sentence,
+                     size_t bytes)
+{
+    const ith_attn_tile_limits limits = kernel->tiles(head_dim);
+    ith_attn_tiles sizes = *tiles;
+    for (int i = 0; i < ITH_TILES; i++) {
+        int64_t size = *ith_tile_at(&sizes, i);
+        if (!is_legal(kernel, limits, i, size > 0 ? size : INT64_MAX, sentence, bytes))
+            return false;
+    }
+    for (int outer = BLOCK_KV; outer < ITH_TILES - 1; outer++)
+        if (!is_nested(kernel, limits, sizes, outer, sentence, bytes))
+            return false;
+    return true;
 }
 
 /* the fewest blocks of queries for each thread, so that threads end at nearly the same time */
@@ -76,34 +112,52 @@ static int64_t choose(ith_attn_tiles wanted, ith_attn_tile_limits l, ith_attn_se
     return size;
 }
 
-/* Fails if tile number `outer` is shorter than the tile inside it. */
-static ith_status check_nested(ith_attn_tile_limits l, ith_attn_setting *s, int outer)
+/* Collective. Finds the tiles that wisdom knows for the problem, whatever the shares of the ranks are. Rank 0 decides,
+ * because the tiles of keys change the bits. *tiles becomes 0s if wisdom knows none. */
+static ith_status recall(ith_comm *comm, const ith_attn_setting *s, ith_attn_tiles *tiles)
 {
-    int64_t around = *ith_tile_at(&s->tiles, outer), inside = *ith_tile_at(&s->tiles, outer + 1);
-    if (inside <= around)
-        return ITH_OK;
-    return ith_fail(s->context, ITH_ERR_ARGUMENT,
-                    "%s is %lld, and must be at least %s, which is %lld; the nearest with kernel %s is %lld",
-                    ith_tile_name(outer), (long long)around, ith_tile_name(outer + 1), (long long)inside,
-                    s->kernel->name, (long long)ith_round_up(inside, *ith_tile_at(&l.step, outer)));
+    const ith_tile_case wanted = {s->kernel->name, s->problem.dtype, s->softmax, s->problem.head_dim,
+                                  s->problem.kv_len};
+    ith_wisdom *wisdom = NULL;
+    ith_status status = ITH_OK;
+    *tiles = (ith_attn_tiles){0};
+    if (ith_comm_rank(comm) == 0)
+        status = ith_wisdom_open(s->context, &wisdom);
+    if (wisdom) {
+        ith_tile_wisdom_find(wisdom, &wanted, tiles);
+        ith_wisdom_close(s->context);
+    }
+    status = ith_agree(s->context, comm, status);
+    return status ? status : ith_pass_on(s->context, comm, ith_comm_broadcast(comm, tiles, sizeof *tiles, 0));
 }
 
-/* Goes from the outermost tile inwards, because a tile that is left open depends on the tile around it. */
-ith_status ith_tiles_resolve(const ith_attn_options *options, ith_attn_setting *s)
+/* Sets the tiles of the setting: those that are asked for, and around them the best ones. Goes from the outermost tile
+ * inwards, because a tile that is left open depends on the tile around it. */
+static ith_status fit(ith_attn_tiles wanted, ith_attn_tile_limits limits, ith_attn_setting *s)
 {
-    ith_attn_tile_limits limits = s->kernel->tiles(s->problem.head_dim);
-    ith_attn_tiles wanted = ith_tiles_asked(options);
+    char sentence[256];
     for (int i = 0; i < ITH_TILES; i++) {
         int64_t size = *ith_tile_at(&wanted, i);
-        ith_status status = check_asked(s, i, size, *ith_tile_at(&limits.step, i), *ith_tile_at(&limits.most, i));
-        if (status)
-            return status;
+        if (!is_legal(s->kernel, limits, i, size, sentence, sizeof sentence))
+            return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s", sentence);
         *ith_tile_at(&s->tiles, i) = size ? size : choose(wanted, limits, s, i);
     }
-    for (int outer = BLOCK_KV; outer < ITH_TILES - 1; outer++) {
-        ith_status status = check_nested(limits, s, outer);
+    for (int outer = BLOCK_KV; outer < ITH_TILES - 1; outer++)
+        if (!is_nested(s->kernel, limits, s->tiles, outer, sentence, sizeof sentence))
+            return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s", sentence);
+    return ITH_OK;
+}
+
+ith_status ith_tiles_resolve(ith_comm *comm, const ith_attn_options *options, ith_attn_setting *s)
+{
+    const ith_attn_tiles wanted = ith_tiles_asked(options);
+    ith_attn_tile_limits limits = s->kernel->tiles(s->problem.head_dim);
+    ith_attn_tiles known = {0};
+    if (!wanted.block_q && !wanted.block_kv && !wanted.block_kv_compute && !wanted.block_kv_compute_in) {
+        ith_status status = recall(comm, s, &known);
         if (status)
             return status;
+        limits.best = known.block_q ? known : limits.best;
     }
-    return ITH_OK;
+    return ith_agree(s->context, comm, fit(wanted, limits, s));
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles: checks the sizes that the caller asks for against the limits of the kernel, and chooses the others.
  *
- * A size that the caller does not ask for is the kernel's best size. If the problem is smaller, the size is lowered to
+ * If the caller asks for none of the sizes, wisdom may know the best ones (tile_wisdom.h). Otherwise a size that the
+ * caller does not ask for is the kernel's usual size. If the problem is smaller, the size is lowered to
  * the smallest legal one that holds the whole problem. An inner tile is never longer than the tile around it. The bits
  * of a result depend on the tiles of keys, so these depend neither on the strategy nor on the share of a rank. The bits
  * do not depend on the blocks of queries, so these are also lowered where threads would be idle. */
@@ -17,8 +18,13 @@ const char *ith_tile_name(int index);
 /* The sizes that the options ask for; 0 where they leave the choice to the library. */
 ith_attn_tiles ith_tiles_asked(const ith_attn_options *options);
 
-/* Sets the tiles of the setting, which must have its kernel and problem. If a size is illegal, the error sentence names
- * the rule and the nearest legal size. */
-ith_status ith_tiles_resolve(const ith_attn_options *options, ith_attn_setting *setting);
+/* Sets the tiles of the setting, which must have its kernel and problem. Collective over comm, which may be NULL: rank
+ * 0's wisdom counts. If a size is illegal, the error sentence names the rule and the nearest legal size. */
+ith_status ith_tiles_resolve(ith_comm *comm, const ith_attn_options *options, ith_attn_setting *setting);
+
+/* Whether the tiles, all of which must be given, are legal for a kernel. If not, writes the rule that they break and
+ * the nearest legal size to `sentence`. */
+bool ith_tiles_check(const ith_attn_kernel *kernel, int64_t head_dim, const ith_attn_tiles *tiles, char *sentence,
+                     size_t bytes);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wisdom: kept, written, read back; and files that are not what they claim to be. */
+#include "base/hash.h"
 #include "kernels/kernel.h"
 #include "plan/wisdom.h"
 #include "support/memory.h"
@@ -12,13 +13,18 @@
 
 #include "support/plan_trial.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+
+static char *folder, path[300];
 
 static ith_context *new_context(uint32_t cpu_mask)
 {
@@ -32,7 +38,7 @@ static ith_context *new_context(uint32_t cpu_mask)
 /* An entry about attention with head size `head_dim`, for a kernel that any machine runs. */
 static ith_wisdom_entry entry_of(int64_t head_dim, int32_t rate)
 {
-    ith_wisdom_entry entry = {.count = 1, .kernels = {{"f32_ref", rate}}};
+    ith_wisdom_entry entry = {.count = 1, .figures = {{"f32_ref", rate}}};
     snprintf(entry.subject, sizeof entry.subject, "attention f32 head_dim=%lld softmax=online", (long long)head_dim);
     return entry;
 }
@@ -62,7 +68,7 @@ static void every_kernel_can_be_kept(void **state)
 {
     (void)state;
     const ith_attn_kernel *kernel;
-    assert_null(ith_attn_kernel_at(ITH_WISDOM_KERNELS)); /* more would never be measured */
+    assert_null(ith_attn_kernel_at(ITH_WISDOM_FIGURES)); /* more would never be measured */
     for (int i = 0; (kernel = ith_attn_kernel_at(i)); i++) {
         assert_true(strlen(kernel->name) < ITH_ATTN_NAME_BYTES);
         assert_null(strchr(kernel->name, ' '));
@@ -84,7 +90,7 @@ static void the_oldest_gives_way(void **state)
     assert_null(ith_wisdom_find(wisdom, "attention bf16 head_dim=20 softmax=online"));
     assert_null(ith_wisdom_find(wisdom, "attention f32 head_dim=20 softmax=fixed_m"));
     assert_string_equal(ith_wisdom_at(wisdom, 14)->subject, "attention f32 head_dim=20 softmax=online");
-    assert_int_equal(ith_wisdom_at(wisdom, 14)->kernels[0].rate, 777);
+    assert_int_equal(ith_wisdom_at(wisdom, 14)->figures[0].value, 777);
     ith_wisdom_close(context);
     ith_context_destroy(&context);
 }
@@ -105,8 +111,6 @@ static void clones_share_it(void **state)
 }
 
 /* ---- Files ----------------------------------------------------------------------------------------------------- */
-
-static char *folder, path[300];
 
 static int make_folder(void **state)
 {
@@ -131,6 +135,14 @@ static void write_text(const char *text, size_t bytes)
     assert_int_equal(fclose(file), 0);
 }
 
+/* Every test of files begins without one. */
+static int no_file(void **state)
+{
+    (void)state;
+    unlink(path);
+    return 0;
+}
+
 /* The text of the file; static storage. */
 static const char *read_text(void)
 {
@@ -152,7 +164,7 @@ static void what_is_saved_is_loaded(void **state)
     assert_int_equal(run_trial_in(one, &t, 2), ITH_OK);
     t.options.softmax = ITH_SOFTMAX_FIXED_M;
     assert_int_equal(run_trial_in(one, &t, 2), ITH_OK);
-    put(one, entry_of(65536, ITH_WISDOM_MOST_RATE));
+    put(one, entry_of(65536, ITH_WISDOM_MOST));
     put(one, entry_of(1, 1));
     assert_int_equal(ith_wisdom_save(one, path), ITH_OK);
     assert_int_equal(ith_wisdom_load(two, path), ITH_OK);
@@ -162,8 +174,12 @@ static void what_is_saved_is_loaded(void **state)
     assert_int_equal(ith_wisdom_open(one, &a), ITH_OK);
     assert_int_equal(ith_wisdom_open(two, &b), ITH_OK);
     const ith_wisdom_entry *x;
-    for (int64_t i = 0; (x = ith_wisdom_at(a, i)); i++)
-        assert_memory_equal(x, ith_wisdom_at(b, i), sizeof *x);
+    for (int64_t i = 0; (x = ith_wisdom_at(a, i)); i++) {
+        ith_wisdom_entry read = *ith_wisdom_at(b, i);
+        assert_false(read.own); /* another process may know better by now */
+        read.own = x->own;
+        assert_memory_equal(x, &read, sizeof *x);
+    }
     ith_wisdom_close(two);
     ith_wisdom_close(one);
     assert_int_equal(ith_plan_predict(two, &t.problem, &t.options, 2, 0, true, &info), ITH_OK);
@@ -176,13 +192,32 @@ static void what_is_saved_is_loaded(void **state)
     ith_context_destroy(&two);
 }
 
-/* Replaces the entries of the file that `context` has just saved. */
+/* Appends the checksum of the lines of a text. */
+static void seal(char *text, size_t bytes)
+{
+    uint64_t hash = 0;
+    char *end;
+    for (char *line = text; (end = strchr(line, '\n')); line = end + 1)
+        hash = ith_hash(hash, line, end - line);
+    size_t length = strlen(text);
+    assert_true(snprintf(text + length, bytes - length, "checksum %016" PRIx64 "\n", hash) < (int)(bytes - length));
+}
+
+/* The length of the first two lines of the text. */
+static int header_length(const char *text)
+{
+    return (int)(strchr(strchr(text, '\n') + 1, '\n') + 1 - text);
+}
+
+/* Writes a file with these entries, with the header that `context` writes. */
 static void write_entries(ith_context *context, const char *entries)
 {
     char text[4096];
+    unlink(path);
     assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
-    const char *saved = read_text(), *machine = strchr(strchr(saved, '\n') + 1, '\n');
-    snprintf(text, sizeof text, "%.*s%send\n", (int)(machine + 1 - saved), saved, entries);
+    const char *saved = read_text();
+    snprintf(text, sizeof text, "%.*s%s", header_length(saved), saved, entries);
+    seal(text, sizeof text);
     write_text(text, strlen(text));
 }
 
@@ -246,7 +281,7 @@ static void the_preferred_of_what_runs_is_taken(void **state)
     ith_context *plain = new_context(ITH_CPU_BASELINE);
     ith_wisdom_entry entry = entry_of(8, 5);
     trial t = new_trial();
-    entry.kernels[entry.count++] = (ith_wisdom_rate){"f32_avx2", 900};
+    entry.figures[entry.count++] = (ith_wisdom_figure){"f32_avx2", 900};
     put(plain, entry);
     assert_int_equal(run_trial_in(plain, &t, 2), ITH_OK);
     assert_string_equal(t.info.kernel, "f32_ref");
@@ -293,15 +328,17 @@ static void hostile_lines_change_nothing(void **state)
     static const struct {
         const char *line, *word;
     } rows[] = {
-        {"", "line 4: a line must be SUBJECT: KERNEL RATE ..., or end, and not "},
-        {"attention", "or end, and not attention"},
+        {"", "line 4: a line must be SUBJECT: NAME NUMBER ..., or the checksum, and not "},
+        {"attention", "or the checksum, and not attention"},
         {"attention f32 head_dim=8 softmax=online f32_ref 5", "and not attention f32"},
         {": f32_ref 5", "and not : f32_ref 5"},
         {"end of it", "and not end of it"},
-        {"a subject of more than sixty-three letters, which no kernel of ours can be about: f32_ref 5",
-         "a subject must be shorter than 64 letters"},
-        {"attention f32 head_dim=8 softmax=online:", "no kernel follows the subject attention f32 head_dim=8"},
-        {"attention: f32_ref", "a rate must be from 1 to 1000000000, not missing"},
+        {"a subject of more than one hundred and fifty-nine letters, which no kernel of ours can be about, whatever "
+         "its "
+         "type, its head size and its softmax, and so many keys: f32_ref 5",
+         "a subject must be shorter than 160 letters"},
+        {"attention f32 head_dim=8 softmax=online:", "no number follows the subject attention f32 head_dim=8"},
+        {"attention: f32_ref", "a number must be from 1 to 1000000000, not missing"},
         {"attention: f32_ref 0", "not 0"},
         {"attention: f32_ref -8", "not -8"},
         {"attention: f32_ref 1000000001", "not 1000000001"},
@@ -312,18 +349,29 @@ static void hostile_lines_change_nothing(void **state)
         {"attention: f32_ref 5\r", "plain ASCII"},
         {"attention:\tf32_ref 5", "plain ASCII"},
         {"attention: a_kernel_whose_name_is_as_long_as_forty_eight_letters_ 5", "must be shorter than 48 letters"},
-        {"attention: " TEN TEN TEN "k 1 k 1 k 1", "more kernels than an entry can hold"},
-        {"end\nattention: f32_ref 5", "the file goes on after its end"},
+        {"attention: " TEN TEN TEN "k 1 k 1 k 1", "more numbers than an entry can hold"},
+        {"end", "and not end"},
+        {"checksum 0000000000000000", "line 4: the file was changed or damaged: its contents have the checksum "},
+        {"checksum ", "line 4: the file was changed or damaged"},
+        {"tiles f32_ref f32 head_dim=8 softmax=online keys=512: block_q 5000 block_kv 8 block_kv_compute 8 "
+         "block_kv_compute_in 1",
+         "line 4: block_q is 5000, and must be a multiple of 1 up to 4096 with kernel f32_ref"},
+        {"tiles f32_ref f32 head_dim=8 softmax=online keys=512: block_q 5 block_kv 8 block_kv_compute 16 "
+         "block_kv_compute_in 1",
+         "line 4: block_kv is 8, and must be at least block_kv_compute, which is 16"},
+        {"tiles f32_ref f32 head_dim=8 softmax=online keys=512: block_q 5 block_kv 8 block_kv_compute 8",
+         "line 4: block_kv_compute_in is "},
+        {"tiles f32_ref f32 head_dim=0 softmax=online keys=512: block_q 5 block_kv 8", "line 4: head_dim is 0"},
     };
     ith_context *context = new_context(0);
     assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
     static char empty[65536];
     char text[8192];
     snprintf(empty, sizeof empty, "%s", read_text());
-    int header = (int)strlen(empty) - 4; /* without "end\n" */
+    int header = header_length(empty);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         /* after a line that is right, and must not count either */
-        snprintf(text, sizeof text, "%.*sattention f32 head_dim=7 softmax=online: f32_ref 5\n%s\nend\n", header, empty,
+        snprintf(text, sizeof text, "%.*sattention f32 head_dim=7 softmax=online: f32_ref 5\n%s\n", header, empty,
                  rows[i].line);
         expect_hostile(context, text, strlen(text), rows[i].word);
     }
@@ -336,9 +384,15 @@ static void hostile_files_change_nothing(void **state)
     ith_context *context = new_context(0);
     assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
     static char good[65536], text[300000];
-    int length = snprintf(good, sizeof good, "%s", read_text()) - 4;
-    length += snprintf(good + length, sizeof good - (size_t)length,
-                       "attention f32 head_dim=7 softmax=online: f32_ref 5\nend\n");
+    int header = header_length(read_text());
+    snprintf(good, sizeof good, "%.*sattention f32 head_dim=7 softmax=online: f32_ref 5\n", header, read_text());
+    int entries = (int)strlen(good);
+    seal(good, sizeof good);
+    int length = (int)strlen(good);
+    write_text(good, (size_t)length);
+    ith_context *other = new_context(0);
+    assert_int_equal(ith_wisdom_load(other, path), ITH_OK);
+    ith_context_destroy(&other);
     for (int cut = 0; cut < length; cut++) /* wherever it is cut off */
         expect_hostile(context, good, (size_t)cut, "line ");
     for (int i = 0; i < length; i++) { /* any character spoilt */
@@ -347,23 +401,27 @@ static void hostile_files_change_nothing(void **state)
         expect_hostile(context, text, (size_t)length, "line ");
         text[i] = '\0';
         expect_hostile(context, text, (size_t)length, "line ");
+        text[i] = (char)(good[i] ^ 1); /* may be a number or a name like another */
+        expect_hostile(context, text, (size_t)length, "line ");
     }
+    int longer = snprintf(text, sizeof text, "%s\n", good);
+    expect_hostile(context, text, (size_t)longer, "the file goes on after its end");
     memset(text, 'x', sizeof text);
     expect_hostile(context, text, sizeof text, "line 1: the line is too long or cut off");
     memset(text, 0, sizeof text);
     expect_hostile(context, text, sizeof text, "line 1");
-    int at = snprintf(text, sizeof text, "%.*s", length - 4, good);
+    int at = snprintf(text, sizeof text, "%.*s", entries, good);
     memset(text + at, ' ', 100000);
     expect_hostile(context, text, (size_t)at + 100000, "too long");
     for (int i = 0; i <= ITH_WISDOM_ENTRIES; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, "attention %d: f32_ref 1\n", i);
     expect_hostile(context, text, (size_t)at, "more lines than wisdom can hold");
-    static const char *const others[] = {"ithaca wisdom 1, library 0.1.0\n", "ithaca wisdom 2, library 99.0.0\n",
-                                         "ithaca wisdom 3, library 0.1.0\n"};
+    static const char *const others[] = {"ithaca wisdom 2, library 0.2.0\n", "ithaca wisdom 3, library 99.0.0\n",
+                                         "ithaca wisdom 4, library 0.1.0\n"};
     for (int i = 0; i < 3; i++)
         expect_hostile(context, others[i], strlen(others[i]),
                        "line 1: this wisdom is of another format or version: measure again, to get one that begins "
-                       "with ithaca wisdom 2, library ");
+                       "with ithaca wisdom 3, library ");
     expect_hostile(context, "safetensors\n", 12, "line 1: this is not wisdom");
     ith_context_destroy(&context);
 }
@@ -431,22 +489,130 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* ---- Merging --------------------------------------------------------------------------------------------------- */
+
+/* An entry of this process. */
+static ith_wisdom_entry own_entry(int64_t head_dim, int32_t rate)
+{
+    ith_wisdom_entry entry = entry_of(head_dim, rate);
+    entry.own = true;
+    return entry;
+}
+
+static int32_t rate_in_file(ith_context *like, int64_t head_dim)
+{
+    ith_context *reader = new_context(ith_context_cpu(like));
+    ith_wisdom *wisdom = NULL;
+    assert_int_equal(ith_wisdom_load(reader, path), ITH_OK);
+    assert_int_equal(ith_wisdom_open(reader, &wisdom), ITH_OK);
+    int64_t rate = ith_wisdom_value(ith_wisdom_find(wisdom, entry_of(head_dim, 1).subject), "f32_ref");
+    ith_wisdom_close(reader);
+    ith_context_destroy(&reader);
+    return (int32_t)rate;
+}
+
+/* Two processes that read the same file: what one of them measured survives when the other saves what it read. */
+static void what_was_measured_last_stays(void **state)
+{
+    (void)state;
+    ith_context *one = new_context(0), *two = new_context(0);
+    put(one, own_entry(8, 100));
+    put(one, own_entry(16, 200));
+    assert_int_equal(ith_wisdom_save(one, path), ITH_OK);
+    assert_int_equal(ith_wisdom_load(two, path), ITH_OK);
+    put(one, own_entry(8, 111));
+    put(one, own_entry(32, 300));
+    assert_int_equal(ith_wisdom_save(one, path), ITH_OK);
+    put(two, own_entry(16, 222));
+    assert_int_equal(ith_wisdom_save(two, path), ITH_OK);
+    assert_int_equal(rate_in_file(one, 8), 111);
+    assert_int_equal(rate_in_file(one, 16), 222);
+    assert_int_equal(rate_in_file(one, 32), 300);
+    ith_context_destroy(&one);
+    ith_context_destroy(&two);
+}
+
+/* Wisdom of an earlier version is of no use, and is replaced. A file that is damaged, or is not wisdom, is not. */
+static void only_wisdom_is_replaced(void **state)
+{
+    (void)state;
+    static const char old[] = "ithaca wisdom 2, library 0.1.0\nmachine avx2; A\nend\n", other[] = "a letter\n";
+    ith_context *context = new_context(0);
+    put(context, own_entry(8, 5));
+    write_text(old, strlen(old));
+    assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
+    assert_int_equal(rate_in_file(context, 8), 5);
+    write_text(other, strlen(other));
+    assert_int_equal(ith_wisdom_save(context, path), ITH_ERR_FORMAT);
+    assert_non_null(strstr(ith_context_error(context), "line 1: this is not wisdom"));
+    assert_string_equal(read_text(), other);
+    ith_context_destroy(&context);
+}
+
+enum { SAVERS = 8, SUBJECTS = 12 };
+
+/* Saves SUBJECTS entries one after the other, each as soon as it is "measured". Process 0 is killed at any moment. */
+static void save_many(int process)
+{
+    for (int i = 0; i < SUBJECTS; i++) {
+        ith_context *context = new_context(0);
+        put(context, own_entry(1 + process * SUBJECTS + i, 7));
+        if (ith_wisdom_save(context, path))
+            _exit(1);
+        ith_context_destroy(&context);
+    }
+    _exit(0);
+}
+
+/* Eight processes save to one file at the same time, and one of them is killed: all that the others measured is there,
+ * and what the killed one saved before. */
+static void processes_lose_nothing(void **state)
+{
+    (void)state;
+    ith_context *context = new_context(0);
+    pid_t pids[SAVERS];
+    for (int turn = 0; turn < 3; turn++) {
+        unlink(path);
+        for (int i = 0; i < SAVERS; i++) {
+            pids[i] = fork();
+            assert_true(pids[i] >= 0);
+            if (!pids[i])
+                save_many(i);
+        }
+        usleep((useconds_t)(2000 + 7000 * turn));
+        kill(pids[0], SIGKILL);
+        for (int i = 0; i < SAVERS; i++) {
+            int ended = 0;
+            assert_int_equal(waitpid(pids[i], &ended, 0), pids[i]);
+            assert_true(i == 0 || (WIFEXITED(ended) && WEXITSTATUS(ended) == 0));
+        }
+        for (int i = SUBJECTS; i < SAVERS * SUBJECTS; i++)
+            assert_int_equal(rate_in_file(context, 1 + i), 7);
+        for (int i = 1; i < SUBJECTS; i++) /* in the order in which they were saved */
+            assert_true(rate_in_file(context, i) == 7 || rate_in_file(context, i + 1) == 0);
+    }
+    ith_context_destroy(&context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kernel_can_be_kept),
         cmocka_unit_test(the_oldest_gives_way),
         cmocka_unit_test(clones_share_it),
-        cmocka_unit_test(what_is_saved_is_loaded),
-        cmocka_unit_test(wisdom_decides),
-        cmocka_unit_test(what_is_unknown_is_kept),
+        cmocka_unit_test_setup(what_is_saved_is_loaded, no_file),
+        cmocka_unit_test_setup(wisdom_decides, no_file),
+        cmocka_unit_test_setup(what_is_unknown_is_kept, no_file),
         cmocka_unit_test(the_preferred_of_what_runs_is_taken),
         cmocka_unit_test(wisdom_comes_from_measuring),
-        cmocka_unit_test(hostile_lines_change_nothing),
-        cmocka_unit_test(hostile_files_change_nothing),
-        cmocka_unit_test(wisdom_of_another_machine_is_refused),
-        cmocka_unit_test(files_that_cannot_be_had),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test_setup(hostile_lines_change_nothing, no_file),
+        cmocka_unit_test_setup(hostile_files_change_nothing, no_file),
+        cmocka_unit_test_setup(wisdom_of_another_machine_is_refused, no_file),
+        cmocka_unit_test_setup(files_that_cannot_be_had, no_file),
+        cmocka_unit_test_setup(what_was_measured_last_stays, no_file),
+        cmocka_unit_test_setup(only_wisdom_is_replaced, no_file),
+        cmocka_unit_test_setup(processes_lose_nothing, no_file),
+        cmocka_unit_test_setup(every_allocation_may_fail, no_file),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
