@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define CLEARED_TOGETHER 65536 /* number of bytes that a thread clears at a time */
+#define FEW_COLUMNS 16         /* the most columns of the products of a folded convolution: one or two vectors */
 #define LEAST_CELLS 32         /* blocks of about this many cells are not divided among more threads */
 /* The largest sizes of a convolution, which keep numbers of bytes below 2^63. */
 #define MOST_FRAMES 4     /* the largest depth of a kernel in time */
@@ -88,7 +89,8 @@ ith_status ith_conv_create(ith_context *context, const ith_conv_shape *shape, it
         return status;
     uint32_t cpu = ith_context_cpu(context);
     conv->kernel = choose_kernel(shape->types.multiplied, cpu);
-    if (shape->kernel == 3 && conv->kernel->type == ITH_F32)
+    conv->folded = shape->kernel > 1 && shape->kernel * shape->out <= ith_min64(FEW_COLUMNS, conv->kernel->columns);
+    if (shape->kernel == 3 && conv->kernel->type == ITH_F32 && !conv->folded)
         conv->winograd = ith_winograd_choose(cpu);
     conv->slots = shape->pairs ? 2 : 1;
     conv->joint = conv->winograd && shape->pairs && shape->frames == 3;

@@ -19,9 +19,11 @@
  * Convolutions are matrix products (kernels/product.h): pixels are the left operand, filters the right operand, which
  * is packed once. Convolutions of 3 x 3 or 3 x 3 x 3 that multiply f32 use F(2x2, 3x3) over the plane
  * (kernels/winograd.h, conv_plane.c), with 4/9 of the multiplications; if frames come in pairs, convolutions of 3 x 3 x
- * 3 use F(2x2x2, 3x3x3), with 8/27. All others follow the definition (conv_direct.c). A number of y has the same bits
- * for any number of threads and any `strip`. A NaN or an infinity in a pixel reaches only the pixels of y that read it,
- * and with F(2x2, 3x3) or F(2x2x2, 3x3x3) also the other pixels of their tiles (2 x 2 pixels from even coordinates). */
+ * 3 use F(2x2x2, 3x3x3), with 8/27. All others follow the definition (conv_direct.c), and so do convolutions with very
+ * few output channels, which would leave most lanes of vectors empty: the taps of a row of the kernel become columns of
+ * the product. A number of y has the same bits for any number of threads and any `strip`. A NaN or an infinity in a
+ * pixel reaches only the pixels of y that read it, and with F(2x2, 3x3) or F(2x2x2, 3x3x3) also the other pixels of
+ * their tiles (2 x 2 pixels from even coordinates). */
 #ifndef ITH_LINEAR_CONV_H
 #define ITH_LINEAR_CONV_H
 
@@ -47,10 +49,11 @@ typedef struct ith_conv {
     ith_conv_shape shape;
     const ith_product_kernel *kernel;
     const ith_winograd *winograd; /* the transforms of F(2x2, 3x3); NULL: computed from the definition */
-    bool joint;                   /* pairs of frames are computed together, with F(2x2x2, 3x3x3) */
-    int64_t slots;                /* number of frames in a group of frames: 2 if they come in pairs, otherwise 1 */
-    int64_t row_bytes;            /* bytes of a row of input, with pixels of zeros on its left and right */
-    int64_t ring_rows;            /* number of rows of each slot in the ring buffer */
+    bool folded;       /* the columns of the products are taps of a row of the kernel times output channels */
+    bool joint;        /* pairs of frames are computed together, with F(2x2x2, 3x3x3) */
+    int64_t slots;     /* number of frames in a group of frames: 2 if they come in pairs, otherwise 1 */
+    int64_t row_bytes; /* bytes of a row of input, with pixels of zeros on its left and right */
+    int64_t ring_rows; /* number of rows of each slot in the ring buffer */
     const float *bias;
     char *packed;   /* [products][panels of output channels]: the filters as right panels */
     char *rows;     /* [ring_rows][slots] rows of input, and one row of zeros */

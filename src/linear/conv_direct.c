@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolutions by their definition. There is one matrix product for each frame and each row of the kernel. The pixels
  * that a row of the kernel reads lie side by side in memory, so they already form a row of the left operand. These rows
- * overlap, and no pixel is copied. */
+ * overlap, and no pixel is copied.
+ *
+ * If the convolution is folded, a row of the left operand is one pixel p, and the product has a column for each tap j
+ * of the row of the kernel and each output channel o:
+ *
+ *     sums[p][j, o] = sum over frames, rows of the kernel and input channels of pixel p times w[j, o],
+ *     y[x][o] = bias[o] + sum over j of sums[x + j][j, o]
+ *
+ * where p and x count from the block's first pixel of input and output. */
 #include "conv_parts.h"
 
 #include <string.h>
@@ -23,9 +31,20 @@ static int64_t row_bytes(const ith_conv *conv, int64_t across)
     return conv->kernel->parts * ith_conv_part_bytes(conv, (across + s->kernel - 1) * s->in);
 }
 
+/* The number of rows of the left operand for `across` output pixels of a row. */
+static int64_t left_rows(const ith_conv *conv, int64_t across)
+{
+    return across + (conv->folded ? conv->shape.kernel - 1 : 0);
+}
+
+/* Bytes of the sums of a block. The folded pixels of a row follow them. */
 static int64_t sums_bytes(const ith_conv *conv)
 {
-    return ith_round_up(ith_conv_direct_cells(conv) * conv->shape.out * (int64_t)sizeof(float), ITH_ARENA_ALIGNMENT);
+    const int64_t cells = ith_conv_direct_cells(conv);
+    int64_t numbers = cells * ith_conv_sums(conv);
+    if (conv->folded)
+        numbers += ITH_CONV_MOST_ROWS * (conv->shape.kernel - 1) * ith_conv_sums(conv) + cells * conv->shape.out;
+    return ith_round_up(numbers * (int64_t)sizeof(float), ITH_ARENA_ALIGNMENT);
 }
 
 int64_t ith_conv_direct_bytes(const ith_conv *conv)
@@ -45,7 +64,7 @@ static void take_row(const ith_conv *conv, const ith_conv_block *block, int64_t 
     const ith_conv_shape *s = &conv->shape;
     const ith_dtype type = ith_conv_row_type(conv);
     const int64_t y = block->row + row + product % s->kernel - s->kernel / 2;
-    left->rows = y >= 0 && y < s->height ? block->across : 0;
+    left->rows = y >= 0 && y < s->height ? left_rows(conv, block->across) : 0;
     if (!left->rows)
         return;
     const char *x = ith_conv_input(conv, block->slot, product / s->kernel, y) +
@@ -54,17 +73,39 @@ static void take_row(const ith_conv *conv, const ith_conv_block *block, int64_t 
                        memory + row * row_bytes(conv, block->across), left);
 }
 
+/* Sets the sums from which the products start: the bias, or zeros that fold adds to the bias. */
+static void set_sums(const ith_conv *conv, float *sums, int64_t rows)
+{
+    const int64_t count = ith_conv_sums(conv);
+    if (conv->folded)
+        memset(sums, 0, (size_t)(rows * count) * sizeof *sums);
+    for (int64_t i = 0; !conv->folded && i < rows; i++)
+        memcpy(sums + i * count, conv->bias, (size_t)count * sizeof *sums);
+}
+
+/* Computes `across` pixels of y from the sums of a row of a folded convolution. */
+static void fold(const ith_conv *conv, int64_t across, const float *sums, float *y)
+{
+    const int64_t out = conv->shape.out, count = ith_conv_sums(conv);
+    for (int64_t x = 0; x < across; x++)
+        for (int64_t o = 0; o < out; o++) {
+            float sum = conv->bias[o];
+            for (int64_t j = 0; j < conv->shape.kernel; j++)
+                sum += sums[(x + j) * count + j * out + o];
+            y[x * out + o] = sum;
+        }
+}
+
 void ith_conv_compute_direct(ith_context *context, const ith_conv *conv, const ith_conv_block *block,
                              const ith_conv_output *output, char *memory)
 {
     const ith_conv_shape *s = &conv->shape;
-    float *sums = (float *)(void *)memory;
+    const int64_t rows = left_rows(conv, block->across), row_sums = rows * ith_conv_sums(conv);
+    float *sums = (float *)(void *)memory, *pixels = sums + block->rows * row_sums;
     ith_conv_left left[ITH_CONV_MOST_ROWS];
-    for (int64_t i = 0; i < block->rows * block->across; i++)
-        memcpy(sums + i * s->out, conv->bias, (size_t)s->out * sizeof *sums);
+    set_sums(conv, sums, block->rows * rows);
     for (int64_t row = 0; row < block->rows; row++)
-        left[row] =
-            (ith_conv_left){.stride = s->in * ith_conv_number_bytes(conv), .sums = sums + row * block->across * s->out};
+        left[row] = (ith_conv_left){.stride = s->in * ith_conv_number_bytes(conv), .sums = sums + row * row_sums};
     for (int64_t product = ith_conv_oldest(conv, block->slot) * s->kernel; product < ith_conv_products(conv);
          product++) {
         if (ith_context_interrupted(context))
@@ -73,6 +114,10 @@ void ith_conv_compute_direct(ith_context *context, const ith_conv *conv, const i
             take_row(conv, block, product, row, memory + sums_bytes(conv), &left[row]);
         ith_conv_multiply(conv, product, left, block->rows, true);
     }
-    for (int64_t row = 0; row < block->rows; row++)
-        output->take(output->user, block->slot, block->row + row, block->column, block->across, left[row].sums);
+    for (int64_t row = 0; row < block->rows; row++) {
+        if (conv->folded)
+            fold(conv, block->across, left[row].sums, pixels);
+        output->take(output->user, block->slot, block->row + row, block->column, block->across,
+                     conv->folded ? pixels : left[row].sums);
+    }
 }

@@ -43,7 +43,7 @@ static const char *next_panel(const ith_conv *conv, int64_t product, int64_t pan
 void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_left *left, int64_t count, bool adds)
 {
     const ith_product_kernel *kernel = conv->kernel;
-    const int64_t steps = ith_conv_steps(conv), most = call_steps(conv), out = conv->shape.out;
+    const int64_t steps = ith_conv_steps(conv), most = call_steps(conv), sums = ith_conv_sums(conv);
     const int64_t begin = ith_conv_first_step(conv);
     for (int64_t first = begin; first < steps; first += most)
         for (int64_t panel = 0; panel < ith_conv_panels(conv); panel++) {
@@ -51,7 +51,7 @@ void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_lef
             const char *next = next_panel(conv, product, panel, first, most);
             for (int64_t i = 0; i < count; i++) {
                 const ith_product_call call = {.rows = left[i].rows,
-                                               .columns = ith_min64(kernel->columns, out - column),
+                                               .columns = ith_min64(kernel->columns, sums - column),
                                                .steps = ith_min64(most, steps - first),
                                                .left = left[i].data + first * ith_conv_number_bytes(conv),
                                                .left_stride = left[i].stride,
@@ -60,7 +60,7 @@ void ith_conv_multiply(const ith_conv *conv, int64_t product, const ith_conv_lef
                                                .right =
                                                    ith_conv_panel(conv, product, panel) + kernel->right_bytes(first),
                                                .out = left[i].sums + column,
-                                               .out_stride = out,
+                                               .out_stride = sums,
                                                .adds = adds || first > begin,
                                                .next = i + 1 == count ? next : NULL};
                 kernel->multiply(&call);

@@ -26,10 +26,16 @@ static int64_t filter_count(const ith_conv_shape *s)
     return s->in * s->frames * s->kernel * s->kernel;
 }
 
+/* The number of weights of one output channel in each product: one column, or one for each tap if conv is folded. */
+static int64_t channel_steps(const ith_conv *conv)
+{
+    return ith_conv_columns(conv) / conv->shape.out * ith_conv_steps(conv);
+}
+
 static int64_t thread_floats(const ith_conv *conv)
 {
-    const int64_t columns = ith_min64(conv->kernel->columns, conv->shape.out);
-    return ith_round_up(filter_count(&conv->shape) + columns * ith_conv_products(conv) * ith_conv_steps(conv), 16);
+    const int64_t channels = ith_min64(conv->kernel->columns, conv->shape.out);
+    return ith_round_up(filter_count(&conv->shape) + channels * ith_conv_products(conv) * channel_steps(conv), 16);
 }
 
 int64_t ith_conv_packing_bytes(const ith_conv *conv, int threads)
@@ -72,11 +78,11 @@ static void make_transformed(const ith_conv *conv, const float *filter, int64_t 
     }
 }
 
-/* Writes one output channel's columns of the right operands, [products][steps], from its filter. */
+/* Writes one output channel's columns of the right operands, [products][channel_steps], from its filter. */
 static void make_columns(const ith_conv *conv, const float *filter, float *columns)
 {
     const ith_conv_shape *s = &conv->shape;
-    const int64_t plane = s->kernel * s->kernel, steps = ith_conv_steps(conv);
+    const int64_t plane = s->kernel * s->kernel, steps = channel_steps(conv);
     for (int64_t c = 0; c < s->in; c++, filter += s->frames * plane) {
         if (conv->winograd)
             make_transformed(conv, filter, c, columns);
@@ -85,20 +91,19 @@ static void make_columns(const ith_conv *conv, const float *filter, float *colum
     }
 }
 
-/* Packs the columns of `count` output channels, at most a panel, for one product. columns: the first channel's,
- * `stride` numbers from one channel to the next. The other columns of the panel become zeros. */
+/* Packs the columns of `count` output channels, at most a panel, for one product: of a folded convolution first the
+ * columns of the first tap of all channels. columns: the first channel's, `stride` numbers from one channel to the
+ * next. The other columns of the panel become zeros. */
 static void pack_columns(const ith_conv *conv, char *panel, int64_t count, const float *columns, int64_t stride)
 {
-    const int64_t all = conv->kernel->columns;
+    const int64_t all = conv->kernel->columns, steps = ith_conv_steps(conv);
+    const int64_t filled = count * (ith_conv_columns(conv) / conv->shape.out);
     for (int64_t first = 0; first < all; first += TOGETHER) {
         const float *x[TOGETHER];
         for (int64_t i = 0; i < TOGETHER; i++)
-            x[i] = first + i < count ? columns + (first + i) * stride : NULL;
-        const ith_product_right right = {.x = x,
-                                         .steps = ith_conv_steps(conv),
-                                         .first = first,
-                                         .count = ith_min64(TOGETHER, all - first),
-                                         .panel = panel};
+            x[i] = first + i < filled ? columns + (first + i) % count * stride + (first + i) / count * steps : NULL;
+        const ith_product_right right = {
+            .x = x, .steps = steps, .first = first, .count = ith_min64(TOGETHER, all - first), .panel = panel};
         conv->kernel->pack_right(&right);
     }
 }
@@ -109,8 +114,8 @@ static bool pack_panel(const ith_conv *conv, const char *weight, ith_dtype type,
     const ith_conv_shape *s = &conv->shape;
     const int64_t filter = filter_count(s), begin = panel * conv->kernel->columns;
     const int64_t count = ith_min64(conv->kernel->columns, s->out - begin);
-    const int64_t products = ith_conv_products(conv), steps = ith_conv_steps(conv);
-    float *columns = memory + filter; /* [count][products][steps] */
+    const int64_t products = ith_conv_products(conv), steps = channel_steps(conv);
+    float *columns = memory + filter; /* [count][products][channel_steps] */
     for (int64_t i = 0; i < count; i++) {
         filter_read request = {s, weight + (begin + i) * filter * ith_dtype_bytes(type), type, memory};
         if (!ith_file_fault_guard(read_filter, &request))

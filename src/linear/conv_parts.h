@@ -2,7 +2,9 @@
 /* Declarations that the files of convolutions share: the matrix products of a convolution, and blocks of its output.
  *
  * A convolution by the definition has frames * kernel products, one for each pair of a frame and a row of the kernel.
- * The pixels that a row of the kernel reads are contiguous, so such a product has kernel * in steps. F(2x2, 3x3) has 16
+ * The pixels that a row of the kernel reads are contiguous, so such a product has kernel * in steps. If the convolution
+ * is folded, each product has `in` steps, and its kernel * out columns are the taps of the row of the kernel times the
+ * output channels (conv_direct.c). F(2x2, 3x3) has 16
  * products, one for each element of u * v (kernels/winograd.h), with frames * in steps each; F(2x2x2, 3x3x3) has 64
  * with `in` steps each. */
 #ifndef ITH_LINEAR_CONV_PARTS_H
@@ -46,7 +48,20 @@ static inline int64_t ith_conv_steps(const ith_conv *conv)
 {
     if (conv->winograd)
         return (conv->joint ? 1 : conv->shape.frames) * conv->shape.in;
-    return conv->shape.kernel * conv->shape.in;
+    return (conv->folded ? 1 : conv->shape.kernel) * conv->shape.in;
+}
+
+/* The number of columns of each matrix product. */
+static inline int64_t ith_conv_columns(const ith_conv *conv)
+{
+    return (conv->folded ? conv->shape.kernel : 1) * conv->shape.out;
+}
+
+/* The number of sums of a product for each cell. A folded convolution has whole vectors, whose last columns are zeros.
+ */
+static inline int64_t ith_conv_sums(const ith_conv *conv)
+{
+    return conv->folded ? ith_round_up(ith_conv_columns(conv), conv->kernel->lanes) : conv->shape.out;
 }
 
 /* Whether the newest frames are a pair that is computed together. */
@@ -71,10 +86,10 @@ static inline int64_t ith_conv_first_step(const ith_conv *conv)
     return first - first % conv->kernel->step;
 }
 
-/* The number of right panels of each product. A panel holds the filters of kernel->columns output channels. */
+/* The number of right panels of each product. A panel holds kernel->columns columns. */
 static inline int64_t ith_conv_panels(const ith_conv *conv)
 {
-    return ith_div_up(conv->shape.out, conv->kernel->columns);
+    return ith_div_up(ith_conv_columns(conv), conv->kernel->columns);
 }
 
 /* The address of a right panel: the packed filters of some output channels for one product. */
@@ -118,7 +133,7 @@ typedef struct ith_conv_left {
     int64_t stride;     /* bytes between two rows of the operand */
     int64_t part_bytes; /* bytes between two parts of the operand */
     int parts;          /* number of parts (kernels/product.h) */
-    float *sums;        /* [rows][out] */
+    float *sums;        /* [rows][ith_conv_sums] */
 } ith_conv_left;
 
 /* Bytes of a number in one part of a left operand. */
