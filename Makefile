@@ -57,6 +57,7 @@ tsan: dependencies ## the ranks, attention and the engine on ranks under ThreadS
 
 bench: build ## load, text, per step and decode of the small model; attention and product kernels, linear layers
 	@cmake --build $(BUILD) --target bench
+	@$(BUILD)/ithaca bench generate --model models/shapes --negative "" --steps 8 --precision f32 --repeat 5
 	@for program in $(BUILD)/bench_*; do echo "== $$program"; $$program || exit 1; done
 
 guide: ## the guide as HTML pages, in site/

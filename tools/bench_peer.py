@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark run by Ithaca and by diffusers in float32, turn by turn on the same cores, medians of each.
 
-    bench_peer.py [--rounds 5] [--bench build/bench_generate] [--model models/shapes] [--threads 2]
+    bench_peer.py [--rounds 5] [--ithaca build/ithaca] [--model models/shapes] [--threads 2]
 
 Needs torch, diffusers, transformers, sentencepiece, safetensors. Loading and imports are left out on both sides.
 """
-import argparse, os, statistics, subprocess, time
+import argparse, json, os, statistics, subprocess, time
 import numpy as np
 import torch
 
@@ -56,18 +56,17 @@ def run_diffusers(parts):
     return {"text": t1 - t0, "denoise": t2 - t1, "decode": t3 - t2, "whole": t3 - t0}
 
 
-def run_ithaca(bench, threads):
-    text = subprocess.run([bench, "1"], env={**os.environ, "OMP_NUM_THREADS": str(threads)}, check=True,
-                          capture_output=True, text=True).stdout
-    number = lambda name: float(next(line for line in text.splitlines() if line.strip().startswith(name)).split()[-1])
-    return {"text": number("text ") / 1e3, "denoise": number("denoise") / 1e3, "decode": number("decode") / 1e3,
-            "whole": number("text + plan") / 1e3}
+def run_ithaca(program, model, threads):
+    command = [program, "bench", "generate", "--model", model, "--prompt", PROMPT, "--negative", "", "--steps", "8",
+               "--sigmas", "diffusers", "--precision", "f32", "--threads", str(threads), "--repeat", "1", "--json"]
+    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {row["stage"]: row["seconds"] for row in rows}
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--bench", default="build/bench_generate")
+    p.add_argument("--ithaca", default="build/ithaca")
     p.add_argument("--model", default="models/shapes")
     p.add_argument("--threads", type=int, default=2)
     a = p.parse_args()
@@ -77,7 +76,7 @@ def main():
     ours, theirs = [], []
     for _ in range(a.rounds):
         theirs.append(run_diffusers(parts))
-        ours.append(run_ithaca(a.bench, a.threads))
+        ours.append(run_ithaca(a.ithaca, a.model, a.threads))
     print(f"{'seconds (median)':18}{'ithaca':>10}{'diffusers':>12}{'ratio':>8}")
     for stage in ("text", "denoise", "decode", "whole"):
         mine, peer = (statistics.median(r[stage] for r in rows) for rows in (ours, theirs))

@@ -347,7 +347,8 @@ static bool run_engine_bench(int argc, char **argv, int *code)
     static const struct {
         const char *what;
         int (*run)(int argc, char **argv);
-    } commands[] = {{"block", ith_cli_bench_block}, {"decode", ith_cli_bench_decode}};
+    } commands[] = {
+        {"block", ith_cli_bench_block}, {"decode", ith_cli_bench_decode}, {"generate", ith_cli_bench_generate}};
     char name[64];
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++)
         if (!strcmp(argv[1], commands[i].what)) {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca bench block and ithaca bench decode: parts of the engine with random weights. */
+/* ithaca bench block and ithaca bench decode: parts of the engine with random weights. ithaca bench generate: whole runs
+ * of a model. */
 #ifndef ITH_CLI_BENCH_ENGINE_H
 #define ITH_CLI_BENCH_ENGINE_H
 
-/* The two commands. argv[0] is "ithaca bench block" or "ithaca bench decode". Each returns an exit status. */
+/* The commands. argv[0] is "ithaca bench block" and so on. Each returns an exit status. */
 int ith_cli_bench_block(int argc, char **argv);
 int ith_cli_bench_decode(int argc, char **argv);
+int ith_cli_bench_generate(int argc, char **argv);
 
 #endif

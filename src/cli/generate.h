@@ -11,6 +11,8 @@
 
 #include <ithaca/wan.h>
 
+#include <math.h>
+
 /* The values of the command's options. */
 typedef struct ith_generate_settings {
     const char *model, *prompt, *negative, *output, *noise, *dump, *from_latents;
@@ -25,6 +27,15 @@ typedef struct ith_generate_settings {
     bool keep_latents, keep_packed, shard_weights, force, json, quiet, verbose;
 } ith_generate_settings;
 
+#define ITH_GENERATE_SETTINGS_INIT                                                                                     \
+    {                                                                                                                  \
+        .output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN                                       \
+    }
+
+/* Appends the options about the model, the sampling and the computation, which a run needs that writes no video, to a
+ * table that has `count` rows. Returns the new count. offset: the position of an ith_generate_settings in the command's
+ * settings. */
+int ith_generate_add_run_options(ith_option *table, int count, size_t offset);
 /* Reads the command line and --config. Usage errors end the process. */
 void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options);
 /* Checks that --config could be read, that the required options are given, and that no two exclude each other. Prints

@@ -86,9 +86,29 @@ static const char doc[] =
     "is "
     "done; they are kept then, and --from-latents goes on from them. The exit status is 1.";
 
+/* Whether an option is about the run of a model: the folder of a model may set it, or its name is one of these. */
+static bool is_of_run(const ith_option *option)
+{
+    static const char *const names[] = {"model", "prompt", "seed", "cfg", "keep-packed", "shard-weights", "force"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (option->name && (option->farthest == ITH_FROM_MODEL || !strcmp(option->name, names[i])))
+            return true;
+    return false;
+}
+
+int ith_generate_add_run_options(ith_option *table, int count, size_t offset)
+{
+    for (size_t i = 0; i < sizeof own_rows / sizeof *own_rows; i++)
+        if (is_of_run(&own_rows[i])) {
+            table[count] = own_rows[i];
+            table[count++].offset += offset;
+        }
+    return ith_attend_add_options(table, count, offset + offsetof(ith_generate_settings, choices), false);
+}
+
 void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, ith_options *options)
 {
-    *settings = (ith_generate_settings){.output = "clip.mp4", .crf = 18, .guidance = {NAN, NAN}, .boundary = NAN};
+    *settings = (ith_generate_settings)ITH_GENERATE_SETTINGS_INIT;
     static ith_option table[ITH_OPTIONS_MAX];
     memcpy(table, own_rows, sizeof own_rows);
     *options = (ith_options){.table = table, .settings = settings, .command = argv[0], .prints_itself = true};

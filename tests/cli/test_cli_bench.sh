@@ -85,6 +85,21 @@ expect 0 "" "$ithaca" bench decode --size small --height 8 --width 8 --frames 1
 grep -qE '^memory [0-9.]+ MB held \(predicted [0-9.]+ MB; [0-9.]+ MB of it are the weights\), [0-9.]+ MB resident$' "$work/out" ||
     fail "the table of a decoder: $(cat "$work/out")"
 
+# Whole runs of a model: a row for each stage. A stage is no longer than the whole of its repeat.
+expect 0 "" "$ithaca" bench generate --model "$model" --steps 2 --frames 5 --height 32 --width 48 --repeat 2 --threads 2 --json
+jq -e '[.[].stage] == ["load", "text", "plan", "denoise", "step", "decode", "whole"] and all(.[]; .seconds > 0 and .bench == "generate" and
+    .frames == 5 and .height == 32 and .width == 48 and .steps == 2 and .threads == 2 and .repeats == 2) and
+    (.[4].seconds * 2 / .[3].seconds - 1 | fabs) < 1e-4 and .[3].seconds_max <= .[6].seconds_max and
+    .[6].seconds_max <= ([.[1, 2, 3, 5] | .seconds_max] | add) * 1.0001 and
+    .[6].seconds_min >= ([.[1, 2, 3, 5] | .seconds_min] | add) * 0.9999 and .[6].memory_bytes > 1e6' "$work/out" >/dev/null ||
+    fail "the stages of a run: $(cat "$work/out")"
+expect 0 "" "$ithaca" bench generate --model "$model" --steps 1 --frames 1 --height 32 --width 32 --repeat 1 --ranks 2
+grep -qE '^Wan.*: 1 frames of 32 x 32, 1 steps, cfg batch, (f32|bf16); 2 ranks$' "$work/out" && [ "$(wc -l <"$work/out")" = 10 ] ||
+    fail "the table of a run: $(cat "$work/out")"
+expect 1 "/none" "$ithaca" bench generate --model /none
+expect 2 "--model is needed" "$ithaca" bench generate
+expect 1 "frames" "$ithaca" bench generate --model "$model" --frames 6
+
 # On a terminal progress is shown; Ctrl-C ends the command within a second, with nothing on standard output.
 if command -v script >/dev/null; then
     script -qec "'$ithaca' bench block $tiny --json >'$work/out'" /dev/null >"$work/screen" </dev/null || fail "on a terminal"

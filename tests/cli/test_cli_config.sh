@@ -4,7 +4,7 @@
 # line counts more than the file and the file more than the model folder, and what is printed can be read again.
 . cli/lib.sh
 cd "$work"
-commands=("generate" "attend" "verify" "plan" "bench attention" "bench block" "bench decode" "info" "tokenize")
+commands=("generate" "attend" "verify" "plan" "bench attention" "bench block" "bench decode" "bench generate" "info" "tokenize")
 
 # options COMMAND: "NAME ARGUMENT" for each option that may stand in a file.
 options() { "$ithaca" $1 --help | grep -oE '^ {2,6}(-[a-z], )?--[a-z-]+(=[^ ]+)?' | sed -E 's/.*--(.*)/\1/; s/=/ /' | sort -u |
