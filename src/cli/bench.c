@@ -6,6 +6,7 @@
 #include "attend_options.h"
 #include "bench_engine.h"
 #include "cli.h"
+#include "launch_records.h"
 
 #include <math.h>
 #include <omp.h>
@@ -16,6 +17,7 @@
 
 /* The values of the command's options and of its argument. */
 typedef struct bench_settings {
+    const char *machine;           /* the value of --machine; NULL if not given */
     const char *what, *strategies; /* the argument WHAT; names of strategies, separated by commas */
     ith_option_list seq, batch, softmax;
     int64_t heads, kv_heads, head_dim, repeats;
@@ -50,6 +52,9 @@ static const ith_option own_rows[] = {
      "Every strategy at batch sizes 1, 2, 4 and 8, on 4 ranks, at 4096 tokens: what --strategy, --batch, --ranks "
      "and --seq do not say otherwise",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(suite), 0, 0, NULL, 0},
+    {"machine", "NAME|FILE",
+     "Predict by the description of this machine, as 'ithaca plan' takes it (by 'ithaca tune', or measured now)",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(machine), 0, 0, NULL, 0},
     {"trace-batch", "N", "Let --trace hold only one more execution of each row with this batch", ITH_OPTION_WHOLE,
      ITH_FROM_CONFIG, AT(trace_batch), 1, LARGEST, NULL, 0},
 };
@@ -62,7 +67,8 @@ static const char doc[] =
     "\v"
     "Rows take turns, one repeat of each after the other, so that a machine that slows down slows all of them. "
     "seconds is the median of the repeats, from the moment all ranks begin to the end of the last, and spread the "
-    "difference of the slowest and the fastest over it; plan is the time to make the plan, once; gflops counts 4 B H "
+    "difference of the slowest and the fastest over it; predicted is what the cost model says (see 'ithaca plan'), and "
+    "plan the time to make the plan, once; gflops counts 4 B H "
     "Sq Skv D operations. peak names "
     "the instructions that the kernel multiplies with (bf16_amx/6: six products of bf16 on AMX for each of f32), "
     "peak_gflops is what they can do at most, measured after each repeat on as many threads, and share_of_peak is "
@@ -253,6 +259,11 @@ static int prepare(void *user)
         code = ith_bench_output_begin(&c->output, c->command);
     if (!code)
         code = add_problems(bench, s, c->command);
+    bench->measures_machine = !bench->alone && !s->machine;
+    if (!code && bench->leads && !bench->measures_machine)
+        code = ith_bench_predict(bench, s->machine);
+    if (!code && ith_records_restart(&c->launch, bench->context)) /* the trace holds no measurement of the machine */
+        code = ith_cli_error("%s", ith_context_error(bench->context));
     return code ? code : make_tensors(bench);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ithaca bench block and ithaca bench decode: parts of the engine with random weights. ithaca bench generate: whole runs
- * of a model. */
+/* ithaca bench block and ithaca bench decode: parts of the engine with random weights. ithaca bench generate: whole
+ * runs of a model. */
 #ifndef ITH_CLI_BENCH_ENGINE_H
 #define ITH_CLI_BENCH_ENGINE_H
 

@@ -113,8 +113,8 @@ int ith_bench_report_rows(const ith_bench *bench, const ith_bench_output *output
     const ith_attn_problem *p = &bench->problems->whole.problem;
     snprintf(settings, sizeof settings, "%lld heads of %lld, %s; %d ranks, %d threads; %d repeats", (long long)p->heads,
              (long long)p->head_dim, ith_dtype_name(p->dtype), bench->ranks, bench->threads, bench->repeats);
-    snprintf(machine, sizeof machine, "%ld processors, %s", sysconf(_SC_NPROCESSORS_ONLN),
-             ith_cpu_describe(ith_context_cpu(bench->context), sets, sizeof sets));
+    snprintf(machine, sizeof machine, "%s%s%ld processors, %s", bench->machine, bench->machine[0] ? ": " : "",
+             sysconf(_SC_NPROCESSORS_ONLN), ith_cpu_describe(ith_context_cpu(bench->context), sets, sizeof sets));
     const ith_bench_about about = {.title = "ithaca bench attention",
                                    .machine = machine,
                                    .settings = settings,

@@ -45,6 +45,8 @@ typedef struct ith_bench {
     int process_ranks, host_ranks; /* as in ith_attn_options */
     bool leads, alone;             /* this process has rank 0; it has all ranks, which share memory */
     int64_t trace_batch;           /* the batch whose rows alone the trace holds; 0: it holds everything */
+    bool measures_machine;         /* the ranks measure their machine together, to predict the rows */
+    char machine[64];              /* name of the machine by whose rates the rows were predicted; "" if there is none */
     int repeats;                   /* number of measured executions of each row */
     ith_bench_problem *problems;
     int problem_count;
@@ -56,6 +58,12 @@ typedef struct ith_bench {
 /* Executes the plan of every table row once to warm up and to compare it with float64, then once per repeat.
  * Collective: every rank calls it. Returns its status on the rank that failed, or on all. */
 ith_status ith_bench_run(ith_bench *bench, ith_context *context, ith_comm *comm);
+
+/* Predicts the time of each row. name: the value of --machine; NULL: this machine, as one process. Prints errors and
+ * returns an exit status. */
+int ith_bench_predict(ith_bench *bench, const char *name);
+/* Measures the machine that the processes of the run make up, and predicts the time of each row. Collective. */
+ith_status ith_bench_predict_together(ith_bench *bench, ith_context *context, ith_comm *comm);
 
 /* Prints, compares and draws the rows as `output` asks. Returns an exit status. */
 int ith_bench_report_rows(const ith_bench *bench, const ith_bench_output *output);

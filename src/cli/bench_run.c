@@ -253,13 +253,26 @@ static bool run_repeat(bench_rank *r, int repeat)
     return true;
 }
 
-/* Drops what the trace holds so far, and executes each row with the batch of the trace once more. Returns false if a
+/* Drops what the trace holds so far. Returns false if a rank has failed. */
+static bool restart_trace(bench_rank *r)
+{
+    return meet(r, r->first ? ith_records_restart(r->bench->launch, r->context) : ITH_OK) &&
+           meet(r, ith_records_align(r->bench->launch, r->comm));
+}
+
+/* Measures the machine that the processes make up, and predicts the rows. Returns false if a rank has failed. */
+static bool predict(bench_rank *r)
+{
+    return !r->bench->measures_machine ||
+           (meet(r, ith_bench_predict_together(r->bench, r->context, r->comm)) && restart_trace(r));
+}
+
+/* Executes each row with the batch of the trace once more, and lets the trace hold nothing else. Returns false if a
  * rank has failed. */
 static bool run_traced(bench_rank *r)
 {
     double seconds;
-    if (!meet(r, r->first ? ith_records_restart(r->bench->launch, r->context) : ITH_OK) ||
-        !meet(r, ith_records_align(r->bench->launch, r->comm)))
+    if (!restart_trace(r))
         return false;
     for (int i = 0; i < r->bench->row_count; i++)
         if (r->bench->rows[i].problem->whole.problem.batch == r->bench->trace_batch && !execute(r, i, &seconds))
@@ -293,7 +306,7 @@ static bool collect_counters(bench_rank *r)
 /* Creates all plans, executes the repeats, collects the counters and destroys the plans. */
 static void measure(bench_rank *r)
 {
-    bool good = create_plans(r);
+    bool good = predict(r) && create_plans(r);
     for (int repeat = -1; good && repeat < r->bench->repeats; repeat++)
         good = run_repeat(r, repeat);
     if (good && r->bench->trace_batch)

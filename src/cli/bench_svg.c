@@ -24,7 +24,7 @@ enum {
     ROW = 24,
     BAR = 14,
     LETTER = 7,      /* the width of a letter, about */
-    VALUE_ROOM = 76, /* for the number behind a bar */
+    VALUE_ROOM = 66, /* for the medians at the right */
     LABEL_BYTES = 96,
     TICKS = 5 /* at most, besides 0 */
 };
@@ -259,8 +259,7 @@ static void print_bar(FILE *file, const picture *p, const panel *q, int index, b
     if (isfinite(b->predicted))
         print_mark(file, left + b->predicted * q->scale, middle);
     snprintf(value, sizeof value, "%#.4g", b->seconds / q->unit);
-    print_label(file, left + fmax(fmax(b->seconds, b->predicted), reach(q, b->most)) * q->scale + 10, middle + 4,
-                "class=\"value\"", value);
+    print_label(file, q->x + q->width, middle + 4, "class=\"value\"", value);
 }
 
 /* Draws a panel: its heading, the axis, and the bars over it. */
@@ -271,6 +270,7 @@ static void print_panel(FILE *file, const picture *p, const panel *q)
         if (p->bars[q->first + i].seconds < p->bars[q->first + fastest].seconds)
             fastest = i;
     fputs("<g class=\"panel\">\n", file);
+    print_label(file, q->x + q->width, q->y + 16, "class=\"about value\"", "median");
     print_label(file, q->x + p->label_room, q->y + 16, "class=\"heading\"", p->bars[q->first].group);
     print_axis(file, p, q);
     for (int i = 0; i < q->count; i++)
@@ -305,7 +305,7 @@ static const char style[] = "<style>\n"
                             ".heading { font-weight: bold; }\n"
                             ".about, .tick { fill: " FAINT "; }\n"
                             ".tick { text-anchor: middle; }\n"
-                            ".name { text-anchor: end; }\n"
+                            ".name, .value { text-anchor: end; }\n"
                             "text.fastest { font-weight: bold; }\n"
                             ".bar { fill: " BAR_COLOUR "; }\n"
                             ".bar.fastest { fill: " FASTEST_COLOUR "; }\n"

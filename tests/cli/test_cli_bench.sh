@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ithaca bench: prints every row that the options ask for, and the numbers of a row agree.
 . cli/lib.sh
+know_machine
 small="--heads 2 --head-dim 32 --repeat 2"
 
 expect 0 "" "$ithaca" bench attention $small --seq 64,100 --batch 1,2 --ranks 2 --strategy single,ulysses,ring,ulysses_custom_fixed_m \

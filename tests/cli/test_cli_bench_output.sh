@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The output of benchmarks: the suite, CSV, the comparison with an earlier run, the picture, and the trace of one batch.
 . cli/lib.sh
+know_machine
 cd "$work"
 small="--heads 4 --head-dim 32 --repeat 2 --threads 2"
 
@@ -38,6 +39,27 @@ batch=$(head -1 rows.csv | tr , '\n' | grep -nx batch | cut -d: -f1)
     fail "the rows of CSV: $(cat rows.csv)"
 expect 2 "--json and --csv exclude each other" "$ithaca" bench attention $small --csv --json
 expect 2 "--json and --csv exclude each other" "$ithaca" bench block --csv --json
+
+# The prediction of a machine with one rate and no other cost: operations over the rate, on one unit.
+cat >simple.yaml <<'END'
+name: simple
+host_units: 1
+rank_units: 1
+levels:
+  - {name: threads, shares_memory: true}
+attention:
+  - {kernel: exact, dtype: bf16, softmax: online, head_dim: 32, block_q: 16, block_kv: 64, gflops: 2}
+END
+expect 0 "" "$ithaca" bench attention $small --seq 64 --batch 1,3 --strategy single --machine ./simple.yaml --softmax online,fixed_m --json
+jq -e 'all(.[] | select(.softmax == "online"); 4 * .batch * 4 * 64 * 64 * 32 / 2e9 / .predicted_seconds - 1 | fabs < 1e-4)' out \
+    >/dev/null || fail "predictions: $(jq -c '.[] | [.batch, .softmax, .predicted_seconds]' out)"
+expect 0 "" "$ithaca" bench attention $small --seq 64 --dtype f32 --strategy single --machine ./simple.yaml --json
+jq -e '.[0].predicted_seconds == null' out >/dev/null || fail "a prediction without a rate: $(cat out)"
+expect 1 "machine 'no-such'" "$ithaca" bench attention $small --machine no-such
+grep -q 'class="predicted"' suite.svg && grep -q '>avx2-desktop: [0-9]* processors, ' suite.svg || fail "no predictions in the picture"
+expect 0 "measuring it takes about a second" env XDG_CACHE_HOME="$work/empty" "$ithaca" bench attention $small --seq 64 --batch 1,2 \
+    --ranks 2 --strategy ring --trace measured.json --json
+jq -e '.[0].predicted_seconds > 0' out >/dev/null || fail "no prediction from a measurement: $(cat out)"
 
 # Comparison. The earlier run is made from this one, so that each verdict is known: one repeat has no spread of its own.
 measure=("$ithaca" bench attention $small --repeat 1 --seq 64 --ranks 2 --strategy single,ulysses,ring,ring_bidir --json)
@@ -98,7 +120,8 @@ expect 1 "'none/a.svg' cannot be written: No such file" timeout 20 "$ithaca" ben
 expect 0 "" "$ithaca" bench attention $small --seq 64 --batch 1,2 --ranks 2 --strategy ring --trace all.json --json
 expect 0 "" "$ithaca" bench attention $small --seq 64 --batch 1,2 --ranks 2 --strategy ring --trace two.json --trace-batch 2 --json
 computed() { jq '[.traceEvents[] | select(.ph == "X" and .name == "attend")] | length' "$1"; }
-[ "$(computed all.json)" = 12 ] && [ "$(computed two.json)" = 2 ] || fail "the traces: $(computed all.json), $(computed two.json)"
+[ "$(computed all.json)" = 12 ] && [ "$(computed two.json)" = 2 ] && [ "$(computed measured.json)" = 12 ] ||
+    fail "the traces: $(computed all.json), $(computed two.json), $(computed measured.json)"
 expect 2 "--trace-batch is 4, which is no batch that --batch lists" "$ithaca" bench attention $small --batch 1,2 --trace t.json --trace-batch 4
 expect 2 "--trace-batch needs --trace" "$ithaca" bench attention $small --trace-batch 2
 finish
