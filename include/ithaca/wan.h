@@ -182,10 +182,11 @@ typedef struct ith_generate_options {
      * they convert them once for each component, and keep them in memory, which the prediction counts. The results have
      * the same bits. */
     int64_t keep_packed;
-    /* Not 0: each of P processes reads 1/P of the weights of every layer of the transformer from its files, and sends
-     * this part to the other processes. The next layer arrives while one is computed, so a process holds two layers in
-     * memory, which the prediction counts. For hosts with slow disks, or with less free memory than the weights take.
-     * No effect in one process; not together with keep_packed. The results have the same bits. */
+    /* Not 0: each of H hosts reads 1/H of the weights of every layer of the transformer from its files, and sends this
+     * part to the other hosts. The next layer arrives while one is computed, so a host holds two layers in memory, which
+     * its processes share and the prediction of its first process counts. For hosts with slow disks, or with less free
+     * memory than the weights take. Processes are on one host if the transport says so (ith_transport.place). No effect
+     * on one host; not together with keep_packed. The results have the same bits. */
     int64_t shard_weights;
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \

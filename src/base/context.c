@@ -447,6 +447,11 @@ static void count_add(memory_count *count, int64_t bytes)
         ;
 }
 
+void ith_context_count(ith_context *context, int64_t bytes)
+{
+    count_add(&context->family->count, bytes);
+}
+
 void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const char *what)
 {
     int64_t bytes = 0, total = 0;

@@ -35,6 +35,9 @@ ith_parallel_fn ith_context_parallel(const ith_context *context, void **user);
 int64_t ith_context_bytes(const ith_context *context);
 int64_t ith_context_peak_bytes(const ith_context *context);
 
+/* Counts `bytes` more, or fewer if negative, as held: memory that does not come from the allocator. */
+void ith_context_count(ith_context *context, int64_t bytes);
+
 /* Allocates count * size_bytes bytes, aligned to 64. On failure or overflow returns NULL and records an error sentence
  * that names `what` (ITH_ERR_MEMORY). A pointer for 0 bytes must be freed too. */
 void *ith_alloc(ith_context *context, int64_t count, int64_t size_bytes, const char *what);

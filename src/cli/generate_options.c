@@ -56,9 +56,8 @@ static const ith_option own_rows[] = {
      "Convert the weights of linear layers once and keep them in memory, instead of whenever they are used",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_packed), 0, 0, NULL, 0},
     {"shard-weights", NULL,
-     "Let each process keep a part of the transformer's weights, and send the next layer's parts while one is "
-     "computed; "
-     "for hosts with slow disks or little memory. Two layers are then held in memory",
+     "Let each host keep a part of the transformer's weights, and send the next layer's parts while one is "
+     "computed; for hosts with slow disks or little memory. Each host then holds two layers in memory",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(shard_weights), 0, 0, NULL, 0},
     {"force", NULL, "Go on although the machine seems to have less memory than the run will hold", ITH_OPTION_FLAG,
      ITH_FROM_CONFIG, AT(force), 0, 0, NULL, 0},

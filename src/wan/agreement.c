@@ -205,17 +205,35 @@ static ith_status compare_records(const ith_rank *rank, const record *all)
     return status;
 }
 
-/* Sets team.processes to the number of pipelines, and team.process to the number of this rank's pipeline. Pipelines are
- * numbered in the order of their lowest ranks. */
+/* The host of a rank. Without the transport's word on it, ranks of one process are on one host, and every other process
+ * counts as a host. */
+static int64_t host_of(const ith_comm *comm, int rank)
+{
+    const ith_place place = ith_comm_place_of(comm, rank);
+    return comm && comm->transport.place ? place.host : place.process;
+}
+
+/* Counts the processes and the hosts of a run, which are numbered in the order of their lowest ranks, and finds the
+ * numbers of this rank's own. */
 static void count_processes(ith_rank *rank, const record *all)
 {
+    ith_team *team = &rank->team;
+    const int64_t own_host = host_of(rank->comm, rank->rank);
     for (int i = 0; i < rank->ranks; i++) {
-        int first = 0;
+        const int64_t host = host_of(rank->comm, i);
+        int first = 0, first_on_host = 0;
         while (all[first].pipeline != all[i].pipeline)
             first++;
+        while (host_of(rank->comm, first_on_host) != host)
+            first_on_host++;
         if (all[i].pipeline == all[rank->rank].pipeline && first == i)
-            rank->team.process = rank->team.processes;
-        rank->team.processes += first == i;
+            team->process = team->processes, team->first_on_host = first_on_host == i;
+        if (host == own_host && first_on_host == i)
+            team->host = team->hosts;
+        team->processes += first == i;
+        team->hosts += first_on_host == i;
+        team->host_processes += first == i && host == own_host;
+        team->host_ranks += host == own_host;
     }
 }
 

@@ -79,8 +79,10 @@ static bool smaller_pictures_fit(search *s, ith_generate_options options)
 static bool find_what_fits(search *s, const ith_generate_options *asked)
 {
     ith_generate_options mapped = *asked;
-    mapped.keep_packed = mapped.shard_weights = 0;
-    if ((asked->keep_packed || asked->shard_weights) && fits(s, &mapped))
+    mapped.keep_packed = 0;
+    if (ith_shards_weights(asked, s->team))
+        mapped.shard_weights = 0;
+    if ((asked->keep_packed || mapped.shard_weights != asked->shard_weights) && fits(s, &mapped))
         return true;
     ith_generate_options in_turn = mapped, bf16 = mapped, both = mapped;
     in_turn.cfg = both.cfg = ITH_CFG_SEQUENTIAL;

@@ -39,13 +39,18 @@ typedef struct ith_team {
     int ranks;            /* number of all ranks of the run */
     int processes;        /* number of pipelines among them */
     int process;          /* number of this pipeline, in the order of the pipelines' lowest ranks */
+    int hosts;            /* number of hosts of all processes */
+    int host;             /* number of this host, in the order of the hosts' lowest ranks */
+    int host_processes;   /* number of processes on this host */
+    int host_ranks;       /* number of ranks on this host */
+    bool first_on_host;   /* this process is the lowest on its host */
     int count;            /* number of ranks that share the pipeline */
     const int *members;   /* [count] the ranks that share the pipeline, ascending; NULL: ranks 0 to count - 1 */
     bool shares_memory;   /* all ranks of the run can read one another's memory */
     const ith_comm *comm; /* the group of all ranks of the run; NULL: one rank, or a prediction for ranks on one host */
 } ith_team;
 
-/* Whether the processes of a run share out the weights: they were asked to, and there are several. */
+/* Whether the hosts of a run share out the weights: they were asked to, and there are several. */
 bool ith_shards_weights(const ith_generate_options *options, const ith_team *team);
 
 /* Returns a random number that identifies a run or a pipeline. Callers that call at the same time must pass different

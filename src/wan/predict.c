@@ -8,7 +8,8 @@
  *   decode    the autoencoder's packed filters, caches and layers, and a frame
  *
  * Matrices of weights lie in mapped files, whose pages the system may drop and read again, so they do not count. With
- * keep_packed they are converted into memory, and count. With shard_weights two layers lie in memory, and count. */
+ * keep_packed they are converted into memory, and count. With shard_weights two layers lie in memory, and count in the
+ * first process of each host. */
 #include "pipeline.h"
 
 #include "../base/context.h"
@@ -73,11 +74,11 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
 
 bool ith_shards_weights(const ith_generate_options *options, const ith_team *team)
 {
-    return options->shard_weights && team->processes > 1;
+    return options->shard_weights && team->hosts > 1;
 }
 
-/* Sets *bytes to the memory in which a process holds two layers of an expert if the weights are shared out, otherwise
- * to 0. */
+/* Sets *bytes to the memory that a process takes to share out an expert, if the weights are shared out; otherwise to 0.
+ * The first process of a host holds two layers for all of them. */
 static ith_status shards_bytes(const ith_model *model, ith_context *context, const ith_generate_options *options,
                                const ith_team *team, int expert, const ith_number_types *types, int64_t *bytes)
 {
@@ -85,9 +86,12 @@ static ith_status shards_bytes(const ith_model *model, ith_context *context, con
     if (!ith_shards_weights(options, team))
         return ITH_OK;
     if (!model->folder)
-        return ith_dit_shards_estimate(context, &model->dit[expert], *types, team->processes, bytes);
+        return ith_dit_shards_estimate(context, &model->dit[expert], *types, team->hosts, team->host_processes,
+                                       team->first_on_host, bytes);
     char *path = ith_model_path(context, model, ith_part_name(expert ? ITH_PART_DIT_2 : ITH_PART_DIT));
-    ith_status status = path ? ith_dit_shards_bytes(context, path, *types, team->processes, bytes) : ITH_ERR_MEMORY;
+    ith_status status = path ? ith_dit_shards_bytes(context, path, *types, team->hosts, team->host_processes,
+                                                    team->first_on_host, bytes)
+                             : ITH_ERR_MEMORY;
     ith_free(context, path);
     return status;
 }
@@ -203,14 +207,18 @@ ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_optio
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
     ith_context *context = pipeline->context;
-    ith_team team = {.ranks = ranks, .count = ranks_here, .shares_memory = ranks == ranks_here};
+    ith_team team = {.ranks = ranks,
+                     .host_processes = 1,
+                     .first_on_host = true,
+                     .count = ranks_here,
+                     .shares_memory = ranks == ranks_here};
     ith_status status = ith_need(context, bytes, "bytes");
     if (!status && (ranks_here < 1 || ranks_here > ranks))
         status = ith_fail(context, ITH_ERR_ARGUMENT,
                           "ranks is %d and ranks_here %d; there is at least one rank here, and no more than there are",
                           ranks, ranks_here);
     if (!status)
-        team.processes = (int)ith_div_up(ranks, ranks_here);
+        team.processes = team.hosts = (int)ith_div_up(ranks, ranks_here);
     if (!status)
         status = ith_thread_limit_check(context, "ranks_here", ranks_here);
     if (!status)

@@ -202,7 +202,19 @@ static ith_status compare_models(ith_rank *rank)
     return status ? status : ith_rank_compare(rank, "the model", hash);
 }
 
-/* Makes the sub-group of the leaders of all pipelines, if there are several. */
+/* Makes the sub-groups of the leaders that share out the weights. */
+static ith_status find_loaders(ith_rank *rank)
+{
+    const ith_team *team = &rank->team;
+    ith_status status = ith_comm_split(rank->leaders, team->host, rank->rank, &rank->neighbours);
+    if (!status)
+        status = ith_comm_split(rank->leaders, !team->first_on_host, rank->rank, &rank->loaders);
+    if (!team->first_on_host)
+        ith_comm_destroy(&rank->loaders);
+    return status;
+}
+
+/* Makes the sub-group of the leaders of all pipelines, if there are several, and their sub-groups. */
 static ith_status find_leaders(ith_rank *rank)
 {
     if (rank->team.processes < 2)
@@ -210,6 +222,8 @@ static ith_status find_leaders(ith_rank *rank)
     ith_status status = ith_comm_split(rank->comm, rank->position > 0, rank->rank, &rank->leaders);
     if (rank->position)
         ith_comm_destroy(&rank->leaders);
+    else if (!status && ith_shards_weights(&rank->options, &rank->team))
+        status = find_loaders(rank);
     return status;
 }
 
@@ -231,7 +245,7 @@ ith_status ith_rank_begin(ith_rank *rank, ith_status mine)
     if (!status)
         status = compare_models(rank);
     if (!status)
-        status = find_leaders(rank);
+        status = ith_rank_agree(rank, find_leaders(rank));
     rank->begun = !status;
     return status;
 }
@@ -255,6 +269,8 @@ ith_status ith_rank_end(ith_rank *rank, ith_status status)
         ith_observer_close(&rank->observer);
     }
     ith_dump_free(rank->context, &rank->dump);
+    ith_comm_destroy(&rank->loaders);
+    ith_comm_destroy(&rank->neighbours);
     ith_comm_destroy(&rank->leaders);
     if (rank->pipeline)
         leave(rank);

@@ -28,8 +28,10 @@ typedef struct ith_rank {
     ith_team team;     /* the ranks that share the pipeline, including this one */
     int position;      /* index of this rank among the ranks that share the pipeline; 0: this is the leader */
     ith_comm *leaders; /* on leaders: the leaders of all pipelines, in the order of their ranks; NULL if there is one */
-    bool dumps;        /* whether rank 0 writes options.dump_file, and so needs the latents of every denoising step */
-    ith_dump *dump;    /* on rank 0, the contents of options.dump_file; NULL: this rank writes no such file */
+    ith_comm *neighbours; /* on leaders that share out weights: the leaders of the processes of this host */
+    ith_comm *loaders;    /* on the first of them: the first leader of every host (dit_shards.h) */
+    bool dumps;     /* whether rank 0 writes options.dump_file, and so needs the latents of every denoising step */
+    ith_dump *dump; /* on rank 0, the contents of options.dump_file; NULL: this rank writes no such file */
     ith_generate_report report;
     ith_observer observer;
     int threads_before; /* the calling thread's number of OpenMP threads before the run, restored at its end */

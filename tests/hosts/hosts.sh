@@ -3,7 +3,7 @@
 # Runs a command under mpirun on several hosts of this machine's making: network namespaces with host names of their own,
 # joined by a switch whose links have a rate and a delay. Removes them at the end. Needs root.
 #
-#     tests/hosts/hosts.sh [-n HOSTS] [-p PROCESSES] [-r RATE] [-d DELAY] [-m openmpi|mpich] [-c SECONDS:HOST] COMMAND...
+#     tests/hosts/hosts.sh [-n HOSTS] [-p PROCESSES] [-r RATE] [-d DELAY] [-m openmpi|mpich] [-c SECONDS:HOST] [-w] COMMAND...
 #
 #   -n 2         hosts: host0, host1, ...; mpirun itself runs on host0
 #   -p 1         processes on each host
@@ -12,19 +12,21 @@
 #                otherwise
 #   -m openmpi   whose mpirun
 #   -c 5:1       cuts the link of host 1 after 5 seconds. Output of that host is lost then, as mpirun carries it
+#   -w           ends mpirun when all processes of the command have ended; it may wait for ever if one has died
 #
 # ITHACA_HOSTS_MPIRUN: more options for mpirun.
 # Exit status: the command's; 77 where namespaces cannot be made, with the reason.
 set -u
-hosts=2 processes=1 rate=1gbit delay=0 mpi=openmpi cut=""
-while getopts n:p:r:d:m:c: option; do
+hosts=2 processes=1 rate=1gbit delay=0 mpi=openmpi cut="" ends_mpirun=""
+while getopts n:p:r:d:m:c:w option; do
     case $option in
     n) hosts=$OPTARG ;;
     p) processes=$OPTARG ;;
     r) rate=$OPTARG ;;
     d) delay=$OPTARG ;;
     m) mpi=$OPTARG ;;
-    c) cut=$OPTARG ;;
+    c) cut=$OPTARG ends_mpirun=1 ;;
+    w) ends_mpirun=1 ;;
     *) exit 2 ;;
     esac
 done
@@ -144,7 +146,8 @@ run_command() {
     command -v "${mpirun[0]}" >/dev/null || skip "${mpirun[0]} is not there"
     "$work/agent" host0 "$(printf '%q ' "${mpirun[@]}" -n $((hosts * processes)) "$@")" &
     local run=$!
-    [ -z "$cut" ] || cut_link "$run" "$(basename "$1")"
+    [ -z "$cut" ] || cut_link
+    [ -z "$ends_mpirun" ] || end_mpirun "$run" "$(basename "$1")"
     wait $run
 }
 
@@ -159,12 +162,17 @@ runs_somewhere() { # NAME
     return 1
 }
 
-# Cuts a link after the given time. mpirun itself may wait for ever for the host that it has lost, so it is ended when all
-# processes of the command have ended.
-cut_link() { # PID-OF-MPIRUN NAME-OF-COMMAND
+# Cuts a link after the given time.
+cut_link() {
     sleep "${cut%%:*}"
     ip -n "$(space_of "${cut##*:}")" link set eth0 down
+}
+
+# Ends mpirun when all processes of the command have ended: it may wait for ever for a host that it has lost.
+end_mpirun() { # PID-OF-MPIRUN NAME-OF-COMMAND
+    while kill -0 "$1" 2>/dev/null && ! runs_somewhere "$2"; do sleep 0.1; done
     while runs_somewhere "$2"; do sleep 0.1; done
+    sleep 1 # for mpirun itself
     kill -9 "$1" 2>/dev/null
 }
 

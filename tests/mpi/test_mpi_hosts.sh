@@ -18,6 +18,7 @@ cat >each <<'END'
 trap : USR1 # by which MPICH's launcher tells of a death
 name=$(hostname).${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
 exec 2>"err.$name"
+[ "${kill_name:-}" != "$name" ] || (sleep 2; pkill -9 -P $$ -x ithaca) &
 "$@"
 status=$?
 echo $status >"status.$name"
@@ -36,7 +37,7 @@ on_hosts() {
 
 small=(generate --model "$model" --prompt "A red circle" --height 64 --width 64 --frames 5 --threads 1)
 "$ithaca" "${small[@]}" --steps 3 --output one.mp4 --dump one.dump --quiet
-for options in "-n 2" "-n 3 --shard-weights" "-n 2 -p 2 --cfg parallel"; do
+for options in "-n 2" "-n 3 --shard-weights" "-n 2 -p 2 --shard-weights" "-n 2 -p 2 --cfg parallel"; do
     set -- $options
     own=()
     while [ $# -gt 0 ] && [[ $1 != --* ]]; do own+=("$1") && shift; done
@@ -51,9 +52,27 @@ on_hosts -n 2 -p 2 -r 1gbit -- "${small[@]}" --steps 1 --output several.mp4 --ma
 grep -q "ulysses_ring over 4 ranks, ulysses 2 x ring 2" out || complain "not ulysses inside hosts and ring across them"
 grep -hE "^ *[0-9]+ +host1 " err.* | wc -l | grep -qx 2 || complain "--map does not show two processes on host1"
 
-# Host 1 is cut off. Every process ends within the limit, and names the rank of the other side. A launcher may end others
-# when the first has ended, before they have said so; Open MPI's is told not to.
-[ "$kind" != openmpi ] || export ITHACA_HOSTS_MPIRUN=--enable-recovery
+# Launchers may end the other processes when the first has ended, before they have said why; these are told not to.
+case $kind in
+openmpi) export ITHACA_HOSTS_MPIRUN=--enable-recovery ;;
+mpich) export ITHACA_HOSTS_MPIRUN=-disable-auto-cleanup ;;
+esac
+
+# The process that loads the layers of a host is killed, or one that reads them from its memory.
+shared() { # memory of processes that still run, which no file system names
+    grep -lE "memfd:ithaca" /proc/[0-9]*/maps 2>/dev/null | wc -l
+}
+for kill_name in host1.2 host0.1; do
+    export kill_name
+    on_hosts -n 2 -p 2 -r 1gbit -w -- "${small[@]}" --steps 10000 --output lost.mp4 --timeout 5 --shard-weights --quiet
+    [ "$(cat status.* | sort | uniq -c | xargs)" = "3 1 1 137" ] || complain "$kill_name killed: exit statuses: $(cat status.*)"
+    [ "$(cat err.* | grep -c "^ithaca: .*rank ${kill_name#*.} (host ${kill_name%.*}.* died")" -ge 3 ] ||
+        complain "$kill_name killed: who died is not told"
+    [ "$(shared)" = 0 ] || complain "$kill_name killed: shared memory is left"
+done
+unset kill_name
+
+# Host 1 is cut off. Every process ends within the limit, and names the rank of the other side.
 begin=$(date +%s)
 on_hosts -n 3 -r 1gbit -c 3:1 -- "${small[@]}" --steps 10000 --output lost.mp4 --timeout 2 --quiet
 [ $(($(date +%s) - begin)) -lt 30 ] || complain "the run ended late"

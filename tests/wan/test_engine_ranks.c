@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "support/engine/altered_model.h"
 #include "support/memory.h"
+#include "support/placed_group.h"
 #include "support/temporary.h"
 
 #include <math.h>
@@ -22,6 +23,7 @@
 
 #define MOST_RANKS 4
 #define FRAME_BYTES (5 * 48 * 80 * 3)
+#define LAYER_BYTES (2.0 * (6 * 192 * 192 + 2 * 192 * 768)) /* matrices of a layer of the small model, bf16 */
 #define LIST_BYTES 250e3 /* lists of the tensors of all files of the small model, and of an expert once more */
 
 typedef struct team team;
@@ -47,6 +49,7 @@ typedef struct member {
 
 struct team {
     int ranks, pipelines;
+    int hosts;                      /* on which the pipelines are placed; 0: each on a host of its own */
     ith_context *roots[MOST_RANKS]; /* one a pipeline, each a family of its own */
     ith_pipeline *opened[MOST_RANKS];
     member members[MOST_RANKS];
@@ -55,6 +58,7 @@ struct team {
     atomic_bool stopped;
     double stopped_at;
     int moment; /* a stage: no rank says to stop before rank 0 has shown progress of it; -1: from the beginning */
+    int64_t denoising[MOST_RANKS];  /* the most memory of each pipeline that rank 0 saw while it denoised */
     atomic_bool there;              /* rank 0 has shown progress of this stage */
     const char *models[MOST_RANKS]; /* NULL: the demo's */
     failing_allocator allocators[MOST_RANKS];
@@ -79,6 +83,11 @@ static void show_nothing(void *user, ith_stage stage, int64_t done, int64_t tota
     (void)total;
     if (m->rank)
         abort(); /* only rank 0 shows progress */
+    for (int i = 0; stage == ITH_STAGE_DENOISE && i < m->team->pipelines; i++) {
+        const int64_t held = memory_of(m->team->roots[i]).current_bytes;
+        if (held > m->team->denoising[i])
+            m->team->denoising[i] = held;
+    }
     if ((int)stage == m->team->moment && done > 0)
         atomic_store(&m->team->there, true);
 }
@@ -101,7 +110,8 @@ static bool should_stop(void *user)
 
 /* ---- Teams ----------------------------------------------------------------------------------------------------- */
 
-/* Rank i takes pipeline i % pipelines, so that neighbours do not share one unless all do. */
+/* Rank i takes pipeline i % pipelines, so that neighbours do not share one unless all do. Each pipeline is placed in a
+ * process of its own. */
 static void team_open(team *t, int ranks, int pipelines)
 {
     ith_context *contexts[MOST_RANKS];
@@ -115,8 +125,10 @@ static void team_open(team *t, int ranks, int pipelines)
     for (int i = 0; i < ranks; i++) {
         contexts[i] = NULL;
         assert_int_equal(ith_context_clone(t->roots[i % pipelines], &contexts[i]), ITH_OK);
+        placed_process[i] = i % pipelines;
+        placed_host[i] = placed_process[i] * (t->hosts ? t->hosts : pipelines) / pipelines;
     }
-    assert_int_equal(ith_comm_create_local(contexts, ranks, comms), ITH_OK);
+    assert_int_equal(placed_group_create(contexts, ranks, comms), ITH_OK);
     for (int i = 0; i < ranks; i++) {
         member *m = &t->members[i];
         *m = (member){.team = t,
@@ -199,6 +211,7 @@ typedef struct arrangement {
     int ranks, pipelines;
     ith_cfg cfg;
     bool shards;
+    int hosts; /* 0: each pipeline is on a host of its own */
 } arrangement;
 
 /* Opens a team whose options differ from team_open's in these: the height of the picture, and the guidance of the
@@ -206,6 +219,7 @@ typedef struct arrangement {
 static team *arrange(const arrangement *a, int64_t height, double guidance)
 {
     team *t = calloc(1, sizeof *t);
+    t->hosts = a->hosts;
     team_open(t, a->ranks, a->pipelines);
     for (int r = 0; r < t->ranks; r++) {
         ith_generate_options *o = &t->members[r].options;
@@ -234,7 +248,7 @@ static void check_reports(const team *t)
 /* Checks that `count` arrangements give the frames of one rank. They run `times` times with the same pipelines. */
 static void expect_frames_of_one_rank(const arrangement *list, size_t count, int64_t height, double guidance, int times)
 {
-    team *alone = arrange(&(arrangement){1, 1, ITH_CFG_AUTO, false}, height, guidance);
+    team *alone = arrange(&(arrangement){1, 1, ITH_CFG_AUTO, false, 0}, height, guidance);
     team_run(alone);
     expect_success(alone);
     assert_int_equal(alone->frame_count, 5);
@@ -259,10 +273,12 @@ static void any_share_of_ranks_and_pipelines_gives_the_same_frames(void **state)
 {
     (void)state;
     static const arrangement list[] = {
-        {2, 1, ITH_CFG_BATCH, false},    {4, 1, ITH_CFG_PARALLEL, false},  {2, 2, ITH_CFG_BATCH, false},
-        {4, 2, ITH_CFG_PARALLEL, false}, {3, 3, ITH_CFG_BATCH, false},     {2, 1, ITH_CFG_BATCH, true},
-        {2, 2, ITH_CFG_BATCH, true},     {4, 2, ITH_CFG_PARALLEL, true},   {3, 2, ITH_CFG_SEQUENTIAL, true},
-        {3, 3, ITH_CFG_BATCH, true},     {4, 4, ITH_CFG_SEQUENTIAL, true}, {4, 3, ITH_CFG_BATCH, true}};
+        {2, 1, ITH_CFG_BATCH, false, 0},    {4, 1, ITH_CFG_PARALLEL, false, 0},  {2, 2, ITH_CFG_BATCH, false, 0},
+        {4, 2, ITH_CFG_PARALLEL, false, 0}, {3, 3, ITH_CFG_BATCH, false, 0},     {2, 1, ITH_CFG_BATCH, true, 0},
+        {2, 2, ITH_CFG_BATCH, true, 0},     {4, 2, ITH_CFG_PARALLEL, true, 0},   {3, 2, ITH_CFG_SEQUENTIAL, true, 0},
+        {3, 3, ITH_CFG_BATCH, true, 0},     {4, 4, ITH_CFG_SEQUENTIAL, true, 0}, {4, 3, ITH_CFG_BATCH, true, 0},
+        {2, 2, ITH_CFG_BATCH, true, 1},     {3, 3, ITH_CFG_BATCH, true, 2},      {4, 4, ITH_CFG_PARALLEL, true, 2},
+        {4, 3, ITH_CFG_BATCH, true, 2}};
     expect_frames_of_one_rank(list, sizeof list / sizeof *list, 48, 3, 2);
 }
 
@@ -271,11 +287,33 @@ static void any_share_of_ranks_and_pipelines_gives_the_same_frames(void **state)
 static void guidance_of_one_expert_and_a_low_picture_give_the_same_frames(void **state)
 {
     (void)state;
-    static const arrangement list[] = {{2, 2, ITH_CFG_PARALLEL, true},
-                                       {3, 3, ITH_CFG_SEQUENTIAL, true},
-                                       {3, 2, ITH_CFG_BATCH, true},
-                                       {4, 4, ITH_CFG_PARALLEL, false}};
+    static const arrangement list[] = {{2, 2, ITH_CFG_PARALLEL, true, 0},
+                                       {3, 3, ITH_CFG_SEQUENTIAL, true, 0},
+                                       {3, 2, ITH_CFG_BATCH, true, 0},
+                                       {4, 4, ITH_CFG_PARALLEL, true, 2},
+                                       {4, 4, ITH_CFG_PARALLEL, false, 0}};
     expect_frames_of_one_rank(list, sizeof list / sizeof *list, 16, 1, 1);
+}
+
+/* Of three processes on two hosts, the first of a host holds two layers, and a second one none. */
+static void a_host_holds_its_layers_once(void **state)
+{
+    (void)state;
+    double held[2][3];
+    for (int shards = 0; shards < 2; shards++) {
+        team *t = arrange(&(arrangement){3, 3, ITH_CFG_SEQUENTIAL, shards, 2}, 16, 3);
+        team_run(t);
+        expect_success(t);
+        for (int r = 0; r < 3; r++)
+            held[shards][r] = (double)t->denoising[r];
+        team_close(t);
+        free(t);
+    }
+    for (int r = 0; r < 3; r++) {
+        const double more = held[1][r] - held[0][r], layers = r == 1 ? 0 : 2;
+        if (fabs(more - layers * LAYER_BYTES) > LAYER_BYTES / 10)
+            fail_msg("process %d holds %.0f bytes more, and a layer has %.0f", r, more, LAYER_BYTES);
+    }
 }
 
 /* One change of rank 1's options. */
@@ -433,10 +471,11 @@ static void expect_prompt_end(const team *t)
 
 /* Rank `rank` of three ends the run at a moment: by its callback, by a cancelled pipeline, or by the end of the group.
  */
-static void end_run(int pipelines, bool shards, int rank, int way, int moment)
+static void end_run(int pipelines, int hosts, bool shards, int rank, int way, int moment)
 {
     const char *const words = moment == ITH_STAGE_DECODE ? "decoding frame" : "stopped";
     team *t = calloc(1, sizeof *t);
+    t->hosts = hosts;
     team_open(t, 3, pipelines);
     t->moment = moment;
     for (int r = 0; r < 3; r++)
@@ -460,7 +499,7 @@ static void any_rank_may_end_the_run(void **state)
     for (int kind = 0; kind < 3; kind++) /* one pipeline, two, two that share out the weights */
         for (int rank = 0; rank < 3; rank++)
             for (int way = 0; way < 3; way++)
-                end_run(kind ? 2 : 1, kind == 2, rank, way, -1);
+                end_run(kind ? 2 : 1, 0, kind == 2, rank, way, -1);
 }
 
 /* While layers are loaded from other processes, and while each process decodes its rows. A rank that is no leader may
@@ -472,7 +511,7 @@ static void any_rank_may_end_a_stage_of_several_processes(void **state)
     for (int i = 0; i < 2; i++)
         for (int rank = 0; rank < 3; rank++)
             for (int way = 0; way < 3; way++)
-                end_run(stages[i] == ITH_STAGE_DECODE ? 3 : 2 + (rank + way) % 2, true, rank, way, (int)stages[i]);
+                end_run(stages[i] == ITH_STAGE_DECODE ? 3 : 2 + (rank + way) % 2, 2, true, rank, way, (int)stages[i]);
 }
 
 static void a_rank_that_leaves_ends_the_run(void **state)
@@ -549,6 +588,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_share_of_ranks_and_pipelines_gives_the_same_frames),
         cmocka_unit_test(guidance_of_one_expert_and_a_low_picture_give_the_same_frames),
+        cmocka_unit_test(a_host_holds_its_layers_once),
         cmocka_unit_test(ranks_that_differ_are_refused_by_name),
         cmocka_unit_test(another_model_is_refused),
         cmocka_unit_test(the_context_is_of_the_pipelines_family),

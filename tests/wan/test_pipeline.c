@@ -283,7 +283,8 @@ static void what_would_fit_is_named(void **state)
     in_turn.precision = rounded.precision = ITH_PRECISION_BF16; /* saves little without instructions for it */
     check(context, ith_pipeline_predict(pipeline, &rounded, 1, 1, &bf16));
     check(context, ith_pipeline_predict(pipeline, &in_turn, 1, 1, &both));
-    const ith_team alone = {.ranks = 1, .processes = 1, .count = 1, .shares_memory = true};
+    const ith_team alone = {.ranks = 1, .processes = 1, .hosts = 1, .count = 1, .shares_memory = true};
+    options.shard_weights = 1; /* has no effect in one process */
     ith_machine_memory memory = {whole, "are free here"};
     check(context, ith_check_memory(pipeline, context, &options, &alone, whole, &memory));
     for (int percent = 99; percent > 0; percent--) {
@@ -294,6 +295,7 @@ static void what_would_fit_is_named(void **state)
             expected |= 2;
         assert_int_equal(ith_check_memory(pipeline, context, &options, &alone, whole, &memory), ITH_ERR_MEMORY);
         assert_non_null(strstr(ith_context_error(context), "are free here"));
+        assert_null(strstr(ith_context_error(context), "shard_weights"));
         for (int i = 0; i < 4; i++)
             if (strstr(ith_context_error(context), words[i]))
                 seen |= 1 << i;

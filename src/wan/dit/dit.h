@@ -78,10 +78,9 @@ void ith_dit_workspace_set_text(ith_dit_workspace *workspace, const ith_dit_text
  * context's observer gets the progress of the pass. It gets nothing if span is NULL or all zeros. */
 void ith_dit_workspace_show(ith_dit_workspace *workspace, const ith_span *span);
 /* Makes the passes use the layers that `shards` loads (dit_shards.h); NULL: the layers are read from their files. comm:
- * the rank's communicator. leads: this rank is the leader of its process, which makes the loads. */
+ * the rank's communicator. leads: this rank is the leader of its process. */
 typedef struct ith_dit_shards ith_dit_shards;
-void ith_dit_workspace_set_shards(ith_dit_workspace *workspace, ith_dit_shards *shards, const ith_comm *comm,
-                                  bool leads);
+void ith_dit_workspace_set_shards(ith_dit_workspace *workspace, ith_dit_shards *shards, ith_comm *comm, bool leads);
 /* The plan of the self-attention. */
 const ith_plan *ith_dit_workspace_plan(const ith_dit_workspace *workspace);
 

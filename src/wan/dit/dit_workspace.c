@@ -244,7 +244,7 @@ void ith_dit_workspace_set_text(ith_dit_workspace *w, const ith_dit_text *text)
             w->padded_bias[b * w->keys + key] = key < text->keys ? text->key_bias[b * text->keys + key] : -INFINITY;
 }
 
-void ith_dit_workspace_set_shards(ith_dit_workspace *w, ith_dit_shards *shards, const ith_comm *comm, bool leads)
+void ith_dit_workspace_set_shards(ith_dit_workspace *w, ith_dit_shards *shards, ith_comm *comm, bool leads)
 {
     w->shards = shards, w->shards_comm = comm, w->loads_shards = leads;
 }

@@ -19,11 +19,11 @@ struct ith_dit_workspace {
     int threads;
     ith_linear_workspace linears;
     ith_plan *self_plan, *cross_plan;
-    ith_dit_shards *shards;      /* loads the layers; NULL: they are read from their files */
-    const ith_comm *shards_comm; /* the rank's communicator, for ith_dit_shards_begin */
-    bool loads_shards;           /* this rank is the leader of its process */
-    int64_t uses;                /* number of layers that this rank has computed since the workspace was made */
-    float *x;                    /* [rows, dim], the residual stream */
+    ith_dit_shards *shards; /* loads the layers; NULL: they are read from their files */
+    ith_comm *shards_comm;  /* the rank's communicator, for ith_dit_shards_begin */
+    bool loads_shards;      /* this rank is the leader of its process */
+    int64_t uses;           /* number of layers that this rank has computed since the workspace was made */
+    float *x;               /* [rows, dim], the residual stream */
     void *qkv;        /* [rows, 3 dim]; later [rows, dim], the q of cross-attention. Attention overwrites q with o */
     float *unrounded; /* [strip of linears, 2 dim]: q and k before their norm; NULL if attention takes f32 */
     float *cosines, *sines; /* [share, head_dim / 2]: cosines and sines of RoPE's angles for this rank's tokens */

@@ -295,15 +295,15 @@ static ith_status take_step(worker *w, int64_t step)
 
 /* ---- The steps of one expert ----------------------------------------------------------------------------------- */
 
-/* If shard_weights is set, lets each process keep a part of the expert's weights. */
-static ith_status share_out(const worker *w, ith_shared *shared)
+/* Lets each host keep a part of the expert's weights. */
+static ith_status share_out(ith_rank *rank, void *user)
 {
-    const ith_rank *rank = w->rank;
+    const worker *w = user;
+    ith_shared *shared = &rank->pipeline->shared;
     /* forward passes of a rank in each step: two if it computes both guidance branches, one after the other */
     const int passes = !w->half && w->guidance > 1 && w->shape.batch == 1 ? 2 : 1;
-    if (!ith_shards_weights(&rank->options, &rank->team))
-        return ITH_OK;
-    return ith_dit_shards_create(rank->context, shared->dit, rank->leaders, rank->team.count,
+    const ith_shard_ranks ranks = {rank->loaders, rank->neighbours, rank->team.host_ranks, true};
+    return ith_dit_shards_create(rank->context, shared->dit, &ranks,
                                  (w->end_step - w->first_step) * passes * ith_dit_config_of(shared->dit)->layers,
                                  &shared->shards);
 }
@@ -333,7 +333,7 @@ static ith_status open_expert(ith_rank *rank, void *user)
                                      &shared->keys[branch]);
     ith_trace_end(context, traced, "text keys", "compute");
     rank->report.text_seconds += ith_clock_seconds() - start;
-    return status ? status : share_out(w, shared);
+    return status;
 }
 
 /* Makes this rank's buffers and attention plans for the expert in use. */
@@ -373,8 +373,10 @@ static ith_status take_steps(worker *w)
 
 static ith_status run_expert(worker *w)
 {
-    ith_status status =
-        ith_rank_lead(w->rank, w->expert ? "opening the transformer_2" : "opening the transformer", open_expert, w);
+    const char *activity = w->expert ? "opening the transformer_2" : "opening the transformer";
+    ith_status status = ith_rank_lead(w->rank, activity, open_expert, w);
+    if (!status && ith_shards_weights(&w->rank->options, &w->rank->team))
+        status = ith_rank_lead(w->rank, activity, share_out, w);
     if (!status)
         status = make_workspace(w);
     if (!status)
