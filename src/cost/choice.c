@@ -203,12 +203,14 @@ static ith_status read_request(ith_context *context, const ith_attn_problem *pro
 }
 
 ith_status ith_price_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
-                             const ith_machine *machine, int ranks, ith_machine_view *view)
+                             const ith_machine *machine, int ranks, ith_machine_view *view, int64_t *heads)
 {
     ith_attn_options all;
     ith_attn_setting setting;
     ith_group group = {.ranks = ranks};
-    return read_request(context, problem, options, machine, &group, view, &all, &setting);
+    ith_status status = read_request(context, problem, options, machine, &group, view, &all, &setting);
+    *heads = status ? 0 : setting.problem.batch * setting.problem.heads;
+    return status;
 }
 
 ith_status ith_price_plan(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *given,

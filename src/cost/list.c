@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ith_plan_list: every plan of a problem on some ranks, the fastest first, then the plans that are not legal. */
+#include "../base/size.h"
 #include "../base/sized.h"
 #include "../plan/plan.h"
 #include "walk.h"
@@ -109,14 +110,16 @@ static ith_strategy strategy_of(int ulysses, int ring)
     return ring == 1 ? ITH_STRATEGY_ULYSSES : ITH_STRATEGY_ULYSSES_RING;
 }
 
-/* Adds every mesh of the strategies that the options leave open. */
-static ith_status add_meshes(list *l, const ith_attn_options *options)
+/* Adds every mesh of the strategies that the options leave open. A ulysses axis that is longer than the list of heads
+ * leaves ranks without work, so it is left out unless it is the only way. */
+static ith_status add_meshes(list *l, int64_t heads, const ith_attn_options *options)
 {
     ith_attn_options each = *options;
     ith_status status = ITH_OK;
+    const int64_t longest = options->strategy == ITH_STRATEGY_ULYSSES ? l->ranks : heads;
     if (options->ulysses || options->ring)
         return add_mesh(l, each);
-    for (int ulysses = 1; ulysses <= l->ranks && !status; ulysses++) {
+    for (int ulysses = 1; ulysses <= ith_min64(l->ranks, longest) && !status; ulysses++) {
         if (l->ranks % ulysses)
             continue;
         each.ulysses = ulysses, each.ring = l->ranks / ulysses;
@@ -176,20 +179,21 @@ ith_status ith_plan_list(ith_context *context, const ith_attn_problem *problem, 
     list l = {.context = context, .problem = problem, .machine = machine, .ranks = ranks};
     ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
     ith_machine_view view;
+    int64_t heads = 0;
     if (!context)
         return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
     ith_status status = take ? ITH_OK : ith_fail(context, ITH_ERR_ARGUMENT, "take is NULL");
     if (!status && given)
         status = ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, given, &options);
     if (!status)
-        status = ith_price_request(context, problem, &options, machine, ranks, &view);
+        status = ith_price_request(context, problem, &options, machine, ranks, &view, &heads);
     if (status)
         return status;
     l.room = room_for(ranks);
     l.entries = ith_alloc(context, l.room, sizeof *l.entries, "the list of plans");
     if (!l.entries)
         return ITH_ERR_MEMORY;
-    status = add_meshes(&l, &options);
+    status = add_meshes(&l, heads, &options);
     if (!status)
         status = deliver(&l, take, user);
     ith_free(context, l.entries);

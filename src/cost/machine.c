@@ -48,7 +48,10 @@ static ith_status wrong(ith_context *context, array where, int64_t index, const 
                     field, names[where], (long long)index, value, rule);
 }
 
-/* The kinds of numbers in a description: at least 0, more than 0, a share from 0 to 1. All are finite. */
+/* The kinds of numbers in a description: at least 0, more than 0, a share from 0 to 1. Numbers other than 0 are within
+ * limits that keep every cost finite. */
+#define LEAST_NUMBER 1e-30
+#define MOST_NUMBER 1e30
 typedef enum range { FROM_ZERO, ABOVE_ZERO, SHARE } range;
 typedef struct number {
     const char *field;
@@ -58,11 +61,11 @@ typedef struct number {
 
 static ith_status check_numbers(ith_context *context, array where, int64_t index, const number *numbers, int count)
 {
-    static const char *const rules[] = {"0 or more, and finite", "more than 0, and finite", "from 0 to 1"};
+    static const char *const rules[] = {"0, or from 1e-30 to 1e30", "from 1e-30 to 1e30", "from 0 to 1"};
     for (int i = 0; i < count; i++) {
         double value = numbers[i].value;
-        bool fits = value >= 0 && value <= 1e300 && (numbers[i].range != ABOVE_ZERO || value > 0) &&
-                    (numbers[i].range != SHARE || value <= 1);
+        bool fits = (value == 0 && numbers[i].range != ABOVE_ZERO) || (value >= LEAST_NUMBER && value <= MOST_NUMBER);
+        fits &= numbers[i].range != SHARE || value <= 1;
         if (!fits)
             return wrong(context, where, index, numbers[i].field, value, rules[numbers[i].range]);
     }

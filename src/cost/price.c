@@ -51,16 +51,15 @@ static double loop_seconds(const task_list *t, int64_t units)
 
 /* ---- Computing ------------------------------------------------------------------------------------------------- */
 
+int64_t ith_price_blocks(const ith_price *price, int64_t rows)
+{
+    return ith_max64(ith_div_up(rows, price->tiles.block_kv), 1);
+}
+
 /* The bytes of one row of one head in memory. */
 static double vector_bytes(const ith_attn_setting *s)
 {
     return (double)(s->problem.head_dim * s->element_bytes);
-}
-
-void ith_price_add_shard(const ith_price *price, int64_t rows, ith_price_keys *keys)
-{
-    keys->rows += rows;
-    keys->blocks += ith_max64(ith_div_up(rows, price->tiles.block_kv), 1);
 }
 
 /* The number of kv heads whose keys are packed before their queries attend (packed_together in run/cpu/sweep.c). */
@@ -74,13 +73,13 @@ static int64_t heads_together(const ith_price *price, int64_t kv_heads, int64_t 
     return ith_max64(ith_min64(ith_div_up(price->units * TASKS_PER_THREAD, tasks), kv_heads), 1);
 }
 
-double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t q_rows, ith_price_keys keys)
+double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t q_rows, double keys, double blocks)
 {
     const ith_attn_problem *p = &price->setting.problem;
     const ith_machine_attention *rates = &price->row;
     int64_t block = price->tiles.block_q, rest = q_rows % block;
-    double product = 4 * (double)keys.rows * (double)p->head_dim / (rates->gflops * 1e9);
-    double calls = (double)keys.blocks * rates->call_seconds / (double)(rates->block_q ? rates->block_q : block);
+    double product = 4 * keys * (double)p->head_dim / (rates->gflops * 1e9);
+    double calls = blocks * rates->call_seconds / (double)(rates->block_q ? rates->block_q : block);
     double row = (product + calls) / price->unit_rate, seconds = 0;
     if (heads->count == 0 || q_rows == 0)
         return 0;

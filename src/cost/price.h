@@ -24,23 +24,19 @@ typedef struct ith_price {
 ith_status ith_price_plan(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
                           const ith_machine *machine, int ranks, ith_machine_view *view, ith_price *out);
 
-/* The part of ith_price_plan that does not depend on the strategy: checks the problem, the options and the machine. */
+/* The part of ith_price_plan that does not depend on the strategy: checks the problem, the options and the machine.
+ * *heads: query heads of the whole batch. */
 ith_status ith_price_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
-                             const ith_machine *machine, int ranks, ith_machine_view *view);
+                             const ith_machine *machine, int ranks, ith_machine_view *view, int64_t *heads);
 /* The public description of the plan. */
 ith_plan_info ith_price_info(const ith_price *price, int64_t sent_bytes, int64_t memory_bytes);
 
 /* ---- Computing ------------------------------------------------------------------------------------------------- */
 
-/* Keys that queries attend to: their number, and the number of KV blocks in which they come. */
-typedef struct ith_price_keys {
-    int64_t rows, blocks;
-} ith_price_keys;
-/* Adds the keys of one shard. */
-void ith_price_add_shard(const ith_price *price, int64_t rows, ith_price_keys *keys);
-
-/* The attention of q_rows queries of some heads to keys that are packed. */
-double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t q_rows, ith_price_keys keys);
+/* The number of KV blocks of a shard. */
+int64_t ith_price_blocks(const ith_price *price, int64_t rows);
+/* The attention of q_rows queries of some heads to `keys` keys in `blocks` KV blocks, which are packed. */
+double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t q_rows, double keys, double blocks);
 /* Partial results of some heads, which one job of a sweep writes and a later one reads. */
 double ith_price_state(const ith_price *price, const ith_heads *heads, int64_t q_rows);
 /* The packing of `rows` keys and values of some kv heads. */

@@ -17,6 +17,7 @@
 #include "../base/size.h"
 
 #include <math.h>
+#include <string.h>
 
 #define WALKERS 4 /* the most ranks that are walked */
 
@@ -31,20 +32,28 @@ typedef struct flight {
     double copies; /* copies that this rank still has to make */
 } flight;
 
+/* Seconds, bytes and work of a rank so far. All are double, so that hops which repeat are multiplied in one loop. */
+typedef struct sums {
+    double now; /* the rank's clock */
+    double compute, pack, offset, copy;
+    double exchange, waiting; /* as ith_plan_counters counts them */
+    double sent;              /* bytes, as ith_schedule_sent_bytes counts them */
+    double work;              /* pairs of queries and keys */
+    double rows, blocks;      /* in place: the shards since the first hop */
+} sums;
+enum { SUMS = sizeof(sums) / sizeof(double), HOPS_COMPARED = 4 };
+
 /* One of the ranks that are walked. */
 typedef struct walker {
     ith_schedule schedule;
     ith_step step; /* the step at which the walk has stopped; valid unless `done` */
     bool done;
-    double now;
-    double compute, pack, offset, copy; /* seconds so far */
-    double exchange, waiting;           /* as ith_plan_counters counts them */
-    double covered;                     /* end of the time in which exchanges were under way */
-    double sent;                        /* bytes */
-    double work;                        /* pairs of queries and keys */
+    sums sum;
+    sums before[HOPS_COMPARED + 1]; /* the sums at the ends of the last hops, the last one first */
+    int hops;                       /* hops of this chunk that have ended */
+    double covered;                 /* end of the time in which exchanges were under way */
     flight flights[ITH_EXCHANGES];
     double cursor[ITH_MACHINE_LEVELS]; /* the time up to which each link has been followed */
-    ith_price_keys shards;             /* in place: the shards so far */
 } walker;
 
 typedef struct model {
@@ -53,6 +62,7 @@ typedef struct model {
     walker walkers[WALKERS];
     int64_t posts;
     double barrier; /* seconds of a meeting of all ranks */
+    bool every_hop; /* hops that repeat are walked too */
 } model;
 
 static bool in_place(const ith_price *price)
@@ -102,15 +112,15 @@ static void follow_link(const model *m, walker *w, int level, double until, doub
 /* Lets `seconds` of computing pass. */
 static void let_pass(const model *m, walker *w, double seconds)
 {
-    w->now += seconds;
+    w->sum.now += seconds;
     for (int level = 0; level < m->price->view->machine.level_count; level++)
-        follow_link(m, w, level, w->now, m->price->view->levels[level].overlap);
+        follow_link(m, w, level, w->sum.now, m->price->view->levels[level].overlap);
 }
 
 /* When the work of an exchange on a link ends if the rank does nothing but wait. */
 static double end_on_link(const model *m, const walker *w, const flight *f, int level)
 {
-    double at = w->now;
+    double at = w->sum.now;
     walker copy = *w;
     flight *next;
     if (f->work[level] == 0)
@@ -132,7 +142,7 @@ static double copies_meanwhile(const model *m, walker *w, double seconds)
     double copies = 0;
     for (int i = 0; i < ITH_EXCHANGES; i++) {
         flight *f = &w->flights[i];
-        if (!f->active || f->copies == 0 || f->ready >= w->now + seconds)
+        if (!f->active || f->copies == 0 || f->ready >= w->sum.now + seconds)
             continue;
         copies += f->copies;
         f->copies = 0;
@@ -140,26 +150,35 @@ static double copies_meanwhile(const model *m, walker *w, double seconds)
     return copies / (double)m->price->units;
 }
 
+/* In place, another rank reads this rank's shard while this rank reads another shard. */
+static double read_in_place(const ith_price *price, const walker *w, const ith_step *step)
+{
+    const ith_attn_setting *s = &price->setting;
+    ith_row_range own = ith_schedule_shard(s, s->problem.kv_len, w->schedule.ring_index);
+    return 2 * (double)own.rows * (double)step->heads.kv_heads * (double)ith_travel_bytes(s, ITH_TENSOR_K);
+}
+
 static void compute(const model *m, walker *w, const ith_step *step)
 {
     const ith_price *price = m->price;
     double pack = 0, attend = 0;
-    w->work += (double)step->heads.count * (double)step->q.rows * (double)step->kv.rows;
-    if (step->first)
-        w->shards = (ith_price_keys){0};
-    ith_price_add_shard(price, step->kv.rows, &w->shards);
+    w->sum.work += (double)step->heads.count * (double)step->q.rows * (double)step->kv.rows;
+    if (step->first || !in_place(price))
+        w->sum.rows = w->sum.blocks = 0;
+    w->sum.rows += (double)step->kv.rows;
+    w->sum.blocks += (double)ith_price_blocks(price, step->kv.rows);
+    if (in_place(price) && step->shard != w->schedule.ring_index)
+        w->sum.sent += read_in_place(price, w, step);
     if (!in_place(price) || (step->first && step->last))
         pack = ith_price_pack(price, step->heads.kv_heads, step->kv.rows);
     if (!in_place(price) || step->last)
-        attend = ith_price_attend(price, &step->heads, step->q.rows, w->shards);
+        attend = ith_price_attend(price, &step->heads, step->q.rows, w->sum.rows, w->sum.blocks);
     if (!in_place(price) && !step->first) /* the partial results of the last shard */
         attend += ith_price_state(price, &step->heads, step->q.rows);
-    if (!in_place(price))
-        w->shards = (ith_price_keys){0};
     double copies = copies_meanwhile(m, w, pack + attend);
-    w->pack += pack;
-    w->compute += attend;
-    w->copy += copies;
+    w->sum.pack += pack;
+    w->sum.compute += attend;
+    w->sum.copy += copies;
     let_pass(m, w, pack + attend + copies);
 }
 
@@ -186,9 +205,65 @@ static bool is_meeting(const ith_price *price, const ith_step *step)
 static void offsets(const model *m, walker *w)
 {
     double seconds = ith_price_offsets(m->price, &w->step.heads, w->step.q.rows, w->step.kv.rows);
-    w->offset += seconds;
+    w->sum.offset += seconds;
     let_pass(m, w, seconds);
 }
+
+/* ---- Hops that repeat ------------------------------------------------------------------------------------------ */
+
+/* Whether an exchange still has work for a link or for the rank. */
+static bool is_under_way(const flight *f)
+{
+    bool works = f->copies > 0;
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        works |= f->work[level] > 0;
+    return f->active && works;
+}
+
+/* Whether the last two hops of a rank have added the same as the two before them. Two, because buffers alternate. */
+static bool repeats(const walker *w)
+{
+    const double *now = (const double *)&w->sum, *middle = (const double *)&w->before[1],
+                 *past = (const double *)&w->before[3];
+    if (w->hops < HOPS_COMPARED)
+        return false;
+    for (int i = 0; i < ITH_EXCHANGES; i++)
+        if (is_under_way(&w->flights[i]))
+            return false; /* inputs or outputs of a chunk use the links too */
+    for (int i = 0; i < SUMS; i++)
+        if (fabs((now[i] - middle[i]) - (middle[i] - past[i])) > 1e-9 * fabs(now[i] - past[i]) + 1e-13 * fabs(now[i]))
+            return false;
+    return true;
+}
+
+/* A hop has ended. Leaves out the next `skipped` hops, which add what the last two have added, half as often. */
+static void end_hop(walker *w, int skipped)
+{
+    double *now = (double *)&w->sum;
+    const double *middle = (const double *)&w->before[1];
+    const double begin = w->sum.now;
+    for (int i = 0; i < SUMS && skipped; i++)
+        now[i] += (now[i] - middle[i]) * (double)skipped / 2;
+    ith_schedule_skip_hops(&w->schedule, skipped);
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        w->cursor[level] += w->sum.now - begin;
+    w->covered += w->sum.now - begin;
+    memmove(w->before + 1, w->before, HOPS_COMPARED * sizeof *w->before);
+    w->before[0] = w->sum;
+    w->hops = skipped ? 0 : w->hops + 1;
+}
+
+/* A hop has ended on all ranks that are walked, which go on side by side. */
+static void end_hops(model *m)
+{
+    int alike = m->every_hop ? 0 : INT32_MAX;
+    for (int i = 0; i < m->count && alike; i++)
+        alike = repeats(&m->walkers[i]) ? (int)ith_min64(alike, ith_schedule_hops_alike(&m->walkers[i].schedule)) : 0;
+    for (int i = 0; i < m->count; i++)
+        end_hop(&m->walkers[i], alike);
+}
+
+/* ---- The walk -------------------------------------------------------------------------------------------------- */
 
 /* Walks a rank to its next step that concerns other ranks. */
 static void walk(const model *m, walker *w)
@@ -201,6 +276,12 @@ static void walk(const model *m, walker *w)
             compute(m, w, &w->step);
         if (w->step.kind == ITH_STEP_OFFSETS)
             offsets(m, w);
+        if (w->step.kind == ITH_STEP_POST && w->step.exchange != ITH_EXCHANGE_HOP) { /* rows are read where they lie */
+            ith_traffic traffic = ith_price_traffic(m->price, &w->schedule, &w->step);
+            w->sum.sent += ith_traffic_sent(&traffic);
+        }
+        if (w->step.kind == ITH_STEP_WAIT && w->step.exchange == ITH_EXCHANGE_HOP)
+            end_hop(w, !m->every_hop && repeats(w) ? ith_schedule_hops_alike(&w->schedule) : 0);
     }
 }
 
@@ -209,7 +290,7 @@ static double latest(const model *m)
 {
     double time = 0;
     for (int i = 0; i < m->count; i++)
-        time = fmax(time, m->walkers[i].now);
+        time = fmax(time, m->walkers[i].sum.now);
     return time;
 }
 
@@ -218,7 +299,7 @@ static void meet(model *m)
 {
     double time = latest(m) + m->barrier;
     for (int i = 0; i < m->count; i++)
-        let_pass(m, &m->walkers[i], time - m->walkers[i].now);
+        let_pass(m, &m->walkers[i], time - m->walkers[i].sum.now);
 }
 
 static void post(model *m, walker *w, double ready)
@@ -226,10 +307,10 @@ static void post(model *m, walker *w, double ready)
     flight *f = &w->flights[w->step.exchange];
     ith_traffic traffic = ith_price_traffic(m->price, &w->schedule, &w->step);
     double kept = ith_price_kept(m->price, &traffic);
-    w->copy += kept;
+    w->sum.copy += kept;
     let_pass(m, w, kept);
-    w->sent += ith_traffic_sent(&traffic);
-    *f = (flight){.active = true, .number = m->posts, .posted = w->now, .ready = fmax(ready, w->now)};
+    w->sum.sent += ith_traffic_sent(&traffic);
+    *f = (flight){.active = true, .number = m->posts, .posted = w->sum.now, .ready = fmax(ready, w->sum.now)};
     f->copies = ith_price_copies(m->price, &traffic);
     for (int level = 0; level < m->price->view->machine.level_count; level++) {
         f->used[level] = ith_traffic_uses(&traffic, level);
@@ -241,7 +322,7 @@ static void post(model *m, walker *w, double ready)
 static void wait(const model *m, walker *w)
 {
     flight *f = &w->flights[w->step.exchange];
-    double end = w->now, begin = w->now;
+    double end = w->sum.now, begin = w->sum.now;
     bool used = false;
     if (!f->active)
         return;
@@ -251,12 +332,12 @@ static void wait(const model *m, walker *w)
             used = true;
         }
     if (used && f->copies > 0)
-        end = fmax(end, fmax(w->now, f->ready) + f->copies);
-    w->copy += f->copies;
-    w->waiting += end - begin;
+        end = fmax(end, fmax(w->sum.now, f->ready) + f->copies);
+    w->sum.copy += f->copies;
+    w->sum.waiting += end - begin;
     for (int level = 0; level < m->price->view->machine.level_count; level++)
         follow_link(m, w, level, end, 1);
-    w->now = end;
+    w->sum.now = end;
     double over = end; /* an exchange that ended while the rank computed */
     if (end == begin && used) {
         over = f->ready;
@@ -265,13 +346,11 @@ static void wait(const model *m, walker *w)
         over = fmin(over, end);
     }
     if (over > w->covered) {
-        w->exchange += over - fmax(w->covered, f->posted);
+        w->sum.exchange += over - fmax(w->covered, f->posted);
         w->covered = over;
     }
     f->active = false;
 }
-
-/* ---- The walk -------------------------------------------------------------------------------------------------- */
 
 /* Performs the step at which all walks have stopped. */
 static void perform(model *m)
@@ -285,6 +364,8 @@ static void perform(model *m)
     } else if (step->kind == ITH_STEP_WAIT) {
         for (int i = 0; i < m->count; i++)
             wait(m, &m->walkers[i]);
+        if (step->exchange == ITH_EXCHANGE_HOP)
+            end_hops(m);
     } else if (step->kind == ITH_STEP_OFFSETS) {
         for (int i = 0; i < m->count; i++)
             offsets(m, &m->walkers[i]);
@@ -295,7 +376,7 @@ static void perform(model *m)
         for (int i = 0; i < m->count; i++) {
             walker *w = &m->walkers[i];
             double seconds = ith_price_pack(m->price, w->step.heads.kv_heads, w->step.kv.rows);
-            w->pack += seconds;
+            w->sum.pack += seconds;
             let_pass(m, w, seconds);
         }
         meet(m);
@@ -333,13 +414,13 @@ static double imbalance_of(const model *m)
     const ith_attn_problem *p = &m->price->setting.problem;
     double most = 0, all = (double)p->batch * (double)p->heads * (double)p->q_len * (double)p->kv_len;
     for (int i = 0; i < m->count; i++)
-        most = fmax(most, m->walkers[i].work);
+        most = fmax(most, m->walkers[i].sum.work);
     return all > 0 && most > 0 ? most * (double)m->price->view->ranks / all : 1;
 }
 
 static double busy_seconds(const walker *w)
 {
-    return w->compute + w->pack + w->offset + w->copy;
+    return w->sum.compute + w->sum.pack + w->sum.offset + w->sum.copy;
 }
 
 /* How many times longer the busiest rank takes for its work because the ranks of a host want more units than there are.
@@ -358,29 +439,28 @@ static ith_cost conclude(const model *m)
     double sent = 0;
     for (int i = 0; i < m->count; i++) {
         const walker *w = &m->walkers[i];
-        busiest = busy_seconds(w) > busy_seconds(busiest) ? w : busiest;
-        sent = fmax(sent, w->sent);
+        busiest = busy_seconds(w) > busy_seconds(busiest) * (1 + 1e-9) ? w : busiest; /* not by rounding alone */
+        sent = fmax(sent, w->sum.sent);
     }
     cost.imbalance = imbalance_of(m);
     double turns = turns_of(m, cost.imbalance);
     cost.start_seconds = m->price->view->ranks > 1 ? m->price->view->machine.start_seconds + 2 * m->barrier : 0;
-    cost.compute_seconds = busiest->compute * turns;
-    cost.pack_seconds = busiest->pack * turns;
-    cost.offset_seconds = busiest->offset * turns;
-    cost.copy_seconds = busiest->copy * turns;
+    cost.compute_seconds = busiest->sum.compute * turns;
+    cost.pack_seconds = busiest->sum.pack * turns;
+    cost.offset_seconds = busiest->sum.offset * turns;
+    cost.copy_seconds = busiest->sum.copy * turns;
     cost.waiting_seconds = fmax(latest(m) - busy_seconds(busiest) * turns, 0);
     cost.seconds = cost.start_seconds + busy_seconds(busiest) * turns + cost.waiting_seconds;
-    cost.exchange_seconds = busiest->exchange;
-    if (busiest->exchange > 0)
-        cost.hidden_share = fmin(fmax(1 - busiest->waiting / busiest->exchange, 0), 1);
+    cost.exchange_seconds = busiest->sum.exchange;
+    if (busiest->sum.exchange > 0)
+        cost.hidden_share = fmin(fmax(1 - busiest->sum.waiting / busiest->sum.exchange, 0), 1);
     cost.sent_bytes = (int64_t)fmin(sent, 0x1p62);
     return cost;
 }
 
 ith_cost ith_model_cost(const ith_price *price, bool every_hop)
 {
-    model m = {.price = price, .barrier = ith_price_latency(price)};
-    (void)every_hop;
+    model m = {.price = price, .barrier = ith_price_latency(price), .every_hop = every_hop};
     choose_walkers(&m);
     for (;;) {
         for (int i = 0; i < m.count; i++)

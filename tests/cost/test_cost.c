@@ -110,9 +110,111 @@ static void test_ring(void **state)
         }
 }
 
+/* U ranks exchange q, k, v inside, and k, v of U shards travel outside; only the hops are hidden. */
+static void test_ulysses_ring(void **state)
+{
+    (void)state;
+    const int meshes[][2] = {{2, 2}, {4, 2}, {2, 4}, {8, 2}, {4, 4}};
+    for (int i = 0; i < 5; i++) {
+        const int u = meshes[i][0], r = meshes[i][1], ranks = u * r;
+        bed b;
+        make_bed(&b);
+        b.options.strategy = ITH_STRATEGY_ULYSSES_RING, b.options.ulysses = u, b.options.chunks = 1;
+        const double share = (double)LENGTH * HEADS * DIM * BYTES / ranks, sent = share * (u - 1) / u;
+        const double part = compute_all / ranks / r, hop = 2 * share / 1e9 + 1e-4;
+        ith_cost cost = cost_of(&b, ranks);
+        near(cost.seconds, 4 * sent / 1e9 + 2e-4 + part + (r - 1) * fmax(part, hop) + cost.start_seconds);
+        near((double)cost.sent_bytes, 4 * sent + 2 * share * (r - 1));
+        ith_context_destroy(&b.context);
+    }
+}
+
+/* With C chunks, the inputs of the next chunk and the outputs of the one before travel while a chunk is computed. */
+static void test_chunks(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 4;
+    b.level.latency_seconds = 0;
+    const double sent = (double)LENGTH * HEADS * DIM * BYTES / 4 / 4 * 3 / 1e9 / 4; /* of one tensor and chunk */
+    const double part = compute_all / 4 / 4;
+    assert_true(part > 4 * sent);
+    near(cost_of(&b, 4).seconds, 3 * sent + 4 * part + sent);
+    ith_context_destroy(&b.context);
+}
+
+/* Between hosts of four ranks, the ring is as slow as the hop from one host to the other. */
+static void test_levels(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    ith_machine_level levels[2] = {b.level, b.level};
+    levels[0].ranks = 4;
+    levels[1].between_hosts = true, levels[1].bytes_per_second = 1e7, levels[1].latency_seconds = 1e-3;
+    b.machine.levels = levels, b.machine.level_count = 2, b.machine.host_units = 4;
+    b.options.strategy = ITH_STRATEGY_RING;
+    const double shard = 2.0 * LENGTH * HEADS * DIM * BYTES / 8, part = compute_all / 64;
+    near(cost_of(&b, 8).seconds, part + 7 * (shard / 1e7 + 1e-3) + 2e-3);
+    /* all four ranks of a host send across at once, over one card */
+    b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 1;
+    levels[1].group_bytes_per_second = 2e7;
+    const double across = (double)LENGTH * HEADS * DIM * BYTES / 8 / 8 * 4; /* of one tensor, of one rank */
+    near(cost_of(&b, 8).seconds, compute_all / 8 + 4 * 4 * across / 2e7 + 2e-3 + 2e-3);
+    ith_context_destroy(&b.context);
+}
+
+/* Four ranks on two units take turns; a fifth of the heads too many makes the busiest rank late, not all of them. */
+static void test_units(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.level.shares_memory = true, b.level.bytes_per_second = 0, b.level.latency_seconds = 0;
+    b.machine.rank_units = 0, b.machine.host_units = 2, b.options.threads = 1;
+    b.options.strategy = ITH_STRATEGY_ULYSSES;
+    near(cost_of(&b, 2).seconds, compute_all / 2);
+    near(cost_of(&b, 4).seconds, compute_all / 2);
+    b.problem.heads = 5; /* 2, 1, 1, 1 */
+    near(cost_of(&b, 4).imbalance, 8.0 / 5);
+    near(cost_of(&b, 4).seconds, compute_all / HEADS * 2.5);
+    b.machine.host_units = 4;
+    near(cost_of(&b, 4).seconds, compute_all / HEADS * 2);
+    b.machine.busy_share = 0.5; /* each unit is half as fast while all four compute */
+    near(cost_of(&b, 4).seconds, compute_all / HEADS * 4);
+    b.options.strategy = ITH_STRATEGY_AUTO, b.options.threads = 2; /* five heads of 32 blocks on two units */
+    b.machine.host_units = 2, b.machine.busy_share = 0;
+    near(cost_of(&b, 1).seconds, compute_all / HEADS * 2.5);
+    ith_context_destroy(&b.context);
+}
+
+/* In place a rank packs its own shard alone; as messages it packs every shard that comes. */
+static void test_packing(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.level.shares_memory = true;
+    b.rate.pack_bytes_per_second = 1e9;
+    b.options.strategy = ITH_STRATEGY_RING;
+    const double all = 2.0 * LENGTH * HEADS * DIM * BYTES / 1e9;
+    near(cost_of(&b, 4).pack_seconds, all / 4);
+    b.options.exchange = ITH_EXCHANGE_COPY;
+    near(cost_of(&b, 4).pack_seconds, all);
+    b.level.copy_bytes_per_second = 1e9;
+    near(cost_of(&b, 4).copy_seconds, all * 3 / 4);
+    b.rate.offset_bytes_per_second = 1e9;
+    b.options.softmax = ITH_SOFTMAX_FIXED_M;
+    near(cost_of(&b, 4).offset_seconds, all / 4 * 1.5);
+    ith_context_destroy(&b.context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_single), cmocka_unit_test(test_ulysses),
-                                       cmocka_unit_test(test_ring)};
+                                       cmocka_unit_test(test_ring),   cmocka_unit_test(test_ulysses_ring),
+                                       cmocka_unit_test(test_chunks), cmocka_unit_test(test_levels),
+                                       cmocka_unit_test(test_units),  cmocka_unit_test(test_packing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

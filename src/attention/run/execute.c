@@ -40,6 +40,7 @@ void ith_executor_lay_out(const ith_attn_setting *s, ith_arena *arena, ith_execu
             widen_sweep(&shape, &step);
             by_shards |= !step.last;
         }
+        ith_schedule_skip_hops(&schedule, ith_schedule_hops_alike(&schedule));
     }
     shape.keeps_state = by_shards && !in_place(s);
     shape.packs_for_all = by_shards && in_place(s);

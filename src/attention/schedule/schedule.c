@@ -48,6 +48,17 @@ bool ith_schedule_next(ith_schedule *schedule, ith_step *step)
     return schedule->ops->next(schedule, step);
 }
 
+int ith_schedule_hops_alike(const ith_schedule *schedule)
+{
+    return schedule->ops->hops_alike ? schedule->ops->hops_alike(schedule) : 0;
+}
+
+void ith_schedule_skip_hops(ith_schedule *schedule, int count)
+{
+    if (count > 0)
+        schedule->ops->skip_hops(schedule, count);
+}
+
 ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, bool sent, int index)
 {
     return schedule->ops->move(schedule, step, sent, index);

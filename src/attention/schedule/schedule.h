@@ -100,6 +100,9 @@ typedef struct ith_strategy_ops {
     /* Implement ith_schedule_next and ith_schedule_move for this strategy. */
     bool (*next)(ith_schedule *schedule, ith_step *step);
     ith_move (*move)(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
+    /* Implement ith_schedule_hops_alike and ith_schedule_skip_hops; NULL: there are no hops. */
+    int (*hops_alike)(const ith_schedule *schedule);
+    void (*skip_hops)(ith_schedule *schedule, int count);
 } ith_strategy_ops;
 
 #define ITH_STRATEGY(symbol) extern const ith_strategy_ops symbol;
@@ -113,6 +116,12 @@ const ith_strategy_ops *ith_strategy_find(ith_strategy strategy);
 ith_schedule ith_schedule_of(const ith_attn_setting *setting, int rank);
 /* Writes the next step to *step. Returns false after the last step. */
 bool ith_schedule_next(ith_schedule *schedule, ith_step *step);
+/* In a long ring most hops are alike: they have the same steps, places and numbers of rows. ith_schedule_hops_alike
+ * returns how many of the hops that come next are alike, and also like the four before them: an even number, 0 unless a
+ * hop begins. ith_schedule_skip_hops leaves out that many of them, or fewer if `count` is even. The hops that remain
+ * have the longest shard of each place. */
+int ith_schedule_hops_alike(const ith_schedule *schedule);
+void ith_schedule_skip_hops(ith_schedule *schedule, int count);
 /* Move number `index` of a POST step: sent by this rank if `sent` is true, otherwise received by it. */
 ith_move ith_schedule_move(const ith_schedule *schedule, const ith_step *step, bool sent, int index);
 /* The rows that ranks with ring index `index` together hold of a sequence of `length` rows. */

@@ -204,6 +204,35 @@ static bool next(ith_schedule *s, ith_step *step)
     return found;
 }
 
+/* ---- Hops that are alike ----------------------------------------------------------------------------------------- */
+
+/* These hops and the four before and after each are never skipped: the first and the last one; those at which a rank
+ * has the first or the last shard of the ring; and those whose shard has the last of the longer shares (ith_share),
+ * because the shards after it are shorter. */
+enum { HOPS_KEPT = 4 };
+
+static int hops_alike(const ith_schedule *s)
+{
+    const int ring = s->setting->ring, r = s->ring_index;
+    const int longer = (int)(s->setting->problem.kv_len % ((int64_t)ring * s->setting->ulysses) / s->setting->ulysses);
+    const int kept[] = {0, r, ring - 1 - r, ring - 1, (r - longer + ring) % ring, longer - r};
+    int end = ring;
+    if (s->stage != POST_HOP || s->chunk < 0 || s->chunk >= s->chunks)
+        return 0;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        if (s->hop >= kept[i] - HOPS_KEPT && s->hop <= kept[i] + HOPS_KEPT)
+            return 0;
+        if (kept[i] > s->hop && kept[i] - HOPS_KEPT < end)
+            end = kept[i] - HOPS_KEPT;
+    }
+    return (end - s->hop) / 2 * 2;
+}
+
+static void skip_hops(ith_schedule *s, int count)
+{
+    s->hop += count;
+}
+
 /* ---- Strategies ------------------------------------------------------------------------------------------------ */
 
 /* Fails unless the other axis of the mesh has length 1. name, other_name: the axes, for the error sentence. */
@@ -234,6 +263,8 @@ static ith_status any_mesh(const ith_attn_setting *s)
     return ITH_OK;
 }
 
-const ith_strategy_ops ith_strategy_ulysses = {ITH_STRATEGY_ULYSSES, "ulysses", is_ulysses, next, move};
-const ith_strategy_ops ith_strategy_ring = {ITH_STRATEGY_RING, "ring", is_ring, next, move};
-const ith_strategy_ops ith_strategy_ulysses_ring = {ITH_STRATEGY_ULYSSES_RING, "ulysses_ring", any_mesh, next, move};
+const ith_strategy_ops ith_strategy_ulysses = {ITH_STRATEGY_ULYSSES, "ulysses", is_ulysses, next, move,
+                                               hops_alike,           skip_hops};
+const ith_strategy_ops ith_strategy_ring = {ITH_STRATEGY_RING, "ring", is_ring, next, move, hops_alike, skip_hops};
+const ith_strategy_ops ith_strategy_ulysses_ring = {
+    ITH_STRATEGY_ULYSSES_RING, "ulysses_ring", any_mesh, next, move, hops_alike, skip_hops};
