@@ -2,24 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # A process dies, ends without a word, or stops, at a random time: every other rank ends within the time limit, with a
 # sentence that names the right rank, whether or not the launcher ends the others. Nothing is left behind.
-# ITHACA_MPI_FAULTS: how often each case is tried (1).
+# ITHACA_MPI_FAULTS: how many random faults follow the fixed ones (0).
 set -eu
 . mpi/launch.sh
-times=${ITHACA_MPI_FAULTS:-1} seed=${ITHACA_SEED:-$(date +%N)}
+random=${ITHACA_MPI_FAULTS:-0} seed=${ITHACA_SEED:-$(date +%N)}
 RANDOM=$((10#$seed % 32768))
 echo "ITHACA_SEED=$seed"
-limit_of_group=1
+limit_of_group=1 faults=0
 complain() {
     echo "$*"
     cat "$work/out"
     exit 1
 }
 
-# fault LAUNCH PROCESSES RANKS HOW: RANKS ranks in each process, of which a random one suffers the fault
+# fault LAUNCH PROCESSES RANKS HOW WORK: RANKS ranks in each process, of which a random one suffers the fault
 fault() {
     local how=$4 victim=$((RANDOM % $2 * $3)) seconds=0.$((RANDOM % 300 + 100)) begin=$(date +%s%N) named lines
-    local case="$1, $2 processes of $3 ranks, $how at rank $victim after $seconds s"
-    $1 "$2" "$build/mpi_fault" "$kind" "$3" "$victim" "$how" "$seconds" "$limit_of_group" >"$work/out" 2>&1 &&
+    local case="$1, $2 processes of $3 ranks, $5, $how at rank $victim after $seconds s"
+    $1 "$2" "$build/mpi_fault" "$kind" "$3" "$victim" "$how" "$seconds" "$limit_of_group" "$5" >"$work/out" 2>&1 &&
         [ "$1" = launch ] && complain "$case: the launcher says that all is well"
     local took=$((($(date +%s%N) - begin) / 1000000))
     [ "$took" -lt 8000 ] || complain "$case: took $took ms"
@@ -32,19 +32,43 @@ fault() {
     fi
     named="rank $victim \\("
     [ "$3" = 1 ] || named="ranks $victim to $((victim + $3 - 1)) \\("
-    [ "$how" != stop ] || named="for rank ($victim|$((victim + $3 - 1)))[^0-9]"
+    [ "$how" != stop ] || named="for rank ($(seq -s '|' "$victim" $((victim + $3 - 1))))[^0-9]"
     # a launcher may end some ranks, whose death others see
     [ "$1" = launch ] || ! grep -vE "$named" "$work/lines" || complain "$case: the wrong rank"
     awk -v at="$seconds" -v limit="$limit_of_group" '$4 > at + limit + 1 { exit 1 }' "$work/lines" ||
         complain "$case: too late"
+    awk -v at="$seconds" '$4 < at { exit 1 }' "$work/lines" || complain "$case: an end without a fault"
+    awk -v how="$how" -v at="$seconds" -v right="$named" '{ print how, $4 - at, $0 ~ right }' "$work/lines" >>"$work/all"
+    faults=$((faults + 1))
     check_nothing_left || complain "$case"
 }
 
-for ((i = 0; i < times; i++)); do
-    fault launch_unsupervised 3 1 kill
-    fault launch_unsupervised 2 2 exit
-    fault launch_unsupervised 3 1 stop
-    fault launch 3 1 kill
-    fault launch 2 2 stop
-done
-echo "$((5 * times)) faults"
+# draw CHOICE...: `drawn` becomes a random one
+draw() {
+    local choices=("$@")
+    drawn=${choices[RANDOM % $#]}
+}
+random_fault() {
+    local launch shape how
+    draw launch launch_unsupervised launch_unsupervised launch_unsupervised
+    launch=$drawn
+    draw "3 1" "2 2" "4 1" "2 3"
+    shape=$drawn
+    draw kill exit stop
+    how=$drawn
+    draw exchange bf16 8bit
+    [[ $shape == *" 1" ]] || draw exchange mixed mixed bf16 8bit
+    fault $launch $shape $how $drawn
+}
+
+fault launch_unsupervised 3 1 kill exchange
+fault launch_unsupervised 2 2 exit bf16
+fault launch_unsupervised 3 1 stop 8bit
+fault launch_unsupervised 2 2 kill mixed
+fault launch_unsupervised 2 2 stop mixed
+fault launch 2 2 kill mixed
+fault launch 2 2 stop exchange
+for ((i = 0; i < random; i++)); do random_fault; done
+awk -v faults="$faults" '{ n[$1]++; right[$1] += $3; if ($2 > most[$1]) most[$1] = $2 }
+    END { print faults, "faults"
+          for (how in n) printf "%s: %d ranks ended, %d named the rank, the last %.2f s after the fault\n", how, n[how], right[how], most[how] }' "$work/all"
