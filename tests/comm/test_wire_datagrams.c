@@ -278,6 +278,71 @@ static void lies_end_the_group(void **state)
     assert_true(t.argument > 100 && t.internal > 100 && t.aborted > 20 && t.whole > 100 && t.done > 5000);
 }
 
+/* ---- Circles of waits -------------------------------------------------------------------------------------------- */
+
+/* A message that says that a rank lives and for which rank it waits (-1: for none), as wire_life.c sends it. */
+typedef struct life_message {
+    int32_t kind, rank, status, waits_for;
+    int64_t group, number;
+} life_message;
+
+static life_message next_message;
+static bool message_there;
+
+static ith_watch_event hear_life(void *self, int *process, const void **data, size_t *bytes)
+{
+    (void)self;
+    if (!message_there)
+        return ITH_WATCH_NOTHING;
+    message_there = false;
+    *process = 1, *data = &next_message, *bytes = sizeof next_message;
+    return ITH_WATCH_MESSAGE;
+}
+
+static void give_life(void *state, int rank, int waits_for)
+{
+    next_message = (life_message){.kind = 1, .rank = rank, .waits_for = waits_for};
+    message_there = true;
+    ith_wire_transport.alive(state);
+    assert_false(message_there);
+}
+
+/* Ranks 2 and 3 wait for each other, and rank 0 for both. Rank 2 has moved data later than rank 3, and then says
+ * nothing more: rank 2 is to blame, also for a time limit that is short. */
+static void the_silent_rank_of_a_circle_is_named(void **state)
+{
+    static liar l;
+    static char memory[4 * MEMORY];
+    static ith_transfer lists[2];
+    void *states[2];
+    int numbers[2], size, named = -1;
+    char sentence[256];
+    (void)state;
+    liar_init(&l, 1);
+    l.link.hear = hear_life;
+    assert_int_equal(ith_wire_open(&l.link, states, numbers, &size, sentence, sizeof sentence), ITH_OK);
+    ith_operation operation = ITH_OPERATION_INIT;
+    for (int i = 0; i < 2; i++)
+        lists[i] = (ith_transfer){2 + i, {.data = memory + i * MEMORY, .count = {1, 1}, .bytes = 100}};
+    operation.what = "a test", operation.receives = lists, operation.receive_count = 2;
+    assert_int_equal(ith_wire_transport.exchange(states[0], &operation), ITH_OK);
+    give_life(states[0], 3, -1);
+    ith_wire_transport.wait(states[0], 0, 0.05, &(bool){false});
+    give_life(states[0], 2, -1);
+    give_life(states[0], 2, 3);
+    double silence = 0;
+    for (int i = 0; i < 12; i++) {
+        give_life(states[0], 3, 2);
+        ith_wire_transport.wait(states[0], 0, 0.05, &(bool){false});
+        silence = ith_wire_transport.silence(states[0], 0, &named);
+    }
+    assert_int_equal(named, 2);
+    assert_true(silence > 0.55 && silence < 0.8);
+    ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
+    for (int i = 0; i < 2; i++)
+        ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);
+}
+
 /* ---- No memory ------------------------------------------------------------------------------------------------- */
 
 void *__real_calloc(size_t count, size_t size);
@@ -348,6 +413,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lies_end_the_group),
+        cmocka_unit_test(the_silent_rank_of_a_circle_is_named),
         cmocka_unit_test(without_memory_nothing_is_made),
         cmocka_unit_test(processes_that_contradict_are_refused),
     };

@@ -4,7 +4,9 @@
  *
  * A rank that waits sends signs of life too, with the rank that it waits for. So a rank at the end of a chain of waits
  * does not blame its neighbour, which waits as well, but the rank at the beginning of the chain. If ranks wait for one
- * another in a circle, each of them counts as silent since it last posted, computed or moved data. */
+ * another in a circle, the rank whose last sign is oldest is to blame, because it may have died or stopped while it
+ * waited. If all ranks of the circle give signs, each of them counts as silent since it last posted, computed or moved
+ * data. */
 #include "wire_state.h"
 
 #include <stdarg.h>
@@ -13,6 +15,7 @@
 
 #define SIGN_NS 50000000    /* between two signs of life of a rank */
 #define FRESH_NS 1000000000 /* a rank that said that it waits counts as waiting for this time after its last sign */
+#define LATE_NS 250000000   /* in a circle of waits, a rank whose last sign is older may have stopped */
 
 typedef enum message_kind { MESSAGE_LIFE = 1, MESSAGE_NOTICE, MESSAGE_END, MESSAGE_LEAVE } message_kind;
 
@@ -296,6 +299,19 @@ void ith_wire_hear(wire_world *world)
 
 /* ---- Silence --------------------------------------------------------------------------------------------------- */
 
+/* Finds the rank of a circle of waits whose last sign is oldest. Returns the age of that sign in nanoseconds. */
+static int64_t find_latest(const wire_world *world, int64_t now, int *rank)
+{
+    int64_t longest = -1;
+    for (int steps = 0, at = *rank; steps < world->size && at >= 0; steps++) {
+        int64_t age = now - atomic_load_explicit(&world->lives[at].heard, memory_order_relaxed);
+        if (age > longest)
+            longest = age, *rank = at;
+        at = atomic_load_explicit(&world->lives[at].waits_for, memory_order_relaxed);
+    }
+    return longest;
+}
+
 /* Follows the chain of waits from a rank to the rank that is to blame for it: sets *blamed, and returns for how many
  * nanoseconds that rank has been silent. */
 static int64_t follow(const wire_world *world, int rank, int *blamed)
@@ -312,7 +328,10 @@ static int64_t follow(const wire_world *world, int rank, int *blamed)
             return now - heard;
         *blamed = waits_for;
     }
-    *blamed = rank; /* ranks wait for one another */
+    int64_t age = find_latest(world, now, blamed);
+    if (age > LATE_NS)
+        return age;
+    *blamed = rank;
     return now - atomic_load_explicit(&world->lives[rank].life, memory_order_relaxed);
 }
 
