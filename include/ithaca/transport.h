@@ -265,7 +265,7 @@ ITH_API ith_status ith_comm_place(const ith_comm *comm, int rank, ith_place *pla
 
 /* ---- Modules --------------------------------------------------------------------------------------------------- */
 
-#define ITH_TRANSPORT_MODULE_ABI 2
+#define ITH_TRANSPORT_MODULE_ABI 3
 
 /* A transport in a shared module: the file ithaca_transport_NAME.so, in a folder where ith_module_list looks, exports
  * one of these as ith_transport_module_table. */
@@ -277,11 +277,16 @@ typedef struct ith_transport_module {
      * for ith_comm_create: states [ranks] and numbers [ranks], the state and the number of each rank of this process,
      * and *size, the number of all ranks. The numbers of ranks of one process follow one another, and so do the numbers
      * of ranks of one host. `where` says where the processes meet, in a form that the transport defines; NULL: it knows
-     * from its environment. On failure nothing is left to close, and `sentence` (`bytes` long, a string that is empty
-     * at first) may say why. */
-    ith_status (*connect)(const char *where, int ranks, void **states, int *numbers, int *size, char *sentence,
-                          size_t bytes);
+     * from its environment. Returns ITH_ERR_TIMEOUT if another process does not answer for `seconds`. On failure nothing is
+     * left to close, and `sentence` (`bytes` long, a string that is empty at first) may say why. */
+    ith_status (*connect)(const char *where, int ranks, double seconds, void **states, int *numbers, int *size,
+                          char *sentence, size_t bytes);
 } ith_transport_module;
+
+/* Sets the time limit of ith_comm_connect and ith_run_ranks_connected with this context and with clones that are made
+ * later: they fail with ITH_ERR_TIMEOUT if another process does not answer for this many seconds. 0 or less: 60, as at
+ * first. */
+ITH_API void ith_context_set_connect_timeout(ith_context *context, double seconds);
 
 /* Makes a communicator with the transport of the module that is called `name`, for a process with one rank.
  * ITH_ERR_UNSUPPORTED if no such module can be used; the sentence says why. A failure to connect has the status of the

@@ -47,8 +47,9 @@ struct ith_context {
     ith_log_level log_level;
     ith_parallel_fn parallel;
     void *parallel_user;
-    uint32_t cpu; /* the instruction sets that kernels may use, as bits of ith_cpu_feature */
-    int rank;     /* the rank's number in the trace */
+    uint32_t cpu;         /* the instruction sets that kernels may use, as bits of ith_cpu_feature */
+    int rank;             /* the rank's number in the trace */
+    double connect_limit; /* seconds; 0: none was set */
     ith_observer *observer;
     ith_activity *activity;
     atomic_int holders;  /* number of references; the last release frees the context */
@@ -165,6 +166,7 @@ ith_status ith_context_clone(ith_context *parent, ith_context **out)
     context->parallel_user = parent->parallel_user;
     context->cpu = parent->cpu;
     context->rank = parent->rank;
+    context->connect_limit = parent->connect_limit;
     context->observer = parent->observer;
     context->family = parent->family;
     context->root = ith_context_hold(parent->root);
@@ -245,6 +247,16 @@ int ith_context_rank(const ith_context *context)
 void ith_context_set_rank(ith_context *context, int rank)
 {
     context->rank = rank;
+}
+
+double ith_context_connect_limit(const ith_context *context)
+{
+    return context->connect_limit;
+}
+
+void ith_context_set_connect_limit(ith_context *context, double seconds)
+{
+    context->connect_limit = seconds;
 }
 
 ith_parallel_fn ith_context_parallel(const ith_context *context, void **user)

@@ -70,6 +70,10 @@ ith_status ith_context_check_process(ith_context *context);
 int ith_context_rank(const ith_context *context);
 void ith_context_set_rank(ith_context *context, int rank);
 
+/* The time limit of connecting processes (ith_context_set_connect_timeout in ithaca/transport.h), in seconds. */
+double ith_context_connect_limit(const ith_context *context);
+void ith_context_set_connect_limit(ith_context *context, double seconds);
+
 /* ---- The family: a context, its parent and all their clones ---- */
 
 /* ith_context_keep allocates zeroed memory, aligned to 64, that does not count as held; NULL with an error sentence on

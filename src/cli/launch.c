@@ -322,6 +322,7 @@ static int explain_failure(const launch_run *run, ith_status status)
 static int run_connected(launch_run *run)
 {
     const ith_launcher *launcher = &run->launch->launcher;
+    ith_context_set_connect_timeout(run->context, run->launch->choices.timeout);
     ith_status status = ith_run_ranks_connected(run->context, launcher->module, launcher->where, run->launch->ranks,
                                                 run->launch->threads, connected_rank, run);
     ith_error_release();

@@ -7,11 +7,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#define CONNECT_SECONDS 60.0 /* the default of ith_context_set_connect_timeout */
+
 _Static_assert(offsetof(ith_transport_module, name) == offsetof(ith_module_head, name),
                "a transport's table does not begin like every module's");
 
 ith_module_kind ith_transport_modules = {
     .name = "transport", .symbol = "ith_transport_module_table", .abi = ITH_TRANSPORT_MODULE_ABI};
+
+void ith_context_set_connect_timeout(ith_context *context, double seconds)
+{
+    if (context)
+        ith_context_set_connect_limit(context, seconds);
+}
 
 /* Finds the table of the module ithaca_transport_NAME.so. */
 static ith_status find_module(ith_context *context, const char *name, const ith_transport_module **out)
@@ -74,10 +82,12 @@ static ith_status connect_ranks(void *user, ith_context *const *contexts, int ra
     const ith_transport_module *module = NULL;
     char sentence[ITH_ERROR_BYTES] = "";
     int size = 0;
+    double seconds = ith_context_connect_limit(contexts[0]);
     ith_status status = find_module(contexts[0], c->name, &module);
     if (status)
         return status;
-    status = module->connect(c->where, ranks, c->states, c->numbers, &size, sentence, sizeof sentence);
+    status = module->connect(c->where, ranks, seconds > 0 ? seconds : CONNECT_SECONDS, c->states, c->numbers, &size,
+                             sentence, sizeof sentence);
     if (status)
         return ith_fail(contexts[0], status < 0 && status >= ITH_ERR_INTERNAL ? status : ITH_ERR_INTERNAL,
                         "the transport %s did not connect: %s", c->name, sentence[0] ? sentence : "it did not say why");

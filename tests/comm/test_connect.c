@@ -112,7 +112,7 @@ static void the_reason_of_a_refusal_is_told(void **state)
     REFUSED(context, "did not connect: where is FOLDER RANK RANKS", ith_comm_connect(context, "socket", NULL, &comm));
     assert_int_equal(ith_comm_connect(context, "socket", "/nowhere 0 2", &comm), ITH_ERR_IO);
     assert_non_null(strstr(ith_context_error(context), "/nowhere/0: No such file"));
-    const char *const names[][2] = {{"future", "it was built for ABI 3; this library takes ABI 2"},
+    const char *const names[][2] = {{"future", "it was built for ABI 4; this library takes ABI 3"},
                                     {"hollow", "lacks its table or connect"},
                                     {"absent", "no module ithaca_transport_absent.so was found"},
                                     {"", "no module"}};

@@ -51,8 +51,9 @@ static void *meet(void *argument)
 {
     guest *g = argument;
     party *p = g->party;
-    p->met[g->number] = ith_watch_connect(p->watches[g->number], p->all, g->number, p->size, p->seconds,
-                                          p->sentences[g->number], SENTENCE);
+    p->met[g->number] =
+        ith_watch_connect(p->watches[g->number], p->all, g->number, p->size,
+                          &(ith_watch_patience){.seconds = p->seconds}, p->sentences[g->number], SENTENCE);
     return NULL;
 }
 
@@ -62,6 +63,7 @@ static void listen_all(party *p, int size)
     for (int i = 0; i < size; i++) {
         p->watches[i] = ith_watch_listen(&p->all[i], p->sentences[i], SENTENCE);
         assert_non_null(p->watches[i]);
+        p->all[i].number = i;
     }
 }
 
@@ -297,7 +299,8 @@ static void a_death_is_seen_at_once(void **state)
         pid_t child = fork();
         if (!child) {
             ith_watch_close(p.watches[0], true);
-            bool met = ith_watch_connect(p.watches[1], p.all, 1, 2, 10, p.sentences[1], SENTENCE);
+            bool met = ith_watch_connect(p.watches[1], p.all, 1, 2, &(ith_watch_patience){.seconds = 10},
+                                         p.sentences[1], SENTENCE);
             ith_watch_send(p.watches[1], 0, "last", 4, false);
             if (!met || write(ready[1], "x", 1) != 1)
                 _exit(1);
@@ -306,7 +309,8 @@ static void a_death_is_seen_at_once(void **state)
         }
         ith_watch_close(p.watches[1], true);
         p.watches[1] = NULL;
-        assert_true(ith_watch_connect(p.watches[0], p.all, 0, 2, 10, p.sentences[0], SENTENCE));
+        assert_true(ith_watch_connect(p.watches[0], p.all, 0, 2, &(ith_watch_patience){.seconds = 10}, p.sentences[0],
+                                      SENTENCE));
         assert_int_equal(read(ready[0], &(char){0}, 1), 1);
         if (stopped)
             kill(child, SIGSTOP);
@@ -324,6 +328,63 @@ static void a_death_is_seen_at_once(void **state)
         part(&p);
         close(ready[0]);
         close(ready[1]);
+    }
+}
+
+typedef struct strike {
+    int signal, calls; /* the signal comes with call number `calls` */
+} strike;
+
+static bool strike_once(void *user, char *sentence, size_t bytes)
+{
+    strike *s = user;
+    (void)sentence, (void)bytes;
+    if (s->calls-- == 0)
+        raise(s->signal);
+    return true;
+}
+
+/* Runs process `number` of three as a child, which ends with 0 if it is connected, or if it names process 1. */
+static pid_t start_guest(party *p, int number, strike *s)
+{
+    pid_t child = fork();
+    if (child)
+        return child;
+    for (int i = 0; i < 3; i++)
+        if (i != number)
+            ith_watch_close(p->watches[i], true);
+    ith_watch_patience patience = {0.4, s ? strike_once : NULL, s};
+    bool met = ith_watch_connect(p->watches[number], p->all, number, 3, &patience, p->sentences[number], SENTENCE);
+    bool right = met || strstr(p->sentences[number], "process 1 ");
+    if (!right)
+        print_error("process %d: %s\n", number, p->sentences[number]);
+    if (met) /* until the others are at their end too */
+        nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+    ith_watch_close(p->watches[number], true);
+    _exit(!right);
+}
+
+/* Process 1 dies or stops at one of the first moments of its meeting. */
+static void a_process_that_fails_while_it_is_connected_is_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        party p;
+        pid_t children[3];
+        int status;
+        strike s = {i % 2 ? SIGSTOP : SIGKILL, i / 2};
+        listen_all(&p, 3);
+        double begin = now();
+        for (int number = 0; number < 3; number++)
+            children[number] = start_guest(&p, number, number == 1 ? &s : NULL);
+        part(&p);
+        for (int number = 0; number < 3; number += 2) {
+            assert_int_equal(waitpid(children[number], &status, 0), children[number]);
+            assert_int_equal(status, 0);
+        }
+        assert_true(now() - begin < 3);
+        kill(children[1], SIGKILL);
+        assert_int_equal(waitpid(children[1], &status, 0), children[1]);
     }
 }
 
@@ -465,7 +526,9 @@ static void hosts_are_compared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_death_is_seen_at_once), /* before any thread is started */
+        /* before any thread is started */
+        cmocka_unit_test(a_death_is_seen_at_once),
+        cmocka_unit_test(a_process_that_fails_while_it_is_connected_is_named),
         cmocka_unit_test(messages_arrive_whole_and_in_order),
         cmocka_unit_test(a_full_connection_cuts_no_message),
         cmocka_unit_test(threads_send_at_once),

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_fault TRANSPORT RANKS VICTIM HOW SECONDS LIMIT WORK: ranks work without end, in processes of RANKS ranks that a
  * launcher has started. SECONDS after they have met, the process of rank VICTIM ends: HOW is kill (SIGKILL), stop
- * (SIGSTOP) or exit (_exit). LIMIT: the time limit of the group. Every other rank prints a line when its group has
- * ended: its number, the seconds since they met, and the sentence. A process that is stopped is killed 1.5 s after the
- * limit.
+ * (SIGSTOP), exit (_exit), or none: all ranks then end after SECONDS. LIMIT: the time limit of the group. Every other
+ * rank prints a line when its group has ended: its number, the seconds since they met, and the sentence. A process that
+ * is stopped is killed 1.5 s after the limit. A process that is not connected prints one line.
  *
  * WORK  exchange    regions of many sizes, sums and barriers
  *       mixed       attention, ulysses in place inside each process and ring by messages across
@@ -13,13 +13,14 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_BYTES = 300000, MOST_RANKS = 16, HEADS = 12, HEAD_DIM = 64, ROWS = 600 };
+enum { MOST_SECONDS = 30, MOST_BYTES = 300000, MOST_RANKS = 16, HEADS = 12, HEAD_DIM = 64, ROWS = 600 };
 
 typedef struct fault {
     int victim;
@@ -28,6 +29,7 @@ typedef struct fault {
     int keeper; /* a pipe to the process that kills a stopped one */
     int ranks;  /* of each process */
     const char *work;
+    atomic_bool connected;
 } fault;
 
 /* The work of a rank: exchanges of `memory` if there are no plans, otherwise the plans in turn. */
@@ -169,14 +171,16 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
     fault *f = user;
     pthread_t thread;
     labour l = {.numbers = NULL};
+    atomic_store(&f->connected, true);
     ith_status status = begin_labour(context, comm, f, &l);
     if (!status)
         status = ith_comm_barrier(comm);
     ith_comm_set_timeout(comm, f->limit);
     double begin = now();
-    if (!status && ith_comm_rank(comm) == f->victim && pthread_create(&thread, NULL, strike, f))
+    if (!status && f->how != 'n' && ith_comm_rank(comm) == f->victim && pthread_create(&thread, NULL, strike, f))
         status = ITH_ERR_MEMORY;
-    for (int round = 0; !status && now() - begin < 30; round++)
+    double end = begin + (f->how == 'n' ? f->seconds : MOST_SECONDS);
+    for (int round = 0; !status && now() < end; round++)
         status = l.plans[0] ? ith_plan_execute(l.plans[round % 2], &l.tensors) : exchange_round(comm, &l, round);
     char line[2048];
     int length = snprintf(line, sizeof line, "rank %d after %.3f s: %s: %s\n", ith_comm_rank(comm), now() - begin,
@@ -201,7 +205,16 @@ int main(int argc, char **argv)
     f.keeper = start_keeper(f.limit + 1.5);
     if (ith_context_create(NULL, &context))
         return 2;
+    double begin = now();
+    ith_context_set_connect_timeout(context, f.limit);
     ith_status status = ith_run_ranks_connected(context, argv[1], NULL, atoi(argv[2]), 1, suffer, &f);
+    if (status && !f.connected) {
+        char line[2048];
+        int length = snprintf(line, sizeof line, "not connected after %.3f s: %s: %s\n", now() - begin,
+                              ith_status_name(status), ith_context_error(context));
+        if (write(1, line, (size_t)length) != length)
+            return 2;
+    }
     ith_context_destroy(&context);
     return status != ITH_OK;
 }

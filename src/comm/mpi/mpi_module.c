@@ -3,8 +3,12 @@
  *
  * Two gathers over MPI come first. In the first, processes compare versions: its records have the same size in all
  * versions. In the second they show their hosts and the addresses of their control connections. Processes are then
- * numbered host by host, in the order of the lowest MPI rank of each host, and make the control connections. A third
- * gather tells whether all of them have succeeded. */
+ * numbered host by host, in the order of the lowest MPI rank of each host, and make the control connections, over which
+ * they agree that all are connected.
+ *
+ * Every wait has a limit, and looks at the processes of this host (mpi_presence.h). Gathers consist of messages from
+ * process to process, so that each process knows which one is missing. After a failure MPI may still write into memory
+ * of the gathers, which therefore stays. */
 #include "mpi_link.h"
 #include "mpi_start.h"
 
@@ -15,10 +19,9 @@
 #include <string.h>
 #include <time.h>
 
-#define GATHER_SECONDS 60.0 /* for all processes to come */
-#define WATCH_SECONDS 30.0  /* for all control connections */
+#define GRACE_SECONDS 0.5 /* for a death to show that made a call of MPI fail */
 
-enum { SENTENCE_BYTES = 1024 };
+enum { TAG = 2 };
 
 #define QUOTE(x) #x
 #define DOTTED(major, minor, patch) QUOTE(major) "." QUOTE(minor) "." QUOTE(patch)
@@ -36,70 +39,118 @@ typedef struct host_record {
     ith_watch_address address;
 } host_record;
 
-/* The status of a process in the meeting, and its sentence. */
-typedef struct result_record {
-    ith_status status;
-    char sentence[SENTENCE_BYTES];
-} result_record;
-
 /* The state of one call of connect_processes. */
 typedef struct meeting_place {
     MPI_Comm comm;
     int mpi_rank, size;
+    double seconds; /* the limit of each wait */
+    mpi_presence *presence;
     ith_watch *watch;
+    version_record *versions;     /* [size]: of each MPI rank */
     host_record *hosts;           /* [size]: of each MPI rank */
     ith_watch_address *addresses; /* [size]: of each process */
-    result_record *results;       /* [size]: of each MPI rank */
+    MPI_Request *requests;        /* [2][size]: receives and sends of a gather */
+    MPI_Status *statuses;         /* [2][size]: of the requests */
+    bool *heard;                  /* [size]: whose record has arrived */
+    int peer;                     /* the MPI rank of the last message that was begun; -1: none */
+    bool abandoned;               /* MPI may still use the memory */
     mpi_party party;
     char *sentence;
     size_t bytes;
 } meeting_place;
 
-/* Waits for an operation of MPI that was begun with the result `code`, at most GATHER_SECONDS. */
-static ith_status await_request(const meeting_place *m, int code, MPI_Request *request)
+/* Calls of MPI cannot be taken back: from now on MPI is not used. */
+static ith_status abandon(meeting_place *m, ith_status status)
 {
-    double end = ith_watch_now() + GATHER_SECONDS;
-    int done = 0;
-    while (code == MPI_SUCCESS && (code = MPI_Test(request, &done, MPI_STATUS_IGNORE)) == MPI_SUCCESS && !done) {
-        if (ith_watch_now() > end) {
-            ith_mpi_give_up();
-            snprintf(m->sentence, m->bytes,
-                     "not all %d processes of the launcher have called for this transport within %.0f s", m->size,
-                     GATHER_SECONDS);
-            return ITH_ERR_TIMEOUT;
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-    }
-    if (code == MPI_SUCCESS)
-        return ITH_OK;
     ith_mpi_give_up();
-    char text[MPI_MAX_ERROR_STRING] = "";
-    MPI_Error_string(code, text, &(int){0});
-    snprintf(m->sentence, m->bytes, "MPI failed while the processes met: %.200s", text);
-    return ITH_ERR_IO;
+    m->abandoned = true;
+    return status;
 }
 
-/* all [size]: `mine` of each MPI rank. */
-static ith_status gather(const meeting_place *m, const void *mine, size_t bytes, void *all)
+/* Names the processes that a gather waits for. */
+static ith_status explain(meeting_place *m, bool gathers)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
-    int code = MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, m->comm, &request);
-    return await_request(m, code, &request);
+    char blame[256];
+    size_t length = 0;
+    int silent = -1;
+    for (int i = m->size - 1; i >= 0 && gathers; i--) {
+        int done = 0;
+        m->heard[i] = i == m->mpi_rank || (MPI_Test(&m->requests[i], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done);
+        silent = m->heard[i] ? silent : i;
+    }
+    ith_mpi_presence_explain(m->presence, gathers ? m->heard : NULL, blame, sizeof blame);
+    length = (size_t)snprintf(m->sentence, m->bytes, "the processes were not connected within %.3g s: %s", m->seconds,
+                              blame);
+    if (silent >= 0 && m->versions[silent].host[0] && length < m->bytes)
+        snprintf(m->sentence + length, m->bytes - length, " (process %d runs on host %.63s)", silent,
+                 m->versions[silent].host);
+    return abandon(m, ITH_ERR_TIMEOUT);
+}
+
+/* A call of MPI has failed, perhaps because a process has died, which then shows a little later. */
+static ith_status fail(meeting_place *m, int code)
+{
+    char text[MPI_MAX_ERROR_STRING] = "", who[64] = "";
+    for (double end = ith_watch_now() + GRACE_SECONDS; ith_watch_now() < end;) {
+        if (!ith_mpi_presence_look(m->presence, m->sentence, m->bytes))
+            return abandon(m, ITH_ERR_ABORTED);
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    }
+    MPI_Error_string(code, text, &(int){0});
+    text[strcspn(text, "\n")] = 0;
+    if (m->peer >= 0)
+        snprintf(who, sizeof who, " with process %d", m->peer);
+    snprintf(m->sentence, m->bytes, "MPI failed while the processes were being connected%s: %.200s", who, text);
+    return abandon(m, ITH_ERR_IO);
+}
+
+/* Waits for requests that were begun with the result `code`. */
+static ith_status await_requests(meeting_place *m, int code, int count, MPI_Request *requests)
+{
+    double end = ith_watch_now() + m->seconds;
+    int done = 0;
+    while (code == MPI_SUCCESS && (code = MPI_Testall(count, requests, &done, m->statuses)) == MPI_SUCCESS && !done) {
+        if (!ith_mpi_presence_look(m->presence, m->sentence, m->bytes))
+            return abandon(m, ITH_ERR_ABORTED);
+        if (ith_watch_now() > end)
+            return explain(m, count > 1);
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    return code == MPI_SUCCESS ? ITH_OK : fail(m, code);
+}
+
+/* all [size][bytes], of which each process has filled in its own record, becomes the records of all MPI ranks. */
+static ith_status gather(meeting_place *m, void *all, size_t bytes)
+{
+    char *mine = (char *)all + (size_t)m->mpi_rank * bytes;
+    int code = MPI_SUCCESS;
+    for (int i = 0; i < 2 * m->size; i++)
+        m->requests[i] = MPI_REQUEST_NULL;
+    for (int i = 0; i < m->size && code == MPI_SUCCESS; i++) {
+        if (i == m->mpi_rank)
+            continue;
+        m->peer = i;
+        code = MPI_Irecv((char *)all + (size_t)i * bytes, (int)bytes, MPI_BYTE, i, TAG, m->comm, &m->requests[i]);
+        if (code == MPI_SUCCESS)
+            code = MPI_Isend(mine, (int)bytes, MPI_BYTE, i, TAG, m->comm, &m->requests[m->size + i]);
+    }
+    m->peer = code == MPI_SUCCESS ? -1 : m->peer;
+    return await_requests(m, code, 2 * m->size, m->requests);
 }
 
 /* ---- Versions -------------------------------------------------------------------------------------------------- */
 
-static ith_status compare_versions(const meeting_place *m)
+static ith_status compare_versions(meeting_place *m)
 {
-    version_record mine = {.module = MODULE_VERSION};
-    snprintf(mine.library, sizeof mine.library, "%s", ith_version());
-    snprintf(mine.host, sizeof mine.host, "%s", m->watch ? m->hosts[m->mpi_rank].address.name : "");
-    version_record *all = calloc((size_t)m->size, sizeof *all);
-    ith_status status = all ? gather(m, &mine, sizeof mine, all) : ITH_ERR_MEMORY;
+    version_record *mine = &m->versions[m->mpi_rank];
+    snprintf(mine->module, sizeof mine->module, "%s", MODULE_VERSION);
+    snprintf(mine->library, sizeof mine->library, "%s", ith_version());
+    snprintf(mine->host, sizeof mine->host, "%s", m->hosts[m->mpi_rank].address.name);
+    ith_status status = gather(m, m->versions, sizeof *m->versions);
     for (int i = 0; i < m->size && !status; i++) {
-        const version_record *first = &all[0], *one = &all[i];
-        if (!memcmp(first->module, one->module, sizeof mine.module) &&
-            !memcmp(first->library, one->library, sizeof mine.library))
+        const version_record *first = &m->versions[0], *one = &m->versions[i];
+        if (!memcmp(first->module, one->module, sizeof one->module) &&
+            !memcmp(first->library, one->library, sizeof one->library))
             continue;
         snprintf(m->sentence, m->bytes,
                  "process 0 on %.63s has libithaca %.47s and a transport of %.47s, process %d on %.63s has libithaca "
@@ -107,7 +158,6 @@ static ith_status compare_versions(const meeting_place *m)
                  first->host, first->library, first->module, i, one->host, one->library, one->module);
         status = ITH_ERR_UNSUPPORTED;
     }
-    free(all);
     return status;
 }
 
@@ -150,80 +200,87 @@ static void number_processes(meeting_place *m)
 
 /* ---- Connecting ------------------------------------------------------------------------------------------------ */
 
-/* Tells every process whether all of them have succeeded. The first MPI rank that failed gives the status and the
- * sentence. */
-static ith_status agree(meeting_place *m, ith_status status)
+static bool look(void *user, char *sentence, size_t bytes)
 {
-    result_record mine = {.status = status};
-    if (status)
-        snprintf(mine.sentence, sizeof mine.sentence, "%s", m->sentence);
-    ith_status gathered = gather(m, &mine, sizeof mine, m->results);
-    if (gathered)
-        return gathered;
-    for (int i = 0; i < m->size; i++)
-        if (m->results[i].status) {
-            snprintf(m->sentence, m->bytes, "process %d on %.63s: %.*s", m->party.numbers[i],
-                     m->party.all[m->party.numbers[i]].name, SENTENCE_BYTES - 128, m->results[i].sentence);
-            return m->results[i].status;
-        }
-    return ITH_OK;
+    return ith_mpi_presence_look(user, sentence, bytes);
 }
 
-/* Meets the other processes on m->comm. */
+/* Makes the control connections. */
+static ith_status connect_watch(meeting_place *m)
+{
+    const ith_watch_patience patience = {m->seconds, look, m->presence};
+    double begin = ith_watch_now();
+    if (ith_watch_connect(m->watch, m->addresses, m->party.process, m->size, &patience, m->sentence, m->bytes))
+        return ITH_OK;
+    return abandon(m, ith_watch_now() < begin + m->seconds ? ITH_ERR_ABORTED : ITH_ERR_TIMEOUT);
+}
+
+/* Gathers the addresses of the other processes on m->comm and connects this process with them. */
 static ith_status meet(meeting_place *m, int ranks)
 {
     ith_status status = compare_versions(m);
-    host_record mine = m->hosts[m->mpi_rank];
-    mine.ranks = ranks;
     /* All processes are here, so they have closed the links of earlier groups. */
-    if (!status && !ith_mpi_free_closed(GATHER_SECONDS)) {
-        ith_mpi_give_up();
+    if (!status && !ith_mpi_free_closed(m->seconds)) {
         snprintf(
             m->sentence, m->bytes,
             "a process of an earlier group does not answer, so MPI cannot be used again: start the processes anew");
-        status = ITH_ERR_UNSUPPORTED;
+        status = abandon(m, ITH_ERR_UNSUPPORTED);
     }
+    m->hosts[m->mpi_rank].ranks = ranks;
     if (!status)
-        status = gather(m, &mine, sizeof mine, m->hosts);
+        status = gather(m, m->hosts, sizeof *m->hosts);
     if (status)
         return status;
     number_processes(m);
-    if (!ith_watch_connect(m->watch, m->addresses, m->party.process, m->size, WATCH_SECONDS, m->sentence, m->bytes))
-        status = ITH_ERR_TIMEOUT;
-    return agree(m, status);
+    return connect_watch(m);
 }
 
 static void free_meeting(meeting_place *m)
 {
-    free(m->hosts);
+    if (!m->abandoned) {
+        free(m->versions);
+        free(m->hosts);
+        free(m->requests);
+        free(m->statuses);
+    }
+    free(m->heard);
     free(m->addresses);
-    free(m->results);
     ith_mpi_party_free(&m->party);
     ith_watch_close(m->watch, true);
+}
+
+static bool allocate(meeting_place *m)
+{
+    size_t size = (size_t)m->size;
+    m->versions = calloc(size, sizeof *m->versions);
+    m->hosts = calloc(size, sizeof *m->hosts);
+    m->requests = calloc(2 * size, sizeof(MPI_Request));
+    m->statuses = calloc(2 * size, sizeof *m->statuses);
+    m->heard = calloc(size, sizeof *m->heard);
+    m->addresses = calloc(size, sizeof *m->addresses);
+    m->party.mpi_ranks = calloc(size, sizeof *m->party.mpi_ranks);
+    m->party.numbers = calloc(size, sizeof *m->party.numbers);
+    m->party.all = calloc(size, sizeof *m->party.all);
+    return m->versions && m->hosts && m->requests && m->statuses && m->heard && m->addresses && m->party.mpi_ranks &&
+           m->party.numbers && m->party.all;
 }
 
 /* Makes a communicator of the link's own, and the memory of the meeting. */
 static ith_status begin_meeting(meeting_place *m)
 {
-    MPI_Request request = MPI_REQUEST_NULL;
     MPI_Comm_size(MPI_COMM_WORLD, &m->size);
     MPI_Comm_rank(MPI_COMM_WORLD, &m->mpi_rank);
-    size_t size = (size_t)m->size;
-    m->hosts = calloc(size, sizeof *m->hosts);
-    m->addresses = calloc(size, sizeof *m->addresses);
-    m->results = calloc(size, sizeof *m->results);
-    m->party.mpi_ranks = calloc(size, sizeof *m->party.mpi_ranks);
-    m->party.numbers = calloc(size, sizeof *m->party.numbers);
-    m->party.all = calloc(size, sizeof *m->party.all);
-    if (!m->hosts || !m->addresses || !m->results || !m->party.mpi_ranks || !m->party.numbers || !m->party.all) {
+    if (!allocate(m)) {
         snprintf(m->sentence, m->bytes, "no memory for %d processes", m->size);
         return ITH_ERR_MEMORY;
     }
-    m->watch = ith_watch_listen(&m->hosts[m->mpi_rank].address, m->sentence, m->bytes);
+    ith_watch_address *mine = &m->hosts[m->mpi_rank].address;
+    m->watch = ith_watch_listen(mine, m->sentence, m->bytes);
     if (!m->watch)
         return ITH_ERR_IO;
-    int code = MPI_Comm_idup(MPI_COMM_WORLD, &m->comm, &request);
-    ith_status status = await_request(m, code, &request);
+    mine->number = m->mpi_rank;
+    int code = MPI_Comm_idup(MPI_COMM_WORLD, &m->comm, &m->requests[0]);
+    ith_status status = await_requests(m, code, 1, m->requests);
     if (!status)
         MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
     return status;
@@ -248,10 +305,10 @@ static ith_status open_link(meeting_place *m, void **states, int *numbers, int *
     return status;
 }
 
-static ith_status connect_processes(const char *where, int ranks, void **states, int *numbers, int *size,
-                                    char *sentence, size_t bytes)
+static ith_status connect_processes(const char *where, int ranks, double seconds, void **states, int *numbers,
+                                    int *size, char *sentence, size_t bytes)
 {
-    meeting_place m = {.comm = MPI_COMM_NULL, .sentence = sentence, .bytes = bytes};
+    meeting_place m = {.comm = MPI_COMM_NULL, .peer = -1, .seconds = seconds, .sentence = sentence, .bytes = bytes};
     if (where) {
         snprintf(sentence, bytes,
                  "where is \"%.100s\", but over MPI the launcher knows where the processes meet: where has to be NULL",
@@ -259,13 +316,15 @@ static ith_status connect_processes(const char *where, int ranks, void **states,
         return ITH_ERR_ARGUMENT;
     }
     pthread_mutex_lock(&ith_mpi_lock);
-    ith_status status = ith_mpi_start(sentence, bytes);
+    m.presence = ith_mpi_presence_begin();
+    ith_status status = ith_mpi_start(m.presence, seconds, sentence, bytes);
     if (!status)
         status = begin_meeting(&m);
     if (!status)
         status = meet(&m, ranks);
     if (!status)
         status = open_link(&m, states, numbers, size);
+    ith_mpi_presence_end(m.presence, status ? sentence : NULL);
     pthread_mutex_unlock(&ith_mpi_lock);
     free_meeting(&m);
     return status;

@@ -5,13 +5,22 @@
 #include "mpi_link.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define END_SECONDS 1.0 /* for the other processes at exit, after a failure */
 
 static bool started, unusable;
+
+/* The call of MPI_Init_thread. It is made in a thread of its own, which may outlive the function that waits for it. */
+static struct {
+    int level, code;
+    atomic_bool done;
+} init = {.level = MPI_THREAD_SINGLE};
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */
 
@@ -133,32 +142,69 @@ static void set_defaults(void)
 #endif
 }
 
-static ith_status initialize(char *sentence, size_t bytes)
+static void *call_init(void *user)
 {
-    int level = MPI_THREAD_SINGLE;
+    (void)user;
+    init.code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &init.level);
+    atomic_store(&init.done, true);
+    return NULL;
+}
+
+/* Waits for MPI_Init_thread, which itself waits for all processes of the launcher. */
+static ith_status await_init(mpi_presence *presence, double seconds, char *sentence, size_t bytes)
+{
+    const struct timespec nap = {.tv_nsec = 200000};
+    double end = ith_watch_now() + seconds;
+    char blame[256];
+    unusable = true;
+    while (!atomic_load(&init.done)) {
+        if (!ith_mpi_presence_look(presence, sentence, bytes))
+            return ITH_ERR_ABORTED;
+        if (ith_watch_now() > end) {
+            ith_mpi_presence_explain(presence, NULL, blame, sizeof blame);
+            snprintf(sentence, bytes, "MPI_Init_thread waited %.3g s for other processes: %s", seconds, blame);
+            return ITH_ERR_TIMEOUT;
+        }
+        nanosleep(&nap, NULL);
+    }
+    unusable = false;
+    return ITH_OK;
+}
+
+static ith_status initialize(mpi_presence *presence, double seconds, char *sentence, size_t bytes)
+{
+    pthread_t thread;
     make_library_global();
     set_defaults();
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
+    if (pthread_create(&thread, NULL, call_init, NULL)) {
+        snprintf(sentence, bytes, "no thread could be started for MPI_Init_thread");
+        return ITH_ERR_MEMORY;
+    }
+    pthread_detach(thread);
+    ith_status status = await_init(presence, seconds, sentence, bytes);
+    if (status)
+        return status;
+    if (init.code != MPI_SUCCESS) {
         snprintf(sentence, bytes, "MPI_Init_thread failed");
         return ITH_ERR_IO;
     }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     atexit(finalize_at_exit);
-    if (level >= MPI_THREAD_SERIALIZED)
+    if (init.level >= MPI_THREAD_SERIALIZED)
         return ITH_OK;
     snprintf(sentence, bytes, "this MPI does not offer MPI_THREAD_SERIALIZED");
     return ITH_ERR_UNSUPPORTED;
 }
 
-ith_status ith_mpi_start(char *sentence, size_t bytes)
+ith_status ith_mpi_start(mpi_presence *presence, double seconds, char *sentence, size_t bytes)
 {
     int initialized = 0, finalized = 0;
     ith_status status = check_library(sentence, bytes);
     if (status)
         return status;
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
+    if (!unusable)
+        MPI_Finalized(&finalized);
     if (finalized || unusable) {
         snprintf(sentence, bytes, "%s",
                  finalized
@@ -167,8 +213,9 @@ ith_status ith_mpi_start(char *sentence, size_t bytes)
                        "processes anew");
         return ITH_ERR_UNSUPPORTED;
     }
+    MPI_Initialized(&initialized);
     if (!started)
-        status = initialized ? join_application(sentence, bytes) : initialize(sentence, bytes);
+        status = initialized ? join_application(sentence, bytes) : initialize(presence, seconds, sentence, bytes);
     if (!status)
         status = check_launcher(sentence, bytes);
     started |= !status;

@@ -4,11 +4,15 @@
 #ifndef ITH_COMM_MPI_START_H
 #define ITH_COMM_MPI_START_H
 
+#include "mpi_presence.h"
+
 #include <ithaca/ithaca.h>
 
 /* Initialises MPI unless that has been done. Refuses an MPI that is not the one of this module, or whose launcher is
- * another's. The lock of mpi_link.h is held. */
-ith_status ith_mpi_start(char *sentence, size_t bytes);
+ * another's. Fails if another process dies, or if MPI is not initialised after `seconds`, because another process does
+ * not come; a call of MPI may then be under way for ever in a thread of its own, and MPI cannot be used. The lock of
+ * mpi_link.h is held. */
+ith_status ith_mpi_start(mpi_presence *presence, double seconds, char *sentence, size_t bytes);
 /* From now on MPI cannot be used, since a process has died or does not answer. The lock is held. */
 void ith_mpi_give_up(void);
 

@@ -16,8 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { KIND_MESSAGE = 0x4d31, KIND_BYE = 0x4d32 };
-
 enum { BYE_BYTES = 64 }; /* room of a queue that only the goodbye takes */
 
 int64_t ith_watch_now_ns(void)
@@ -76,12 +74,11 @@ static void flush_queue(ith_watch *w, watch_peer *peer)
         atomic_fetch_sub(&w->queues, 1);
 }
 
-/* Sends a message, or queues it, or drops it if that is allowed. Returns false if the queue is too full. */
-static bool send_message(ith_watch *w, watch_peer *peer, uint16_t kind, const void *data, size_t bytes, bool droppable)
+bool ith_watch_put(ith_watch *w, watch_peer *peer, uint16_t kind, const void *data, size_t bytes, bool droppable)
 {
     watch_head head = {kind, (uint16_t)bytes};
     struct iovec parts[2] = {{&head, sizeof head}, {bytes ? (void *)data : &head, bytes}};
-    size_t all = sizeof head + bytes, room = WATCH_QUEUE - (kind == KIND_BYE ? 0 : BYE_BYTES), sent = 0;
+    size_t all = sizeof head + bytes, room = WATCH_QUEUE - (kind == WATCH_BYE ? 0 : BYE_BYTES), sent = 0;
     pthread_mutex_lock(&peer->lock);
     flush_queue(w, peer);
     bool taken = peer->queued == 0 || (!droppable && peer->queued + all <= room);
@@ -100,7 +97,7 @@ bool ith_watch_send(ith_watch *w, int process, const void *data, size_t bytes, b
         return true;
     if (!bytes || bytes > ITH_WATCH_BYTES)
         return false;
-    return send_message(w, peer, KIND_MESSAGE, data, bytes, droppable);
+    return ith_watch_put(w, peer, WATCH_MESSAGE, data, bytes, droppable);
 }
 
 static void flush_queues(ith_watch *w)
@@ -147,9 +144,15 @@ static ith_watch_event take_event(ith_watch *w, watch_peer *peer, const void **d
         return ITH_WATCH_NOTHING;
     if (there >= sizeof head)
         memcpy(&head, peer->input + peer->begin, sizeof head);
-    if (there >= sizeof head && head.kind == KIND_BYE)
+    if (there >= sizeof head && head.kind == WATCH_BYE)
         return end_peer(w, peer, ITH_WATCH_BYE);
-    if (there >= sizeof head && (head.kind != KIND_MESSAGE || head.bytes > ITH_WATCH_BYTES))
+    if (there >= sizeof head && head.kind == WATCH_FAILED && there - sizeof head >= head.bytes) {
+        /* the process has failed while it was connected; the reason concerns all processes, and shows by itself */
+        peer->begin += sizeof head + head.bytes;
+        return take_event(w, peer, data, bytes);
+    }
+    if (there >= sizeof head &&
+        ((head.kind != WATCH_MESSAGE && head.kind != WATCH_FAILED) || head.bytes > ITH_WATCH_BYTES))
         peer->reason = "its connection carried bytes that are no message";
     else if (there >= sizeof head && there - sizeof head >= head.bytes) {
         memcpy(w->message, peer->input + peer->begin + sizeof head, head.bytes);
@@ -246,7 +249,7 @@ static void say_goodbye(ith_watch *w, double end)
 {
     for (int i = 0; i < w->processes; i++)
         if (w->peers[i].socket >= 0 && !atomic_load(&w->peers[i].ended))
-            send_message(w, &w->peers[i], KIND_BYE, NULL, 0, false);
+            ith_watch_put(w, &w->peers[i], WATCH_BYE, NULL, 0, false);
     for (;;) {
         bool finished = true;
         for (int i = 0; i < w->processes; i++)

@@ -6,7 +6,7 @@
  *     ith_watch_address mine, *all;
  *     ith_watch *watch = ith_watch_listen(&mine, sentence, bytes);
  *     ... all [processes]: `mine` of every process, gathered by other means ...
- *     if (!ith_watch_connect(watch, all, process, processes, 30, sentence, bytes)) ...
+ *     if (!ith_watch_connect(watch, all, process, processes, &(ith_watch_patience){30}, sentence, bytes)) ...
  *     ith_watch_send(watch, 2, "hello", 6, true);
  *     while ((event = ith_watch_receive(watch, &from, &data, &size)) != ITH_WATCH_NOTHING) ...
  *     ith_watch_close(watch, false);
@@ -36,6 +36,7 @@ typedef struct ith_watch_address {
     char boot[40];             /* identifies the boot of the host's system; "": unknown */
     uint64_t network, uts;     /* inodes of the process's namespaces; 0: unknown */
     int64_t pid;
+    int64_t number;                   /* of the process, for sentences; 0 until the caller sets it */
     uint8_t cookie[ITH_WATCH_COOKIE]; /* random: connections that do not know it are refused */
     uint16_t port, interfaces;        /* port: in host order */
     ith_watch_interface interface[ITH_WATCH_INTERFACES];
@@ -45,13 +46,25 @@ typedef struct ith_watch_address {
  * name. Containers with networks of their own are hosts of their own. */
 bool ith_watch_same_host(const ith_watch_address *a, const ith_watch_address *b);
 
+/* Whether the process of this host with a pid is stopped (SIGSTOP); false if that is unknown. */
+bool ith_watch_has_stopped(int64_t pid);
+
 /* Opens the port at which this process waits for others, and fills in its address. Returns NULL on failure, with a
  * sentence. */
 ith_watch *ith_watch_listen(ith_watch_address *mine, char *sentence, size_t bytes);
-/* Connects this process, number `process`, with all others, and closes the port. Collective. Returns false with a
- * sentence that names both hosts if a connection cannot be made within `seconds`. The caller then closes the watch. */
-bool ith_watch_connect(ith_watch *watch, const ith_watch_address *all, int process, int processes, double seconds,
-                       char *sentence, size_t bytes);
+/* How long ith_watch_connect waits. look: NULL, or called every 20 ms at least; it ends the attempt by returning false
+ * with a sentence. */
+typedef struct ith_watch_patience {
+    double seconds;
+    bool (*look)(void *user, char *sentence, size_t bytes);
+    void *user;
+} ith_watch_patience;
+
+/* Connects this process, number `process`, with all others, and closes the port. Collective: returns true when all
+ * processes have all their connections. Returns false with a sentence if a process dies, fails, or does not answer in
+ * time. The sentence names the process by `number` of its address, and its host. The caller then closes the watch. */
+bool ith_watch_connect(ith_watch *watch, const ith_watch_address *all, int process, int processes,
+                       const ith_watch_patience *patience, char *sentence, size_t bytes);
 /* Says goodbye to the other processes, so that they do not take this process for dead, and frees the watch. Messages
  * that have been sent arrive unless the network has failed. hasty: waits at most 0.1 s for the other processes,
  * otherwise 1 s. Accepts NULL. */

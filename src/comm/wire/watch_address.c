@@ -44,6 +44,19 @@ bool ith_watch_same_host(const ith_watch_address *a, const ith_watch_address *b)
     return !strcmp(a->boot, b->boot) && a->network == b->network && a->uts == b->uts && !strcmp(a->name, b->name);
 }
 
+bool ith_watch_has_stopped(int64_t pid)
+{
+    char path[64], line[256] = "";
+    snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    bool read = fgets(line, sizeof line, file) != NULL;
+    fclose(file);
+    const char *name_end = read ? strrchr(line, ')') : NULL; /* the state follows the name, in brackets */
+    return name_end && strlen(name_end) > 2 && (name_end[2] == 'T' || name_end[2] == 't');
+}
+
 /* Adds the address of an interface, unless other hosts cannot use it: the interface is down, is the loopback, or the
  * address is valid on one link only. */
 static void add_interface(ith_watch_address *a, const struct ifaddrs *i)

@@ -4,7 +4,11 @@
  * A host may have several addresses, of which some lead nowhere or to another machine. A process therefore tries all of
  * them, one after the other without waiting for the first. The process that connects sends a hello with the cookie of
  * the process that it looks for, which answers the first right hello with a welcome and closes all other connections.
- * The connection with the welcome is the one that both keep. */
+ * The connection with the welcome is the one that both keep.
+ *
+ * A process that has all its connections sends CONNECTED on each, and is at its end when it has that message from all
+ * others. A process that fails sends FAILED and its sentence. Until then exactly these messages are read, so that later
+ * ones stay for ith_watch_receive. */
 #include "watch_state.h"
 
 #include <arpa/inet.h>
@@ -12,10 +16,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAGIC 0x3168637461777469u
@@ -23,7 +29,8 @@
 
 enum {
     ATTEMPTS = ITH_WATCH_INTERFACES + 2, /* the interfaces and two loopbacks */
-    ARRIVALS = 64                        /* connections whose hello is awaited */
+    ARRIVALS = 64,                       /* connections whose hello is awaited */
+    NAME_BYTES = ITH_WATCH_NAME + 64
 };
 
 typedef struct hello {
@@ -58,7 +65,14 @@ typedef struct meeting {
     double next_time; /* when it is tried at the latest */
     int error;        /* errno of the last attempt that failed; 0: none failed */
     half_open attempts[ATTEMPTS], arrivals[ARRIVALS];
-    int oldest; /* the arrival that is replaced when all are in use */
+    int oldest;           /* the arrival that is replaced when all are in use */
+    bool said;            /* this process has sent CONNECTED */
+    int answers;          /* how many processes have sent CONNECTED */
+    bool *answered;       /* [processes] */
+    struct pollfd *polls; /* [ATTEMPTS + ARRIVALS + 1 + processes] */
+    bool failed;          /* `sentence` says why */
+    char *sentence;
+    size_t bytes;
 } meeting;
 
 static void drop(half_open *h)
@@ -69,17 +83,21 @@ static void drop(half_open *h)
 }
 
 /* Makes a connection the one with a process. */
-static bool adopt(meeting *m, half_open *h, int process)
+static void adopt(meeting *m, half_open *h, int process)
 {
-    watch_peer *peer = &m->watch->peers[process];
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = peer};
     setsockopt(h->socket, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    if (epoll_ctl(m->watch->epoll, EPOLL_CTL_ADD, h->socket, &event))
-        return false;
-    peer->socket = h->socket;
+    m->watch->peers[process].socket = h->socket;
     h->socket = -1;
     drop(h);
-    return true;
+}
+
+/* "process 2 (host b, pid 4711)". Returns `text`. */
+static const char *name_process(const meeting *m, int process, char text[NAME_BYTES])
+{
+    const ith_watch_address *a = &m->all[process];
+    snprintf(text, NAME_BYTES, "process %lld (host %.*s, pid %lld)", (long long)a->number, ITH_WATCH_NAME - 1, a->name,
+             (long long)a->pid);
+    return text;
 }
 
 /* Reads what is missing of a hello or welcome of `bytes` bytes. Returns 1 when it is there, 0 if it may still come, -1
@@ -183,11 +201,11 @@ static void serve_attempt(meeting *m, half_open *h, double now)
     }
     if (!come)
         return;
-    if (h->input.welcome.magic != MAGIC || memcmp(h->input.welcome.mine, m->all[m->target].cookie, ITH_WATCH_COOKIE) ||
-        !adopt(m, h, m->target)) {
+    if (h->input.welcome.magic != MAGIC || memcmp(h->input.welcome.mine, m->all[m->target].cookie, ITH_WATCH_COOKIE)) {
         fail_attempt(m, h, EPROTO, now);
         return;
     }
+    adopt(m, h, m->target);
     for (int i = 0; i < ATTEMPTS; i++)
         drop(&m->attempts[i]);
     m->target++;
@@ -227,11 +245,70 @@ static void serve_arrival(meeting *m, half_open *h)
     if (!come)
         return;
     memcpy(mine.mine, m->watch->mine.cookie, ITH_WATCH_COOKIE);
-    if (come > 0 && is_awaited(m, &h->input.hello) &&
-        send(h->socket, &mine, sizeof mine, MSG_NOSIGNAL) == sizeof mine && adopt(m, h, process))
-        m->missing--;
-    else
+    if (come < 0 || !is_awaited(m, &h->input.hello) ||
+        send(h->socket, &mine, sizeof mine, MSG_NOSIGNAL) != sizeof mine) {
         drop(h);
+        return;
+    }
+    adopt(m, h, process);
+    m->missing--;
+}
+
+/* ---- Agreement --------------------------------------------------------------------------------------------------- */
+
+static void fail(meeting *m, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (!m->failed)
+        vsnprintf(m->sentence, m->bytes, format, arguments);
+    va_end(arguments);
+    m->failed = true;
+}
+
+/* Whether a process is connected and its answer is still to come. */
+static bool is_unanswered(const meeting *m, int process)
+{
+    return m->watch->peers[process].socket >= 0 && !m->answered[process];
+}
+
+/* Reads the answer of a process as far as it is there, and nothing behind it. */
+static void serve_answer(meeting *m, int process)
+{
+    watch_peer *peer = &m->watch->peers[process];
+    watch_head head = {0, 0};
+    char name[NAME_BYTES];
+    if (peer->end >= sizeof head)
+        memcpy(&head, peer->input, sizeof head);
+    ssize_t count = recv(peer->socket, peer->input + peer->end, sizeof head + head.bytes - peer->end, MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+        return;
+    if (count <= 0)
+        return fail(m, "%s died while the processes were being connected: its connection closed",
+                    name_process(m, process, name));
+    peer->end += (size_t)count;
+    if (peer->end < sizeof head)
+        return;
+    memcpy(&head, peer->input, sizeof head);
+    if ((head.kind != WATCH_CONNECTED && head.kind != WATCH_FAILED) || head.bytes > ITH_WATCH_BYTES)
+        return fail(m, "the connection to %s carried bytes that are no answer", name_process(m, process, name));
+    if (peer->end < sizeof head + head.bytes)
+        return;
+    if (head.kind == WATCH_FAILED)
+        return fail(m, "%.*s", (int)head.bytes, peer->input + sizeof head);
+    peer->end = 0;
+    m->answered[process] = true;
+    m->answers++;
+}
+
+/* Sends CONNECTED or FAILED to all processes that are connected. */
+static void answer_all(const meeting *m, uint16_t kind, const char *sentence)
+{
+    size_t bytes = strlen(sentence);
+    for (int i = 0; i < m->watch->processes; i++)
+        if (m->watch->peers[i].socket >= 0)
+            ith_watch_put(m->watch, &m->watch->peers[i], kind, sentence,
+                          bytes < ITH_WATCH_BYTES ? bytes : ITH_WATCH_BYTES, false);
 }
 
 /* ---- All of it ------------------------------------------------------------------------------------------------- */
@@ -239,14 +316,16 @@ static void serve_arrival(meeting *m, half_open *h)
 /* Waits until a connection of the meeting needs attention, at most 20 ms, and gives it. */
 static void serve(meeting *m)
 {
-    enum { LISTENER = ATTEMPTS + ARRIVALS, ALL = LISTENER + 1 };
-    struct pollfd polls[ALL];
+    enum { LISTENER = ATTEMPTS + ARRIVALS, PEERS = LISTENER + 1 };
+    struct pollfd *polls = m->polls;
     for (int i = 0; i < LISTENER; i++) {
         const half_open *h = i < ATTEMPTS ? &m->attempts[i] : &m->arrivals[i - ATTEMPTS];
         polls[i] = (struct pollfd){h->socket, i < ATTEMPTS && !h->sent ? POLLOUT : POLLIN, 0};
     }
     polls[LISTENER] = (struct pollfd){m->watch->listener, POLLIN, 0};
-    if (poll(polls, ALL, 20) <= 0)
+    for (int i = 0; i < m->watch->processes; i++)
+        polls[PEERS + i] = (struct pollfd){is_unanswered(m, i) ? m->watch->peers[i].socket : -1, POLLIN, 0};
+    if (poll(polls, (nfds_t)(PEERS + m->watch->processes), 20) <= 0)
         return;
     double now = ith_watch_now();
     for (int i = 0; i < ATTEMPTS; i++)
@@ -257,22 +336,49 @@ static void serve(meeting *m)
             serve_arrival(m, &m->arrivals[i]);
     if (polls[LISTENER].revents)
         accept_arrivals(m);
+    for (int i = 0; i < m->watch->processes; i++)
+        if (polls[PEERS + i].revents)
+            serve_answer(m, i);
 }
 
-/* Says which connection is missing. */
-static void explain(const meeting *m, double seconds, char *sentence, size_t bytes)
+/* The number of a process that this one still needs: one that is stopped, if there is any, otherwise the first one to
+ * which there is no connection, otherwise the first one that has not answered. */
+static int find_missing(const meeting *m, bool *stopped)
 {
     const ith_watch *w = m->watch;
-    int other = m->target;
-    bool awaited = other == w->process;
-    while (awaited && (other == w->process || w->peers[other].socket >= 0))
-        other++;
+    int found = -1;
+    for (int i = 0; i < w->processes; i++) {
+        bool absent = i != w->process && (w->peers[i].socket < 0 || !m->answered[i]);
+        *stopped =
+            absent && ith_watch_same_host(&m->all[i], &m->all[w->process]) && ith_watch_has_stopped(m->all[i].pid);
+        if (*stopped)
+            return i;
+        if (absent && (found < 0 || (w->peers[found].socket >= 0 && w->peers[i].socket < 0)))
+            found = i;
+    }
+    return found;
+}
+
+/* Says which process or connection is missing when the time is over. */
+static void explain(meeting *m, double seconds)
+{
+    const ith_watch *w = m->watch;
+    bool stopped, heard = false;
+    int other = find_missing(m, &stopped);
+    char name[NAME_BYTES];
+    name_process(m, other, name);
+    for (int i = 0; i < ATTEMPTS; i++)
+        heard |= other == m->target && m->attempts[i].sent;
+    if (stopped)
+        return fail(m, "%s is stopped, and was not connected within %.3g s", name, seconds);
+    if (heard || w->peers[other].socket >= 0)
+        return fail(m, "%s took the connection and did not answer within %.3g s", name, seconds);
+    bool awaited = other > w->process;
     const ith_watch_address *from = &m->all[awaited ? other : w->process], *to = &m->all[awaited ? w->process : other];
-    snprintf(sentence, bytes,
-             "process %d on %.*s did not reach process %d on %.*s at TCP port %d within %.3g s (%d addresses%s%s)%s",
-             awaited ? other : w->process, ITH_WATCH_NAME - 1, from->name, awaited ? w->process : other,
-             ITH_WATCH_NAME - 1, to->name, to->port, seconds, to->interfaces, m->error ? "; the last: " : "",
-             m->error ? strerror(m->error) : "", m->error ? "" : ": a firewall may be in the way");
+    fail(m, "process %lld on %.*s did not reach process %lld on %.*s at TCP port %d within %.3g s (%d addresses%s%s)%s",
+         (long long)from->number, ITH_WATCH_NAME - 1, from->name, (long long)to->number, ITH_WATCH_NAME - 1, to->name,
+         to->port, seconds, to->interfaces, m->error ? "; the last: " : "", m->error ? strerror(m->error) : "",
+         m->error ? "" : ": a firewall may be in the way");
 }
 
 /* Allocates the connections; none is made. */
@@ -288,31 +394,80 @@ static bool make_peers(ith_watch *w, int process, int processes)
     return w->peers != NULL;
 }
 
-bool ith_watch_connect(ith_watch *w, const ith_watch_address *all, int process, int processes, double seconds,
-                       char *sentence, size_t bytes)
+/* Allocates the lists of a meeting, in which nobody has come. */
+static bool begin_meeting(meeting *m, int processes)
 {
-    double end = ith_watch_now() + seconds;
-    meeting m = {.watch = w, .all = all, .missing = processes - process - 1};
-    if (!make_peers(w, process, processes)) {
-        snprintf(sentence, bytes, "no memory for the control connections of %d processes", processes);
-        return false;
-    }
+    m->answered = calloc((size_t)processes, sizeof *m->answered);
+    m->polls = calloc((size_t)(ATTEMPTS + ARRIVALS + 1 + processes), sizeof *m->polls);
     for (int i = 0; i < ATTEMPTS; i++)
-        m.attempts[i].socket = -1;
+        m->attempts[i].socket = -1;
     for (int i = 0; i < ARRIVALS; i++)
-        m.arrivals[i].socket = -1;
-    while ((m.target < process || m.missing) && ith_watch_now() < end) {
-        try_next_address(&m, ith_watch_now());
-        serve(&m);
-    }
-    bool connected = m.target == process && !m.missing;
-    if (!connected)
-        explain(&m, seconds, sentence, bytes);
+        m->arrivals[i].socket = -1;
+    return m->answered && m->polls;
+}
+
+/* Closes all connections but those that both ends keep, and the port. */
+static void end_meeting(meeting *m)
+{
     for (int i = 0; i < ATTEMPTS; i++)
-        drop(&m.attempts[i]);
+        drop(&m->attempts[i]);
     for (int i = 0; i < ARRIVALS; i++)
-        drop(&m.arrivals[i]);
-    close(w->listener);
-    w->listener = -1;
-    return connected;
+        drop(&m->arrivals[i]);
+    free(m->answered);
+    free(m->polls);
+    close(m->watch->listener);
+    m->watch->listener = -1;
+}
+
+/* From now on ith_watch_receive reads the connections. */
+static void hand_over(meeting *m)
+{
+    for (int i = 0; i < m->watch->processes; i++) {
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = &m->watch->peers[i]};
+        int socket = m->watch->peers[i].socket;
+        if (socket >= 0 && epoll_ctl(m->watch->epoll, EPOLL_CTL_ADD, socket, &event))
+            fail(m, "a control connection could not be watched: %s", strerror(errno));
+    }
+}
+
+/* Runs the meeting until all processes are connected, or one fails. */
+static void run_meeting(meeting *m, const ith_watch_patience *patience)
+{
+    const ith_watch *w = m->watch;
+    double end = ith_watch_now() + patience->seconds;
+    while (m->answers < w->processes - 1 && !m->failed) {
+        if (ith_watch_now() >= end)
+            explain(m, patience->seconds);
+        else if (patience->look && !patience->look(patience->user, m->sentence, m->bytes))
+            m->failed = true;
+        if (m->failed)
+            break;
+        try_next_address(m, ith_watch_now());
+        serve(m);
+        if (!m->said && m->target == w->process && !m->missing) {
+            m->said = true;
+            answer_all(m, WATCH_CONNECTED, "");
+        }
+    }
+}
+
+bool ith_watch_connect(ith_watch *w, const ith_watch_address *all, int process, int processes,
+                       const ith_watch_patience *patience, char *sentence, size_t bytes)
+{
+    /* A process that another one takes for connected fails: its end must not come before the failure itself is seen. */
+    const struct timespec pause = {.tv_nsec = 200000000};
+    meeting m = {.watch = w, .all = all, .missing = processes - process - 1, .sentence = sentence, .bytes = bytes};
+    bool lists = begin_meeting(&m, processes);
+    if (!make_peers(w, process, processes) || !lists)
+        fail(&m, "no memory for the control connections of %d processes", processes);
+    else
+        run_meeting(&m, patience);
+    if (!m.failed)
+        hand_over(&m);
+    if (m.failed)
+        answer_all(&m, WATCH_FAILED, sentence);
+    if (m.failed && m.said)
+        nanosleep(&pause, NULL);
+    end_meeting(&m);
+    return !m.failed;
 }

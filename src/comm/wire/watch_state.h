@@ -15,6 +15,10 @@ enum {
     WATCH_READY = 16     /* connections with input that the system names at once */
 };
 
+/* Kinds of messages on a connection. CONNECTED and FAILED belong to ith_watch_connect: the process has all its
+ * connections, or has failed, with a sentence. */
+enum { WATCH_MESSAGE = 0x4d31, WATCH_BYE = 0x4d32, WATCH_CONNECTED = 0x4d33, WATCH_FAILED = 0x4d34 };
+
 /* The head of each message on a connection. */
 typedef struct watch_head {
     uint16_t kind, bytes; /* bytes: of the message behind the head */
@@ -46,5 +50,8 @@ struct ith_watch {
     watch_peer *current;
     _Alignas(16) char message[ITH_WATCH_BYTES];
 };
+
+/* Sends a message of a kind, or queues it, or drops it if that is allowed. Returns false if the queue is too full. */
+bool ith_watch_put(ith_watch *w, watch_peer *peer, uint16_t kind, const void *data, size_t bytes, bool droppable);
 
 #endif

@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-static ith_status meet(const char *where, int ranks, void **states, int *numbers, int *size, char *sentence,
-                       size_t bytes)
+static ith_status meet(const char *where, int ranks, double seconds, void **states, int *numbers, int *size,
+                       char *sentence, size_t bytes)
 {
     char folder[128], problem[SOCKET_SENTENCE];
     if (!where || sscanf(where, "%127s %d %d", folder, &numbers[0], size) != 3) {
@@ -17,7 +17,7 @@ static ith_status meet(const char *where, int ranks, void **states, int *numbers
         snprintf(sentence, bytes, "it takes one rank in each process, and this process has %d", ranks);
         return ITH_ERR_UNSUPPORTED;
     }
-    states[0] = socket_meet(folder, numbers[0], *size, 10, problem);
+    states[0] = socket_meet(folder, numbers[0], *size, seconds, problem);
     if (!states[0])
         snprintf(sentence, bytes, "%s", problem);
     return states[0] ? ITH_OK : ITH_ERR_IO;

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A library to be preloaded into one process: it kills (START_FAULT=kill) or stops (stop) the process when a transport
+ * module calls the function START_POINT for the START_COUNT-th time, or right after that call (START_COUNT < 0). A
+ * process that is stopped is killed 6 s later. */
+#include <dlfcn.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Whether a return address lies in a transport module. */
+static int is_from_module(const void *address)
+{
+    Dl_info about;
+    return dladdr(address, &about) && about.dli_fname && strstr(about.dli_fname, "ithaca_transport_");
+}
+
+static void end_later(void)
+{
+    pid_t parent = getpid();
+    if (fork())
+        return;
+    setsid();
+    for (int i = 3; i < 1024; i++)
+        close(i);
+    sleep(6);
+    kill(parent, SIGKILL);
+    _exit(0);
+}
+
+/* Strikes if this is the call that is asked for. */
+static void strike(const char *function, int after, const void *caller)
+{
+    static atomic_int calls;
+    const char *point = getenv("START_POINT"), *how = getenv("START_FAULT");
+    int count = atoi(getenv("START_COUNT") ? getenv("START_COUNT") : "1");
+    if (!point || !how || strcmp(point, function) != 0 || !is_from_module(caller) || after != (count < 0))
+        return;
+    if (atomic_fetch_add(&calls, 1) + 1 != abs(count))
+        return;
+    if (!strcmp(how, "stop"))
+        end_later();
+    kill(getpid(), strcmp(how, "stop") ? SIGKILL : SIGSTOP);
+}
+
+/* The function that stands behind this library: of the C library, or of MPI, which may be visible to the module alone.
+ */
+static void *real(const char *name, const void *caller)
+{
+    Dl_info about;
+    void *found = dlsym(RTLD_NEXT, name);
+    if (found || !dladdr(caller, &about))
+        return found;
+    void *module = dlopen(about.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    char profiling[64] = "P";
+    return module ? dlsym(module, strncat(profiling, name, sizeof profiling - 2)) : NULL;
+}
+
+#define WRAP(type, name, parameters, ...)                                                                              \
+    type name parameters;                                                                                              \
+    type name parameters                                                                                               \
+    {                                                                                                                  \
+        const void *caller = __builtin_return_address(0);                                                              \
+        type(*next) parameters = (type(*) parameters)real(#name, caller);                                              \
+        strike(#name, 0, caller);                                                                                      \
+        type result = next(__VA_ARGS__);                                                                               \
+        strike(#name, 1, caller);                                                                                      \
+        return result;                                                                                                 \
+    }
+
+/* Only the sizes of the arguments matter: handles of MPI are int in MPICH and pointers in Open MPI, and both travel in
+ * one register. */
+WRAP(int, MPI_Init_thread, (int *argc, char ***argv, int required, int *provided), argc, argv, required, provided)
+WRAP(int, MPI_Comm_idup, (void *comm, void *out, void *request), comm, out, request)
+WRAP(int, MPI_Irecv, (void *buffer, int count, void *type, int from, int tag, void *comm, void *request), buffer, count,
+     type, from, tag, comm, request)
+WRAP(int, MPI_Isend, (const void *buffer, int count, void *type, int to, int tag, void *comm, void *request), buffer,
+     count, type, to, tag, comm, request)
+WRAP(int, listen, (int descriptor, int backlog), descriptor, backlog)
+WRAP(int, accept4, (int descriptor, struct sockaddr *address, socklen_t *bytes, int flags), descriptor, address, bytes,
+     flags)
+WRAP(int, connect, (int descriptor, const struct sockaddr *address, socklen_t bytes), descriptor, address, bytes)
+WRAP(ssize_t, sendmsg, (int descriptor, const struct msghdr *message, int flags), descriptor, message, flags)
+WRAP(int, epoll_ctl, (int epoll, int operation, int descriptor, struct epoll_event *event), epoll, operation,
+     descriptor, event)

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A process dies or stops before it is connected: every other process ends within the time limit, with a sentence that
+# names the process and its host. The points are calls of the transport module, at which tests/mpi/start_fault.c strikes.
+# ITHACA_MPI_STARTS=all: every point on its own; otherwise a few of them.
+set -eu
+. mpi/launch.sh
+limit_of_group=2
+complain() {
+    echo "$*"
+    cat "$work/out"
+    exit 1
+}
+${CC:-cc} -D_GNU_SOURCE -shared -fPIC -O1 -w mpi/start_fault.c -o "$work/start_fault.so" -ldl
+cat >"$work/struck" <<'END'
+#!/bin/bash
+# struck VICTIM HOW POINT COUNT PROGRAM...: the point "begin" is before the program
+victim=$1 how=$2 point=$3 count=$4
+shift 4
+[ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}" = "$victim" ] || exec "$@"
+if [ "$point" = begin ]; then
+    [ "$how" = kill ] || { (trap "" HUP; sleep 6; kill -9 $$) >/dev/null 2>&1 & }
+    kill -s "$([ "$how" = kill ] && echo KILL || echo STOP)" $$
+fi
+LD_PRELOAD=$STRUCK START_FAULT=$how START_POINT=$point START_COUNT=$count exec "$@"
+END
+chmod +x "$work/struck"
+export STRUCK=$work/start_fault.so
+
+# start_fault VICTIM HOW POINT COUNT: among three processes
+start_fault() {
+    local victim=$1 how=$2 begin=$(date +%s%N)
+    local case="$how at process $victim, $3 $4"
+    launch_unsupervised 3 "$work/struck" "$@" "$build/mpi_fault" "$kind" 1 0 none 1 "$limit_of_group" exchange >"$work/out" 2>&1 || true
+    if [ "$(grep -c "^rank .* ITH_OK" "$work/out")" = 3 ]; then
+        unreached=$((unreached + 1))
+        return
+    fi
+    # both are connected if the fault came after the victim's last word
+    grep -E "^(rank [0-9]|not connected) .*after" "$work/out" >"$work/lines" || true
+    [ "$(wc -l <"$work/lines")" = 2 ] || complain "$case: $(wc -l <"$work/lines") processes have ended"
+    [ "$(grep -c '^ended with 1$' "$work/out")" = 2 ] || complain "$case: exit statuses"
+    ! grep -vE "process(es)? $victim[^0-9,]|[Rr]ank $victim \(|for rank $victim[^0-9]" "$work/lines" || complain "$case: the wrong process"
+    grep "$(hostname)" "$work/lines" | wc -l | grep -qx 2 || grep -q "^rank" "$work/lines" || complain "$case: no host"
+    awk -v limit="$limit_of_group" '{ for (i = 1; i < NF; i++) if ($i == "after") { if ($(i + 1) > limit + 1.5) exit 1; break } }' "$work/lines" ||
+        complain "$case: too late"
+    check_nothing_left || complain "$case"
+    faults=$((faults + 1))
+}
+
+# connect, listen and accept4 count the sockets of both kinds: of this host, and of control connections
+points="begin 1;listen 1;MPI_Init_thread 1;MPI_Init_thread -1;listen 2;MPI_Comm_idup 1;MPI_Comm_idup -1;MPI_Irecv 1;MPI_Isend 2"
+points="$points;MPI_Isend -2;MPI_Isend 3;MPI_Isend -4;connect 2;connect -3;connect 4;accept4 1;accept4 -1;accept4 -2"
+points="$points;sendmsg 1;sendmsg -1;sendmsg 2;sendmsg -2;epoll_ctl 2"
+faults=0 unreached=0
+IFS=';'
+for point in $points; do
+    IFS=' '
+    if [ "${ITHACA_MPI_STARTS:-}" = all ]; then
+        for how in kill stop; do
+            for victim in 0 1 2; do start_fault $victim $how $point; done
+        done
+        continue
+    fi
+    case $point in
+    "begin 1" | "MPI_Isend 2") start_fault 1 kill $point ;;
+    "MPI_Init_thread 1" | "MPI_Isend -4") start_fault 2 stop $point ;;
+    "MPI_Comm_idup -1" | "sendmsg 1") start_fault 0 kill $point ;;
+    esac
+done
+[ "$unreached" = 0 ] || [ "${ITHACA_MPI_STARTS:-}" = all ] || complain "$unreached faults did not come"
+echo "$faults faults, $unreached points that a process did not reach"
