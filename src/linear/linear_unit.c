@@ -15,6 +15,8 @@
 #include "../base/size.h"
 
 #define ALIGNMENT 64
+/* Number of rows of y that are transposed together. They stay in the first-level cache until the caller has them. */
+#define TURNED_ROWS 16
 
 /* A unit that a thread computes. */
 typedef struct unit {
@@ -25,7 +27,7 @@ typedef struct unit {
     int64_t spans;               /* number of spans of this range */
     char *left;                  /* converted weights of these features: one block of k, or all blocks */
     float *sums[2];              /* [panels of a span][count][columns] each: sums of the layer, and of the gate */
-    float *turned;               /* [columns][count]: the sums of one right panel as rows of y */
+    float *turned;               /* [TURNED_ROWS][count]: sums of one right panel as rows of y */
 } unit;
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------------- */
@@ -49,6 +51,11 @@ static int64_t sums_bytes(const ith_linear_size *size, int64_t panels, int64_t f
     return ith_round_up(panels * size->kernel->columns * features * (int64_t)sizeof(float), ALIGNMENT);
 }
 
+static int64_t turned_bytes(const ith_linear_size *size)
+{
+    return ith_round_up(TURNED_ROWS * size->features * (int64_t)sizeof(float), ALIGNMENT);
+}
+
 /* The largest number of right panels of a span of a unit, for ranges of up to `panels` panels. */
 static int64_t span_most(const ith_linear_size *size, int64_t panels)
 {
@@ -69,7 +76,7 @@ int64_t ith_linear_unit_bytes(const ith_linear_size *size, int64_t rows)
     const int64_t most = ith_linear_panels(size, rows), panels = span_most(size, most);
     int64_t one = sums_bytes(size, panels, features_most(size, false));
     int64_t two = 2 * sums_bytes(size, panels, features_most(size, true));
-    return lefts_bytes(size, most) + ith_max64(one, two) + sums_bytes(size, 1, size->features);
+    return lefts_bytes(size, most) + ith_max64(one, two) + turned_bytes(size);
 }
 
 /* Units have about the same number of features. If that gives fewer units than threads, the right panels are cut into
@@ -93,9 +100,13 @@ static void put_rows(const unit *u, int64_t panel, const float *sums)
 {
     const ith_linear_product *p = u->product;
     int64_t columns = u->size->kernel->columns, row = panel * columns, rows = ith_min64(columns, p->rows - row);
-    p->rowops->turn_and_bias(u->turned, u->count, sums, columns, p->layer->bias + u->first, u->count, rows);
-    for (int64_t j = 0; j < rows; j++)
-        p->output->take(p->output->user, p->first + row + j, u->first, u->count, u->turned + j * u->count);
+    for (int64_t begin = 0; begin < rows; begin += TURNED_ROWS) {
+        int64_t count = ith_min64(TURNED_ROWS, rows - begin);
+        p->rowops->turn_and_bias(u->turned, u->count, sums + begin, columns, p->layer->bias + u->first, u->count,
+                                 count);
+        for (int64_t j = 0; j < count; j++)
+            p->output->take(p->output->user, p->first + row + begin + j, u->first, u->count, u->turned + j * u->count);
+    }
 }
 
 /* Applies bias, activation and gate to the complete sums of right panel number `panel`, and packs them as hidden
@@ -316,7 +327,7 @@ static void compute_unit(const ith_linear_product *p, int64_t number, char *memo
     u.panels = (range + 1) * panels / p->ranges - u.first_panel;
     u.spans = ith_div_up(u.panels, span_most(size, u.panels));
     u.turned = (float *)(void *)memory;
-    u.sums[0] = (float *)(void *)((char *)u.turned + sums_bytes(size, 1, size->features));
+    u.sums[0] = (float *)(void *)((char *)u.turned + turned_bytes(size));
     u.sums[1] = (float *)(void *)((char *)u.sums[0] + sums_bytes(size, span_most(size, u.panels), u.count));
     u.left = (char *)u.sums[p->gate ? 1 : 0] + sums_bytes(size, span_most(size, u.panels), u.count);
     for (position at = {0};; at = after(&u, at)) {

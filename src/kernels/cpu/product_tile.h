@@ -11,6 +11,7 @@
 
 #include "../../base/size.h"
 #include "../product.h"
+#include "fetch.h"
 
 enum { COLUMNS = TILE_VECS * LANES };
 
@@ -83,22 +84,38 @@ static inline __attribute__((always_inline)) void tile_at(const ith_product_call
         store(c, out, sum, vecs, false);
 }
 
+/* The prefetch of next_out, some cache lines with each tile. */
+static fetch_rows fetch_out_of(const ith_product_call *c)
+{
+    return fetch_rows_of(c->next_out, c->next_out_rows, c->next_out_stride, c->next_out_bytes,
+                         ith_div_up(c->rows, TILE_ROWS));
+}
+
 static __attribute__((noinline)) void multiply_1(const ith_product_call *c)
 {
-    for (int64_t i = 0; i < c->rows; i += TILE_ROWS)
+    fetch_rows out = fetch_out_of(c);
+    for (int64_t i = 0; i < c->rows; i += TILE_ROWS) {
+        fetch_some_rows(&out);
         tile_at(c, i, 1);
+    }
 }
 
 static __attribute__((noinline)) void multiply_2(const ith_product_call *c)
 {
-    for (int64_t i = 0; i < c->rows; i += TILE_ROWS)
+    fetch_rows out = fetch_out_of(c);
+    for (int64_t i = 0; i < c->rows; i += TILE_ROWS) {
+        fetch_some_rows(&out);
         tile_at(c, i, 2);
+    }
 }
 
 static __attribute__((noinline)) void multiply_3(const ith_product_call *c)
 {
-    for (int64_t i = 0; i < c->rows; i += TILE_ROWS)
+    fetch_rows out = fetch_out_of(c);
+    for (int64_t i = 0; i < c->rows; i += TILE_ROWS) {
+        fetch_some_rows(&out);
         tile_at(c, i, 3);
+    }
 }
 
 static void multiply_tiles(const ith_product_call *c)
