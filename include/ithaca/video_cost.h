@@ -125,15 +125,20 @@ ITH_API ith_status ith_video_predict(ith_context *context, const ith_video_probl
 
 #define ITH_VIDEO_RATES 64 /* the most rows that ith_video_measure writes */
 
-/* Measures the rates of linear layers and convolutions of this machine, at the sizes that the problem has on `ranks`
- * ranks with this cfg, with random weights and the functions that a run calls, for about `seconds`. machine: what is
- * known of this machine already; its host_units, busy_share and row_bytes_per_second are used. Writes the rates of one
- * unit to rows [ITH_VIDEO_RATES], which have the struct_size of the first, and their number to *count. The memory of
- * the model's sizes is not needed: large layers are measured in part. Observers and should_stop of a run are not
- * called. */
-ITH_API ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem, ith_cfg cfg,
-                                     const ith_machine *machine, int ranks, double seconds, ith_machine_product *rows,
-                                     int64_t *count);
+/* Measures the rates of this machine for a problem in about `seconds`: of linear layers and convolutions at the sizes
+ * that the problem has on `ranks` ranks with this cfg, and of the kernel of self-attention. It runs the functions that a
+ * run calls, with random weights. Wide layers, long sequences and large pictures are measured in part, so that neither
+ * the model's memory nor its time are needed.
+ *
+ * options (NULL: choose everything): of the self-attention; kernel, softmax and tiles count. machine: what is known of
+ * this machine already: host_units, busy_share and row_bytes_per_second are used; with a row_bytes_per_second of 0 the
+ * operations on rows count as part of the products. Writes the rates of one unit to products [ITH_VIDEO_RATES], their
+ * number to *count, and to *attention (NULL: not wanted) the rate of the kernel with all that it packs and waits for.
+ * All products have the struct_size of the first one. Nothing else may use the context or its clones during the call. */
+ITH_API ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem,
+                                     const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,
+                                     int ranks, double seconds, ith_machine_product *products, int64_t *count,
+                                     ith_machine_attention *attention);
 
 #ifdef __cplusplus
 }

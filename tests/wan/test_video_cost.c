@@ -342,13 +342,14 @@ static void rates_are_measured(void **state)
     (void)state;
     scene s;
     ith_machine_product rows[ITH_VIDEO_RATES] = {ITH_MACHINE_PRODUCT_INIT};
+    ith_machine_attention row = ITH_MACHINE_ATTENTION_INIT;
     ith_generate_options o = run_of();
     ith_video_problem p = ITH_VIDEO_PROBLEM_INIT;
     int64_t count = 0, linear = 0, convolutions = 0;
     set_scene(&s, true);
     s.machine.host_units = 2, s.machine.row_bytes_per_second = 5e9;
     check(context, ith_video_problem_read(pipeline, &o, &p));
-    check(context, ith_video_measure(context, &p, ITH_CFG_BATCH, &s.machine, 2, 0.02, rows, &count));
+    check(context, ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 2, 0.02, rows, &count, &row));
     for (int64_t i = 0; i < count; i++) {
         assert_int_equal(rows[i].struct_size, sizeof *rows);
         assert_true(rows[i].gflops > 0 && rows[i].rows > 0 && rows[i].features > 0);
@@ -356,7 +357,10 @@ static void rates_are_measured(void **state)
         convolutions += rows[i].work == ITH_WORK_CONVOLUTION;
     }
     assert_true(linear > 0 && convolutions > 3);
+    assert_int_equal(row.head_dim, p.head_dim);
+    assert_true(row.gflops > 0 && row.block_q > 0 && *row.kernel);
     s.machine.products = rows, s.machine.product_count = count;
+    s.machine.attention = &row, s.machine.attention_count = 1;
     const ith_video_cost cost = cost_of(&p, ITH_CFG_BATCH, &s.machine, 2);
     assert_true(cost.linear_seconds > 0 && cost.decode_seconds > 0);
 }
@@ -425,10 +429,11 @@ static void wrong_arguments_are_refused(void **state)
     REFUSED(NULL, "pipeline", ith_video_problem_read(NULL, NULL, &p));
     REFUSED(NULL, "context", ith_video_problem_named(NULL, "wan2.1-14b-480p", &p));
     REFUSED(context, "name", ith_video_problem_named(context, NULL, &p));
-    REFUSED(NULL, "context", ith_video_measure(NULL, &p, ITH_CFG_BATCH, &s.machine, 1, 0.1, rows, &count));
-    REFUSED(context, "count", ith_video_measure(context, &p, ITH_CFG_BATCH, &s.machine, 1, 0.1, rows, NULL));
+    REFUSED(NULL, "context", ith_video_measure(NULL, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, 0.1, rows, &count, NULL));
+    REFUSED(context, "count",
+            ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, 0.1, rows, NULL, NULL));
     REFUSED(context, "ith_machine_product",
-            ith_video_measure(context, &p, ITH_CFG_BATCH, &s.machine, 1, 0.1, NULL, &count));
+            ith_video_measure(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, 0.1, NULL, &count, NULL));
 }
 
 int main(void)

@@ -17,14 +17,26 @@
 #define MOST_REPEATS 10
 #define STAGES 16
 
+/* The work of one latent frame, and its times in a run. */
+typedef struct stage_work {
+    const char *name;
+    double operations;
+    double seconds[2]; /* of one unit, with one thread and with all */
+} stage_work;
+
 /* A decoder, and the latents that pass through it. */
 typedef struct decoder_run {
     ith_video_meter *meter;
     ith_vae *vae;
-    int64_t height, width, threads;
+    int64_t height, width;
     float *latents;
     ith_stage_clock clock;
-    double begin, second; /* when the second latent frame began; the fastest time in which it was decoded */
+    double begin, second;   /* when the second latent frame began; the fastest time in which it was decoded */
+    double started, worked; /* the same for the whole call, in time of the processor */
+    stage_work stages[STAGES];
+    int count;
+    double sign;  /* 1 or -1: work is added or taken away */
+    double bytes; /* of operations on rows */
 } decoder_run;
 
 /* The second latent frame begins when the first one has been handed on. */
@@ -41,27 +53,28 @@ static ith_status take_frame(void *user, int64_t index, const float *frame, int6
 
 static ith_status decode(decoder_run *r)
 {
+    const double started = ith_clock_thread_seconds();
     ith_status status =
         ith_vae_decode(r->meter->context, r->vae, r->latents, FRAMES, r->height, r->width, NULL, take_frame, r);
-    const double seconds = ith_clock_seconds() - r->begin;
+    r->worked = fmin(r->worked, ith_clock_thread_seconds() - started);
+    r->second = fmin(r->second, ith_clock_seconds() - r->begin);
     ith_stage_clock_end(&r->clock);
-    if (r->second == 0 || seconds < r->second)
-        r->second = seconds;
     return status;
 }
 
-static ith_status run(decoder_run *r, int64_t height, int64_t width, int least, int most)
+static ith_status run(decoder_run *r, int64_t height, int64_t width, int64_t threads, double until)
 {
     ith_context *context = r->meter->context;
     const int64_t count = r->meter->problem->channels * FRAMES * height * width;
-    r->height = height, r->width = width, r->second = 0;
+    r->height = height, r->width = width, r->second = r->worked = INFINITY;
+    omp_set_num_threads((int)threads);
     r->latents = ith_alloc(context, count, sizeof *r->latents, "the latents of a measurement");
     ith_status status = r->latents ? ith_noise_make(context, 0, 0, count, r->latents) : ITH_ERR_MEMORY;
     if (!status)
         status = ith_stage_clock_open(&r->clock, context);
     if (!status) {
-        for (int i = 0; i < most && !status; i++)
-            if (i < least || ith_clock_seconds() < r->meter->until)
+        for (int i = 0; i < MOST_REPEATS && !status; i++)
+            if (i < LEAST_REPEATS || ith_clock_seconds() < until)
                 status = decode(r);
         ith_stage_clock_close(&r->clock, context);
     }
@@ -71,103 +84,104 @@ static ith_status run(decoder_run *r, int64_t height, int64_t width, int least, 
 
 /* ---- Rates ------------------------------------------------------------------------------------------------------- */
 
-/* The work of one latent frame by stage. */
-typedef struct stage_work {
-    const char *name;
-    double operations;
-} stage_work;
-
-typedef struct tally {
-    stage_work stages[STAGES];
-    int count;
-    double sign;  /* 1 or -1: adds or takes away */
-    double bytes; /* of operations on rows */
-    /* to add the rates */
-    decoder_run *run;
-    double products; /* what products take of the time of the stages */
-} tally;
+/* The stage of this name, which is appended if it is new. NULL if there is no room. */
+static stage_work *stage_of(decoder_run *r, const char *name)
+{
+    int i = 0;
+    while (i < r->count && strcmp(r->stages[i].name, name))
+        i++;
+    if (i == r->count && i < STAGES)
+        r->stages[r->count++] = (stage_work){.name = name};
+    return i < STAGES ? &r->stages[i] : NULL;
+}
 
 /* Adds the products of an item to its stage. The attention is priced by its plan. */
 static void add(void *user, const ith_work *work)
 {
-    tally *t = user;
+    decoder_run *r = user;
     if (work->kind == ITH_WORK_OF_ROWS)
-        t->bytes += t->sign * work->times * work->bytes;
+        r->bytes += r->sign * work->times * work->bytes;
     if (work->kind == ITH_WORK_OF_ROWS || !strcmp(work->stage, ITH_VAE_ATTENTION))
         return;
-    int i = 0;
-    while (i < t->count && strcmp(t->stages[i].name, work->stage))
-        i++;
-    if (i == STAGES)
-        return;
-    if (i == t->count)
-        t->stages[t->count++] = (stage_work){.name = work->stage};
-    t->stages[i].operations += t->sign * work->times * work->operations;
+    stage_work *stage = stage_of(r, work->stage);
+    if (stage)
+        stage->operations += r->sign * work->times * work->operations;
 }
 
-/* Adds the rate of a stage for the size of a convolution in the picture of the problem, which is larger. */
+/* Adds the rate of a stage for the size of a convolution in the picture of the problem, which may be larger. */
 static void add_rate(void *user, const ith_work *work)
 {
-    const tally *t = user;
-    const decoder_run *r = t->run;
-    for (int i = 0; i < t->count && work->kind == ITH_WORK_OF_CONV; i++)
-        if (!strcmp(t->stages[i].name, work->stage))
-            ith_video_meter_add(r->meter, ITH_WORK_CONVOLUTION, r->meter->model->types.products.rounded, work->rows,
-                                ith_min64(work->in, work->out), t->stages[i].operations,
-                                ith_stage_clock_seconds(&r->clock, work->stage) * t->products, r->threads);
+    decoder_run *r = user;
+    const stage_work *stage = work->kind == ITH_WORK_OF_CONV ? stage_of(r, work->stage) : NULL;
+    if (stage)
+        ith_video_meter_add(r->meter, ITH_WORK_CONVOLUTION, r->meter->model->types.products.rounded, work->rows,
+                            ith_min64(work->in, work->out), stage->operations,
+                            ith_video_meter_choose(stage->seconds[0], stage->seconds[1]));
 }
 
-static ith_status list(const decoder_run *r, int64_t frames, int64_t height, int64_t width,
-                       void (*take)(void *, const ith_work *), tally *t)
+static ith_status list(decoder_run *r, int64_t frames, int64_t height, int64_t width,
+                       void (*take)(void *, const ith_work *))
 {
     const ith_video_model *m = r->meter->model;
     return ith_vae_list(r->meter->context, &m->model.vae, m->types.products, frames, height, width, NULL,
-                        &(ith_work_list){take, t});
+                        &(ith_work_list){take, r});
 }
 
-static ith_status add_rates(decoder_run *r)
+/* Counts the work of the second latent frame. */
+static ith_status count_work(decoder_run *r)
 {
-    const ith_latent_size *size = &r->meter->model->size;
-    tally t = {.sign = 1, .run = r};
-    ith_status status = list(r, FRAMES, r->height, r->width, add, &t);
-    t.sign = -1;
-    if (!status)
-        status = list(r, FRAMES - 1, r->height, r->width, add, &t);
+    r->sign = 1;
+    ith_status status = list(r, FRAMES, r->height, r->width, add);
+    r->sign = -1;
+    return status ? status : list(r, FRAMES - 1, r->height, r->width, add);
+}
+
+/* Keeps the times of a run. What no stage accounts for, and norms as far as their price is too low, are shared out
+ * among the stages. */
+static void keep(decoder_run *r, int64_t threads, int index)
+{
     double stages = 0;
-    for (int i = 0; i < t.count; i++)
-        stages += ith_stage_clock_seconds(&r->clock, t.stages[i].name);
+    for (int i = 0; i < r->count; i++)
+        stages += ith_stage_clock_seconds(&r->clock, r->stages[i].name);
     const double seconds = r->second - ith_stage_clock_seconds(&r->clock, ITH_VAE_ATTENTION);
-    t.products = ith_video_meter_without_rows(r->meter, seconds, t.bytes, r->threads) / stages;
-    return status ? status : list(r, 1, size->height, size->width, add_rate, &t);
+    const double products = ith_video_meter_without_rows(r->meter, seconds, r->bytes, threads);
+    for (int i = 0; i < r->count && stages > 0; i++)
+        r->stages[i].seconds[index] = ith_stage_clock_seconds(&r->clock, r->stages[i].name) * products / stages;
 }
 
-/* The sides of the latents whose decoding fits into the time, if latents of FIRST_SIDE x FIRST_SIDE took `seconds`. */
-static void sides_that_fit(const decoder_run *r, double seconds, int64_t *height, int64_t *width)
+/* The sides of the latents whose decoding fits into the time, with one thread and with several, as the first latents of
+ * FIRST_SIDE x FIRST_SIDE say. */
+static void sides_that_fit(const decoder_run *r, int64_t *height, int64_t *width)
 {
     const ith_latent_size *size = &r->meter->model->size;
-    const double left = fmax(r->meter->until - ith_clock_seconds(), 0);
-    const double pixels = left / seconds * FIRST_SIDE * FIRST_SIDE;
-    *width = ith_max64(ith_min64(size->width, (int64_t)sqrt(2 * pixels)), ith_min64(size->width, FIRST_SIDE));
-    *height =
-        ith_max64(ith_min64(size->height, (int64_t)(pixels / (double)*width)), ith_min64(size->height, FIRST_SIDE));
+    const double left = fmax(r->meter->until - ith_clock_seconds(), 0) / 2;
+    const double pixels = left / r->worked * FIRST_SIDE * FIRST_SIDE;
+    *width = ith_max64(ith_min64(size->width, (int64_t)sqrt(2 * pixels)), *width);
+    *height = ith_max64(ith_min64(size->height, (int64_t)(pixels / (double)*width)), *height);
 }
 
 static ith_status measure(decoder_run *r)
 {
-    const ith_latent_size *size = &r->meter->model->size;
+    const ith_video_meter *m = r->meter;
+    const ith_latent_size *size = &m->model->size;
+    const int64_t threads = ith_min64(m->place.threads, omp_get_num_procs());
     int64_t height = ith_min64(size->height, FIRST_SIDE), width = ith_min64(size->width, FIRST_SIDE);
-    const double begin = ith_clock_seconds();
-    ith_status status = run(r, height, width, 1, 1);
-    sides_that_fit(r, ith_clock_seconds() - begin, &height, &width);
+    ith_status status = run(r, height, width, 1, 0);
     if (!status)
-        status = run(r, height, width, LEAST_REPEATS, MOST_REPEATS);
-    return status ? status : add_rates(r);
+        sides_that_fit(r, &height, &width);
+    for (int i = 0; i < 2 && !status; i++) {
+        const double now = ith_clock_seconds(), left = m->until - now;
+        status = run(r, height, width, i ? threads : 1, i ? m->until : now + left / 2);
+        if (!status && !i)
+            status = count_work(r);
+        keep(r, i ? threads : 1, i);
+    }
+    return status ? status : list(r, 1, size->height, size->width, add_rate);
 }
 
 ith_status ith_video_measure_decoder(ith_video_meter *m)
 {
-    decoder_run r = {.meter = m, .threads = ith_min64(m->place.threads, omp_get_num_procs())};
-    omp_set_num_threads((int)r.threads);
+    decoder_run r = {.meter = m};
     ith_status status =
         ith_vae_make_random(m->context, &m->model->model.vae, m->model->types.products, ITH_BF16, &r.vae);
     if (!status)

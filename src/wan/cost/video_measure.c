@@ -17,31 +17,32 @@
 #define DECODER_SHARE 0.4 /* of the time, for the decoder */
 
 void ith_video_meter_add(ith_video_meter *m, ith_machine_work work, ith_dtype type, int64_t rows, int64_t features,
-                         double operations, double seconds, int64_t threads)
+                         double operations, double unit_seconds)
 {
-    const ith_machine *machine = &m->place.view.machine;
     for (int64_t i = 0; i < m->count; i++) /* a size that several stages have: the first counts */
         if (m->rows[i].work == work && m->rows[i].dtype == type && m->rows[i].rows == rows &&
             m->rows[i].features == features)
             return;
-    if (m->count == ITH_VIDEO_RATES || !(seconds > 0) || !(operations > 0))
+    if (m->count == ITH_VIDEO_RATES || !(unit_seconds > 0) || !(operations > 0))
         return;
-    m->rows[m->count++] =
-        (ith_machine_product){.struct_size = sizeof(ith_machine_product),
-                              .work = work,
-                              .dtype = type,
-                              .rows = rows,
-                              .features = features,
-                              .gflops = 1e-9 * operations / (seconds * ith_video_units(machine, threads))};
+    m->rows[m->count++] = (ith_machine_product){.struct_size = sizeof(ith_machine_product),
+                                                .work = work,
+                                                .dtype = type,
+                                                .rows = rows,
+                                                .features = features,
+                                                .gflops = 1e-9 * operations / unit_seconds};
 }
 
 double ith_video_meter_without_rows(const ith_video_meter *m, double seconds, double bytes, int64_t threads)
 {
     const ith_machine *machine = &m->place.view.machine;
-    if (machine->row_bytes_per_second <= 0)
-        return seconds;
-    const double rows = bytes / (machine->row_bytes_per_second * ith_video_units(machine, threads));
-    return fmax(seconds - rows, seconds / 5);
+    const double all = seconds * ith_video_units(machine, threads);
+    return machine->row_bytes_per_second > 0 ? fmax(all - bytes / machine->row_bytes_per_second, all / 5) : all;
+}
+
+double ith_video_meter_choose(double alone, double together)
+{
+    return together > 2 * alone ? alone : together;
 }
 
 static ith_status measure(ith_video_meter *m, double seconds)
@@ -58,32 +59,51 @@ static ith_status measure(ith_video_meter *m, double seconds)
 }
 
 /* Copies the rows into the caller's, as far as these reach. */
-static ith_status fill(const ith_video_meter *m, ith_machine_product *rows, int64_t *count)
+static ith_status fill(const ith_video_meter *m, ith_machine_product *products, int64_t *count,
+                       ith_machine_attention *attention)
 {
-    const size_t stride = rows->struct_size;
+    const size_t stride = products->struct_size;
     ith_status status = ITH_OK;
     for (int64_t i = 0; i < m->count && !status; i++) {
-        ith_machine_product *row = (ith_machine_product *)(void *)((char *)rows + (size_t)i * stride);
+        ith_machine_product *row = (ith_machine_product *)(void *)((char *)products + (size_t)i * stride);
         row->struct_size = stride;
         status = ITH_SIZED_FILL(m->context, ith_machine_product, ITH_MACHINE_PRODUCT_INIT, row, &m->rows[i]);
     }
     *count = status ? 0 : m->count;
+    if (!status && attention)
+        status =
+            ITH_SIZED_FILL(m->context, ith_machine_attention, ITH_MACHINE_ATTENTION_INIT, attention, &m->attention);
     return status;
 }
 
-ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem, ith_cfg cfg,
-                             const ith_machine *machine, int ranks, double seconds, ith_machine_product *rows,
-                             int64_t *count)
+static ith_status check_arguments(ith_context *context, const ith_machine_product *products, const int64_t *count,
+                                  const ith_machine_attention *attention)
 {
-    ith_video_problem full;
-    ith_video_model model;
-    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
-    ith_video_meter meter = {.context = context, .problem = &full, .model = &model};
     ith_status status = ith_need(NULL, context, "context");
     if (!status)
         status = ith_need(context, count, "count");
     if (!status)
-        status = ITH_SIZED_CHECK(context, ith_machine_product, ITH_MACHINE_PRODUCT_INIT, rows);
+        status = ITH_SIZED_CHECK(context, ith_machine_product, ITH_MACHINE_PRODUCT_INIT, products);
+    if (!status && attention)
+        status = ITH_SIZED_CHECK(context, ith_machine_attention, ITH_MACHINE_ATTENTION_INIT, attention);
+    return status;
+}
+
+ith_status ith_video_measure(ith_context *context, const ith_video_problem *problem, const ith_attn_options *given,
+                             ith_cfg cfg, const ith_machine *machine, int ranks, double seconds,
+                             ith_machine_product *products, int64_t *count, ith_machine_attention *attention)
+{
+    ith_video_problem full;
+    ith_video_model model;
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    ith_video_meter meter = {.context = context,
+                             .problem = &full,
+                             .model = &model,
+                             .options = &options,
+                             .attention = ITH_MACHINE_ATTENTION_INIT};
+    ith_status status = check_arguments(context, products, count, attention);
+    if (!status && given)
+        status = ITH_SIZED_READ(context, ith_attn_options, ITH_ATTN_OPTIONS_INIT, given, &options);
     if (!status)
         status = ith_video_model_make(context, problem, cfg, &full, &model);
     if (!status)
@@ -96,5 +116,5 @@ ith_status ith_video_measure(ith_context *context, const ith_video_problem *prob
     const int threads = omp_get_max_threads();
     status = measure(&meter, fmax(seconds, LEAST_SECONDS));
     omp_set_num_threads(threads);
-    return status ? status : fill(&meter, rows, count);
+    return status ? status : fill(&meter, products, count, attention);
 }
