@@ -204,6 +204,11 @@ ITH_API ith_status ith_pipeline_resolve(ith_pipeline *pipeline, ith_generate_opt
  * resolved. */
 ITH_API ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
                                         int ranks_here, int64_t *bytes);
+/* Compares this prediction with the memory that the process can still take, which *free_bytes becomes: of the machine,
+ * its address space and its control groups. ITH_ERR_MEMORY if that is less; the sentence names options that would do.
+ * With `force` there is always enough. */
+ITH_API ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
+                                             int ranks_here, int64_t *free_bytes);
 /* Generates a video: from the prompt to the frames. Collective over comm (NULL: one rank): every rank calls it, with a
  * pipeline that was opened on the same checkpoint. `report` may be NULL; it is filled as far as the run came, also on
  * failure. `options` may not be NULL.

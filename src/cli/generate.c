@@ -94,6 +94,15 @@ static int describe_run(ith_generation *g)
     return code;
 }
 
+/* What a dry run checks besides: the headers of the weight files, and the memory of this machine. */
+static void inspect(ith_generation *g)
+{
+    if (ith_pipeline_check(g->pipeline))
+        snprintf(g->weights_fault, sizeof g->weights_fault, "%s", ith_context_error(g->context));
+    if (ith_pipeline_check_memory(g->pipeline, &g->options, g->launch.all_ranks, g->launch.ranks, &g->free_bytes))
+        snprintf(g->memory_lack, sizeof g->memory_lack, "%s", ith_context_error(g->context));
+}
+
 /* Opens the model and fills in the options that the user left open. The process of rank 0, which reports and writes,
  * also describes the run. It alone needs saved latents. */
 static int open_model(ith_generation *g)
@@ -124,7 +133,13 @@ static int prepare(void *user)
         code = name_latents(g);
     if (!code)
         code = open_model(g);
-    return code;
+    if (code || !g->launch.leads)
+        return code;
+    if (g->settings.dry_run)
+        inspect(g);
+    if (g->settings.dry_run || g->settings.json || !g->settings.quiet)
+        ith_generate_predict(g);
+    return ITH_EXIT_DONE;
 }
 
 /* ---- After the run --------------------------------------------------------------------------------------------- */
@@ -171,6 +186,8 @@ static int save_wisdom(ith_generation *g, int code)
 static int finish(void *user, int code)
 {
     ith_generation *g = user;
+    if (g->settings.dry_run)
+        return code ? code : ith_generate_report_dry(g);
     if (!code)
         code = finish_video(g);
     ith_video_discard(&g->writer);

@@ -6,10 +6,13 @@
 #include "../media/media.h"
 #include "attend_options.h"
 #include "cli.h"
+#include "generate_predict.h"
 #include "option.h"
 #include "progress.h"
 
 #include <ithaca/wan.h>
+
+#include <stdio.h>
 
 #include <math.h>
 
@@ -24,7 +27,7 @@ typedef struct ith_generate_settings {
     ith_cfg cfg;
     ith_precision precision;
     ith_attend_choices choices;
-    bool keep_latents, keep_packed, shard_weights, force, json, quiet, verbose;
+    bool keep_latents, keep_packed, shard_weights, force, dry_run, json, quiet, verbose;
 } ith_generate_settings;
 
 #define ITH_GENERATE_SETTINGS_INIT                                                                                     \
@@ -65,6 +68,10 @@ typedef struct ith_generation {
     double fps;
     const char *shift_source;                    /* which option, file or default has set the shift, in words */
     int64_t predicted_bytes;                     /* predicted peak memory */
+    ith_generate_prediction prediction;          /* predicted time */
+    char kernel[64];                             /* name of the kernel in prediction.plan */
+    int64_t free_bytes;                          /* in a dry run: memory that this process can take */
+    char memory_lack[512], weights_fault[512];   /* in a dry run: too little memory; a fault of the weight files */
     double start, finish_seconds, total_seconds; /* start of the run; time to finish the video; total time */
     char *latents_path;                          /* the file for latents before decoding; NULL: they are not saved */
     char *title, *comment;                       /* metadata of the video: the prompt; seed and settings */
@@ -81,8 +88,12 @@ int ith_generate_describe(ith_generation *g);
 ith_video_options ith_generate_video(const ith_generation *g, int64_t width, int64_t height);
 /* Generates the video; every rank calls it (ith_launch_work.compute). user: the ith_generation. */
 ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user);
+/* Prints the report of a dry run on standard output, and returns an exit status. */
+int ith_generate_report_dry(const ith_generation *g);
 /* Prints the settings of the run before it begins. */
-void ith_generate_announce(const ith_generation *g);
+void ith_generate_announce(const ith_generation *g, FILE *to);
+/* The prediction as a JSON object (json_t): seconds by stage, bytes, operations. */
+struct json_t *ith_generate_prediction_json(const ith_generation *g);
 /* Prints the summary of the run on standard output: a table of times, or one JSON object. */
 int ith_generate_summarise(const ith_generation *g);
 

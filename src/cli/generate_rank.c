@@ -61,7 +61,7 @@ static ith_status lead(ith_generation *g, ith_comm *comm, const ith_generate_opt
 {
     bool speaks = ith_comm_rank(comm) == 0;
     if (speaks && !g->settings.quiet)
-        ith_generate_announce(g);
+        ith_generate_announce(g, stderr);
     if (speaks)
         ith_progress_begin(&g->progress, stages, sizeof stages / sizeof *stages, g->settings.quiet);
     ith_interrupt_target(cancel, g->pipeline);
@@ -74,8 +74,9 @@ static ith_status lead(ith_generation *g, ith_comm *comm, const ith_generate_opt
 
 ith_status ith_generate_rank(ith_context *context, ith_comm *comm, void *user)
 {
-    (void)context;
     ith_generation *g = user;
+    if (g->settings.dry_run)
+        return ith_generate_predict_links(g, context, comm);
     ith_generate_options options = g->options;
     options.on_progress = show_progress;
     options.on_frame = take_frame;

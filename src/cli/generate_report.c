@@ -70,22 +70,22 @@ int ith_generate_describe(ith_generation *g)
     return ITH_EXIT_DONE;
 }
 
-void ith_generate_announce(const ith_generation *g)
+void ith_generate_announce(const ith_generation *g, FILE *to)
 {
     const ith_generate_options *o = &g->options;
     char sampling[1024], precision[160];
-    fprintf(stderr, "%s, %d expert%s, %d rank%s, %d threads\n", g->model.kind, g->model.experts,
+    fprintf(to, "%s, %d expert%s, %d rank%s, %d threads\n", g->model.kind, g->model.experts,
             g->model.experts > 1 ? "s" : "", g->launch.all_ranks, g->launch.all_ranks > 1 ? "s" : "",
             g->launch.all_threads ? g->launch.all_threads : o->threads);
     if (!o->from_latents) {
         sampling_text(g, sampling, sizeof sampling);
-        fprintf(stderr, "%lld frames of %lld x %lld; %s\n", (long long)o->frames, (long long)o->width,
-                (long long)o->height, sampling);
-        fprintf(stderr, "shift %g: %s\n", o->shift, g->shift_source);
+        fprintf(to, "%lld frames of %lld x %lld; %s\n", (long long)o->frames, (long long)o->width, (long long)o->height,
+                sampling);
+        fprintf(to, "shift %g: %s\n", o->shift, g->shift_source);
     }
     ith_precision_describe(g->context, g->asked_precision, precision, sizeof precision);
-    fprintf(stderr, "precision %s\n", precision);
-    fprintf(stderr, "predicted peak memory %.0f MB\n", megabytes(g->predicted_bytes));
+    fprintf(to, "precision %s\n", precision);
+    fprintf(to, "predicted peak memory %.0f MB\n", megabytes(g->predicted_bytes));
 }
 
 /* The mean duration of a denoising step. */
@@ -106,10 +106,24 @@ static double inference_seconds(const ith_generation *g)
     return g->report.text_seconds + g->report.denoise_seconds + g->report.decode_seconds + writing_seconds(g);
 }
 
+typedef struct predicted_text {
+    char text[48];
+} predicted_text;
+
+/* "  (predicted 1.234 s)", or "" if nothing is predicted. */
+static predicted_text predicted(const ith_generation *g, double seconds)
+{
+    predicted_text out = {""};
+    if (g->prediction.known)
+        snprintf(out.text, sizeof out.text, "  (predicted %.3f s)", seconds);
+    return out;
+}
+
 /* Prints the summary as a table of times per stage, with the memory of the process. */
 static void print_text(const ith_generation *g)
 {
     const ith_generate_report *r = &g->report;
+    const ith_video_cost *c = &g->prediction.cost;
     char sampling[1024];
     printf("%s: %lld frames of %lld x %lld at %g frames a second\n", g->settings.output, (long long)r->frames_done,
            (long long)g->width, (long long)g->height, g->fps);
@@ -123,12 +137,12 @@ static void print_text(const ith_generation *g)
         printf("compression changed the messages of rank 0 by %.1e (relative error)\n", r->compression_error);
     printf("load            %9.3f s\n", r->load_seconds);
     printf("plan            %9.3f s\n", r->plan_seconds);
-    printf("inference       %9.3f s\n", inference_seconds(g));
-    printf("  conditioning  %9.3f s\n", r->text_seconds);
-    printf("  denoise       %9.3f s  (%lld steps, %.3f s each)\n", r->denoise_seconds, (long long)r->steps_done,
-           per_step(r));
-    printf("  VAE decode    %9.3f s  (compute %.3f s, writing %.3f s)\n", r->decode_seconds + writing_seconds(g),
-           r->decode_seconds, writing_seconds(g));
+    printf("inference       %9.3f s%s\n", inference_seconds(g), predicted(g, c->seconds).text);
+    printf("  conditioning  %9.3f s%s\n", r->text_seconds, predicted(g, c->text_seconds).text);
+    printf("  denoise       %9.3f s  (%lld steps, %.3f s each)%s\n", r->denoise_seconds, (long long)r->steps_done,
+           per_step(r), predicted(g, c->denoise_seconds).text);
+    printf("  VAE decode    %9.3f s  (compute %.3f s, writing %.3f s)%s\n", r->decode_seconds + writing_seconds(g),
+           r->decode_seconds, writing_seconds(g), predicted(g, c->decode_seconds + c->write_seconds).text);
     printf("total           %9.3f s\n", g->total_seconds);
     printf("peak memory     %9.0f MB held (predicted %.0f MB), %.0f MB resident\n", megabytes(r->peak_bytes),
            megabytes(g->predicted_bytes), megabytes(ith_cli_resident_bytes()));
@@ -145,6 +159,18 @@ static json_t *seconds_json(const ith_generation *g)
                      r->denoise_seconds, "denoise_per_step", per_step(r), "decode",
                      r->decode_seconds + writing_seconds(g), "decode_compute", r->decode_seconds, "decode_writing",
                      writing_seconds(g), "total", g->total_seconds);
+}
+
+json_t *ith_generate_prediction_json(const ith_generation *g)
+{
+    const ith_video_cost *c = &g->prediction.cost;
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:{s:f, s:f, s:f, s:f, s:f}, s:f, s:I, s:I}", "source",
+                     g->prediction.source, "inference", c->seconds, "conditioning", c->text_seconds, "denoise",
+                     c->denoise_seconds, "denoise_per_step", c->step_seconds, "decode_compute", c->decode_seconds,
+                     "decode_writing", c->write_seconds, "layer", "seconds", c->layer_seconds, "self_attention",
+                     c->attention_seconds, "linear", c->linear_seconds, "cross_attention", c->cross_seconds, "rows",
+                     c->row_seconds, "operations", c->operations, "sent_bytes", (json_int_t)c->sent_bytes, "host_bytes",
+                     (json_int_t)c->host_bytes);
 }
 
 /* The predicted and the measured memory as a JSON object. */
@@ -186,6 +212,8 @@ static int print_json(const ith_generation *g)
                   g->report.compression_error, "seconds", seconds_json(g), "memory", memory_json(g));
     if (all && !g->settings.from_latents)
         json_object_set_new(all, "sampling", sampling_json(g));
+    if (all && g->prediction.known)
+        json_object_set_new(all, "predicted_seconds", ith_generate_prediction_json(g));
     if (!all || json_dumpf(all, stdout, JSON_INDENT(2)))
         return ith_cli_error("the summary cannot be written as JSON");
     putchar('\n');

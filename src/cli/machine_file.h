@@ -5,6 +5,8 @@
 
 #include <ithaca/tune.h>
 
+#include <stdbool.h>
+
 /* Reads a description into *machine, which passes ith_machine_check and owns its lists. Prints errors with file and
  * line, and returns an exit status. On failure *machine needs no ith_machine_file_free. */
 int ith_machine_file_read(ith_context *context, const char *path, ith_machine *machine);
@@ -19,5 +21,8 @@ int ith_machine_file_write(const char *path, const ith_machine *machine, const c
  * cache has no description, this machine is measured in about a second. wanted: the attention that is measured then, or
  * NULL. Prints errors and returns an exit status. *machine is freed by ith_machine_file_free. */
 int ith_machine_find(ith_context *context, const char *name, const ith_machine_case *wanted, ith_machine *machine);
+/* Reads the description of this machine in the user's cache. Returns false if there is none; prints an error if there is
+ * one that cannot be read. */
+bool ith_machine_recall(ith_context *context, ith_machine *machine);
 
 #endif

@@ -120,6 +120,13 @@ static int measure(ith_context *context, const ith_machine_case *wanted, ith_mac
     return ith_cli_error("there is no memory for the description of this machine");
 }
 
+bool ith_machine_recall(ith_context *context, ith_machine *machine)
+{
+    char path[PATH_MAX];
+    local_path(path);
+    return path[0] && !access(path, R_OK) && !ith_machine_file_read(context, path, machine);
+}
+
 int ith_machine_find(ith_context *context, const char *name, const ith_machine_case *wanted, ith_machine *machine)
 {
     char path[PATH_MAX], file[PATH_MAX + 80];

@@ -199,31 +199,61 @@ ith_status ith_predict(ith_pipeline *pipeline, ith_context *context, const ith_g
     return status ? status : ith_predict_model(pipeline->model, context, options, counts, team, bytes);
 }
 
+/* Checks the arguments of the two functions below, and fills in the options and the team. */
+static ith_status read_request(ith_pipeline *pipeline, const ith_generate_options *given, int ranks, int ranks_here,
+                               ith_generate_options *options, ith_attn_options *attention, ith_team *team)
+{
+    ith_context *context = pipeline->context;
+    ith_status status = ITH_OK;
+    *team = (ith_team){.ranks = ranks,
+                       .host_processes = 1,
+                       .first_on_host = true,
+                       .count = ranks_here,
+                       .shares_memory = ranks == ranks_here};
+    if (ranks_here < 1 || ranks_here > ranks)
+        status = ith_fail(context, ITH_ERR_ARGUMENT,
+                          "ranks is %d and ranks_here %d; there is at least one rank here, and no more than there are",
+                          ranks, ranks_here);
+    if (!status)
+        team->processes = team->hosts = (int)ith_div_up(ranks, ranks_here);
+    if (!status)
+        status = ith_thread_limit_check(context, "ranks_here", ranks_here);
+    if (!status)
+        status = ith_request_read(pipeline, context, given, true, options, attention);
+    return status ? status : ith_request_check_ranks(context, options, ranks);
+}
+
 ith_status ith_pipeline_predict(ith_pipeline *pipeline, const ith_generate_options *options, int ranks, int ranks_here,
                                 int64_t *bytes)
 {
     ith_generate_options resolved;
     ith_attn_options attention;
+    ith_team team;
     if (!pipeline)
         return ith_need(NULL, pipeline, "pipeline");
-    ith_context *context = pipeline->context;
-    ith_team team = {.ranks = ranks,
-                     .host_processes = 1,
-                     .first_on_host = true,
-                     .count = ranks_here,
-                     .shares_memory = ranks == ranks_here};
-    ith_status status = ith_need(context, bytes, "bytes");
-    if (!status && (ranks_here < 1 || ranks_here > ranks))
-        status = ith_fail(context, ITH_ERR_ARGUMENT,
-                          "ranks is %d and ranks_here %d; there is at least one rank here, and no more than there are",
-                          ranks, ranks_here);
+    ith_status status = ith_need(pipeline->context, bytes, "bytes");
     if (!status)
-        team.processes = team.hosts = (int)ith_div_up(ranks, ranks_here);
+        status = read_request(pipeline, options, ranks, ranks_here, &resolved, &attention, &team);
+    return status ? status : ith_predict(pipeline, pipeline->context, &resolved, &team, bytes);
+}
+
+ith_status ith_pipeline_check_memory(ith_pipeline *pipeline, const ith_generate_options *options, int ranks,
+                                     int ranks_here, int64_t *free_bytes)
+{
+    ith_generate_options resolved;
+    ith_attn_options attention;
+    ith_team team;
+    int64_t bytes = 0;
+    if (!pipeline)
+        return ith_need(NULL, pipeline, "pipeline");
+    ith_status status = ith_need(pipeline->context, free_bytes, "free_bytes");
     if (!status)
-        status = ith_thread_limit_check(context, "ranks_here", ranks_here);
+        status = read_request(pipeline, options, ranks, ranks_here, &resolved, &attention, &team);
     if (!status)
-        status = ith_request_read(pipeline, context, options, true, &resolved, &attention);
-    if (!status)
-        status = ith_request_check_ranks(context, &resolved, ranks);
-    return status ? status : ith_predict(pipeline, context, &resolved, &team, bytes);
+        status = ith_predict(pipeline, pipeline->context, &resolved, &team, &bytes);
+    if (status)
+        return status;
+    const ith_machine_memory memory = ith_machine_memory_read("");
+    *free_bytes = memory.free_bytes;
+    return ith_check_memory(pipeline, pipeline->context, &resolved, &team, bytes, &memory);
 }

@@ -12,7 +12,8 @@
 #include <string.h>
 
 #define FRAMES 2
-#define FIRST_SIDE 4 /* height and width of the latents that say how long a pixel takes */
+#define FIRST_SIDE 4     /* height and width of the latents that say how long a pixel takes */
+#define MOST_CHANNELS 48 /* at the largest picture: a wider decoder is measured with fewer channels */
 #define LEAST_REPEATS 1
 #define MOST_REPEATS 10
 #define STAGES 16
@@ -27,6 +28,7 @@ typedef struct stage_work {
 /* A decoder, and the latents that pass through it. */
 typedef struct decoder_run {
     ith_video_meter *meter;
+    ith_vae_config config;
     ith_vae *vae;
     int64_t height, width;
     float *latents;
@@ -108,7 +110,8 @@ static void add(void *user, const ith_work *work)
         stage->operations += r->sign * work->times * work->operations;
 }
 
-/* Adds the rate of a stage for the size of a convolution in the picture of the problem, which may be larger. */
+/* Adds the rate of a stage for the size of a convolution in the picture and the decoder of the problem, which may be
+ * larger. */
 static void add_rate(void *user, const ith_work *work)
 {
     decoder_run *r = user;
@@ -119,11 +122,10 @@ static void add_rate(void *user, const ith_work *work)
                             ith_video_meter_choose(stage->seconds[0], stage->seconds[1]));
 }
 
-static ith_status list(decoder_run *r, int64_t frames, int64_t height, int64_t width,
+static ith_status list(decoder_run *r, const ith_vae_config *config, int64_t frames, int64_t height, int64_t width,
                        void (*take)(void *, const ith_work *))
 {
-    const ith_video_model *m = r->meter->model;
-    return ith_vae_list(r->meter->context, &m->model.vae, m->types.products, frames, height, width, NULL,
+    return ith_vae_list(r->meter->context, config, r->meter->model->types.products, frames, height, width, NULL,
                         &(ith_work_list){take, r});
 }
 
@@ -131,9 +133,9 @@ static ith_status list(decoder_run *r, int64_t frames, int64_t height, int64_t w
 static ith_status count_work(decoder_run *r)
 {
     r->sign = 1;
-    ith_status status = list(r, FRAMES, r->height, r->width, add);
+    ith_status status = list(r, &r->config, FRAMES, r->height, r->width, add);
     r->sign = -1;
-    return status ? status : list(r, FRAMES - 1, r->height, r->width, add);
+    return status ? status : list(r, &r->config, FRAMES - 1, r->height, r->width, add);
 }
 
 /* Keeps the times of a run. What no stage accounts for, and norms as far as their price is too low, are shared out
@@ -176,14 +178,14 @@ static ith_status measure(decoder_run *r)
             status = count_work(r);
         keep(r, i ? threads : 1, i);
     }
-    return status ? status : list(r, 1, size->height, size->width, add_rate);
+    return status ? status : list(r, &m->model->model.vae, 1, size->height, size->width, add_rate);
 }
 
 ith_status ith_video_measure_decoder(ith_video_meter *m)
 {
-    decoder_run r = {.meter = m};
-    ith_status status =
-        ith_vae_make_random(m->context, &m->model->model.vae, m->model->types.products, ITH_BF16, &r.vae);
+    decoder_run r = {.meter = m, .config = m->model->model.vae};
+    r.config.decoder_base_dim = ith_min64(r.config.decoder_base_dim, MOST_CHANNELS);
+    ith_status status = ith_vae_make_random(m->context, &r.config, m->model->types.products, ITH_BF16, &r.vae);
     if (!status)
         status = measure(&r);
     ith_vae_free(m->context, &r.vae);

@@ -12,8 +12,8 @@
 #include <omp.h>
 #include <stdio.h>
 
-#define MOST_WIDTH 1536
-#define MOST_FFN 6144
+#define MOST_WIDTH 1024
+#define MOST_FFN 3072
 #define MOST_TOKENS 2048
 #define FIRST_TOKENS 64 /* rows of the pass that says how long a row takes */
 #define LEAST_REPEATS 2
@@ -135,11 +135,12 @@ typedef struct attention_work {
     double calls, operations;
 } attention_work;
 
+/* A block with fewer queries counts as a part of a call. */
 static attention_work work_of(const ith_attn_problem *p, const ith_plan_info *info)
 {
-    const double heads = (double)(p->batch * p->heads), keys = (double)p->kv_len;
-    const double calls = (double)(ith_div_up(p->q_len, info->block_q) * ith_div_up(p->kv_len, info->block_kv));
-    return (attention_work){heads * calls, 4 * heads * (double)p->q_len * keys * (double)p->head_dim};
+    const double queries = (double)(p->batch * p->heads) * (double)p->q_len;
+    return (attention_work){queries / (double)info->block_q * (double)ith_div_up(p->kv_len, info->block_kv),
+                            4 * queries * (double)p->kv_len * (double)p->head_dim};
 }
 
 /* The kernel of self-attention, with its rate over everything that an execution does. Cross-attention has few keys, so

@@ -80,18 +80,18 @@ static ith_status predict_attention(prediction *p, const ith_dit_shape *shape, i
     return ITH_OK;
 }
 
-/* The load of a layer whose matrices the processes share out: a process receives what it does not keep. */
+/* The load of a layer whose matrices the hosts share out: a host receives what it does not keep. */
 static double load_seconds(prediction *p)
 {
     ith_linear *linears[ITH_DIT_LINEARS];
     double bytes = 0;
-    if (!p->problem.shard_weights || p->place.processes < 2)
+    if (!p->problem.shard_weights || p->place.hosts < 2)
         return 0;
     ith_dit_layer_linears(&p->dit->layers[0], linears);
     for (int i = 0; i < ITH_DIT_LINEARS; i++)
         bytes += (double)ith_linear_inputs(linears[i]) * (double)ith_linear_outputs(linears[i]) *
                  (double)ith_dtype_bytes(ITH_BF16);
-    bytes *= (double)(p->place.processes - 1) / (double)p->place.processes;
+    bytes *= (double)(p->place.hosts - 1) / (double)p->place.hosts;
     p->cost.sent_bytes += (int64_t)(bytes * (double)(p->problem.steps * p->cost.passes * p->problem.layers));
     return ith_video_send_seconds(&p->place, p->place.ranks - 1, bytes);
 }
@@ -237,20 +237,31 @@ static ith_status predict_decoding(prediction *p)
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
-static ith_status predict_memory(prediction *p)
+/* The memory of the first process of a host, or of another one. */
+static ith_status process_bytes(const prediction *p, bool first_on_host, int64_t *bytes)
 {
     const ith_video_place *place = &p->place;
     ith_generate_options options = p->model.options;
-    const bool one_process = place->processes == 1;
     const ith_team team = {.ranks = (int)place->ranks,
                            .count = (int)place->process_ranks,
                            .processes = (int)place->processes,
-                           .shares_memory = one_process};
+                           .hosts = (int)place->hosts,
+                           .host_processes = (int)place->host_processes,
+                           .first_on_host = first_on_host,
+                           .shares_memory = place->processes == 1};
     options.threads = (int)place->threads;
     options.attention = &p->options;
-    ith_status status =
-        ith_predict_model(&p->model.model, p->context, &options, p->model.counts, &team, &p->cost.memory_bytes);
-    if (!status && !ith_size_mul(p->cost.memory_bytes, place->host_processes, &p->cost.host_bytes))
+    return ith_predict_model(&p->model.model, p->context, &options, p->model.counts, &team, bytes);
+}
+
+static ith_status predict_memory(prediction *p)
+{
+    int64_t other = 0, others = p->place.host_processes - 1;
+    ith_status status = process_bytes(p, true, &p->cost.memory_bytes);
+    if (!status && others)
+        status = process_bytes(p, false, &other);
+    if (!status &&
+        (!ith_size_mul(other, others, &others) || !ith_size_add(p->cost.memory_bytes, others, &p->cost.host_bytes)))
         status = ith_fail(p->context, ITH_ERR_MEMORY, "the processes of a host take more memory than a size can hold");
     return status;
 }

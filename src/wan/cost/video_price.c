@@ -52,6 +52,7 @@ ith_status ith_video_place_find(ith_context *context, const ith_machine *machine
     out->process_ranks = ith_min64(out->process_ranks, host_ranks);
     out->processes = ith_div_up(ranks, out->process_ranks);
     out->host_processes = ith_div_up(host_ranks, out->process_ranks);
+    out->hosts = ith_div_up(ranks, host_ranks);
     out->threads = threads ? threads : ith_max64(m->host_units * out->process_ranks / host_ranks, 1);
     if (m->rank_units)
         out->threads = m->rank_units * out->process_ranks;

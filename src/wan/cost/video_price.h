@@ -13,7 +13,7 @@ typedef struct ith_video_place {
     const ith_machine *machine; /* the caller's */
     ith_machine_view view;
     int64_t ranks, process_ranks, processes; /* all ranks, ranks of a process, all processes */
-    int64_t host_processes;                  /* processes of a host */
+    int64_t host_processes, hosts;           /* processes of a host; hosts */
     int64_t threads;                         /* threads of a process */
     /* compute units, at full speed, that compute for a rank, and for a process in which one rank computes with all
      * threads: fewer than threads if the ranks of a host want more units than it has */

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The predicted time of a run (generate_predict.h): finds the rates of this machine, and asks the engine. */
+#include "generate.h"
+#include "machine_file.h"
+
+#include <ithaca/tune.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DRY_SECONDS 0.5 /* for the rates of the model's layers in a dry run; the machine's take as long */
+#define LEAST_SECONDS 0.03
+#define MOST_SECONDS 1.0
+#define SHARE 0.02        /* of the predicted time of a run, for measuring */
+#define SHORT_TOKENS 2048 /* sequences to this length are measured as a whole by ith_video_measure */
+
+/* A description that is put together from several sources. */
+typedef struct rates {
+    ith_machine machine;
+    ith_machine_level level; /* ranks of one process, if no other description has levels */
+    ith_machine_attention *attention;
+    ith_machine_product products[ITH_VIDEO_RATES];
+} rates;
+
+/* ---- Problem ----------------------------------------------------------------------------------------------------- */
+
+/* The options of self-attention, with the places of the ranks. */
+static ith_attn_options placed(const ith_generation *g)
+{
+    ith_attn_options options = g->attention;
+    options.process_ranks = g->launch.process_ranks, options.host_ranks = g->launch.host_ranks;
+    return options;
+}
+
+static bool is_one_process(const ith_generation *g)
+{
+    return g->launch.all_ranks == g->launch.ranks;
+}
+
+static int64_t tokens_of(const ith_video_problem *p)
+{
+    const int64_t side = 2 * p->pixel_stride;
+    return ((p->frames - 1) / p->frame_stride + 1) * (p->height / side) * (p->width / side);
+}
+
+static void fail(ith_generation *g, const char *sentence)
+{
+    g->prediction.known = false;
+    snprintf(g->prediction.unknown, sizeof g->prediction.unknown, "%s", sentence);
+}
+
+/* ---- Rates ------------------------------------------------------------------------------------------------------- */
+
+/* Whether a description has rates at the sizes of the problem. */
+static bool has_rates(const ith_machine *machine, const ith_video_problem *p)
+{
+    const ith_dtype type = p->precision == ITH_PRECISION_BF16 ? ITH_BF16 : ITH_F32;
+    bool attention = false, linear = false;
+    for (int64_t i = 0; i < machine->attention_count; i++)
+        attention |= machine->attention[i].dtype == type && machine->attention[i].head_dim == p->head_dim;
+    for (int64_t i = 0; i < machine->product_count; i++)
+        linear |= machine->products[i].work == ITH_WORK_LINEAR && machine->products[i].dtype == type &&
+                  machine->products[i].features == p->heads * p->head_dim;
+    return attention && linear;
+}
+
+/* A description without rates: the ranks are threads of this process. */
+static void set_bare(rates *r)
+{
+    long units = sysconf(_SC_NPROCESSORS_ONLN);
+    r->machine = (ith_machine)ITH_MACHINE_INIT;
+    r->level = (ith_machine_level)ITH_MACHINE_LEVEL_INIT;
+    snprintf(r->machine.name, sizeof r->machine.name, "this machine");
+    snprintf(r->level.name, sizeof r->level.name, "threads");
+    r->level.shares_memory = true;
+    r->machine.host_units = units > 0 ? units : 1;
+    r->machine.level_count = 1, r->machine.levels = &r->level;
+}
+
+/* Puts a measured rate before the rates of attention of other types that the machine has. */
+static bool put_attention(rates *r, const ith_machine_attention *row)
+{
+    const ith_machine *m = &r->machine;
+    ith_machine_attention *all = malloc((size_t)(m->attention_count + 1) * sizeof *all);
+    int64_t count = 0;
+    if (!all)
+        return false;
+    all[count++] = *row;
+    for (int64_t i = 0; i < m->attention_count; i++)
+        if (m->attention[i].dtype != row->dtype)
+            all[count++] = m->attention[i];
+    free(r->attention);
+    r->attention = all;
+    r->machine.attention = all, r->machine.attention_count = count;
+    return true;
+}
+
+/* Measures the rates of the model's layers in about `seconds`, and puts them into the description. A kernel whose rate
+ * over long sequences is known keeps it. */
+static bool measure_layers(ith_generation *g, const ith_video_problem *p, double seconds, rates *r)
+{
+    const ith_attn_options options = placed(g);
+    ith_machine_attention row = ITH_MACHINE_ATTENTION_INIT;
+    int64_t count = 0;
+    r->products[0] = (ith_machine_product)ITH_MACHINE_PRODUCT_INIT;
+    if (ith_video_measure(g->context, p, &options, g->options.cfg, &r->machine, g->launch.all_ranks, seconds,
+                          r->products, &count, &row)) {
+        fail(g, ith_context_error(g->context));
+        return false;
+    }
+    r->machine.products = r->products, r->machine.product_count = count;
+    if (p->steps && (!r->machine.attention_count || tokens_of(p) <= SHORT_TOKENS))
+        return put_attention(r, &row);
+    return true;
+}
+
+static void predict(ith_generation *g, const ith_video_problem *p, const rates *r)
+{
+    ith_generate_prediction *out = &g->prediction;
+    const ith_attn_options options = placed(g);
+    out->cost = (ith_video_cost)ITH_VIDEO_COST_INIT;
+    out->plan = (ith_plan_info)ITH_PLAN_INFO_INIT;
+    out->attention = (ith_cost)ITH_COST_INIT;
+    out->known = !ith_video_predict(g->context, p, &options, g->options.cfg, &r->machine, g->launch.all_ranks,
+                                    &out->plan, &out->attention, &out->cost);
+    if (out->known) /* the machine's name of the kernel goes with the machine */
+        snprintf(g->kernel, sizeof g->kernel, "%s", out->plan.kernel ? out->plan.kernel : ""),
+            out->plan.kernel = g->kernel;
+    else
+        fail(g, ith_context_error(g->context));
+}
+
+/* ---- The whole --------------------------------------------------------------------------------------------------- */
+
+/* The kernels that a dry run measures: of self-attention, and of the attention in the decoder. */
+static void set_cases(const ith_generation *g, const ith_video_problem *p, ith_machine_case cases[2],
+                      ith_measure_options *options)
+{
+    cases[0] = cases[1] = (ith_machine_case)ITH_MACHINE_CASE_INIT;
+    cases[0].dtype = p->precision == ITH_PRECISION_BF16 ? ITH_BF16 : ITH_F32;
+    cases[0].head_dim = p->head_dim ? p->head_dim : cases[1].head_dim; /* 0: the problem is not known here */
+    cases[0].softmax = g->attention.softmax ? g->attention.softmax : ITH_SOFTMAX_ONLINE;
+    cases[1].dtype = ITH_F32, cases[1].softmax = ITH_SOFTMAX_ONLINE;
+    options->cases = cases, options->case_count = 2, options->seconds = DRY_SECONDS;
+}
+
+static void predict_with(ith_generation *g, const ith_video_problem *p, const ith_machine *machine, rates *r)
+{
+    r->machine = *machine;
+    if (has_rates(machine, p) || measure_layers(g, p, g->settings.dry_run ? DRY_SECONDS : LEAST_SECONDS, r))
+        predict(g, p, r);
+}
+
+/* Measures the whole machine for a dry run. */
+static void predict_dry(ith_generation *g, const ith_video_problem *p, rates *r)
+{
+    ith_machine_case cases[2];
+    ith_measure_options options = ITH_MEASURE_OPTIONS_INIT;
+    ith_machine *machine = NULL;
+    set_cases(g, p, cases, &options);
+    if (ith_machine_measure(g->context, &options, NULL, &machine)) {
+        fail(g, ith_context_error(g->context));
+        return;
+    }
+    predict_with(g, p, machine, r);
+    ith_machine_free(&machine);
+}
+
+/* Measures the model's layers alone: briefly, and longer if the run will take long. */
+static void predict_quickly(ith_generation *g, const ith_video_problem *p, rates *r)
+{
+    set_bare(r);
+    if (measure_layers(g, p, LEAST_SECONDS, r))
+        predict(g, p, r);
+    double seconds = g->prediction.known ? SHARE * g->prediction.cost.seconds : 0;
+    if (seconds > 2 * LEAST_SECONDS && measure_layers(g, p, seconds < MOST_SECONDS ? seconds : MOST_SECONDS, r))
+        predict(g, p, r);
+}
+
+void ith_generate_predict(ith_generation *g)
+{
+    rates r = {.attention = NULL};
+    ith_machine tuned;
+    ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
+    const double begin = ith_cli_seconds();
+    char *source = g->prediction.source;
+    fail(g, "`ithaca tune` has not measured the links between these processes; --dry-run measures them");
+    if (ith_video_problem_read(g->pipeline, &g->options, &problem)) {
+        fail(g, ith_context_error(g->context));
+    } else if (ith_machine_recall(g->context, &tuned)) {
+        predict_with(g, &problem, &tuned, &r);
+        snprintf(source, sizeof g->prediction.source, "rates that ithaca tune keeps of this machine");
+        ith_machine_file_free(&tuned);
+    } else if (is_one_process(g)) {
+        g->settings.dry_run ? predict_dry(g, &problem, &r) : predict_quickly(g, &problem, &r);
+        snprintf(source, sizeof g->prediction.source, "rates measured in %.2f s", ith_cli_seconds() - begin);
+    }
+    free(r.attention);
+}
+
+ith_status ith_generate_predict_links(ith_generation *g, ith_context *context, ith_comm *comm)
+{
+    ith_machine_case cases[2];
+    ith_measure_options options = ITH_MEASURE_OPTIONS_INIT;
+    ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
+    ith_machine *machine = NULL;
+    if (is_one_process(g))
+        return ITH_OK;
+    if (ith_video_problem_read(g->pipeline, &g->options, &problem))
+        fail(g, ith_context_error(g->context));
+    set_cases(g, &problem, cases, &options);
+    ith_status status = ith_machine_measure(context, &options, comm, &machine);
+    if (!status && ith_comm_rank(comm) == 0) {
+        rates r = {.attention = NULL};
+        predict_with(g, &problem, machine, &r);
+        snprintf(g->prediction.source, sizeof g->prediction.source, "rates and links measured now");
+        free(r.attention);
+    }
+    ith_machine_free(&machine);
+    return status;
+}

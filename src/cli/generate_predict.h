@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The predicted time of a run of ithaca generate. */
+#ifndef ITH_CLI_GENERATE_PREDICT_H
+#define ITH_CLI_GENERATE_PREDICT_H
+
+#include "launch.h"
+
+#include <ithaca/video_cost.h>
+
+/* What is predicted of a run before it begins. */
+typedef struct ith_generate_prediction {
+    bool known;        /* the members below but the last one are set */
+    char source[160];  /* where the rates come from, in words */
+    char unknown[512]; /* why nothing is predicted */
+    ith_video_cost cost;
+    ith_plan_info plan;
+    ith_cost attention;
+} ith_generate_prediction;
+
+struct ith_generation;
+/* Predicts the time of the run with rates of this machine: those that `ithaca tune` keeps, as far as they have the sizes
+ * of the model, otherwise rates that are measured now. A dry run measures for about a second, any other run for a
+ * fiftieth of its predicted time, but at least 0.03 and at most 1 second. A run that cannot be predicted goes on. For
+ * several processes only what `ithaca tune` keeps about the links between them counts. */
+void ith_generate_predict(struct ith_generation *generation);
+/* Collective, in a dry run of several processes: measures the links between them, and predicts the run on rank 0. */
+ith_status ith_generate_predict_links(struct ith_generation *generation, ith_context *context, ith_comm *comm);
+
+#endif
