@@ -112,11 +112,11 @@ typedef struct ith_video_cost {
  * info and attention (NULL: not wanted) become the plan of the self-attention and its cost for one layer and pass.
  *
  * Linear layers take the row of machine->products whose features and rows are nearest, in the precision's type if there
- * is one. A machine without rows for convolutions has the rates of linear layers for them.
+ * is one. A machine without rows for convolutions has the rates of linear layers for them, and the other way round.
  *
  * The same errors as ith_plan_cost, ITH_ERR_ARGUMENT for sizes that no model has, for cfg PARALLEL on an odd number of
  * ranks and for more ranks than the process may have threads in the machine, and ITH_ERR_UNSUPPORTED if the machine has
- * no rate of linear layers. */
+ * no rate of products. */
 ITH_API ith_status ith_video_predict(ith_context *context, const ith_video_problem *problem,
                                      const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,
                                      int ranks, ith_plan_info *info, ith_cost *attention, ith_video_cost *cost);

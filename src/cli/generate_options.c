@@ -64,7 +64,7 @@ static const ith_option own_rows[] = {
     {"dry-run", NULL,
      "Print the plan, the memory and the predicted time, and read no weights but the headers of their files. Measures "
      "this machine for about a second, unless 'ithaca tune' has",
-     ITH_OPTION_FLAG, ITH_FROM_COMMAND, AT(dry_run), 0, 0, NULL, 0},
+     ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(dry_run), 0, 0, NULL, 0},
     {.help = "Intermediate results:"},
     {"from-latents", "FILE", "Decode latents that an earlier run saved, and do nothing else", ITH_OPTION_TEXT,
      ITH_FROM_CONFIG, AT(from_latents), 0, 0, NULL, 0},

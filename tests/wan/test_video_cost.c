@@ -425,7 +425,7 @@ static void wrong_arguments_are_refused(void **state)
     REFUSED_SIZES(context, p, "ith_video_problem", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 1, &cost));
     REFUSED_SIZES(context, cost, "ith_video_cost", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 1, &cost));
     s.machine.product_count = 0;
-    REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "linear", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 1, &cost));
+    REFUSED_AS(ITH_ERR_UNSUPPORTED, context, "products", PREDICT(context, &p, ITH_CFG_BATCH, &s.machine, 1, &cost));
     REFUSED(NULL, "pipeline", ith_video_problem_read(NULL, NULL, &p));
     REFUSED(NULL, "context", ith_video_problem_named(NULL, "wan2.1-14b-480p", &p));
     REFUSED(context, "name", ith_video_problem_named(context, NULL, &p));

@@ -281,7 +281,7 @@ static ith_status read_arguments(prediction *p, const ith_video_problem *problem
     if (!status)
         status = ith_request_check_ranks(p->context, &p->model.options, ranks);
     if (!status && ith_video_product_rate(&p->place.view, ITH_WORK_LINEAR, ITH_F32, 1, 1) <= 0)
-        status = ith_fail(p->context, ITH_ERR_UNSUPPORTED, "the machine %s has no rate of linear layers",
+        status = ith_fail(p->context, ITH_ERR_UNSUPPORTED, "the machine %s has no rate of products",
                           p->place.view.machine.name);
     if (!status)
         p->sequence_ranks = ith_denoise_sequence_ranks(&p->model.model, &p->model.options, ranks);

@@ -102,7 +102,7 @@ double ith_video_product_rate(const ith_machine_view *view, ith_machine_work wor
     for (int64_t i = 0; i < view->machine.product_count; i++) {
         const ith_machine_product row = ith_machine_product_at(view, i);
         const double away = distance(&row, work, type, rows, features);
-        if (away < least && (row.work == work || row.work == ITH_WORK_LINEAR))
+        if (away < least)
             least = away, rate = 1e9 * row.gflops;
     }
     return rate;

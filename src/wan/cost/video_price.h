@@ -31,7 +31,7 @@ ith_status ith_video_place_find(ith_context *context, const ith_machine *machine
 double ith_video_units(const ith_machine *machine, int64_t threads);
 
 /* The rate of a product on one unit: of the row of the machine whose kind, type and sizes are nearest, in operations a
- * second; 0 if the machine has no rate of linear layers. */
+ * second; 0 if the machine has no rate of products. */
 double ith_video_product_rate(const ith_machine_view *view, ith_machine_work work, ith_dtype type, int64_t rows,
                               int64_t features);
 

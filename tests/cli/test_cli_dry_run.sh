@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ithaca generate --dry-run: the plan, memory and predicted time, without weights and without output; and the predicted
+# time beside the measured one in the summary of a run.
+. cli/lib.sh
+command -v python3 >/dev/null || { echo "skipped: python3 reads JSON here"; exit 77; }
+cd "$work"
+export XDG_CACHE_HOME=$work/cache
+prompt="A red circle moves to the right on a black background."
+
+# dry STATUS WORDS OPTION...: a dry run of the model in $folder
+folder=$model
+dry() {
+    local status=$1 words=$2
+    shift 2
+    expect "$status" "$words" "$ithaca" generate --model "$folder" --prompt "$prompt" --height 64 --width 64 --frames 9 \
+        --steps 3 --threads 2 --dry-run --output clip.mp4 "$@"
+}
+
+dry 0 ""
+for words in "9 frames of 64 x 64" "plan .*single over 1 rank" "kernel" "predicted time" "conditioning" \
+    "denoise .*3 steps" "VAE decode" "inference" "memory .* MB in this process; .* MB can be taken here" "weight files"; do
+    grep -qE "$words" out || fail "the report lacks '$words': $(cat out)"
+done
+[ -z "$(ls | grep -vE '^(out|err|cache)$')" ] || fail "a dry run wrote $(ls)"
+
+# A description of this machine that is kept counts; most runs here have one, because measuring takes time.
+know_machine
+dry 0 ""
+grep -q "ithaca tune keeps" out || fail "the kept description does not count: $(cat out)"
+
+# The parts add up, and the memory is what a run predicts and holds.
+for options in "" "--ranks 2 --strategy ulysses" "--ranks 4 --strategy ring --cfg parallel" "--cfg sequential --precision f32"; do
+    dry 0 "" --json $options
+    cp out dry.json
+    expect 0 "" "$ithaca" generate --model "$model" --prompt "$prompt" --height 64 --width 64 --frames 9 --steps 3 \
+        --threads 2 --output clip.mp4 --json $options
+    python3 - <<'END' || fail "the numbers of a dry run with '$options': $(cat dry.json)"
+import json
+dry, run = json.load(open("dry.json")), json.load(open("out"))
+p = dry["predicted"]
+near = lambda a, b: abs(a - b) <= 1e-9 * abs(b) + 1e-12
+assert dry["dry_run"] and dry["memory"]["predicted_bytes"] == run["memory"]["predicted_bytes"]
+assert dry["memory"]["free_bytes"] > dry["memory"]["predicted_bytes"]
+assert near(p["inference"], p["conditioning"] + p["denoise"] + p["decode_compute"] + p["decode_writing"])
+assert near(p["denoise"], 3 * p["denoise_per_step"])
+layer = p["layer"]
+assert near(layer["seconds"], sum(v for k, v in layer.items() if k != "seconds"))
+assert all(v > 0 for v in (p["denoise"], p["decode_compute"], layer["self_attention"], layer["linear"]))
+assert dry["plan"]["strategy"] in run["plan"] and dry["plan"]["kernel"] in run["plan"]
+q = run["predicted_seconds"]
+assert q["denoise"] > 0 and q["operations"] == p["operations"]
+END
+done
+rm -f clip.mp4
+
+# Saved latents: nothing but their decoding is predicted.
+expect 0 "" "$ithaca" generate --model "$model" --prompt "$prompt" --height 64 --width 64 --frames 9 --steps 1 --output clip.mp4 --keep-latents --quiet
+expect 0 "" "$ithaca" generate --model "$model" --from-latents clip.mp4.latents.safetensors --output other.mp4 --dry-run --json
+python3 -c 'import json; p = json.load(open("out"))["predicted"]; assert p["denoise"] == 0 and p["decode_compute"] > 0' ||
+    fail "the prediction of saved latents: $(cat out)"
+[ ! -e other.mp4 ] || fail "a dry run wrote a video"
+
+# The weights are not read: files that have nothing but holes behind their headers do. A file that is too short is named.
+mkdir -p copy/vae
+cp -rs "$model"/* copy/ 2>/dev/null
+weights=copy/vae/diffusion_pytorch_model.safetensors
+length=$(stat -Lc %s "$weights")
+header=$((8 + $(od -An -t u8 -N 8 "$weights")))
+rm "$weights"
+head -c $header "$model/vae/diffusion_pytorch_model.safetensors" >"$weights"
+truncate -s "$length" "$weights"
+folder=copy
+dry 0 ""
+grep -q "predicted time" out || fail "no prediction for weights that are holes"
+truncate -s $((length - 1000)) "$weights"
+dry 1 "vae/diffusion_pytorch_model.safetensors"
+grep -q "predicted time" out || fail "no prediction for weights that are cut: $(cat out)"
+dry 1 "vae/diffusion_pytorch_model.safetensors" --json
+python3 -c 'import json; d = json.load(open("out")); assert "vae" in d["weights_fault"] and d["predicted"]["denoise"] > 0' ||
+    fail "the report of a cut file: $(cat out)"
+folder=$model
+
+# What a run would refuse, a dry run refuses.
+dry 1 "frames" --frames 8
+dry 1 "heads|ranks" --ranks 2 --ulysses 3 --ring 1
+# More memory than the machine has is reported.
+expect 0 "" "$ithaca" generate --model "$model" --prompt "$prompt" --height 4096 --width 4096 --frames 4001 --dry-run --json
+python3 -c 'import json; m = json.load(open("out"))["memory"]; assert m["predicted_bytes"] > m["free_bytes"] and "would" in m["lack"]' ||
+    fail "too little memory: $(cat out)"
+
+# A kept description that is broken is named, and the run goes on.
+printf 'host_units: many\n' >"$XDG_CACHE_HOME/ithaca/machine.yaml"
+dry 0 "machine.yaml:1"
+grep -q "predicted time" out || fail "a broken description ends the prediction: $(cat out)"
+finish
