@@ -94,7 +94,7 @@ static int describe_run(ith_generation *g)
     return code;
 }
 
-/* What a dry run checks besides: the headers of the weight files, and the memory of this machine. */
+/* Further checks of a dry run: the headers of the weight files, and the memory of this machine. */
 static void inspect(ith_generation *g)
 {
     if (ith_pipeline_check(g->pipeline))

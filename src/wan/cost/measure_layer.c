@@ -33,7 +33,7 @@ typedef struct layer_run {
     ith_stage_clock clock;
     double pass;   /* fastest time of a pass */
     double worked; /* the least time of the processor for a pass */
-    /* what one unit takes, with one thread and with all: the products of the layer, those outside, and the attentions
+    /* seconds of one unit, with one thread and with all: the products of the layer, those outside, and the attentions
      */
     double products[2], ends[2], self[2], cross[2];
 } layer_run;

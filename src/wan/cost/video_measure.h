@@ -24,10 +24,10 @@ typedef struct ith_video_meter {
     ith_machine_attention attention;
 } ith_video_meter;
 
-/* Adds a row. unit_seconds: what one unit at full speed takes for `operations`, without operations on rows. */
+/* Adds a row. unit_seconds: the time of one unit at full speed for `operations`, without operations on rows. */
 void ith_video_meter_add(ith_video_meter *meter, ith_machine_work work, ith_dtype type, int64_t rows, int64_t features,
                          double operations, double unit_seconds);
-/* What one unit at full speed takes without operations on rows (bytes), if `threads` threads take `seconds` with them:
+/* The time of one unit at full speed without operations on rows (bytes), if `threads` threads take `seconds` with them:
  * at least a fifth, should the rate of rows be wrong. */
 double ith_video_meter_without_rows(const ith_video_meter *meter, double seconds, double bytes, int64_t threads);
 /* Of the times of one unit with one thread and with several, the one that counts. */
