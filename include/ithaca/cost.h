@@ -117,10 +117,13 @@ typedef struct ith_machine {
     const ith_machine_level *levels; /* the innermost first */
     const ith_machine_attention *attention;
     const ith_machine_product *products;
+    /* 1: the engine on the machine exchanges the same number of heads with every rank, so a plan is legal only if its
+     * ulysses axis divides the heads that are exchanged together; 0: any number of heads */
+    int64_t even_heads;
 } ith_machine;
 #define ITH_MACHINE_INIT                                                                                               \
     {                                                                                                                  \
-        sizeof(ith_machine), {0}, {0}, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL                                  \
+        sizeof(ith_machine), {0}, {0}, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0                                \
     }
 
 /* Checks a description: ITH_ERR_ARGUMENT with the field and the rule if it makes no sense. */

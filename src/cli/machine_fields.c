@@ -73,6 +73,7 @@ static const ith_field machine_fields[] = {
     {NUMBER(memory_bytes)},
     {NUMBER(row_bytes_per_second)},
     {NUMBER(start_seconds)},
+    {WHOLE(even_heads)},
     {"levels", ITH_FIELD_LIST, 0, false, 0, NULL},
     {"attention", ITH_FIELD_LIST, 1, false, 0, NULL},
     {"products", ITH_FIELD_LIST, 2, false, 0, NULL},

@@ -14,12 +14,22 @@
 #define LARGEST 1e9    /* upper limit of sizes */
 #define MOST_RANKS 1e6 /* upper limit of --ranks */
 
+ITH_OPTION_WORD_OF(cfg)
+ITH_OPTION_WORD_OF(precision)
+
 #define AT(member) offsetof(ith_plan_settings, member)
 #define WHOLE(member, least, most) ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(member), least, most, NULL, 0
 #define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
 static const ith_option own_rows[] = {
-    {.help = "The problem:"},
-    {"seq", "N", "Queries", WHOLE(seq, 1, LARGEST)},
+    {.help = "The problem, a video or one attention:"},
+    {"problem", "NAME", "A video by name: wan2.2-a14b-720p, wan2.2-a14b-480p, wan2.1-14b-480p, wan2.1-1.3b-480p, ...",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(problem), 0, 0, NULL, 0},
+    {"cfg", "auto|batch|parallel|sequential", "Of a video, how the guidance branches are computed (auto: any)",
+     ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, cfg_word, 0},
+    {"precision", "auto|bf16|f32", "Of a video (auto: the faster one on the machine)", ITH_OPTION_WORD, ITH_FROM_CONFIG,
+     AT(precision), 0, 0, precision_word, 0},
+    {"steps", "N", "Denoising steps of a video (as in its reference code)", WHOLE(steps, 1, LARGEST)},
+    {"seq", "N", "Queries of an attention", WHOLE(seq, 1, LARGEST)},
     {"kv-seq", "N", "Keys (as many as queries)", WHOLE(kv_seq, 1, LARGEST)},
     {"batch", "N", "Batch (1)", WHOLE(batch, 1, LARGEST)},
     {"heads", "N", "Heads (40)", WHOLE(heads, 1, LARGEST)},
@@ -48,8 +58,8 @@ static const ith_option own_rows[] = {
 #undef FLAG
 
 static const char doc[] =
-    "List every plan of an attention problem on a machine, with its predicted time, the fastest first; then the plans "
-    "that are not legal, with the rule that forbids them. The machine need not be at hand: nothing is executed."
+    "List every plan of a video or of one attention on a machine, with its predicted time, the fastest first; then the "
+    "plans that are not legal, with the rule that forbids them. The machine need not be at hand: nothing is executed."
     "\v"
     "seconds is the predicted time of one attention, of the rank that takes longest. hidden is the share of the "
     "exchanges that passes while the rank computes, MB sent the data that the busiest rank sends, MB held the memory "
@@ -89,6 +99,11 @@ static ith_status take(void *user, const ith_plan_candidate *candidate)
     return ITH_OK;
 }
 
+ith_status ith_plan_add(ith_plan_command *c, const ith_attn_options *options, int ranks)
+{
+    return ith_plan_list(c->context, &c->problem, options, &c->machine, ranks, take, c);
+}
+
 /* Lists the plans on a machine that was read. */
 static int list_plans(ith_plan_command *c, const char *command)
 {
@@ -99,11 +114,11 @@ static int list_plans(ith_plan_command *c, const char *command)
         return code;
     options.threads = (int)s->threads;
     options.process_ranks = s->process_ranks, options.host_ranks = s->host_ranks;
+    if (s->problem)
+        return ith_plan_add_video(c, &options);
     describe_problem(s, &c->problem);
-    ith_status status = ith_plan_list(c->context, &c->problem, &options, &c->machine, (int)s->ranks, take, c);
-    if (status == ITH_ERR_MEMORY)
-        return ith_cli_error("there is no memory for the list of plans");
-    return status ? ith_cli_error("%s", ith_context_error(c->context)) : ITH_EXIT_DONE;
+    return ith_plan_add(c, &options, (int)s->ranks) ? ith_cli_error("%s", ith_context_error(c->context))
+                                                    : ITH_EXIT_DONE;
 }
 
 /* Runs the command after its options are parsed. */
@@ -128,6 +143,18 @@ static int run(const ith_plan_settings *settings, const char *command)
     return code;
 }
 
+/* Checks that there is one problem, and no option of the other kind of problem. */
+static int check(const ith_plan_settings *s, const char *command)
+{
+    if (!s->problem && !s->seq)
+        return ith_cli_usage(command, "--problem or --seq is needed");
+    if (s->problem && (s->seq || s->kv_seq || s->kv_heads || s->threads))
+        return ith_cli_usage(command, "--problem excludes --seq, --kv-seq, --kv-heads and --threads");
+    if (!s->problem && (s->cfg || s->precision || s->steps))
+        return ith_cli_usage(command, "--cfg, --precision and --steps need --problem");
+    return ITH_EXIT_DONE;
+}
+
 int ith_cli_plan(int argc, char **argv)
 {
     ith_plan_settings settings = {
@@ -139,8 +166,8 @@ int ith_cli_plan(int argc, char **argv)
         ith_attend_add_choices(table, sizeof own_rows / sizeof *own_rows, offsetof(ith_plan_settings, choices));
     ith_options_parse(&options, argc, argv, doc, NULL);
     int code = ith_options_check(&options);
-    if (!code && !settings.seq)
-        code = ith_cli_usage(argv[0], "--seq is needed");
+    if (!code)
+        code = check(&settings, argv[0]);
     if (!code)
         code = run(&settings, argv[0]);
     ith_options_free(&options);

@@ -5,11 +5,14 @@
 
 #include "attend_options.h"
 
-#include <ithaca/cost.h>
+#include <ithaca/video_cost.h>
 
 /* The values of the command's options. */
 typedef struct ith_plan_settings {
-    const char *machine;
+    const char *problem, *machine;
+    ith_cfg cfg;
+    ith_precision precision;
+    int64_t steps;
     int64_t ranks, threads, process_ranks, host_ranks;
     int64_t seq, kv_seq, batch, heads, kv_heads, head_dim;
     int dtype;
@@ -24,7 +27,10 @@ typedef struct ith_plan_row {
     char rule[256]; /* the rule that forbids the plan */
     ith_attn_options options;
     ith_plan_info info;
-    ith_cost cost;
+    ith_cost cost;        /* of one attention */
+    ith_cfg cfg;          /* AUTO where no video is planned */
+    ith_video_cost video; /* only if cfg is not AUTO */
+    int64_t number;       /* in the order in which plans were added */
 } ith_plan_row;
 
 /* The state of the command. */
@@ -36,6 +42,12 @@ typedef struct ith_plan_command {
     ith_plan_row *rows; /* the legal plans, the fastest first, then the others */
     int64_t count, room, legal_count;
 } ith_plan_command;
+
+/* Adds the plans of the attention problem on `ranks` ranks. Returns the status of ith_plan_list. */
+ith_status ith_plan_add(ith_plan_command *command, const ith_attn_options *options, int ranks);
+/* Adds the plans of the video that --problem names, for each cfg, and sorts them. Prints errors and returns an exit
+ * status. */
+int ith_plan_add_video(ith_plan_command *command, const ith_attn_options *options);
 
 /* Prints the list as a table; with --explain the terms of the best plan follow. */
 void ith_plan_print_table(const ith_plan_command *command);

@@ -21,22 +21,39 @@ static const char *mesh_text(int ulysses, int ring, char text[32])
     return text;
 }
 
+/* The memory that a plan needs: its own, or of a video's process. */
+static int64_t memory_of(const ith_plan_row *row)
+{
+    return row->cfg ? row->video.memory_bytes : row->cost.memory_bytes;
+}
+
+/* Prints the first columns of a plan. */
+static void print_choices(const ith_plan_row *row, ith_strategy strategy, int ulysses, int ring)
+{
+    char mesh[32];
+    if (row->cfg)
+        printf("%-11s", ith_cfg_name(row->cfg));
+    printf("%-13s %-11s ", ith_strategy_name(strategy), mesh_text(ulysses, ring, mesh));
+}
+
 /* Prints a legal plan. */
 static void print_legal(const ith_plan_row *row)
 {
-    char mesh[32], hidden[16] = "-";
+    char hidden[16] = "-";
     if (row->cost.exchange_seconds > 0)
         snprintf(hidden, sizeof hidden, "%.1f%%", 100 * row->cost.hidden_share);
-    printf("%-13s %-11s %-9s %6d %-8s %-16s %12.6f %7s %11.1f %11.1f\n", ith_strategy_name(row->info.strategy),
-           mesh_text(row->info.ulysses, row->info.ring, mesh), ith_direction_name(row->info.direction),
-           row->info.chunks, ith_softmax_name(row->info.softmax), row->info.kernel, row->cost.seconds, hidden,
-           1e-6 * (double)row->cost.sent_bytes, 1e-6 * (double)row->cost.memory_bytes);
+    print_choices(row, row->info.strategy, row->info.ulysses, row->info.ring);
+    printf("%-9s %6d %-8s %-16s %12.6f", ith_direction_name(row->info.direction), row->info.chunks,
+           ith_softmax_name(row->info.softmax), row->info.kernel, row->cost.seconds);
+    if (row->cfg)
+        printf(" %10.3f %10.1f", row->video.step_seconds, row->video.seconds);
+    printf(" %7s %11.1f %11.1f\n", hidden, 1e-6 * (double)row->cost.sent_bytes, 1e-6 * (double)memory_of(row));
 }
 
 /* Whether two illegal plans have the same strategy, mesh and rule. */
 static bool is_alike(const ith_plan_row *a, const ith_plan_row *b)
 {
-    return a->options.strategy == b->options.strategy && a->options.ulysses == b->options.ulysses &&
+    return a->cfg == b->cfg && a->options.strategy == b->options.strategy && a->options.ulysses == b->options.ulysses &&
            a->options.ring == b->options.ring && !strcmp(a->rule, b->rule);
 }
 
@@ -44,27 +61,37 @@ static bool is_alike(const ith_plan_row *a, const ith_plan_row *b)
  * is printed. */
 static void print_illegal(const ith_plan_command *c)
 {
-    char mesh[32];
     for (int64_t i = c->legal_count; i < c->count; i++) {
         const ith_plan_row *row = &c->rows[i];
         if (i == c->legal_count)
             printf("\nNot legal:\n");
         else if (is_alike(row, row - 1))
             continue;
-        printf("%-13s %-11s %s\n", ith_strategy_name(row->options.strategy),
-               mesh_text(row->options.ulysses, row->options.ring, mesh), row->rule);
+        print_choices(row, row->options.strategy, row->options.ulysses, row->options.ring);
+        printf("%s\n", row->rule);
     }
 }
 
-/* Prints the terms of a plan's time. */
-static void print_terms(const ith_plan_command *c, const ith_plan_row *row)
+/* A part of a time. */
+typedef struct term {
+    const char *name;
+    double seconds;
+    const char *meaning;
+} term;
+
+/* Prints the parts of a time, each with its share of the whole. */
+static void print_terms(const term *terms, size_t count, double whole)
+{
+    for (size_t i = 0; i < count; i++)
+        printf("  %-9s %12.6f s %5.1f%%  %s\n", terms[i].name, terms[i].seconds,
+               whole > 0 ? 100 * terms[i].seconds / whole : 0, terms[i].meaning);
+}
+
+/* Explains the time of one attention. */
+static void explain_attention(const ith_plan_row *row)
 {
     const ith_cost *cost = &row->cost;
-    const struct {
-        const char *name;
-        double seconds;
-        const char *meaning;
-    } terms[] = {
+    const term terms[] = {
         {"compute", cost->compute_seconds, "calls of the kernel"},
         {"packing", cost->pack_seconds, "of keys and values"},
         {"offsets", cost->offset_seconds, "statistics and offsets of fixed_m"},
@@ -73,25 +100,68 @@ static void print_terms(const ith_plan_command *c, const ith_plan_row *row)
         {"start", cost->start_seconds, "agreement of the ranks"},
     };
     char mesh[32];
-    printf("\nThe best plan, %s %s, takes %.6f s on the rank that takes longest:\n",
+    printf("\nOne attention with the best plan, %s %s, takes %.6f s on the rank that takes longest:\n",
            ith_strategy_name(row->info.strategy), mesh_text(row->info.ulysses, row->info.ring, mesh), cost->seconds);
-    for (size_t i = 0; i < sizeof terms / sizeof *terms; i++)
-        printf("  %-9s %12.6f s %5.1f%%  %s\n", terms[i].name, terms[i].seconds,
-               cost->seconds > 0 ? 100 * terms[i].seconds / cost->seconds : 0, terms[i].meaning);
+    print_terms(terms, sizeof terms / sizeof *terms, cost->seconds);
     printf("  Exchanges are under way for %.6f s, of which %.1f%% is hidden behind computing.\n",
            cost->exchange_seconds, 100 * cost->hidden_share);
-    printf("  The busiest rank computes %.3f times the mean of all ranks.\n", cost->imbalance);
+    printf("  The busiest rank computes %.3f times the mean of all ranks. Its plan holds %.1f MB.\n", cost->imbalance,
+           1e-6 * (double)cost->memory_bytes);
     printf("  Tiles: block_q %lld, block_kv %lld, block_kv_compute %lld, block_kv_compute_in %lld.\n",
            (long long)row->info.block_q, (long long)row->info.block_kv, (long long)row->info.block_kv_compute,
            (long long)row->info.block_kv_compute_in);
-    printf("  Machine: %s%s%s\n", c->machine.name, c->machine.source[0] ? "; figures from: " : "", c->machine.source);
+}
+
+/* Explains the time of a step, and of the whole video. */
+static void explain_video(const ith_plan_command *c, const ith_plan_row *row)
+{
+    const ith_video_cost *v = &row->video;
+    double layers = v->layer_seconds > 0 ? (v->pass_seconds - v->ends_seconds) / v->layer_seconds : 0;
+    double times = layers * (double)v->passes;
+    const term step[] = {
+        {"attention", times * v->attention_seconds, "self-attention of all layers"},
+        {"linear", times * v->linear_seconds, "linear layers"},
+        {"cross", times * v->cross_seconds, "cross-attention"},
+        {"rows", times * v->row_seconds, "norms, RoPE, activations and sums on rows"},
+        {"ends", (double)v->passes * v->ends_seconds, "before the first layer and after the last"},
+        {"exchange", v->exchange_seconds, "guidance branches meet, ranks agree, the solver"},
+    };
+    const term video[] = {
+        {"text", v->text_seconds, "prompts"},
+        {"denoise", v->denoise_seconds, "all steps"},
+        {"decode", v->decode_seconds, "latents to frames"},
+        {"write", v->write_seconds, "frames rounded and gathered; no codec"},
+    };
+    printf("\nA step takes %.3f s, with %lld passes of %.0f layers on each rank:\n", v->step_seconds,
+           (long long)v->passes, layers);
+    print_terms(step, sizeof step / sizeof *step, v->step_seconds);
+    printf("\nThe video %s takes %.1f s:\n", c->settings->problem, v->seconds);
+    print_terms(video, sizeof video / sizeof *video, v->seconds);
+    printf("  The process of rank 0 holds %.2f GB, all processes of its host %.2f GB.\n",
+           1e-9 * (double)v->memory_bytes, 1e-9 * (double)v->host_bytes);
+}
+
+/* Explains the best plan. */
+static void explain(const ith_plan_command *c)
+{
+    const ith_plan_row *row = &c->rows[0];
+    explain_attention(row);
+    if (row->cfg)
+        explain_video(c, row);
+    printf("\nMachine: %s%s%s\n", c->machine.name, c->machine.source[0] ? "; figures from: " : "", c->machine.source);
 }
 
 void ith_plan_print_table(const ith_plan_command *c)
 {
     int64_t shown = c->legal_count < c->settings->rows ? c->legal_count : c->settings->rows;
-    printf("%-13s %-11s %-9s %6s %-8s %-16s %12s %7s %11s %11s\n", "strategy", "u x r", "direction", "chunks",
-           "softmax", "kernel", "seconds", "hidden", "MB sent", "MB held");
+    const bool video = c->count && c->rows[0].cfg;
+    if (video)
+        printf("%-11s", "cfg");
+    printf("%-13s %-11s %-9s %6s %-8s %-16s %12s", "strategy", "u x r", "direction", "chunks", "softmax", "kernel",
+           "s/attention");
+    if (video)
+        printf(" %10s %10s", "s/step", "s/video");
+    printf(" %7s %11s %11s\n", "hidden", "MB sent", "MB held");
     for (int64_t i = 0; i < shown; i++)
         print_legal(&c->rows[i]);
     if (shown < c->legal_count)
@@ -99,7 +169,7 @@ void ith_plan_print_table(const ith_plan_command *c)
                (long long)c->legal_count);
     print_illegal(c);
     if (c->settings->explain && c->legal_count)
-        print_terms(c, &c->rows[0]);
+        explain(c);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------ */
@@ -117,24 +187,26 @@ static json_t *choices_json(const ith_plan_row *row)
     const ith_plan_info *info = &row->info;
     bool legal = row->legal;
     return json_pack(
-        "{s:s, s:o, s:o, s:s, s:o, s:s, s:n, s:b, s:s?}", "strategy", ith_strategy_name(o->strategy), "ulysses",
+        "{s:s, s:o, s:o, s:s, s:o, s:s, s:s?, s:b, s:s?}", "strategy", ith_strategy_name(o->strategy), "ulysses",
         count_json(legal ? info->ulysses : o->ulysses), "ring", count_json(legal ? info->ring : o->ring), "direction",
         ith_direction_name(legal ? info->direction : o->direction), "chunks",
         count_json(legal ? info->chunks : o->chunks), "softmax", ith_softmax_name(legal ? info->softmax : o->softmax),
-        "cfg", "legal", legal, "rule", legal ? NULL : row->rule);
+        "cfg", row->cfg ? ith_cfg_name(row->cfg) : NULL, "legal", legal, "rule", legal ? NULL : row->rule);
 }
 
 /* The figures of a plan as a JSON object. Figures of a plan that is not legal are null, and so are the seconds of a
- * step and of a video where no model is planned. */
+ * step and of a video where no video is planned. */
 static json_t *figures_json(const ith_plan_row *row)
 {
     const ith_cost *cost = &row->cost;
     if (!row->legal)
         return json_pack("{s:n, s:n, s:n, s:n, s:n, s:n}", "seconds_attention", "seconds_step", "seconds_video",
                          "sent_bytes", "memory_bytes", "hidden_share");
-    return json_pack("{s:o, s:n, s:n, s:I, s:I, s:o}", "seconds_attention", ith_cli_json_number(cost->seconds),
-                     "seconds_step", "seconds_video", "sent_bytes", (json_int_t)cost->sent_bytes, "memory_bytes",
-                     (json_int_t)cost->memory_bytes, "hidden_share", ith_cli_json_number(cost->hidden_share));
+    return json_pack("{s:o, s:o, s:o, s:I, s:I, s:o}", "seconds_attention", ith_cli_json_number(cost->seconds),
+                     "seconds_step", row->cfg ? ith_cli_json_number(row->video.step_seconds) : json_null(),
+                     "seconds_video", row->cfg ? ith_cli_json_number(row->video.seconds) : json_null(), "sent_bytes",
+                     (json_int_t)cost->sent_bytes, "memory_bytes", (json_int_t)memory_of(row), "hidden_share",
+                     ith_cli_json_number(cost->hidden_share));
 }
 
 int ith_plan_print_json(const ith_plan_command *c)

@@ -202,6 +202,24 @@ static ith_status read_request(ith_context *context, const ith_attn_problem *pro
     return status;
 }
 
+/* Fails if the machine exchanges the same number of heads with every rank, and the ulysses axis does not divide them.
+ */
+static ith_status check_heads(const ith_price *price)
+{
+    const ith_attn_setting *s = &price->setting;
+    const ith_machine *m = &price->view->machine;
+    int64_t heads = s->problem.heads * (s->folded ? s->problem.batch : 1), legal = s->ulysses;
+    if (!m->even_heads || heads % s->ulysses == 0)
+        return ITH_OK;
+    while (heads % legal || s->ulysses * s->ring % legal)
+        legal--;
+    return ith_fail(
+        s->context, ITH_ERR_ARGUMENT,
+        "ulysses is %d, and on the machine%s%s it must divide the %lld heads that are exchanged together, as "
+        "%lld does",
+        s->ulysses, m->name[0] ? " " : "", m->name, (long long)heads, (long long)legal);
+}
+
 ith_status ith_price_request(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
                              const ith_machine *machine, int ranks, ith_machine_view *view, int64_t *heads)
 {
@@ -224,6 +242,8 @@ ith_status ith_price_plan(ith_context *context, const ith_attn_problem *problem,
         return status;
     find_units(&options, out);
     status = ith_settle_choices(&options, &group, &out->setting);
+    if (!status)
+        status = check_heads(out);
     if (!status)
         status = options.kernel ? choose_named(options.kernel, out) : choose_known(out);
     return status ? status : choose_tiles(&options, options.kernel, out);

@@ -184,7 +184,7 @@ ith_status ith_machine_read(ith_context *context, const ith_machine *given, ith_
         {"ranks", (double)m->ranks, FROM_ZERO},           {"host_units", (double)m->host_units, ABOVE_ZERO},
         {"rank_units", (double)m->rank_units, FROM_ZERO}, {"busy_share", m->busy_share, SHARE},
         {"memory_bytes", m->memory_bytes, FROM_ZERO},     {"row_bytes_per_second", m->row_bytes_per_second, FROM_ZERO},
-        {"start_seconds", m->start_seconds, FROM_ZERO}};
+        {"start_seconds", m->start_seconds, FROM_ZERO},   {"even_heads", (double)m->even_heads, SHARE}};
     if (!status)
         status = check_numbers(context, MACHINE, 0, numbers, sizeof numbers / sizeof *numbers);
     if (!status)

@@ -16,10 +16,13 @@ for file in "$root"/machines/*.yaml; do
     grep -q "^name: $name$" "$file" || fail "$file has another name"
 done
 expect 1 "no machine 'none'; there are .*h100-8, .*tpu-v7x-8" "$ithaca" plan --machine none --seq 16
-expect 2 "--seq is needed" "$ithaca" plan --machine h100-8
+expect 2 "--problem or --seq is needed" "$ithaca" plan --machine h100-8
+expect 2 "--problem excludes --seq" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p --seq 16
+expect 2 "need --problem" "$ithaca" plan --machine h100-8 --seq 16 --cfg batch
+expect 1 "--problem: no problem is called spiral; there are wan2.2-a14b-720p" "$ithaca" plan --machine h100-8 --problem spiral
 
 # Every key of a description is explained.
-for key in name source like ranks host_units rank_units busy_share memory_bytes row_bytes_per_second start_seconds levels \
+for key in name source like ranks host_units rank_units busy_share memory_bytes row_bytes_per_second start_seconds even_heads levels \
     attention products shares_memory between_hosts bytes_per_second group_bytes_per_second latency_seconds \
     copy_bytes_per_second overlap kernel dtype softmax head_dim block_q block_kv block_kv_compute block_kv_compute_in gflops \
     call_seconds pack_bytes_per_second offset_bytes_per_second work rows features; do
@@ -110,6 +113,23 @@ jq -e '[.[] | select(.legal) | .seconds_attention] as $s | ($s | sort) == $s and
 jq -e 'all(.[]; if .legal then .rule == null and .ulysses * .ring == 64 and .memory_bytes > 0 and .sent_bytes > 0 and
     .hidden_share >= 0 and .hidden_share <= 1 else (.rule | length) > 9 and .seconds_attention == null end)' out >/dev/null ||
     fail "fields of the JSON"
+# Of a video there are the three ways to compute the guidance branches, and seconds of a step and of the video.
+expect 0 "" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 16 --json
+jq -e '([.[] | select(.legal) | .cfg] | unique) == ["batch", "parallel", "sequential"]' out >/dev/null || fail "cfg: $(head -c 300 out)"
+jq -e '[.[] | select(.legal) | .seconds_video] as $s | ($s | sort) == $s' out >/dev/null || fail "order of videos"
+jq -e 'all(.[] | select(.legal); .seconds_video > 40 * .seconds_step and .seconds_step > 40 * .seconds_attention and
+    .ulysses * .ring == (if .cfg == "parallel" then 8 else 16 end) and .memory_bytes > 1e9)' out >/dev/null || fail "figures of videos"
+jq '[.[] | select(.legal)][0].seconds_video' out >full
+expect 0 "" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 16 --steps 20 --json
+jq -e --slurpfile full full '[.[] | select(.legal)][0].seconds_video / $full[0] | . > 0.45 and . < 0.6' out >/dev/null || fail "--steps 20"
+expect 0 "" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 16 --cfg parallel --explain
+for word in "^parallel" "A step takes" "The video wan2.2-a14b-480p takes" "One attention with the best plan" "Machine: h200-8x16"; do
+    grep -q "$word" out || fail "--explain has no '$word': $(cat out)"
+done
+grep -q "^batch" out && fail "--cfg parallel lists batch"
+expect 0 "" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 3 --cfg parallel --json
+jq -e 'length > 0 and all(.[]; (.legal | not) and (.rule | test("odd|even|halves|parallel")))' out >/dev/null || fail "parallel on 3 ranks: $(head -c 500 out)"
+
 # A choice that is made leaves out the others.
 expect 0 "" "$ithaca" plan --machine h100-8x16 --seq 75600 --ranks 64 --strategy ring --direction uni --softmax online --json
 jq -e '[.[] | select(.legal)] | length == 1 and .[0].ring == 64' out >/dev/null || fail "--strategy ring: $(cat out)"

@@ -41,7 +41,7 @@ int main(void)
     SHOW(ith_machine_attention, offset_bytes_per_second);
     SHOW(ith_machine_product, gflops);
     SHOW(ith_machine_level, overlap);
-    SHOW(ith_machine, products);
+    SHOW(ith_machine, even_heads);
     SHOW(ith_cost, memory_bytes);
     SHOW(ith_plan_candidate, cost);
     SHOW(ith_machine_case, head_dim);
