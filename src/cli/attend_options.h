@@ -36,6 +36,11 @@ int ith_attend_add_choices(ith_option *table, int count, size_t offset);
 int ith_attend_choose(ith_context *context, const char *command, const ith_attend_choices *choices,
                       ith_attn_options *out);
 
+/* Sets the options of attention that the user left open to the choices of the plan of a problem on `ranks` ranks of one
+ * process, for --print-config. Their source is wisdom, or a rule. Prints errors and returns an exit status. */
+int ith_attend_fill(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *asked, int ranks,
+                    ith_options *options);
+
 /* To be called before planning. Checks that the threads can be started. In the process of rank 0 it also checks that
  * the wisdom can be written, and reads it if its file exists. Prints errors and returns an exit status. */
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch);

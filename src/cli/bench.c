@@ -6,6 +6,7 @@
 #include "attend_options.h"
 #include "bench_engine.h"
 #include "cli.h"
+#include "complaint.h"
 #include "launch_records.h"
 
 #include <math.h>
@@ -307,6 +308,45 @@ static void fill_suite(const bench_settings *settings, ith_options *options)
                        sizeof why);
 }
 
+/* Sets what the user left open to the choices of the plan, if there is a single row, on one process. */
+static int fill_plan(const bench_settings *s, bench_command *c, ith_options *options)
+{
+    ith_bench *bench = &c->bench;
+    const int threads = s->choices.threads ? (int)s->choices.threads : omp_get_max_threads();
+    if (s->seq.count * s->batch.count * s->softmax.count * name_count(s->strategies) > 1 ||
+        !ith_launcher_is_alone(s->choices.launch.transport))
+        return ITH_EXIT_DONE;
+    c->launch = (ith_launch){.ranks = s->choices.ranks ? (int)s->choices.ranks : 1, .leads = true};
+    bench->ranks = c->launch.ranks, bench->alone = true, bench->repeats = 1;
+    int code = ith_cli_context(ITH_TALK_QUIET, &bench->context);
+    if (!code)
+        code = ith_attend_begin(bench->context, &s->choices, &c->launch);
+    if (!code)
+        code = add_problems(bench, s, c->command);
+    if (code)
+        return code;
+    ith_bench_row *row = bench->rows;
+    row->options.threads = threads > row->ranks ? threads / row->ranks : 1;
+    return ith_attend_fill(bench->context, &row->problem->whole.problem, &row->options, row->ranks, options);
+}
+
+/* Prints the options that are in force (--print-config). A plan that is not legal is named on standard error. */
+static int print_config(const bench_settings *s, ith_options *options)
+{
+    bench_command c = {.settings = s, .command = options->command};
+    int code = ith_options_check(options);
+    if (code)
+        return code;
+    ith_error_hold(true);
+    if (fill_plan(s, &c, options))
+        ith_error_print("the choices of the plan are left open: %s", ith_error_held());
+    ith_error_release();
+    bench_free(&c.bench);
+    ith_context_destroy(&c.bench.context);
+    ith_options_printed(options);
+    return ITH_EXIT_DONE;
+}
+
 /* The ranks of this process. --suite makes as many as a mesh of two axes needs, if the process is alone. */
 static int64_t count_ranks(const bench_settings *settings, const ith_launch *launch)
 {
@@ -393,8 +433,8 @@ int ith_cli_bench(int argc, char **argv)
     ith_options_parse(&options, argc, argv, doc, "WHAT");
     fill_suite(&settings, &options);
     int code = ITH_EXIT_DONE;
-    if (ith_options_printed(&options))
-        code = ith_options_check(&options);
+    if (options.print)
+        code = print_config(&settings, &options);
     else if (!settings.what)
         code = ith_cli_usage(argv[0], "what to measure is needed: attention, block, decode or generate");
     else if (strcmp(settings.what, "attention") != 0)

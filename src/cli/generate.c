@@ -203,6 +203,35 @@ static int finish(void *user, int code)
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */
 
+/* The self-attention of one pass: S = latent frames * patches of a frame. */
+static ith_attn_problem self_attention(const ith_generation *g)
+{
+    const ith_generate_options *o = &g->options;
+    const ith_model_info *m = &g->model;
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    problem.batch = o->cfg == ITH_CFG_BATCH && o->guidance[0] > 1 ? 2 : 1;
+    problem.q_len = problem.kv_len =
+        ((o->frames - 1) / m->frame_stride + 1) * (o->height / m->size_multiple) * (o->width / m->size_multiple);
+    problem.heads = problem.kv_heads = m->heads, problem.head_dim = m->head_dim;
+    problem.dtype = o->precision == ITH_PRECISION_BF16 ? ITH_BF16 : ITH_F32;
+    return problem;
+}
+
+/* Fills in the choices of the plan of self-attention, for a run in this process alone. */
+static int fill_plan(ith_generation *g)
+{
+    const int ranks = g->settings.choices.ranks ? (int)g->settings.choices.ranks : 1;
+    const int parts = g->options.cfg == ITH_CFG_PARALLEL ? 2 : 1;
+    const ith_attn_problem problem = self_attention(g);
+    const ith_launch launch = {.ranks = ranks, .leads = true};
+    ith_attn_options attention = g->attention;
+    int code = ith_attend_begin(g->context, &g->settings.choices, &launch);
+    if (code || ranks < parts || !ith_launcher_is_alone(g->settings.choices.launch.transport))
+        return code;
+    attention.threads = g->options.threads > ranks ? g->options.threads / ranks : 1;
+    return ith_attend_fill(g->context, &problem, &attention, ranks / parts, g->table);
+}
+
 /* Fills in the values that the model has for options that are not given. A model that cannot be read is named on
  * standard error: its values are left open. */
 static int fill_from_model(ith_generation *g)
@@ -214,11 +243,12 @@ static int fill_from_model(ith_generation *g)
         return code;
     g->options.prompt = g->options.prompt ? g->options.prompt : "";
     if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
-        ith_pipeline_resolve(g->pipeline, &g->options))
+        ith_pipeline_resolve(g->pipeline, &g->options) || ith_pipeline_info(g->pipeline, &g->model)) {
         fprintf(stderr, "ithaca: the model's own values are left open: %s\n", ith_context_error(g->context));
-    else
-        ith_generate_fill(g);
-    return ITH_EXIT_DONE;
+        return ITH_EXIT_DONE;
+    }
+    ith_generate_fill(g);
+    return fill_plan(g);
 }
 
 /* Prints the options that are in force (--print-config). Of several processes, the first one prints. */

@@ -153,6 +153,7 @@ void ith_generate_fill(ith_generation *g)
 {
     static const char *const filled[] = {"negative", "frames",   "height",   "width",  "steps",
                                          "shift",    "guidance", "boundary", "solver", "sigmas"};
+    static const char *const chosen[] = {"cfg", "precision"};
     ith_generate_settings *settings = &g->settings;
     const ith_generate_options *from = &g->options;
     settings->negative = from->negative;
@@ -160,6 +161,11 @@ void ith_generate_fill(ith_generation *g)
     settings->steps = from->steps, settings->shift = from->shift, settings->boundary = from->boundary;
     memcpy(settings->guidance, from->guidance, sizeof settings->guidance);
     settings->solver = from->solver, settings->sigmas = from->sigmas;
+    settings->cfg = from->cfg, settings->precision = from->precision;
+    for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) {
+        ith_option_source *source = &g->table->source[ith_option_find(g->table, chosen[i])];
+        *source = *source ? *source : ITH_FROM_RULE;
+    }
     for (size_t i = 0; i < sizeof filled / sizeof *filled; i++) {
         ith_option_source *source = &g->table->source[ith_option_find(g->table, filled[i])];
         *source = *source ? *source : ITH_FROM_CHECKPOINT;

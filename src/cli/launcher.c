@@ -173,12 +173,18 @@ static int choose_named(const char *command, const char *transport, ith_launcher
     return choose_module(one, out);
 }
 
+bool ith_launcher_is_alone(const char *transport)
+{
+    bool automatic = !transport || !strcmp(transport, "auto");
+    return automatic ? describe(recognise()).processes == 1 : !strcmp(transport, "local");
+}
+
 int ith_launcher_find(const char *command, const char *transport, ith_launcher *out)
 {
     const launcher_kind *kind = recognise();
     *out = describe(kind);
     bool automatic = !transport || !strcmp(transport, "auto");
-    if ((automatic && out->processes == 1) || (transport && !strcmp(transport, "local"))) {
+    if (ith_launcher_is_alone(transport)) {
         *out = describe(NULL);
         return ITH_EXIT_DONE;
     }

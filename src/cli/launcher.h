@@ -34,6 +34,9 @@ typedef struct ith_launcher {
  * that the launcher needs cannot be used. Returns an exit status. */
 int ith_launcher_find(const char *command, const char *transport, ith_launcher *out);
 
+/* Whether this process is the whole run: no launcher has started others with it, or --transport makes it a run of its
+ * own. */
+bool ith_launcher_is_alone(const char *transport);
 /* The number that a launcher gave this process; 0 without a launcher. */
 int ith_launcher_process(void);
 /* Waits a moment if the number of this process is not 0. A launcher ends all processes when one has ended, and process

@@ -152,7 +152,7 @@ static void print_source(const ith_options *options, int index, FILE *stream)
     case ITH_FROM_MODEL: fprintf(stream, "ithaca.yaml of the model folder, line %zu", options->line[index]); return;
     case ITH_FROM_WISDOM: fputs("wisdom", stream); return;
     case ITH_FROM_CHECKPOINT: fputs("the model's own", stream); return;
-    case ITH_FROM_RULE: fputs("chosen for this problem", stream); return;
+    case ITH_FROM_RULE: fputs("chosen by the library", stream); return;
     case ITH_FROM_DEFAULT: break;
     }
     text = named_default(options->table[index].help, &length);

@@ -34,7 +34,7 @@ for command in "${commands[@]}"; do
         printf '%s: %s\n' "$name" "$(value_for "$argument")"
     done <names >all.yaml
     expect 0 "" "$ithaca" $command --config all.yaml --print-config
-    grep -v "the model's own values are left open" err && fail "standard error of $command: $(cat err)"
+    grep -vE "the (model's own values|choices of the plan) are left open" err && fail "standard error of $command: $(cat err)"
     cp out printed.yaml
     line=0
     while read -r name argument; do
@@ -102,6 +102,25 @@ done
 expect 0 "the model's own values are left open: .*/none" "$ithaca" generate --model /none --print-config
 grep -qE '^steps: +# default$' out || fail "steps of a model that is not there: $(cat out)"
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
+
+# What the library chooses is printed too, by wisdom if there is any; a run with the printed choices makes the same ones.
+tiny="--heads 4 --head-dim 32 --seq 100 --repeat 1 --threads 2 --wisdom wisdom"
+for options in "" "--ranks 4" "--ranks 4 --strategy ring_bidir" "--ranks 2 --strategy ulysses --chunks 2 --softmax fixed_m"; do
+    expect 0 "" "$ithaca" bench attention $tiny $options --effort measure --json
+    cp out first.json
+    expect 0 "" "$ithaca" bench attention $tiny $options --print-config
+    cp out printed.yaml
+    for choice in strategy ulysses ring direction chunks kernel block-q block-kv; do
+        value=$(jq -r ".[0][\"${choice//-/_}\"]" first.json)
+        grep -qE "^$choice: \"?$value\"? +# (wisdom|chosen by the library|command line)\$" printed.yaml ||
+            [[ "$options" == *"--strategy ring_bidir"* && $choice = strategy ]] ||
+            fail "$options: $choice is not $value: $(grep "^$choice:" printed.yaml)"
+    done
+    expect 0 "" "$ithaca" bench attention --config printed.yaml --json
+    for choice in strategy ulysses ring direction chunks softmax kernel block_q block_kv block_kv_compute block_kv_compute_in; do
+        [ "$(jq ".[0].$choice" out)" = "$(jq ".[0].$choice" first.json)" ] || fail "$options: the printed $choice gives another"
+    done
+done
 
 # An option from the file has effect, and the command line counts more.
 printf 'heads: 2\nhead-dim: 32\nseq: 40\nrepeat: 1\njson: true\nthreads: 1\n' >small.yaml
