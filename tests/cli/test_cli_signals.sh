@@ -41,6 +41,12 @@ whole_run=$(($(now) - begin))
 enough=$(awk -v n="$(nproc)" '{ busy = $1 * n / ($2 + $3) / 1.5; print int(1000 * (busy > 1 ? busy : 1)) }' times)
 mv clip.mp4.latents.safetensors latents
 mv clip.mp4 first.mp4
+# SIGUSR1, by which MPICH's launcher shows that another process has died, does not end a run.
+end USR1 $((whole_run / 2)) "$ithaca" generate "${large[@]}" --output clip.mp4
+[ $status = 0 ] || fail "SIGUSR1 after half of a run: exit status $status"
+same clip.mp4 first.mp4
+rm -f clip.mp4
+
 slowest=0
 for ((i = 0; i < moments; i++)); do
     signal=${signals[i % 3]}

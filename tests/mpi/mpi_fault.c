@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi_fault TRANSPORT RANKS VICTIM HOW SECONDS LIMIT WORK: ranks work without end, in processes of RANKS ranks that a
- * launcher has started. SECONDS after they have met, the process of rank VICTIM ends: HOW is kill (SIGKILL), stop
- * (SIGSTOP), exit (_exit), or none: all ranks then end after SECONDS. LIMIT: the time limit of the group. Every other
- * rank prints a line when its group has ended: its number, the seconds since they met, and the sentence. A process that
- * is stopped is killed 1.5 s after the limit. A process that is not connected prints one line.
+ * launcher has started. SECONDS after they are connected, the process of rank VICTIM ends: HOW is kill (SIGKILL), stop
+ * (SIGSTOP), exit (_exit), or none: all ranks then end after some rounds. LIMIT: the time limit of the group, and of
+ * connecting it. Every other rank prints a line when its group has ended: its number, the seconds since the beginning,
+ * and the sentence. A process that is stopped is killed 1.5 s after the limit. A process that is not connected prints
+ * one line.
  *
  * WORK  exchange    regions of many sizes, sums and barriers
  *       mixed       attention, ulysses in place inside each process and ring by messages across
@@ -11,6 +12,7 @@
 #include <ithaca/transport.h>
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -20,7 +22,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_SECONDS = 30, MOST_BYTES = 300000, MOST_RANKS = 16, HEADS = 12, HEAD_DIM = 64, ROWS = 600 };
+enum {
+    MOST_SECONDS = 30,
+    FEW_ROUNDS = 300,
+    MOST_BYTES = 300000,
+    MOST_RANKS = 16,
+    HEADS = 12,
+    HEAD_DIM = 64,
+    ROWS = 600
+};
 
 typedef struct fault {
     int victim;
@@ -179,8 +189,8 @@ static ith_status suffer(ith_context *context, ith_comm *comm, void *user)
     double begin = now();
     if (!status && f->how != 'n' && ith_comm_rank(comm) == f->victim && pthread_create(&thread, NULL, strike, f))
         status = ITH_ERR_MEMORY;
-    double end = begin + (f->how == 'n' ? f->seconds : MOST_SECONDS);
-    for (int round = 0; !status && now() < end; round++)
+    int rounds = f->how == 'n' ? FEW_ROUNDS : INT_MAX;
+    for (int round = 0; !status && round < rounds && now() - begin < MOST_SECONDS; round++)
         status = l.plans[0] ? ith_plan_execute(l.plans[round % 2], &l.tensors) : exchange_round(comm, &l, round);
     char line[2048];
     int length = snprintf(line, sizeof line, "rank %d after %.3f s: %s: %s\n", ith_comm_rank(comm), now() - begin,

@@ -93,6 +93,28 @@ pids() {
             basename "${file%/environ}"
     done
 }
+
+# A process is killed while all decode: fewer processes go on from the latents, and one process too, with the same bits.
+decoding=(--model "$model" --prompt "A red circle" --height 128 --width 128 --frames 33 --steps 2 --threads 1 --quiet)
+"$ithaca" generate "${decoding[@]}" --output whole/
+cat >numbered <<'END'
+#!/bin/sh
+echo $$ >"pid.${OMPI_COMM_WORLD_RANK:-}${PMI_RANK:-}"
+exec "$@"
+END
+chmod +x numbered
+launch_unsupervised 3 ./numbered "$ithaca" generate "${decoding[@]}" --strategy ulysses --output cut.mp4 --timeout 5 >out 2>err &
+run=$!
+for ((i = 0; i < 3000; i++)); do [ ! -e cut.mp4.latents.safetensors ] || break; sleep 0.01; done
+kill -9 "$(cat pid.1)"
+wait $run || true
+[ ! -e cut.mp4 ] && [ -e cut.mp4.latents.safetensors ] || complain "no latents are left of a run that was killed: $(ls)"
+grep -q -- "--from-latents 'cut.mp4.latents.safetensors'" err || complain "the command that goes on is not printed"
+for processes in 2 1; do
+    expect 0 "" $processes generate --model "$model" --from-latents cut.mp4.latents.safetensors --output on/ --quiet --threads 1
+    diff -rq on whole && rm -r on || complain "$processes processes go on from latents: another video"
+done
+
 kill_one() { kill -9 "$(pids | tail -1)"; }
 interrupt_all() { kill -TERM $(pids); }
 during kill_one "(1 )?137"

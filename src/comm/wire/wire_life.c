@@ -15,7 +15,7 @@
 
 #define SIGN_NS 50000000    /* between two signs of life of a rank */
 #define FRESH_NS 1000000000 /* a rank that said that it waits counts as waiting for this time after its last sign */
-#define LATE_NS 250000000   /* in a circle of waits, a rank whose last sign is older may have stopped */
+#define LATE_NS 250000000   /* a rank whose last sign is older may have stopped, if others wait for one another */
 
 typedef enum message_kind { MESSAGE_LIFE = 1, MESSAGE_NOTICE, MESSAGE_END, MESSAGE_LEAVE } message_kind;
 
@@ -299,7 +299,8 @@ void ith_wire_hear(wire_world *world)
 
 /* ---- Silence --------------------------------------------------------------------------------------------------- */
 
-/* Finds the rank of a circle of waits whose last sign is oldest. Returns the age of that sign in nanoseconds. */
+/* Finds the rank whose last sign is oldest among a rank, the rank that it waits for, and so on. Returns the age of that
+ * sign in nanoseconds. */
 static int64_t find_latest(const wire_world *world, int64_t now, int *rank)
 {
     int64_t longest = -1;
@@ -313,11 +314,12 @@ static int64_t find_latest(const wire_world *world, int64_t now, int *rank)
 }
 
 /* Follows the chain of waits from a rank to the rank that is to blame for it: sets *blamed, and returns for how many
- * nanoseconds that rank has been silent. */
-static int64_t follow(const wire_world *world, int rank, int *blamed)
+ * nanoseconds that rank has been silent. *circle: all ranks give signs, and wait for one another. */
+static int64_t follow(const wire_world *world, int rank, int *blamed, bool *circle)
 {
     int64_t now = ith_watch_now_ns();
     *blamed = rank;
+    *circle = false;
     for (int steps = 0; steps <= world->size; steps++) {
         const wire_life *life = &world->lives[*blamed];
         int64_t heard = atomic_load_explicit(&life->heard, memory_order_relaxed);
@@ -328,22 +330,31 @@ static int64_t follow(const wire_world *world, int rank, int *blamed)
             return now - heard;
         *blamed = waits_for;
     }
+    *blamed = rank;
     int64_t age = find_latest(world, now, blamed);
     if (age > LATE_NS)
         return age;
     *blamed = rank;
+    *circle = true;
     return now - atomic_load_explicit(&world->lives[rank].life, memory_order_relaxed);
 }
 
+/* A rank whose last sign is old counts more than one that gives signs, whenever that one last moved data. */
 int ith_wire_awaited(const wire_state *self, const wire_request *request)
 {
     const wire_group *group = self->group;
-    int64_t oldest = INT64_MAX;
+    int64_t now = ith_watch_now_ns(), oldest = INT64_MAX;
+    bool late = false;
     int found = -1;
     for (int peer = 0; peer < group->size; peer++) {
-        int64_t life = atomic_load_explicit(&group->world->lives[group->members[peer]].life, memory_order_relaxed);
-        if (life < oldest && awaits(self, request, peer))
-            oldest = life, found = group->members[peer];
+        const wire_life *life = &group->world->lives[group->members[peer]];
+        int64_t heard = atomic_load_explicit(&life->heard, memory_order_relaxed);
+        int64_t moved = atomic_load_explicit(&life->life, memory_order_relaxed);
+        bool is_late = now - heard > LATE_NS;
+        int64_t time = is_late ? heard : moved;
+        if ((late && !is_late) || (late == is_late && time >= oldest) || !awaits(self, request, peer))
+            continue;
+        oldest = time, late = is_late, found = group->members[peer];
     }
     return found;
 }
@@ -353,19 +364,23 @@ double ith_wire_silence(void *state, int64_t number, int *rank)
     const wire_state *self = state;
     const wire_group *group = self->group;
     wire_world *world = group->world;
+    bool circles = true; /* all chains so far end in circles, which say little where a chain ends otherwise */
     int64_t longest = -1;
     *rank = -1;
     pthread_mutex_lock(&world->lock);
     const wire_request *request = &self->requests[number];
     for (int peer = 0; peer < group->size; peer++) {
+        bool circle;
         int blamed;
         if (!awaits(self, request, peer))
             continue;
-        int64_t silence = follow(world, group->members[peer], &blamed);
+        int64_t silence = follow(world, group->members[peer], &blamed, &circle);
         bool member = group->index[blamed] >= 0;
         if (!member) /* the rank that waits for it tells the others */
             silence = 0;
-        if (silence > longest)
+        if (circles && !circle)
+            circles = false, longest = -1;
+        if (circle == circles && silence > longest)
             longest = silence, *rank = member ? group->index[blamed] : peer;
     }
     pthread_mutex_unlock(&world->lock);
