@@ -148,10 +148,13 @@ typedef struct ith_cost {
     double imbalance;     /* work of the busiest rank over the mean of all ranks */
     int64_t sent_bytes;   /* as in ith_plan_info, of the rank that sends most */
     int64_t memory_bytes; /* as in ith_plan_info, of the rank that holds most */
+    /* Messages of the busiest rank over each level of the machine: bytes sent, and time on the link without latency,
+     * hidden or not. Rows that are used in place are in sent_bytes alone. */
+    double level_bytes[ITH_MACHINE_LEVELS], level_seconds[ITH_MACHINE_LEVELS];
 } ith_cost;
 #define ITH_COST_INIT                                                                                                  \
     {                                                                                                                  \
-        sizeof(ith_cost), 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0                                                           \
+        sizeof(ith_cost), 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, {0}, {0}                                                 \
     }
 
 /* Predicts the plan that ith_plan_create would make on `ranks` ranks of the machine, as ith_plan_predict does, and its

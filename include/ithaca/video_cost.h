@@ -121,6 +121,18 @@ ITH_API ith_status ith_video_predict(ith_context *context, const ith_video_probl
                                      const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine,
                                      int ranks, ith_plan_info *info, ith_cost *attention, ith_video_cost *cost);
 
+/* Receives one plan of a list of a video's plans. cost: NULL if the plan is not legal. The pointers are valid during the
+ * call. A status other than ITH_OK ends the list. */
+typedef ith_status (*ith_video_candidate_fn)(void *user, const ith_plan_candidate *plan, const ith_video_cost *cost);
+
+/* Calls `take` for every plan of the self-attention of a video, as ith_plan_list lists them, with the cost of the video
+ * under this plan: what ith_video_predict returns if options name the plan, in a small part of its time. The first plan
+ * has the fastest attention. Returns the status of `take` if that was not ITH_OK; otherwise the errors of
+ * ith_video_predict that concern the video or the machine rather than one plan. */
+ITH_API ith_status ith_video_list(ith_context *context, const ith_video_problem *problem,
+                                  const ith_attn_options *options, ith_cfg cfg, const ith_machine *machine, int ranks,
+                                  ith_video_candidate_fn take, void *user);
+
 /* ---- Rates of this machine ---------------------------------------------------------------------------------------- */
 
 #define ITH_VIDEO_RATES 64 /* the most rows that ith_video_measure writes */

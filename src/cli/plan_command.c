@@ -76,8 +76,7 @@ static void describe_problem(const ith_plan_settings *s, ith_attn_problem *p)
     p->head_dim = s->head_dim, p->dtype = (ith_dtype)s->dtype;
 }
 
-/* Keeps a plan of the list (ith_plan_candidate_fn). */
-static ith_status take(void *user, const ith_plan_candidate *candidate)
+ith_status ith_plan_take(void *user, const ith_plan_candidate *candidate)
 {
     ith_plan_command *c = user;
     if (c->count == c->room) {
@@ -99,11 +98,6 @@ static ith_status take(void *user, const ith_plan_candidate *candidate)
     return ITH_OK;
 }
 
-ith_status ith_plan_add(ith_plan_command *c, const ith_attn_options *options, int ranks)
-{
-    return ith_plan_list(c->context, &c->problem, options, &c->machine, ranks, take, c);
-}
-
 /* Lists the plans on a machine that was read. */
 static int list_plans(ith_plan_command *c, const char *command)
 {
@@ -117,8 +111,9 @@ static int list_plans(ith_plan_command *c, const char *command)
     if (s->problem)
         return ith_plan_add_video(c, &options);
     describe_problem(s, &c->problem);
-    return ith_plan_add(c, &options, (int)s->ranks) ? ith_cli_error("%s", ith_context_error(c->context))
-                                                    : ITH_EXIT_DONE;
+    if (ith_plan_list(c->context, &c->problem, &options, &c->machine, (int)s->ranks, ith_plan_take, c))
+        return ith_cli_error("%s", ith_context_error(c->context));
+    return ITH_EXIT_DONE;
 }
 
 /* Runs the command after its options are parsed. */

@@ -41,10 +41,11 @@ typedef struct ith_plan_command {
     ith_attn_problem problem;
     ith_plan_row *rows; /* the legal plans, the fastest first, then the others */
     int64_t count, room, legal_count;
+    ith_cfg cfg; /* of the plans of a video that are listed now */
 } ith_plan_command;
 
-/* Adds the plans of the attention problem on `ranks` ranks. Returns the status of ith_plan_list. */
-ith_status ith_plan_add(ith_plan_command *command, const ith_attn_options *options, int ranks);
+/* Adds a plan to the list (ith_plan_candidate_fn). user: the ith_plan_command. */
+ith_status ith_plan_take(void *user, const ith_plan_candidate *candidate);
 /* Adds the plans of the video that --problem names, for each cfg, and sorts them. Prints errors and returns an exit
  * status. */
 int ith_plan_add_video(ith_plan_command *command, const ith_attn_options *options);

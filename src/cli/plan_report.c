@@ -87,8 +87,17 @@ static void print_terms(const term *terms, size_t count, double whole)
                whole > 0 ? 100 * terms[i].seconds / whole : 0, terms[i].meaning);
 }
 
+/* Prints the messages of one attention by level. */
+static void print_levels(const ith_plan_command *c, const ith_cost *cost)
+{
+    for (int64_t i = 0; i < c->machine.level_count; i++)
+        if (cost->level_bytes[i] > 0)
+            printf("  Over level %s a rank sends %.1f MB in %.6f s.\n", c->machine.levels[i].name,
+                   1e-6 * cost->level_bytes[i], cost->level_seconds[i]);
+}
+
 /* Explains the time of one attention. */
-static void explain_attention(const ith_plan_row *row)
+static void explain_attention(const ith_plan_command *c, const ith_plan_row *row)
 {
     const ith_cost *cost = &row->cost;
     const term terms[] = {
@@ -105,6 +114,7 @@ static void explain_attention(const ith_plan_row *row)
     print_terms(terms, sizeof terms / sizeof *terms, cost->seconds);
     printf("  Exchanges are under way for %.6f s, of which %.1f%% is hidden behind computing.\n",
            cost->exchange_seconds, 100 * cost->hidden_share);
+    print_levels(c, cost);
     printf("  The busiest rank computes %.3f times the mean of all ranks. Its plan holds %.1f MB.\n", cost->imbalance,
            1e-6 * (double)cost->memory_bytes);
     printf("  Tiles: block_q %lld, block_kv %lld, block_kv_compute %lld, block_kv_compute_in %lld.\n",
@@ -145,7 +155,7 @@ static void explain_video(const ith_plan_command *c, const ith_plan_row *row)
 static void explain(const ith_plan_command *c)
 {
     const ith_plan_row *row = &c->rows[0];
-    explain_attention(row);
+    explain_attention(c, row);
     if (row->cfg)
         explain_video(c, row);
     printf("\nMachine: %s%s%s\n", c->machine.name, c->machine.source[0] ? "; figures from: " : "", c->machine.source);

@@ -27,52 +27,26 @@ static ith_precision choose_precision(const ith_plan_command *c)
                                                                                     : ITH_PRECISION_F32;
 }
 
-/* Describes the self-attention of a layer, with `batch` guidance branches. A token is 2 x 2 latent pixels. */
-static void describe_attention(const ith_video_problem *video, int64_t batch, ith_attn_problem *p)
+/* Keeps a plan of the list (ith_video_candidate_fn). */
+static ith_status take(void *user, const ith_plan_candidate *plan, const ith_video_cost *cost)
 {
-    *p = (ith_attn_problem)ITH_ATTN_PROBLEM_INIT;
-    p->batch = batch, p->heads = p->kv_heads = video->heads, p->head_dim = video->head_dim;
-    p->q_len = p->kv_len = ((video->frames - 1) / video->frame_stride + 1) *
-                           (video->height / (2 * video->pixel_stride)) * (video->width / (2 * video->pixel_stride));
-    p->dtype = video->precision == ITH_PRECISION_F32 ? ITH_F32 : ITH_BF16;
-}
-
-/* Makes a plan illegal, by the rule in the context. */
-static void refuse(const ith_plan_command *c, ith_plan_row *row)
-{
-    row->legal = false;
-    snprintf(row->rule, sizeof row->rule, "%s", ith_context_error(c->context));
-}
-
-/* Predicts the video with each of the rows from `first` on, which are plans of its attention. */
-static ith_status predict_rows(ith_plan_command *c, const ith_video_problem *video, ith_cfg cfg, int64_t first)
-{
-    for (int64_t i = first; i < c->count; i++) {
-        ith_plan_row *row = &c->rows[i];
-        row->cfg = cfg;
-        row->video = (ith_video_cost)ITH_VIDEO_COST_INIT;
-        if (!row->legal)
-            continue;
-        ith_status status = ith_video_predict(c->context, video, &row->options, cfg, &c->machine,
-                                              (int)c->settings->ranks, &row->info, &row->cost, &row->video);
-        if (status == ITH_ERR_ARGUMENT || status == ITH_ERR_UNSUPPORTED)
-            refuse(c, row);
-        else if (status)
-            return status;
-    }
+    ith_plan_command *c = user;
+    ith_status status = ith_plan_take(c, plan);
+    if (status)
+        return status;
+    ith_plan_row *row = &c->rows[c->count - 1];
+    row->cfg = c->cfg;
+    row->number = c->count;
+    row->video = cost ? *cost : (ith_video_cost)ITH_VIDEO_COST_INIT;
     return ITH_OK;
 }
 
-/* Adds the plans for one way to compute the guidance branches. */
-static ith_status add_cfg(ith_plan_command *c, const ith_video_problem *video, const ith_attn_options *options,
-                          ith_cfg cfg)
+/* Adds a plan that is not legal in place of all plans of a cfg, by the rule in the context. */
+static ith_status refuse_cfg(ith_plan_command *c, const ith_attn_options *options)
 {
-    const bool parallel = cfg == ITH_CFG_PARALLEL;
-    const int ranks = (int)c->settings->ranks;
-    const int64_t first = c->count;
-    describe_attention(video, cfg == ITH_CFG_BATCH ? 2 : 1, &c->problem);
-    ith_status status = ith_plan_add(c, options, parallel && ranks > 1 ? ranks / 2 : ranks);
-    return status ? status : predict_rows(c, video, cfg, first);
+    ith_plan_candidate refused = {.struct_size = sizeof refused, .options = options};
+    snprintf(refused.rule, sizeof refused.rule, "%s", ith_context_error(c->context));
+    return take(c, &refused, NULL);
 }
 
 /* Compares two plans for qsort: legal ones first, the fastest video first. */
@@ -97,17 +71,15 @@ int ith_plan_add_video(ith_plan_command *c, const ith_attn_options *options)
     video.precision = choose_precision(c);
     if (s->steps)
         video.steps = video.guided_steps = s->steps;
-    for (int cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++)
-        if (!s->cfg || s->cfg == (ith_cfg)cfg) {
-            if (cfg == ITH_CFG_PARALLEL && !s->cfg && s->ranks == 1)
-                continue; /* it needs two ranks */
-            if (add_cfg(c, &video, options, (ith_cfg)cfg))
-                return ith_cli_error("%s", ith_context_error(c->context));
-        }
-    c->legal_count = 0;
-    for (int64_t i = 0; i < c->count; i++) {
-        c->rows[i].number = i;
-        c->legal_count += c->rows[i].legal;
+    for (int cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
+        if (s->cfg && s->cfg != (ith_cfg)cfg)
+            continue;
+        c->cfg = (ith_cfg)cfg;
+        ith_status status = ith_video_list(c->context, &video, options, c->cfg, &c->machine, (int)s->ranks, take, c);
+        if (status == ITH_ERR_ARGUMENT && !s->cfg && cfg == ITH_CFG_PARALLEL)
+            status = refuse_cfg(c, options);
+        if (status)
+            return ith_cli_error("%s", ith_context_error(c->context));
     }
     qsort(c->rows, (size_t)c->count, sizeof *c->rows, compare);
     return ITH_EXIT_DONE;

@@ -40,6 +40,7 @@ typedef struct sums {
     double sent;              /* bytes, as ith_schedule_sent_bytes counts them */
     double work;              /* pairs of queries and keys */
     double rows, blocks;      /* in place: the shards since the first hop */
+    double level_bytes[ITH_MACHINE_LEVELS], level_seconds[ITH_MACHINE_LEVELS]; /* messages, as in ith_cost */
 } sums;
 enum { SUMS = sizeof(sums) / sizeof(double), HOPS_COMPARED = 4 };
 
@@ -315,6 +316,8 @@ static void post(model *m, walker *w, double ready)
     for (int level = 0; level < m->price->view->machine.level_count; level++) {
         f->used[level] = ith_traffic_uses(&traffic, level);
         f->work[level] = f->used[level] ? ith_price_link(m->price, &traffic, level) : 0;
+        w->sum.level_bytes[level] += traffic.sent[level];
+        w->sum.level_seconds[level] += f->work[level];
         f->end[level] = f->ready + m->price->view->levels[level].latency_seconds;
     }
 }
@@ -455,6 +458,8 @@ static ith_cost conclude(const model *m)
     if (busiest->sum.exchange > 0)
         cost.hidden_share = fmin(fmax(1 - busiest->sum.waiting / busiest->sum.exchange, 0), 1);
     cost.sent_bytes = (int64_t)fmin(sent, 0x1p62);
+    memcpy(cost.level_bytes, busiest->sum.level_bytes, sizeof cost.level_bytes);
+    memcpy(cost.level_seconds, busiest->sum.level_seconds, sizeof cost.level_seconds);
     return cost;
 }
 

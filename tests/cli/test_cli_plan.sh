@@ -127,8 +127,10 @@ for word in "^parallel" "A step takes" "The video wan2.2-a14b-480p takes" "One a
     grep -q "$word" out || fail "--explain has no '$word': $(cat out)"
 done
 grep -q "^batch" out && fail "--cfg parallel lists batch"
-expect 0 "" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 3 --cfg parallel --json
-jq -e 'length > 0 and all(.[]; (.legal | not) and (.rule | test("odd|even|halves|parallel")))' out >/dev/null || fail "parallel on 3 ranks: $(head -c 500 out)"
+expect 1 "3 is odd" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 3 --cfg parallel
+expect 0 "" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 3 --json
+jq -e 'any(.[]; .legal) and all(.[] | select(.cfg == "parallel"); (.legal | not) and (.rule | test("3 is odd")))' out >/dev/null ||
+    fail "parallel on 3 ranks: $(head -c 500 out)"
 
 # A choice that is made leaves out the others.
 expect 0 "" "$ithaca" plan --machine h100-8x16 --seq 75600 --ranks 64 --strategy ring --direction uni --softmax online --json

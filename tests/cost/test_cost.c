@@ -161,7 +161,12 @@ static void test_levels(void **state)
     b.options.strategy = ITH_STRATEGY_ULYSSES, b.options.chunks = 1;
     levels[1].group_bytes_per_second = 2e7;
     const double across = (double)LENGTH * HEADS * DIM * BYTES / 8 / 8 * 4; /* of one tensor, of one rank */
-    near(cost_of(&b, 8).seconds, compute_all / 8 + 4 * 4 * across / 2e7 + 2e-3 + 2e-3);
+    ith_cost cost = cost_of(&b, 8);
+    near(cost.seconds, compute_all / 8 + 4 * 4 * across / 2e7 + 2e-3 + 2e-3);
+    near(cost.level_bytes[0], 4 * across / 4 * 3); /* to three ranks of this host, and to four of the other */
+    near(cost.level_bytes[1], 4 * across);
+    near(cost.level_seconds[0], 4 * across / 4 * 3 / 1e9);
+    near(cost.level_seconds[1], 4 * 4 * across / 2e7);
     ith_context_destroy(&b.context);
 }
 
@@ -189,6 +194,28 @@ static void test_units(void **state)
     ith_context_destroy(&b.context);
 }
 
+/* An engine that exchanges even numbers of heads refuses a ulysses axis that does not divide them. */
+static void test_even_heads(void **state)
+{
+    (void)state;
+    bed b;
+    make_bed(&b);
+    b.problem.heads = b.problem.kv_heads = 40;
+    b.options.strategy = ITH_STRATEGY_ULYSSES;
+    assert_true(cost_of(&b, 16).seconds > 0);
+    b.machine.even_heads = 1;
+    ith_status status = ith_plan_cost(b.context, &b.problem, &b.options, &b.machine, 16, NULL, NULL);
+    assert_int_equal(status, ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(b.context), "must divide the 40 heads"));
+    b.problem.batch = 2; /* 80 heads in one exchange */
+    assert_true(cost_of(&b, 16).seconds > 0);
+    b.options.fold = ITH_CHOICE_OFF;
+    assert_int_equal(ith_plan_cost(b.context, &b.problem, &b.options, &b.machine, 16, NULL, NULL), ITH_ERR_ARGUMENT);
+    b.machine.even_heads = 2;
+    assert_int_equal(ith_machine_check(b.context, &b.machine), ITH_ERR_ARGUMENT);
+    ith_context_destroy(&b.context);
+}
+
 /* In place a rank packs its own shard alone; as messages it packs every shard that comes. */
 static void test_packing(void **state)
 {
@@ -212,9 +239,9 @@ static void test_packing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_single), cmocka_unit_test(test_ulysses),
-                                       cmocka_unit_test(test_ring),   cmocka_unit_test(test_ulysses_ring),
-                                       cmocka_unit_test(test_chunks), cmocka_unit_test(test_levels),
-                                       cmocka_unit_test(test_units),  cmocka_unit_test(test_packing)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_single),       cmocka_unit_test(test_ulysses), cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_ulysses_ring), cmocka_unit_test(test_chunks),  cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_units),        cmocka_unit_test(test_packing), cmocka_unit_test(test_even_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

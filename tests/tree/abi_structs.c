@@ -42,7 +42,7 @@ int main(void)
     SHOW(ith_machine_product, gflops);
     SHOW(ith_machine_level, overlap);
     SHOW(ith_machine, even_heads);
-    SHOW(ith_cost, memory_bytes);
+    SHOW(ith_cost, level_seconds);
     SHOW(ith_plan_candidate, cost);
     SHOW(ith_machine_case, head_dim);
     SHOW(ith_measure_options, user);

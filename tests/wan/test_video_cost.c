@@ -404,6 +404,58 @@ static void wrong_sizes_are_refused(void **state)
     REFUSED(context, "strides", ith_video_predict(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 1, NULL, NULL, &cost));
 }
 
+/* ---- Lists ------------------------------------------------------------------------------------------------------- */
+
+/* What a list has passed on. */
+typedef struct seen {
+    const ith_video_problem *problem;
+    const ith_machine *machine;
+    ith_cfg cfg;
+    int legal, illegal;
+    double last;     /* attention_seconds of the last legal plan */
+    ith_status stop; /* the status that ends the list */
+} seen;
+
+/* Predicts the video with the options of a listed plan alone, and compares. */
+static ith_status compare_plan(void *user, const ith_plan_candidate *plan, const ith_video_cost *cost)
+{
+    seen *s = user;
+    ith_video_cost alone = ITH_VIDEO_COST_INIT;
+    assert_true(plan->legal == (cost != NULL));
+    if (!cost) {
+        assert_true(strlen(plan->rule) > 0);
+        s->illegal++;
+        return s->stop;
+    }
+    check(context, ith_video_predict(context, s->problem, plan->options, s->cfg, s->machine, 4, NULL, NULL, &alone));
+    assert_memory_equal(&alone, cost, sizeof alone);
+    assert_true(cost->attention_seconds >= s->last);
+    s->last = cost->attention_seconds;
+    s->legal++;
+    return s->stop;
+}
+
+static void a_list_has_the_costs_of_its_plans(void **state)
+{
+    (void)state;
+    scene s;
+    set_scene(&s, false);
+    s.level.bytes_per_second = 1e6, s.level.latency_seconds = 1e-5;
+    ith_video_problem p = small();
+    for (int cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
+        seen all = {.problem = &p, .machine = &s.machine, .cfg = (ith_cfg)cfg};
+        check(context, ith_video_list(context, &p, NULL, all.cfg, &s.machine, 4, compare_plan, &all));
+        assert_true(all.legal > 4 && all.illegal > 0);
+    }
+    seen all = {.problem = &p, .machine = &s.machine, .cfg = ITH_CFG_BATCH, .stop = ITH_ERR_INTERRUPTED};
+    assert_int_equal(ith_video_list(context, &p, NULL, all.cfg, &s.machine, 4, compare_plan, &all),
+                     ITH_ERR_INTERRUPTED);
+    assert_int_equal(all.legal + all.illegal, 1);
+    REFUSED(context, "take", ith_video_list(context, &p, NULL, ITH_CFG_BATCH, &s.machine, 4, NULL, NULL));
+    REFUSED(context, "odd", ith_video_list(context, &p, NULL, ITH_CFG_PARALLEL, &s.machine, 3, compare_plan, &all));
+    REFUSED(NULL, "context", ith_video_list(NULL, &p, NULL, ITH_CFG_BATCH, &s.machine, 4, compare_plan, &all));
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
@@ -450,6 +502,7 @@ int main(void)
         cmocka_unit_test(memory_is_that_of_the_pipeline),
         cmocka_unit_test(rates_are_measured),
         cmocka_unit_test(wrong_sizes_are_refused),
+        cmocka_unit_test(a_list_has_the_costs_of_its_plans),
         cmocka_unit_test(wrong_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, pipeline_set_up, pipeline_tear_down);

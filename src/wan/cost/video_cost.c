@@ -13,6 +13,8 @@
 #include "../dit/dit_workspace.h"
 #include "../sample/denoise.h"
 
+#include <stdio.h>
+
 /* The state of one prediction. */
 typedef struct prediction {
     ith_context *context;
@@ -25,6 +27,8 @@ typedef struct prediction {
     ith_plan_info info;
     ith_cost attention;
     ith_video_cost cost;
+    const ith_plan_candidate *listed; /* the plan of a list, for attention of `listed_batch` branches; or NULL */
+    int64_t listed_batch;
 } prediction;
 
 /* A stage that the leader of each process computes with all threads. */
@@ -60,17 +64,28 @@ static ith_status predict_text(prediction *p)
 
 /* ---- Denoising --------------------------------------------------------------------------------------------------- */
 
+/* The options of self-attention, with the threads of a rank. */
+static ith_attn_options attention_options(const prediction *p)
+{
+    ith_attn_options options = p->options;
+    if (!p->place.view.machine.rank_units)
+        options.threads = (int)p->place.rank_threads;
+    return options;
+}
+
 /* The self-attention of a pass. With cfg parallel the two halves of the ranks attend at the same time, and may share
  * the units of a host. */
 static ith_status predict_attention(prediction *p, const ith_dit_shape *shape, ith_plan_info *info, ith_cost *cost,
                                     double *seconds)
 {
     ith_attn_problem self, cross;
-    ith_attn_options options = p->options;
+    const ith_attn_options options = attention_options(p);
+    ith_status status = ITH_OK;
     ith_dit_problems(p->dit, shape, p->sequence_ranks, 0, &self, &cross);
-    if (!p->place.view.machine.rank_units)
-        options.threads = (int)p->place.rank_threads;
-    ith_status status = ith_plan_cost(p->context, &self, &options, p->place.machine, p->sequence_ranks, info, cost);
+    if (p->listed && p->listed_batch == shape->batch)
+        *info = *p->listed->info, *cost = *p->listed->cost;
+    else
+        status = ith_plan_cost(p->context, &self, &options, p->place.machine, p->sequence_ranks, info, cost);
     if (status)
         return status;
     const ith_machine *m = &p->place.view.machine;
@@ -288,19 +303,22 @@ static ith_status read_arguments(prediction *p, const ith_video_problem *problem
     return status;
 }
 
-static ith_status predict(prediction *p)
+/* Predicts the stages that do not depend on the plan of self-attention. */
+static ith_status predict_shared(prediction *p)
 {
     ith_status status = ith_dit_sketch(p->context, &p->model.model.dit[0], p->model.types, &p->dit);
     if (!status && p->problem.steps)
         status = predict_text(p);
-    if (!status && p->problem.steps)
-        status = predict_steps(p);
-    if (!status)
-        status = predict_decoding(p);
+    return status ? status : predict_decoding(p);
+}
+
+/* Predicts the others, and the whole. */
+static ith_status predict_rest(prediction *p)
+{
+    ith_video_cost *c = &p->cost;
+    ith_status status = p->problem.steps ? predict_steps(p) : ITH_OK;
     if (!status)
         status = predict_memory(p);
-    ith_dit_free(p->context, &p->dit);
-    ith_video_cost *c = &p->cost;
     c->seconds = c->text_seconds + c->denoise_seconds + c->decode_seconds + c->write_seconds;
     return status;
 }
@@ -324,7 +342,10 @@ ith_status ith_video_predict(ith_context *context, const ith_video_problem *prob
     if (!status)
         status = read_arguments(&p, problem, options, cfg, machine, ranks);
     if (!status)
-        status = predict(&p);
+        status = predict_shared(&p);
+    if (!status)
+        status = predict_rest(&p);
+    ith_dit_free(context, &p.dit);
     if (status)
         return status;
     if (info)
@@ -332,4 +353,69 @@ ith_status ith_video_predict(ith_context *context, const ith_video_problem *prob
     if (attention)
         ITH_SIZED_FILL(context, ith_cost, ITH_COST_INIT, attention, &p.attention);
     return ITH_SIZED_FILL(context, ith_video_cost, ITH_VIDEO_COST_INIT, cost, &p.cost);
+}
+
+/* ---- Lists ------------------------------------------------------------------------------------------------------- */
+
+/* A list of the plans of a video. */
+typedef struct listing {
+    prediction *p;
+    ith_video_cost shared; /* the cost of the stages that do not depend on the plan */
+    ith_video_candidate_fn take;
+    void *user;
+} listing;
+
+/* Predicts the video with a plan of its self-attention, and passes both on (ith_plan_candidate_fn). A plan with which
+ * the video cannot be made is not legal. */
+static ith_status list_plan(void *user, const ith_plan_candidate *candidate)
+{
+    listing *l = user;
+    prediction *p = l->p;
+    if (!candidate->legal)
+        return l->take(l->user, candidate, NULL);
+    p->listed = candidate;
+    p->options = *candidate->options;
+    p->cost = l->shared;
+    ith_status status = predict_rest(p);
+    if (!status)
+        return l->take(l->user, candidate, &p->cost);
+    if (status != ITH_ERR_ARGUMENT && status != ITH_ERR_UNSUPPORTED)
+        return status;
+    ith_plan_candidate refused = {.struct_size = sizeof refused, .options = candidate->options};
+    snprintf(refused.rule, sizeof refused.rule, "%s", ith_context_error(p->context));
+    return l->take(l->user, &refused, NULL);
+}
+
+/* Lists the plans of self-attention in the steps that compute most guidance branches. */
+static ith_status list_plans(listing *l)
+{
+    prediction *p = l->p;
+    ith_attn_problem self, cross;
+    const ith_attn_options options = attention_options(p);
+    p->listed_batch = p->problem.guided_steps && p->model.options.cfg == ITH_CFG_BATCH ? 2 : 1;
+    const ith_dit_shape shape = ith_video_shape(&p->model, p->listed_batch);
+    ith_dit_problems(p->dit, &shape, p->sequence_ranks, 0, &self, &cross);
+    return ith_plan_list(p->context, &self, &options, p->place.machine, p->sequence_ranks, list_plan, l);
+}
+
+ith_status ith_video_list(ith_context *context, const ith_video_problem *problem, const ith_attn_options *options,
+                          ith_cfg cfg, const ith_machine *machine, int ranks, ith_video_candidate_fn take, void *user)
+{
+    prediction p = {.context = context,
+                    .options = ITH_ATTN_OPTIONS_INIT,
+                    .info = ITH_PLAN_INFO_INIT,
+                    .attention = ITH_COST_INIT,
+                    .cost = ITH_VIDEO_COST_INIT};
+    ith_status status = ith_need(NULL, context, "context");
+    if (!status)
+        status = ith_need(context, take ? "" : NULL, "take");
+    if (!status)
+        status = read_arguments(&p, problem, options, cfg, machine, ranks);
+    if (!status)
+        status = predict_shared(&p);
+    listing l = {.p = &p, .shared = p.cost, .take = take, .user = user};
+    if (!status)
+        status = list_plans(&l);
+    ith_dit_free(context, &p.dit);
+    return status;
 }
