@@ -63,6 +63,18 @@ typedef struct ith_pipeline ith_pipeline;
  * closes *out with ith_pipeline_close. */
 ITH_API ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith_pipeline **out);
 ITH_API void ith_pipeline_close(ith_pipeline **pipeline);
+/* For a model that lies on rank 0's disk alone. Collective over comm, before pipelines are opened: if model_index.json
+ * is not in `folder` in some processes, rank 0's process sends them whatever they read of the model's files, except the
+ * matrices of the transformer's layers. In these processes `folder` then names a model in memory, for the contexts of
+ * the communicator's family: ith_pipeline_open opens it, and ith_pipeline_generate works with shard_weights, with the
+ * same bits. The memory is held until the family of contexts is destroyed, and predictions count it. `folder` may
+ * differ between processes. Does nothing if no process lacks the model, if rank 0 does, or if comm is NULL. ITH_ERR_IO
+ * if rank 0 cannot read a file, ITH_ERR_MEMORY; a failure on one rank leaves the others waiting until the caller ends
+ * the group (ith_comm_abort), as ith_run_ranks does when a rank fails. */
+ITH_API ith_status ith_model_lend(ith_comm *comm, const char *folder);
+/* The path under which a program can open a file of a model that may be lent, such as "FOLDER/notes.json": a path of
+ * this process alone, or `path` itself. It lives as long as the context. */
+ITH_API const char *ith_model_file(ith_context *context, const char *path);
 /* Fills *info with the properties of the checkpoint. The strings live as long as the pipeline. */
 ITH_API ith_status ith_pipeline_info(const ith_pipeline *pipeline, ith_model_info *info);
 /* Reads the tokenizer and the header of every weight file, and checks that the files hold all tensors of the model, by
@@ -186,7 +198,8 @@ typedef struct ith_generate_options {
      * part to the other hosts. The next layer arrives while one is computed, so a host holds two layers in memory, which
      * its processes share and the prediction of its first process counts. For hosts with slow disks, or with less free
      * memory than the weights take. Processes are on one host if the transport says so (ith_transport.place). No effect
-     * on one host; not together with keep_packed. The results have the same bits. */
+     * on one host; not together with keep_packed. A model that was lent to a process (ith_model_lend) needs it, also on
+     * one host. The results have the same bits. */
     int64_t shard_weights;
 } ith_generate_options;
 #define ITH_GENERATE_OPTIONS_INIT                                                                                      \

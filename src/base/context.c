@@ -6,6 +6,7 @@
 #include "context.h"
 
 #include "cpu.h"
+#include "lent_files.h"
 #include "observer.h"
 #include "size.h"
 #include "sized.h"
@@ -37,7 +38,8 @@ typedef struct family {
     pthread_mutex_t wisdom_lock;
     void *wisdom; /* measured rates of kernels (ith_wisdom), protected by wisdom_lock; NULL: none yet */
     pthread_mutex_t flights_lock;
-    ith_kept *flights; /* records of ranks, protected by flights_lock */
+    ith_kept *flights;             /* records of ranks, protected by flights_lock */
+    _Atomic(ith_lent_file *) lent; /* files that other processes have sent (lent_files.h); NULL: none */
 } family;
 
 struct ith_context {
@@ -184,6 +186,7 @@ static void family_release(ith_context *root)
     }
     pthread_mutex_destroy(&root->own.flights_lock);
     pthread_mutex_destroy(&root->own.wisdom_lock);
+    ith_lent_files_free(root, atomic_load(&root->own.lent));
 }
 
 ith_context *ith_context_hold(ith_context *context)
@@ -457,6 +460,11 @@ static void count_add(memory_count *count, int64_t bytes)
     int_fast64_t peak = atomic_load(&count->peak_bytes);
     while (now > peak && !atomic_compare_exchange_weak(&count->peak_bytes, &peak, now))
         ;
+}
+
+_Atomic(ith_lent_file *) *ith_context_lent(const ith_context *context)
+{
+    return &context->family->lent;
 }
 
 void ith_context_count(ith_context *context, int64_t bytes)

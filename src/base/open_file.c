@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "open_file.h"
 
+#include "lent_files.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -32,7 +34,7 @@ ith_status ith_open_file(ith_context *context, const char *path, int *file, int6
 {
     *bytes = 0;
     /* O_NONBLOCK: open does not wait for the writer of a pipe */
-    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    *file = open(ith_lent_path(context, path), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (*file < 0)
         return ith_fail(context, ITH_ERR_IO, "cannot open %s: %s", path, strerror(errno));
     ith_status status = check(context, path, *file, bytes);

@@ -64,7 +64,7 @@ static int prepare(void *user)
     if (!code && g->launch.leads)
         code = ith_bench_output_begin(&c->settings->output, g->command);
     if (!code)
-        code = ith_generate_parse_model(&c->settings->run, g->table);
+        code = ith_generate_parse_model(&c->settings->run, g->context, g->table);
     g->settings = c->settings->run;
     if (!code)
         code = ith_generate_translate(g, g->command);

@@ -96,13 +96,8 @@ int ith_config_read(const char *path, ith_options *options)
     return ith_yaml_read(&c.file, false, set_options, &c);
 }
 
-int ith_config_read_model(const char *model_folder, ith_options *options)
+int ith_config_read_model(const char *path, ith_options *options)
 {
-    char *path = NULL;
-    if (asprintf(&path, "%s/ithaca.yaml", model_folder) < 0)
-        return ith_cli_error("%s: there is no memory to read its defaults", model_folder);
     config c = {.file = {.path = path}, .options = options, .source = ITH_FROM_MODEL};
-    int code = ith_yaml_read(&c.file, true, set_options, &c);
-    free(path);
-    return code;
+    return ith_yaml_read(&c.file, true, set_options, &c);
 }

@@ -103,6 +103,24 @@ static void inspect(ith_generation *g)
         snprintf(g->memory_lack, sizeof g->memory_lack, "%s", ith_context_error(g->context));
 }
 
+/* Sends the model to processes that lack it (ith_launch_work.share). */
+static ith_status share_model(ith_context *context, ith_comm *comm, void *user)
+{
+    (void)context;
+    const ith_generation *g = user;
+    return g->settings.shard_weights && g->settings.model ? ith_model_lend(comm, g->settings.model) : ITH_OK;
+}
+
+/* Prints why the model cannot be opened. */
+static int complain_about_model(const ith_generation *g)
+{
+    char index[4096];
+    snprintf(index, sizeof index, "%s/model_index.json", g->settings.model);
+    const bool lacks = g->launch.all_ranks > g->launch.ranks && access(index, F_OK) && !g->settings.shard_weights;
+    return ith_cli_error("%s%s", ith_context_error(g->context),
+                         lacks ? "; with --shard-weights rank 0 alone needs the model" : "");
+}
+
 /* Opens the model and fills in the options that the user left open. The process of rank 0, which reports and writes,
  * also describes the run. It alone needs saved latents. */
 static int open_model(ith_generation *g)
@@ -111,7 +129,7 @@ static int open_model(ith_generation *g)
     g->asked_precision = g->options.precision;
     if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
         (resolves && ith_pipeline_resolve(g->pipeline, &g->options)))
-        return ith_cli_error("%s", ith_context_error(g->context));
+        return complain_about_model(g);
     return g->launch.leads ? describe_run(g) : ITH_EXIT_DONE;
 }
 
@@ -126,7 +144,7 @@ static int prepare(void *user)
     if (!code)
         code = ith_attend_begin(g->context, &g->settings.choices, &g->launch);
     if (!code)
-        code = ith_generate_parse_model(&g->settings, g->table);
+        code = ith_generate_parse_model(&g->settings, g->context, g->table);
     if (!code)
         code = ith_generate_translate(g, g->command);
     if (!code && g->launch.leads)
@@ -236,7 +254,7 @@ static int fill_plan(ith_generation *g)
  * standard error: its values are left open. */
 static int fill_from_model(ith_generation *g)
 {
-    int code = ith_generate_parse_model(&g->settings, g->table);
+    int code = ith_generate_parse_model(&g->settings, g->context, g->table);
     if (!code)
         code = ith_generate_translate(g, g->command);
     if (code)
@@ -270,6 +288,7 @@ int ith_cli_generate(int argc, char **argv)
     ith_options options;
     const ith_launch_work work = {.command = argv[0],
                                   .orderly = true,
+                                  .share = share_model,
                                   .prepare = prepare,
                                   .compute = ith_generate_rank,
                                   .explain = explain,

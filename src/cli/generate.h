@@ -44,8 +44,8 @@ void ith_generate_parse(int argc, char **argv, ith_generate_settings *settings, 
 /* Checks that --config could be read, that the required options are given, and that no two exclude each other. Prints
  * errors and returns an exit status. */
 int ith_generate_check(const ith_generate_settings *settings, const ith_options *options);
-/* Reads the defaults of the model from ithaca.yaml in its folder. */
-int ith_generate_parse_model(ith_generate_settings *settings, ith_options *options);
+/* Reads the defaults of the model from ithaca.yaml in its folder, which may be lent to the context (ith_model_lend). */
+int ith_generate_parse_model(const ith_generate_settings *settings, ith_context *context, ith_options *options);
 
 /* The state of one run of the command. */
 typedef struct ith_generation {

@@ -4,6 +4,7 @@
 #include "generate.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LARGEST 1e9 /* upper limit of options without a natural maximum */
@@ -57,7 +58,8 @@ static const ith_option own_rows[] = {
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(keep_packed), 0, 0, NULL, 0},
     {"shard-weights", NULL,
      "Let each host keep a part of the transformer's weights, and send the next layer's parts while one is "
-     "computed; for hosts with slow disks or little memory. Each host then holds two layers in memory",
+     "computed; for hosts with slow disks or little memory, or without the model, which rank 0 then sends. Each "
+     "host holds two layers in memory",
      ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(shard_weights), 0, 0, NULL, 0},
     {"force", NULL, "Go on although the machine seems to have less memory than the run will hold", ITH_OPTION_FLAG,
      ITH_FROM_CONFIG, AT(force), 0, 0, NULL, 0},
@@ -144,9 +146,14 @@ int ith_generate_check(const ith_generate_settings *settings, const ith_options 
     return ITH_EXIT_DONE;
 }
 
-int ith_generate_parse_model(ith_generate_settings *settings, ith_options *options)
+int ith_generate_parse_model(const ith_generate_settings *settings, ith_context *context, ith_options *options)
 {
-    return ith_config_read_model(settings->model, options);
+    char *path = NULL;
+    if (asprintf(&path, "%s/ithaca.yaml", settings->model) < 0)
+        return ith_cli_error("%s: there is no memory to read its defaults", settings->model);
+    int code = ith_config_read_model(ith_model_file(context, path), options);
+    free(path);
+    return code;
 }
 
 void ith_generate_fill(ith_generation *g)

@@ -284,6 +284,8 @@ static ith_status connected_rank(ith_context *context, ith_comm *comm, void *use
         snprintf(run->host, sizeof run->host, "%s", place.name);
     }
     ith_status status = meet(run, comm, &v);
+    if (!status && !v.code && run->work->share)
+        status = run->work->share(context, comm, run->work->user);
     for (int round = 0; round < count_rounds(run) && !status && !v.code; round++) {
         status = prepare_together(run, comm, &v);
         if (!status && !v.code && round == 0)

@@ -36,6 +36,8 @@ typedef struct ith_launch_work {
     const ith_options *options;
     bool orderly; /* a signal never ends the process at once; the parts notice it (ith_interrupt_came) */
     int rounds;   /* how many times the command prepares and computes; 0: once */
+    /* NULL, or called by every rank of a run over several processes before they prepare. */
+    ith_rank_fn share;
     /* Called in each process by one thread. Prints errors and returns an exit status. */
     int (*prepare)(void *user);
     /* Called by every rank. If it fails on one rank, either the group of ranks fails as well, or every rank returns,

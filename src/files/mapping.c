@@ -3,6 +3,7 @@
 #include "mapping.h"
 
 #include "../base/file_fault.h"
+#include "../base/lent_files.h"
 #include "../base/open_file.h"
 #include "../base/size.h"
 
@@ -56,7 +57,7 @@ ith_status ith_mapping_check(ith_context *context, const char *path, const ith_m
 {
     struct stat info;
     ith_file_fault_renew();
-    if (stat(path, &info))
+    if (stat(ith_lent_path(context, path), &info))
         return ith_fail(context, ITH_ERR_IO, "%s is no longer there while it is in use: %s", path, strerror(errno));
     const ith_file_mark now = mark_of(&info), *then = &mapping->mark;
     if (now.device == then->device && now.inode == then->inode && now.bytes == then->bytes &&

@@ -5,6 +5,7 @@
 #include "store.h"
 
 #include "../base/hash.h"
+#include "../base/lent_files.h"
 #include "../base/observer.h"
 #include "../base/size.h"
 #include "json.h"
@@ -223,7 +224,8 @@ static ith_status choose(ith_store *store, const char *folder, const char *stem,
     char *index = ith_format(store->context, "%s/%s.safetensors.index.json", folder, stem);
     ith_status status = single && index ? ITH_OK : ITH_ERR_MEMORY;
     if (!status) {
-        bool has_single = access(single, F_OK) == 0, has_index = access(index, F_OK) == 0;
+        bool has_single = access(ith_lent_path(store->context, single), F_OK) == 0;
+        bool has_index = access(ith_lent_path(store->context, index), F_OK) == 0;
         *sharded = has_index && (choice == ITH_STORE_INDEX_FIRST || !has_single);
         if (has_single && has_index)
             ith_log(store->context, ITH_LOG_INFO, "%s and %s are both there: the %s is taken", single, index,

@@ -29,6 +29,9 @@ bool ith_tensor_bytes(ith_dtype type, int dims, const int64_t *shape, int64_t *b
 ith_status ith_tensor_part_to_f32(ith_context *context, const char *file, const ith_tensor *tensor, int64_t first,
                                   int64_t count, float *out);
 
+/* Where the data of a tensor of the file begin in it; NULL: where the header ends. */
+int64_t ith_tensor_file_offset(const ith_tensor_file *file, const ith_tensor *tensor);
+
 /* Checks that the file is still the one that was opened, with the same content. Takes two system calls. ITH_ERR_IO if
  * it was replaced, changed or removed. */
 ith_status ith_tensor_file_check(ith_context *context, const ith_tensor_file *file);

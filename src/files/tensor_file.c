@@ -343,6 +343,11 @@ void ith_tensor_file_close(ith_tensor_file **file)
     *file = NULL;
 }
 
+int64_t ith_tensor_file_offset(const ith_tensor_file *file, const ith_tensor *tensor)
+{
+    return (tensor ? (const char *)tensor->data : file->data) - (const char *)file->mapping.data;
+}
+
 ith_status ith_tensor_file_check(ith_context *context, const ith_tensor_file *file)
 {
     return ith_mapping_check(context, file->path, &file->mapping);

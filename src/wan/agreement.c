@@ -108,6 +108,7 @@ static const field attention_fields[] = {
 typedef struct record {
     uint64_t pipeline, run;
     int64_t dumps;          /* whether this rank writes a dump file; only the value of rank 0 counts */
+    int64_t lent;           /* whether rank 0's process has sent the model to this rank's */
     int64_t threads;        /* must be equal on ranks that share a pipeline */
     int64_t values[FIELDS]; /* options and model sizes, in the order of the tables above, as 64-bit numbers */
 } record;
@@ -140,6 +141,7 @@ static void fill_record(const ith_rank *rank, uint64_t run, record *mine)
 {
     int64_t *values = mine->values;
     mine->pipeline = rank->pipeline->number, mine->run = run;
+    mine->lent = rank->pipeline->lent;
     mine->dumps = rank->options.dump_file != NULL;
     mine->threads = rank->options.threads;
     read_values(&values, model_fields, COUNT(model_fields), &rank->pipeline->model->info);
@@ -218,6 +220,7 @@ static int64_t host_of(const ith_comm *comm, int rank)
 static void count_processes(ith_rank *rank, const record *all)
 {
     ith_team *team = &rank->team;
+    team->lent = rank->pipeline->lent;
     const int64_t own_host = host_of(rank->comm, rank->rank);
     for (int i = 0; i < rank->ranks; i++) {
         const int64_t host = host_of(rank->comm, i);
@@ -234,6 +237,7 @@ static void count_processes(ith_rank *rank, const record *all)
         team->hosts += first_on_host == i;
         team->host_processes += first == i && host == own_host;
         team->host_ranks += host == own_host;
+        team->lends |= all[i].lent;
     }
 }
 
@@ -267,6 +271,9 @@ ith_status ith_agree_on_run(ith_rank *rank, ith_status mine, uint64_t *run)
     status = ith_comm_allgather(rank->comm, &own, sizeof own, all);
     if (!status)
         status = compare_records(rank, all);
+    if (!status && all[0].lent)
+        status = ith_fail(rank->context, ITH_ERR_ARGUMENT,
+                          "the model was lent to the process of rank 0: it must have the model's files");
     if (status)
         return status;
     find_team(rank, all, (int *)(all + ranks));

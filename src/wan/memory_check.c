@@ -80,7 +80,7 @@ static bool find_what_fits(search *s, const ith_generate_options *asked)
 {
     ith_generate_options mapped = *asked;
     mapped.keep_packed = 0;
-    if (ith_shards_weights(asked, s->team))
+    if (ith_shards_weights(asked, s->team) && !s->team->lends)
         mapped.shard_weights = 0;
     if ((asked->keep_packed || mapped.shard_weights != asked->shard_weights) && fits(s, &mapped))
         return true;

@@ -8,6 +8,7 @@
 #include "../base/hash.h"
 #include "../base/sized.h"
 #include "../base/version.h"
+#include "lend.h"
 
 #include <string.h>
 #include <sys/random.h>
@@ -72,6 +73,7 @@ ith_status ith_pipeline_open(ith_context *context, const char *model_folder, ith
         return ITH_ERR_MEMORY;
     pipeline->context = ith_context_hold(context);
     pipeline->number = ith_draw_number(pipeline);
+    pipeline->lent = ith_model_is_lent(context, model_folder);
     pthread_mutex_init(&pipeline->lock, NULL);
     status = ith_model_read(context, model_folder, &pipeline->model);
     if (status) {

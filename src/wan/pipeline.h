@@ -30,6 +30,7 @@ struct ith_pipeline {
     ith_model *model;
     ith_tokenizer *tokenizer; /* loaded when it is first needed; NULL before */
     uint64_t number;          /* a random number that identifies the pipeline among all processes */
+    bool lent;                /* rank 0's process has sent the model (lend.h) */
     pthread_mutex_t lock;     /* protects shared.run and shared.ranks */
     ith_shared shared;
 };
@@ -44,13 +45,16 @@ typedef struct ith_team {
     int host_processes;   /* number of processes on this host */
     int host_ranks;       /* number of ranks on this host */
     bool first_on_host;   /* this process is the lowest on its host */
+    bool lends;           /* rank 0's process has sent the model to another one (lend.h) */
+    bool lent;            /* it has sent it to this one */
     int count;            /* number of ranks that share the pipeline */
     const int *members;   /* [count] the ranks that share the pipeline, ascending; NULL: ranks 0 to count - 1 */
     bool shares_memory;   /* all ranks of the run can read one another's memory */
     const ith_comm *comm; /* the group of all ranks of the run; NULL: one rank, or a prediction for ranks on one host */
 } ith_team;
 
-/* Whether the hosts of a run share out the weights: they were asked to, and there are several. */
+/* Whether the hosts of a run share out the weights: they were asked to, and there are several, or a process has no
+ * files. */
 bool ith_shards_weights(const ith_generate_options *options, const ith_team *team);
 
 /* Returns a random number that identifies a run or a pipeline. Callers that call at the same time must pass different

@@ -50,6 +50,8 @@ static ith_status encode_prompts(ith_rank *rank, void *user)
     (void)user;
     const ith_model *model = rank->pipeline->model;
     ith_text_encoder *encoder = NULL;
+    if (rank->team.lends && rank->rank)
+        return ITH_OK;
     double start = ith_clock_seconds(), traced = ith_trace_begin(rank->context);
     char *path = ith_model_path(rank->context, model, ith_part_name(ITH_PART_TEXT));
     ith_status status = path ? ITH_OK : ITH_ERR_MEMORY;
@@ -72,6 +74,24 @@ static ith_status encode_prompts(ith_rank *rank, void *user)
     }
     rank->report.text_seconds += ith_clock_seconds() - start;
     ith_text_encoder_free(rank->context, &encoder);
+    return status;
+}
+
+/* Sends the prompts that rank 0 has encoded to the leaders of all pipelines. */
+static ith_status share_prompts(ith_rank *rank, void *user)
+{
+    (void)user;
+    ith_shared *shared = &rank->pipeline->shared;
+    const int prompts = ith_denoise_is_guided(rank->pipeline->model, &rank->options) ? 2 : 1;
+    ith_status status = ITH_OK;
+    for (int i = 0; i < prompts && !status; i++) {
+        status = ith_comm_broadcast(rank->leaders, &shared->text_count[i], sizeof shared->text_count[i], 0);
+        const int64_t numbers = shared->text_count[i] * rank->pipeline->model->text.dim;
+        if (!status && rank->rank && !(shared->text[i] = ith_alloc(rank->context, numbers, sizeof(float), "a prompt")))
+            status = ITH_ERR_MEMORY;
+        if (!status)
+            status = ith_comm_broadcast(rank->leaders, shared->text[i], numbers * (int64_t)sizeof *shared->text[i], 0);
+    }
     return status;
 }
 
@@ -137,6 +157,8 @@ static ith_status make_latents(ith_rank *rank)
     ith_status status = ith_rank_first(rank, "", create_dump, NULL);
     if (!status)
         status = ith_rank_lead(rank, "opening the text encoder", encode_prompts, NULL);
+    if (!status && rank->team.lends)
+        status = ith_rank_lead(rank, "sending the encoded prompts", share_prompts, NULL);
     if (!status)
         status = ith_rank_lead(rank, "making noise", make_noise, &noise);
     if (!status)

@@ -13,6 +13,7 @@
 #include "pipeline.h"
 
 #include "../base/context.h"
+#include "../base/lent_files.h"
 #include "../base/size.h"
 #include "../base/team_limit.h"
 #include "../comm/comm.h"
@@ -74,7 +75,7 @@ static ith_status workspace_bytes(ith_context *context, const ith_dit *dit, cons
 
 bool ith_shards_weights(const ith_generate_options *options, const ith_team *team)
 {
-    return options->shard_weights && team->hosts > 1;
+    return options->shard_weights && (team->hosts > 1 || team->lends);
 }
 
 /* Sets *bytes to the memory that a process takes to share out an expert, if the weights are shared out; otherwise to 0.
@@ -118,7 +119,7 @@ static ith_status expert_bytes(const ith_model *model, ith_context *context, con
                              ith_denoise_sequence_ranks(model, options, team->ranks), &ranks);
     if (!status)
         status = shards_bytes(model, context, options, team, expert, types, &shards);
-    *bytes = ith_dit_bytes(dit) + texts + ith_max64(making, ranks + shards);
+    *bytes = ith_dit_bytes(dit) + texts + ith_max64(team->lent ? 0 : making, ranks + shards);
     ith_dit_free(context, &dit);
     return status;
 }
@@ -164,7 +165,8 @@ static ith_status predict(const ith_model *model, ith_context *context, const it
     ith_status status = decode_bytes(model, context, options, team, types.products, &size, &decode);
     if (status)
         return status;
-    int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3, kept = latents;
+    int64_t latents = ith_latent_count(&size) * 4, frame = options->height * options->width * 3;
+    int64_t kept = latents + (team->lent ? ith_lent_bytes(context) : 0);
     *bytes = kept + decode;
     if (options->from_latents)
         return ITH_OK;
@@ -174,6 +176,8 @@ static ith_status predict(const ith_model *model, ith_context *context, const it
         kept += latents * (options->steps + 2) + frame * options->frames;
     int64_t text = 0, denoise = 0;
     status = ith_text_encoder_bytes(context, &model->text, types.products, options->keep_packed, longest, &text);
+    if (team->lent) /* rank 0 encodes the prompts */
+        text = 0;
     if (!status)
         status = denoise_bytes(model, context, options, team, &types, &size, counts, &denoise);
     *bytes = kept + ith_max64(ith_max64(text, denoise), decode);

@@ -192,13 +192,18 @@ static ith_status prepare(ith_rank *rank, void *user)
 /* Checks that all processes have opened the same checkpoint, by its hash. Ranks that share a pipeline need no check. */
 static ith_status compare_models(ith_rank *rank)
 {
-    uint64_t hash = 0;
+    uint64_t hash = 0, first = 0;
     if (rank->team.count == rank->ranks || rank->options.from_latents)
         return ITH_OK;
     ith_status status = ITH_OK;
-    if (!rank->position)
+    if (!rank->position && !rank->team.lent)
         status = ith_model_hash(rank->context, rank->pipeline->model, &hash);
     status = ith_rank_agree(rank, status);
+    if (!status && rank->team.lends) {
+        first = hash;
+        status = ith_comm_broadcast(rank->comm, &first, sizeof first, 0);
+        hash = rank->team.lent ? first : hash; /* its files are rank 0's */
+    }
     return status ? status : ith_rank_compare(rank, "the model", hash);
 }
 

@@ -106,8 +106,11 @@ static ith_status check_boundary(ith_context *context, const ith_model *model, c
     return check_range(context, "boundary", boundary, 0, 1);
 }
 
-static ith_status check_flags(ith_context *context, const ith_generate_options *options)
+static ith_status check_flags(ith_context *context, const ith_generate_options *options, bool lent)
 {
+    if (lent && !options->shard_weights && !options->from_latents)
+        return ith_fail(context, ITH_ERR_ARGUMENT,
+                        "another process has lent the model to this one, which has no files: set shard_weights");
     if (!options->keep_packed || !options->shard_weights)
         return ITH_OK;
     return ith_fail(context, ITH_ERR_ARGUMENT,
@@ -201,7 +204,7 @@ ith_status ith_request_read(const ith_pipeline *pipeline, ith_context *context, 
     if (!status)
         status = check_numbers(context, pipeline->model, options);
     if (!status)
-        status = check_flags(context, options);
+        status = check_flags(context, options, pipeline->lent);
     if (!status && !options->from_latents)
         status = check_sampling(context, pipeline->model, options);
     if (!status && !options->from_latents)

@@ -113,7 +113,7 @@ refused() {
     [ "$(wc -l <err.0)" = 1 ] && grep -qE -- "$words" err.0 || fail "no '$words': $(cat err.0)"
     [ ! -e clip.mp4 ] && [ ! -e clip.mp4.latents.safetensors ] || fail "$words: something was written"
 }
-refused "rank 1 on [^ ]+: cannot open elsewhere" "--model elsewhere" "${small[@]}" --quiet
+refused "rank 1 on [^ ]+: cannot open elsewhere.*; with --shard-weights rank 0 alone needs the model" "--model elsewhere" "${small[@]}" --quiet
 refused "rank 1 on [^ ]+: .*nowhere.yaml" "--config nowhere.yaml" "${small[@]}" --quiet
 refused "steps is 4 on rank 1 and 3 on rank 0: .*\(rank 1 runs on [^ ]+\)" "--steps 4" "${small[@]}" --quiet
 refused "--seq differs between rank 1 on [^ ]+ and rank 0" "--seq 18" verify --seq 17

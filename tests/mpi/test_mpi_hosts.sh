@@ -4,7 +4,7 @@
 # inside hosts and ring across them by default, and the end of a run when a link is cut.
 set -eu
 . mpi/launch.sh
-ithaca=$build/ithaca model=$(realpath ../models/shapes) hosts=$(realpath hosts/hosts.sh)
+ithaca=$build/ithaca program=$build/ithaca model=$(realpath ../models/shapes) hosts=$(realpath hosts/hosts.sh)
 [ -x "$ithaca" ] || skip "the program is not built (ITHACA_ENGINE)"
 cd "$work"
 complain() {
@@ -31,7 +31,7 @@ on_hosts() {
     shift
     rm -f err.* status.*
     status=0
-    env "$mark" timeout -k 5 100 "$hosts" -m "$kind" "${options[@]}" ./each "$ithaca" "$@" >out 2>err </dev/null || status=$?
+    env "$mark" timeout -k 5 100 "$hosts" -m "$kind" "${options[@]}" ./each "$program" "$@" >out 2>err </dev/null || status=$?
     [ $status != 77 ] || skip "$(grep -h skipped err)"
 }
 
@@ -46,6 +46,27 @@ for options in "-n 2" "-n 3 --shard-weights" "-n 2 -p 2 --shard-weights" "-n 2 -
     cmp -s one.dump several.dump || complain "$options: other bits"
     cmp -s one.mp4 several.mp4 || complain "$options: another video"
 done
+
+# The model lies on the first host alone.
+cat >local_model <<END
+#!/bin/bash
+[ "\$(hostname)" = host0 ] || set -- "\$@" --model nowhere
+exec "$ithaca" "\$@"
+END
+chmod +x local_model
+program=./local_model
+for options in "-n 2" "-n 2 -p 2 --cfg parallel"; do
+    set -- $options
+    own=()
+    while [ $# -gt 0 ] && [[ $1 != --* ]]; do own+=("$1") && shift; done
+    on_hosts "${own[@]}" -r 1gbit -- "${small[@]}" --steps 3 --output several.mp4 --dump several.dump --strategy ulysses --shard-weights "$@" --quiet
+    [ $status = 0 ] || complain "$options, the model on one disk: exit status $status"
+    cmp -s one.dump several.dump && cmp -s one.mp4 several.mp4 || complain "$options, the model on one disk: another video"
+done
+on_hosts -n 2 -r 1gbit -w -- "${small[@]}" --steps 3 --output lost.mp4 --quiet
+[ $status != 0 ] || complain "a run without the model succeeded"
+cat err.* | grep -q "rank 1 on host1: cannot open nowhere.*; with --shard-weights" || complain "no hint at --shard-weights"
+program=$ithaca
 
 on_hosts -n 2 -p 2 -r 1gbit -- "${small[@]}" --steps 1 --output several.mp4 --map
 [ $status = 0 ] || complain "two processes on each of two hosts: exit status $status"

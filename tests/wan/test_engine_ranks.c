@@ -110,6 +110,38 @@ static bool should_stop(void *user)
 
 /* ---- Teams ----------------------------------------------------------------------------------------------------- */
 
+/* Pipelines (bits) of the teams that are opened from now on whose process lacks the model. */
+static unsigned lacking;
+
+static const char *folder_of(const team *t, int pipeline)
+{
+    return lacking >> pipeline & 1 ? "no/such/folder" : t->models[pipeline] ? t->models[pipeline] : MODEL;
+}
+
+static void *borrow(void *user)
+{
+    member *m = user;
+    m->status = ith_model_lend(m->comm, folder_of(m->team, m->rank % m->team->pipelines));
+    return NULL;
+}
+
+/* Opens the pipelines, after rank 0 has sent its model to the processes that lack it. */
+static void open_pipelines(team *t)
+{
+    for (int i = 0; i < t->ranks && lacking; i++)
+        assert_int_equal(pthread_create(&t->members[i].thread, NULL, borrow, &t->members[i]), 0);
+    for (int i = 0; i < t->ranks && lacking; i++) {
+        pthread_join(t->members[i].thread, NULL);
+        if (t->members[i].status)
+            fail_msg("rank %d: %s", i, ith_context_error(t->members[i].context));
+    }
+    for (int i = 0; i < t->pipelines; i++)
+        if (ith_pipeline_open(t->roots[i], folder_of(t, i), &t->opened[i]))
+            fail_msg("%s", ith_context_error(t->roots[i]));
+    for (int i = 0; i < t->ranks; i++)
+        t->members[i].pipeline = t->opened[i % t->pipelines];
+}
+
 /* Rank i takes pipeline i % pipelines, so that neighbours do not share one unless all do. Each pipeline is placed in a
  * process of its own. */
 static void team_open(team *t, int ranks, int pipelines)
@@ -117,11 +149,8 @@ static void team_open(team *t, int ranks, int pipelines)
     ith_context *contexts[MOST_RANKS];
     ith_comm *comms[MOST_RANKS];
     t->ranks = ranks, t->pipelines = pipelines, t->moment = -1;
-    for (int i = 0; i < pipelines; i++) {
+    for (int i = 0; i < pipelines; i++)
         t->roots[i] = failing_context(&t->allocators[i], -1);
-        if (ith_pipeline_open(t->roots[i], t->models[i] ? t->models[i] : MODEL, &t->opened[i]))
-            fail_msg("%s", ith_context_error(t->roots[i]));
-    }
     for (int i = 0; i < ranks; i++) {
         contexts[i] = NULL;
         assert_int_equal(ith_context_clone(t->roots[i % pipelines], &contexts[i]), ITH_OK);
@@ -135,7 +164,6 @@ static void team_open(team *t, int ranks, int pipelines)
                       .rank = i,
                       .context = contexts[i],
                       .comm = comms[i],
-                      .pipeline = t->opened[i % pipelines],
                       .options = ITH_GENERATE_OPTIONS_INIT,
                       .attention = ITH_ATTN_OPTIONS_INIT};
         ith_generate_options *o = &m->options;
@@ -146,6 +174,7 @@ static void team_open(team *t, int ranks, int pipelines)
         m->attention.strategy = ranks > 1 ? ITH_STRATEGY_ULYSSES : ITH_STRATEGY_AUTO;
         o->on_frame = take_frame, o->on_progress = show_nothing, o->should_stop = should_stop, o->user = m;
     }
+    open_pipelines(t);
 }
 
 static void team_close(team *t)
@@ -245,13 +274,10 @@ static void check_reports(const team *t)
     }
 }
 
-/* Checks that `count` arrangements give the frames of one rank. They run `times` times with the same pipelines. */
-static void expect_frames_of_one_rank(const arrangement *list, size_t count, int64_t height, double guidance, int times)
+/* Checks that `count` arrangements give the frames of `alone`. They run `times` times with the same pipelines. */
+static void expect_frames(const team *alone, const arrangement *list, size_t count, int64_t height, double guidance,
+                          int times)
 {
-    team *alone = arrange(&(arrangement){1, 1, ITH_CFG_AUTO, false, 0}, height, guidance);
-    team_run(alone);
-    expect_success(alone);
-    assert_int_equal(alone->frame_count, 5);
     for (size_t i = 0; i < count; i++) {
         team *t = arrange(&list[i], height, guidance);
         for (int again = 0; again < times; again++) {
@@ -264,6 +290,16 @@ static void expect_frames_of_one_rank(const arrangement *list, size_t count, int
         team_close(t);
         free(t);
     }
+}
+
+/* The same, with the frames of one rank. */
+static void expect_frames_of_one_rank(const arrangement *list, size_t count, int64_t height, double guidance, int times)
+{
+    team *alone = arrange(&(arrangement){1, 1, ITH_CFG_AUTO, false, 0}, height, guidance);
+    team_run(alone);
+    expect_success(alone);
+    assert_int_equal(alone->frame_count, 5);
+    expect_frames(alone, list, count, height, guidance, times);
     team_close(alone);
     free(alone);
 }
@@ -314,6 +350,40 @@ static void a_host_holds_its_layers_once(void **state)
         if (fabs(more - layers * LAYER_BYTES) > LAYER_BYTES / 10)
             fail_msg("process %d holds %.0f bytes more, and a layer has %.0f", r, more, LAYER_BYTES);
     }
+}
+
+/* Rank 0's process alone has the model's files: it sends the others what they need. The third one lies on a host whose
+ * first process has files, and the second list's ranks on one host. */
+static void a_model_on_one_disk_gives_the_same_frames(void **state)
+{
+    (void)state;
+    static const arrangement two[] = {{2, 2, ITH_CFG_BATCH, true, 2}, {4, 2, ITH_CFG_PARALLEL, true, 2}},
+                             three[] = {{3, 3, ITH_CFG_SEQUENTIAL, true, 3}, {3, 3, ITH_CFG_BATCH, true, 2}},
+                             last[] = {{3, 3, ITH_CFG_BATCH, true, 2}, {3, 3, ITH_CFG_BATCH, true, 1}};
+    team *alone = arrange(&(arrangement){1, 1, ITH_CFG_AUTO, false, 0}, 48, 3);
+    team_run(alone);
+    lacking = 2;
+    expect_frames(alone, two, 2, 48, 3, 2);
+    lacking = 6;
+    expect_frames(alone, three, 2, 48, 3, 1);
+    lacking = 4;
+    expect_frames(alone, last, 2, 48, 3, 1);
+    lacking = 0;
+    team_close(alone);
+    free(alone);
+}
+
+/* A process without files cannot read all weights. */
+static void a_lent_model_needs_shared_weights(void **state)
+{
+    (void)state;
+    lacking = 2;
+    team *t = arrange(&(arrangement){2, 2, ITH_CFG_BATCH, false, 0}, 48, 3);
+    team_run(t);
+    expect_failure(t, ITH_ERR_ARGUMENT, "set shard_weights");
+    team_close(t);
+    lacking = 0;
+    free(t);
 }
 
 /* One change of rank 1's options. */
@@ -589,6 +659,8 @@ int main(void)
         cmocka_unit_test(any_share_of_ranks_and_pipelines_gives_the_same_frames),
         cmocka_unit_test(guidance_of_one_expert_and_a_low_picture_give_the_same_frames),
         cmocka_unit_test(a_host_holds_its_layers_once),
+        cmocka_unit_test(a_model_on_one_disk_gives_the_same_frames),
+        cmocka_unit_test(a_lent_model_needs_shared_weights),
         cmocka_unit_test(ranks_that_differ_are_refused_by_name),
         cmocka_unit_test(another_model_is_refused),
         cmocka_unit_test(the_context_is_of_the_pipelines_family),

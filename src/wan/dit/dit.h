@@ -52,10 +52,13 @@ const ith_dit_config *ith_dit_config_of(const ith_dit *dit);
 /* The keys and values of one or more prompts in every layer of one expert, for cross-attention. They are made once per
  * prompt and expert. rows[b] is [counts[b], text_dim]: the text encoder's rows of prompt b without padding, at most
  * 512. The reference pads each prompt with 512 - counts[b] rows of zeros, whose keys are all alike. Here one key stands
- * for all of them, with log(512 - counts[b]) added to its logit. An ith_dit_text is read-only, and ranks share it. */
+ * for all of them, with log(512 - counts[b]) added to its logit. An ith_dit_text is read-only, and ranks share it. With
+ * rows NULL the keys and values are left open: the caller receives them (ith_dit_text_data). */
 typedef struct ith_dit_text ith_dit_text;
 ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t batch, const float *const *rows,
                                const int64_t *counts, ith_dit_text **out);
+/* The keys and values of a text, and their bytes; NULL and 0 if text is NULL. */
+void *ith_dit_text_data(const ith_dit *dit, ith_dit_text *text, int64_t *bytes);
 void ith_dit_text_free(ith_context *context, ith_dit_text **text);
 
 /* One rank's buffers and plans for latents of one size. A forward pass allocates nothing. The entries of a batch are

@@ -120,7 +120,6 @@ static ith_status make_layer(const maker *m, int64_t index)
 
 static ith_status make(maker *m)
 {
-    fill_biases(m);
     ith_status status =
         ith_dit_embed_text(m->context, m->dit, &m->linears, m->rows, &(ith_linear_input){prompt_row, m}, m->embedded);
     for (int64_t layer = 0; layer < m->dit->config.layers && !status; layer++) {
@@ -162,12 +161,16 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
                .counts = counts,
                .rows = batch * keys};
     lay_out_text(dit, batch, keys, &held);
-    lay_out_maker(dit, m.rows, &work, &m);
+    if (rows)
+        lay_out_maker(dit, m.rows, &work, &m);
     status = ith_arena_allocate(context, &held, "the prompts' keys and values");
-    if (!status)
+    if (!status && rows)
         status = ith_arena_allocate(context, &work, "making the prompts' keys");
     if (!status) {
         *out = m.text = lay_out_text(dit, batch, keys, &held);
+        fill_biases(&m);
+    }
+    if (!status && rows) {
         lay_out_maker(dit, m.rows, &work, &m);
         status = make(&m);
     }
@@ -177,6 +180,13 @@ ith_status ith_dit_text_create(ith_context *context, const ith_dit *dit, int64_t
         *out = NULL;
     }
     return status;
+}
+
+void *ith_dit_text_data(const ith_dit *dit, ith_dit_text *text, int64_t *bytes)
+{
+    const ith_dit_config *c = &dit->config;
+    *bytes = text ? c->layers * text->batch * text->keys * 2 * c->dim * ith_dtype_bytes(dit->types.attention) : 0;
+    return text ? text->keys_values : NULL;
 }
 
 void ith_dit_text_free(ith_context *context, ith_dit_text **text)

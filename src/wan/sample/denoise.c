@@ -302,7 +302,7 @@ static ith_status share_out(ith_rank *rank, void *user)
     ith_shared *shared = &rank->pipeline->shared;
     /* forward passes of a rank in each step: two if it computes both guidance branches, one after the other */
     const int passes = !w->half && w->guidance > 1 && w->shape.batch == 1 ? 2 : 1;
-    const ith_shard_ranks ranks = {rank->loaders, rank->neighbours, rank->team.host_ranks, true};
+    const ith_shard_ranks ranks = {rank->loaders, rank->neighbours, rank->team.host_ranks, !rank->team.lent};
     return ith_dit_shards_create(rank->context, shared->dit, &ranks,
                                  (w->end_step - w->first_step) * passes * ith_dit_config_of(shared->dit)->layers,
                                  &shared->shards);
@@ -329,10 +329,25 @@ static ith_status open_expert(ith_rank *rank, void *user)
     const float *const *text = (const float *const *)shared->text;
     int branches = w->guidance > 1 ? 2 : 1, together = w->shape.batch == branches ? branches : 1;
     for (int branch = 0; branch < branches && !status; branch += together)
-        status = ith_dit_text_create(context, shared->dit, together, &text[branch], &shared->text_count[branch],
-                                     &shared->keys[branch]);
+        status =
+            ith_dit_text_create(context, shared->dit, together, rank->team.lends && rank->rank ? NULL : &text[branch],
+                                &shared->text_count[branch], &shared->keys[branch]);
     ith_trace_end(context, traced, "text keys", "compute");
     rank->report.text_seconds += ith_clock_seconds() - start;
+    return status;
+}
+
+/* Sends the prompts' keys and values, which rank 0 has made, to the leaders of all pipelines. */
+static ith_status share_keys(ith_rank *rank, void *user)
+{
+    (void)user;
+    ith_status status = ITH_OK;
+    for (int branch = 0; branch < 2 && !status; branch++) {
+        int64_t bytes = 0;
+        void *keys = ith_dit_text_data(rank->pipeline->shared.dit, rank->pipeline->shared.keys[branch], &bytes);
+        if (keys)
+            status = ith_comm_broadcast(rank->leaders, keys, bytes, 0);
+    }
     return status;
 }
 
@@ -375,6 +390,8 @@ static ith_status run_expert(worker *w)
 {
     const char *activity = w->expert ? "opening the transformer_2" : "opening the transformer";
     ith_status status = ith_rank_lead(w->rank, activity, open_expert, w);
+    if (!status && w->rank->team.lends)
+        status = ith_rank_lead(w->rank, activity, share_keys, w);
     if (!status && ith_shards_weights(&w->rank->options, &w->rank->team))
         status = ith_rank_lead(w->rank, activity, share_out, w);
     if (!status)

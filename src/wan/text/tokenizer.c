@@ -2,6 +2,7 @@
 /* Turns text into ids: cleaning, SentencePiece, truncation, and </s> at the end. */
 #include "tokenizer.h"
 
+#include "../../base/lent_files.h"
 #include "../../files/mapping.h"
 #include "../../files/quote.h"
 #include "prompt.h"
@@ -71,7 +72,7 @@ static ith_status load_unknown_rule(ith_context *context, const char *folder, it
         return ITH_ERR_MEMORY;
     bool bytes = true;
     ith_status status = ITH_OK;
-    if (access(path, F_OK) == 0 || errno != ENOENT)
+    if (access(ith_lent_path(context, path), F_OK) == 0 || errno != ENOENT)
         status = read_byte_fallback(context, path, &bytes);
     tokenizer->fold_bytes = !bytes;
     ith_free(context, path);

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models that lie on rank 0's disk alone. Its process sends the others, once, whatever they read of the files:
+ *
+ *   configurations, tokenizer   whole
+ *   text encoder                the headers of the files: rank 0 encodes the prompts, and sends the rows
+ *   transformer                 all but the matrices of the transformer blocks. These come layer by layer
+ *                               (dit/dit_shards.h); rank 0 makes the prompts' keys and values, and sends them
+ *   autoencoder                 the decoder
+ *
+ * ith_model_lend, which does this, is public (ithaca/wan.h). */
+#ifndef ITH_WAN_LEND_H
+#define ITH_WAN_LEND_H
+
+#include <ithaca/wan.h>
+
+/* Whether the model in `folder` was lent to this process. */
+bool ith_model_is_lent(ith_context *context, const char *folder);
+
+#endif
