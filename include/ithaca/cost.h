@@ -186,6 +186,33 @@ typedef ith_status (*ith_plan_candidate_fn)(void *user, const ith_plan_candidate
 ITH_API ith_status ith_plan_list(ith_context *context, const ith_attn_problem *problem, const ith_attn_options *options,
                                  const ith_machine *machine, int ranks, ith_plan_candidate_fn take, void *user);
 
+/* ---- Simulation ------------------------------------------------------------------------------------------------- */
+
+typedef struct ith_simulation {
+    size_t struct_size;
+    int64_t seed;       /* of the jitter: the same seed gives the same times */
+    double jitter;      /* standard deviation of the time of each piece of work, as a share of it, 0 to 1 */
+    int64_t slow_rank;  /* a rank whose work takes slow_factor times as long; -1: none */
+    double slow_factor; /* at least 1 */
+    int64_t executions; /* executions, one after the other; 0: 1 */
+} ith_simulation;
+#define ITH_SIMULATION_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(ith_simulation), 0, 0, -1, 1, 0                                                                         \
+    }
+
+/* Simulates executions of the plan of ith_plan_cost on all ranks, by discrete events with the prices of the cost model.
+ * Unlike the model, it follows every rank, hop by hop: ranks wait for their own peers only, compute units of a host are
+ * taken in turn, and a link that several ranks share transfers one exchange after another. simulation may be NULL.
+ *
+ * *cost is the mean over the executions, of the rank that works longest. If the context records a trace, the work,
+ * waits and exchanges of all ranks are added to it, with simulated times from the beginning of the trace on. info and
+ * cost may be NULL. The same errors as ith_plan_cost, ITH_ERR_ARGUMENT for a simulation that makes no sense, and
+ * ITH_ERR_MEMORY; ITH_ERR_INTERRUPTED if the context is interrupted. */
+ITH_API ith_status ith_plan_simulate(ith_context *context, const ith_attn_problem *problem,
+                                     const ith_attn_options *options, const ith_machine *machine, int ranks,
+                                     const ith_simulation *simulation, ith_plan_info *info, ith_cost *cost);
+
 #ifdef __cplusplus
 }
 #endif

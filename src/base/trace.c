@@ -44,6 +44,18 @@ void ith_trace_end(const ith_context *context, double begin, const char *name, c
         record(trace, ITH_TRACE_SPAN, &span);
 }
 
+void ith_trace_simulated(const ith_context *context, int rank, double begin, double end, const char *name,
+                         const char *category)
+{
+    ith_trace *trace = ith_context_trace(context);
+    if (!trace || trace->listen || !(end > begin))
+        return;
+    ith_trace_event span = {.name = name, .category = category, .rank = rank};
+    span.begin = trace->begun + begin;
+    span.amount = trace->begun + end;
+    record(trace, ITH_TRACE_SPAN, &span);
+}
+
 void ith_trace_counter(const ith_context *context, const char *name, double value)
 {
     ith_trace *trace = ith_context_trace(context);

@@ -26,6 +26,9 @@
 double ith_trace_begin(const ith_context *context);
 /* Records the time interval from `begin` until now. If `begin` is negative, it records nothing. */
 void ith_trace_end(const ith_context *context, double begin, const char *name, const char *category);
+/* Records a time interval of a simulated rank. Times are seconds from the beginning of the trace on. */
+void ith_trace_simulated(const ith_context *context, int rank, double begin, double end, const char *name,
+                         const char *category);
 /* Records that a counter has this value from now on. Infinite values and NaN are not recorded. */
 void ith_trace_counter(const ith_context *context, const char *name, double value);
 

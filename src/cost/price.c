@@ -206,11 +206,11 @@ static void hop_traffic(const ith_price *price, const ith_schedule *schedule, co
     const ith_attn_setting *s = &price->setting;
     int64_t own = (int64_t)schedule->ring_index * s->ulysses + schedule->ulysses_index, begin, end;
     double largest[ITH_MACHINE_LEVELS] = {0};
-    for (int i = 0; i < step->moves; i++)
+    const double vectors = (double)(ith_travel_bytes(s, ITH_TENSOR_K) + ith_travel_bytes(s, ITH_TENSOR_V));
+    for (int i = 0; i < step->moves; i += 2) /* k, and v with the same rows */
         for (int sent = 0; sent < 2; sent++) {
             ith_move move = ith_schedule_move(schedule, step, sent, i);
-            double bytes =
-                (double)move.rows.rows * (double)move.heads * (double)ith_travel_bytes(s, ITH_TENSOR_K + i % 2);
+            double bytes = (double)move.rows.rows * (double)move.heads * vectors;
             if (bytes == 0)
                 continue;
             int64_t peer = (int64_t)move.peer * s->ulysses + schedule->ulysses_index;
@@ -249,13 +249,13 @@ bool ith_traffic_uses(const ith_traffic *traffic, int level)
     return traffic->sent[level] > 0 || traffic->received[level] > 0;
 }
 
-double ith_price_link(const ith_price *price, const ith_traffic *traffic, int level)
+double ith_price_link(const ith_price *price, const ith_traffic *traffic, int level, bool group)
 {
     const ith_machine_level *l = &price->view->levels[level];
     double seconds = 0;
     if (l->bytes_per_second > 0)
         seconds = fmax(traffic->sent[level], traffic->received[level]) / l->bytes_per_second;
-    if (l->group_bytes_per_second > 0)
+    if (group && l->group_bytes_per_second > 0)
         seconds = fmax(seconds, traffic->group_sent[level] / l->group_bytes_per_second);
     return seconds;
 }

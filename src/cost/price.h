@@ -60,8 +60,9 @@ ith_traffic ith_price_traffic(const ith_price *price, const ith_schedule *schedu
 double ith_traffic_sent(const ith_traffic *traffic);
 /* Whether anything is sent or received over a level. */
 bool ith_traffic_uses(const ith_traffic *traffic, int level);
-/* The time for which the traffic occupies the link of a level, without its latency. */
-double ith_price_link(const ith_price *price, const ith_traffic *traffic, int level);
+/* The time for which the traffic occupies the rank's link of a level, without its latency. group: at least the time for
+ * which all ranks of its group together occupy the link that they share. */
+double ith_price_link(const ith_price *price, const ith_traffic *traffic, int level, bool group);
 /* The copies that a rank makes for its messages, and for the rows that it keeps. */
 double ith_price_copies(const ith_price *price, const ith_traffic *traffic);
 double ith_price_kept(const ith_price *price, const ith_traffic *traffic);

@@ -44,6 +44,7 @@ int main(void)
     SHOW(ith_machine, even_heads);
     SHOW(ith_cost, level_seconds);
     SHOW(ith_plan_candidate, cost);
+    SHOW(ith_simulation, executions);
     SHOW(ith_machine_case, head_dim);
     SHOW(ith_measure_options, user);
     SHOW_FIXED(ith_region, bytes);

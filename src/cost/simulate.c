@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Simulates executions of a plan on all ranks, by discrete events (ith_plan_simulate). Each rank is a walk (walker.h);
+ * the rank whose clock is earliest takes the next step.
+ *
+ *     POST  the rank's part is posted; the exchange of each peer is ready when all of its peers have posted theirs
+ *     WAIT  the rank stops until its exchange is ready, and then until it has ended on every link
+ *     meetings (an all-gather, a barrier): the ranks stop until the last one has come
+ *
+ * Ranks that want more compute units than their host has take turns: work waits for the unit that is free first. A link
+ * that several ranks share serves their exchanges one after another, in the order of their posts. */
+#include "simulate.h"
+
+#include "../base/size.h"
+#include "../base/trace.h"
+
+#include <math.h>
+
+/* Steps between two questions whether to stop. */
+#define STEPS_PER_CHECK 65536
+
+/* ---- Times ----------------------------------------------------------------------------------------------------- */
+
+/* Random numbers: splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
+static double uniform(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return ((double)((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53;
+}
+
+/* How many times as long as its price a piece of work takes. At least a tenth: work never takes no time. */
+static double stretch(ith_simulator *s, int rank)
+{
+    double factor = rank == s->wanted.slow_rank ? s->wanted.slow_factor : 1;
+    if (s->wanted.jitter > 0) {
+        double normal =
+            sqrt(-2 * log(uniform(&s->ranks[rank].random))) * cos(2 * M_PI * uniform(&s->ranks[rank].random));
+        factor *= fmax(1 + s->wanted.jitter * normal, 0.1);
+    }
+    return factor;
+}
+
+static int rank_of(const ith_walker *w)
+{
+    return w->schedule.ring_index * w->price->setting.ulysses + w->schedule.ulysses_index;
+}
+
+/* The work of a rank (ith_walk_work_fn): it waits for a unit if the ranks of its host want more than there are. */
+static double take_unit(void *user, const ith_walker *w, const char *name, double *seconds)
+{
+    ith_simulator *s = user;
+    const int rank = rank_of(w);
+    double begin = w->sum.now;
+    *seconds *= stretch(s, rank);
+    if (s->slots) {
+        double *host = s->slots + rank / s->price->view->host_ranks * s->host_slots, *first = host;
+        for (int64_t i = 1; i < s->host_slots; i++)
+            first = host[i] < *first ? host + i : first;
+        begin = fmax(begin, *first);
+        *first = begin + *seconds;
+    }
+    ith_trace_simulated(s->context, rank, begin, begin + *seconds, name, "compute");
+    return begin - w->sum.now;
+}
+
+/* ---- Events ---------------------------------------------------------------------------------------------------- */
+
+/* The heap of ranks that may go on: the earliest first; of those with the same time, the one that came first. */
+static bool earlier(const ith_event *a, const ith_event *b)
+{
+    return a->time < b->time || (a->time == b->time && a->number < b->number);
+}
+
+static void push(ith_simulator *s, int rank)
+{
+    ith_event event = {s->ranks[rank].walker.sum.now, s->events++, rank};
+    int64_t at = s->heap_count++;
+    for (; at > 0 && earlier(&event, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        s->heap[at] = s->heap[(at - 1) / 2];
+    s->heap[at] = event;
+}
+
+static int pop(ith_simulator *s)
+{
+    const int rank = s->heap[0].rank;
+    const ith_event last = s->heap[--s->heap_count];
+    int64_t at = 0;
+    for (int64_t child; (child = 2 * at + 1) < s->heap_count; at = child) {
+        if (child + 1 < s->heap_count && earlier(&s->heap[child + 1], &s->heap[child]))
+            child++;
+        if (!earlier(&s->heap[child], &last))
+            break;
+        s->heap[at] = s->heap[child];
+    }
+    s->heap[at] = last;
+    return rank;
+}
+
+/* ---- Meetings -------------------------------------------------------------------------------------------------- */
+
+/* The rank has come to a meeting of `count` ranks: first, first + step, ... When the last one has come, all go on. */
+static void meet(ith_simulator *s, ith_meeting *m, int rank, int first, int step, int count)
+{
+    const double now = s->ranks[rank].walker.sum.now;
+    m->latest = m->come ? fmax(m->latest, now) : now;
+    s->ranks[rank].begun = now;
+    if (++m->come < count)
+        return;
+    m->come = 0;
+    for (int i = 0, other = first; i < count; i++, other += step) {
+        ith_simulated_rank *r = &s->ranks[other];
+        ith_walker_idle(&r->walker, m->latest + s->barrier);
+        ith_trace_simulated(s->context, other, r->begun, m->latest + s->barrier, "a barrier", ITH_TRACE_WAIT);
+        push(s, other);
+    }
+}
+
+static void meet_all(ith_simulator *s, int rank)
+{
+    meet(s, &s->all, rank, 0, 1, s->rank_count);
+}
+
+static void gather(ith_simulator *s, int rank)
+{
+    const ith_attn_setting *set = &s->price->setting;
+    if (set->problem.replicated_kv)
+        meet_all(s, rank);
+    else
+        meet(s, &s->rings[rank % set->ulysses], rank, rank % set->ulysses, set->ulysses, set->ring);
+}
+
+/* ---- Exchanges ------------------------------------------------------------------------------------------------- */
+
+/* The exchange of a rank is ready: if the rank waits for it, the rank goes on. */
+static void make_ready(ith_simulator *s, int rank, int exchange, const ith_posted_part *last)
+{
+    ith_simulated_rank *r = &s->ranks[rank];
+    ith_flight *f = &r->walker.flights[exchange];
+    f->ready = last->time;
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        f->least[level] = last->group_end[level];
+    if (r->waits_for == exchange) {
+        r->waits_for = -1;
+        push(s, rank);
+    }
+}
+
+static void combine(ith_posted_part *sum, const ith_posted_part *part)
+{
+    sum->time = fmax(sum->time, part->time);
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        sum->group_end[level] = fmax(sum->group_end[level], part->group_end[level]);
+}
+
+/* Puts what a rank sends on the links that it shares with the ranks of its groups. */
+static ith_posted_part occupy_links(ith_simulator *s, int rank, const ith_flight *f, const ith_traffic *traffic)
+{
+    const ith_machine_view *view = s->price->view;
+    ith_posted_part part = {.time = f->posted};
+    for (int level = 0; level < view->machine.level_count; level++) {
+        const double rate = view->levels[level].group_bytes_per_second;
+        if (rate <= 0 || traffic->sent[level] <= 0)
+            continue;
+        const int64_t group = level ? rank / view->joined[level - 1] : rank;
+        double *link = &s->links[level][group];
+        *link = fmax(*link, f->posted) + traffic->sent[level] / rate;
+        part.group_end[level] = *link;
+    }
+    return part;
+}
+
+/* A rank has posted its part of an all-to-all. When the last rank of its axis has, all of their parts are ready. */
+static void post_on_axis(ith_simulator *s, int rank, int exchange, const ith_posted_part *part)
+{
+    const int ulysses = s->price->setting.ulysses, axis = rank / ulysses;
+    const int64_t number = s->ranks[rank].axis_posts++;
+    ith_axis_post *p = &s->axes[axis * ITH_POSTS_KEPT + number % ITH_POSTS_KEPT];
+    if (p->posted == 0)
+        p->latest = *part;
+    combine(&p->latest, part);
+    if (++p->posted < ulysses)
+        return;
+    p->posted = 0;
+    for (int u = 0; u < ulysses; u++)
+        make_ready(s, axis * ulysses + u, exchange, &p->latest);
+}
+
+/* Whether a rank exchanges shards with its left (0) or right (1) neighbour on the ring in this hop. On a line a shard
+ * moves on as long as there is a rank that has not had it. */
+static void find_neighbours(const ith_walker *w, bool with[2])
+{
+    const int ring = w->price->setting.ring, r = w->schedule.ring_index, hop = w->step.hop;
+    const bool round = w->price->setting.direction == ITH_DIRECTION_UNI;
+    with[0] = round || (r > 0 && (r - 1 - hop >= 0 || r + hop < ring));
+    with[1] = round || (r + 1 < ring && (r - hop >= 0 || r + 1 + hop < ring));
+}
+
+/* The hop number `number` of a rank is ready if the neighbours with which it exchanges rows have posted theirs. */
+static void try_hop(ith_simulator *s, int rank, int64_t number)
+{
+    ith_simulated_rank *r = &s->ranks[rank];
+    const int ulysses = s->price->setting.ulysses, step[2] = {-ulysses, ulysses};
+    if (r->hop_posts != number + 1 || r->walker.flights[ITH_EXCHANGE_HOP].ready < INFINITY)
+        return; /* not posted yet, or ready before */
+    ith_posted_part latest = r->hops[number % ITH_HOPS_KEPT];
+    for (int side = 0; side < 2; side++) {
+        if (!r->with[side])
+            continue;
+        const ith_simulated_rank *other = &s->ranks[(rank + step[side] + s->rank_count) % s->rank_count];
+        if (other->hop_posts <= number)
+            return;
+        combine(&latest, &other->hops[number % ITH_HOPS_KEPT]);
+    }
+    make_ready(s, rank, ITH_EXCHANGE_HOP, &latest);
+}
+
+static void post_hop(ith_simulator *s, int rank, const ith_posted_part *part)
+{
+    ith_simulated_rank *r = &s->ranks[rank];
+    const int ulysses = s->price->setting.ulysses, step[2] = {-ulysses, ulysses};
+    const int64_t number = r->hop_posts++;
+    r->hops[number % ITH_HOPS_KEPT] = *part;
+    find_neighbours(&r->walker, r->with);
+    try_hop(s, rank, number);
+    for (int side = 0; side < 2; side++)
+        try_hop(s, (rank + step[side] + s->rank_count) % s->rank_count, number);
+}
+
+static void post(ith_simulator *s, int rank)
+{
+    ith_walker *w = &s->ranks[rank].walker;
+    const int exchange = w->step.exchange;
+    ith_traffic traffic;
+    ith_flight *f = ith_walker_post(w, false, &traffic);
+    const ith_posted_part part = occupy_links(s, rank, f, &traffic);
+    f->ready = INFINITY;
+    if (exchange == ITH_EXCHANGE_HOP)
+        post_hop(s, rank, &part);
+    else
+        post_on_axis(s, rank, exchange, &part);
+    push(s, rank);
+}
+
+static void wait(ith_simulator *s, int rank)
+{
+    ith_simulated_rank *r = &s->ranks[rank];
+    const ith_flight *f = &r->walker.flights[r->walker.step.exchange];
+    if (f->active && f->ready == INFINITY) {
+        r->waits_for = r->walker.step.exchange;
+        r->stopped = true;
+        return;
+    }
+    const double posted = f->posted, begin = ith_walker_wait(&r->walker), end = r->walker.sum.now;
+    ith_trace_simulated(s->context, rank, begin, end, "an exchange", ITH_TRACE_WAIT);
+    ith_trace_simulated(s->context, rank, posted, end, "under way", ITH_TRACE_EXCHANGE);
+    push(s, rank);
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------------------------- */
+
+/* A ring in place: a meeting, unless the chunk is the first; packing; another meeting. */
+static void pack(ith_simulator *s, int rank)
+{
+    ith_simulated_rank *r = &s->ranks[rank];
+    if (r->packing == 0) {
+        r->packing = 1;
+        if (r->walker.step.chunk > 0) {
+            meet_all(s, rank);
+            return;
+        }
+    }
+    if (r->packing == 1) {
+        r->packing = 2;
+        ith_walker_pack(&r->walker);
+        meet_all(s, rank);
+        return;
+    }
+    r->packing = 0;
+    ith_walker_packed(&r->walker);
+    push(s, rank);
+}
+
+/* Lets a rank take its next step. It computes as far as it can without the others, unless ranks take turns on the units
+ * of a host: then the earliest goes first. */
+static void take_step(ith_simulator *s, int rank)
+{
+    ith_simulated_rank *r = &s->ranks[rank];
+    ith_walk_stop stop = r->packing ? ITH_WALK_PACK : ITH_WALK_WAIT;
+    if (!r->stopped && !r->packing)
+        stop = ith_walker_next(&r->walker);
+    while (stop == ITH_WALK_COMPUTED && !s->slots)
+        stop = ith_walker_next(&r->walker);
+    r->stopped = false;
+    switch (stop) {
+    case ITH_WALK_COMPUTED: push(s, rank); break;
+    case ITH_WALK_POST: post(s, rank); break;
+    case ITH_WALK_WAIT: wait(s, rank); break;
+    case ITH_WALK_GATHER: gather(s, rank); break;
+    case ITH_WALK_PACK: pack(s, rank); break;
+    case ITH_WALK_END: break;
+    }
+}
+
+/* Simulates one execution, which begins at the time `begin` on every rank. */
+static ith_status execute(ith_simulator *s, double begin)
+{
+    for (int rank = 0; rank < s->rank_count; rank++) {
+        ith_walker *w = &s->ranks[rank].walker;
+        ith_walker fresh = ith_walker_of(s->price, rank, begin);
+        fresh.sum = w->sum;
+        fresh.sum.now = begin;
+        fresh.work = take_unit, fresh.user = s;
+        *w = fresh;
+        push(s, rank);
+    }
+    for (int64_t steps = 1; s->heap_count > 0; steps++) {
+        take_step(s, pop(s));
+        if (steps % STEPS_PER_CHECK == 0 && ith_context_interrupted(s->context))
+            return ith_fail_interrupted(s->context);
+    }
+    return ITH_OK;
+}
+
+/* ---- The result ------------------------------------------------------------------------------------------------ */
+
+static double latest(const ith_simulator *s)
+{
+    double time = 0;
+    for (int rank = 0; rank < s->rank_count; rank++)
+        time = fmax(time, s->ranks[rank].walker.sum.now);
+    return time;
+}
+
+static ith_cost conclude(const ith_simulator *s, double start, double executions)
+{
+    ith_cost cost = ITH_COST_INIT;
+    const ith_walker *busiest = &s->ranks[0].walker;
+    double sent = 0, all = 0;
+    for (int rank = 0; rank < s->rank_count; rank++) {
+        const ith_walker *w = &s->ranks[rank].walker;
+        busiest = ith_walker_busy(w) > ith_walker_busy(busiest) * (1 + 1e-9) ? w : busiest;
+        sent = fmax(sent, w->sum.sent);
+        all += ith_walker_busy(w);
+    }
+    cost.seconds = latest(s) / executions;
+    cost.start_seconds = start;
+    ith_walker_report(busiest, executions, &cost);
+    cost.waiting_seconds = fmax(cost.seconds - start - ith_walker_busy(busiest) / executions, 0);
+    if (all > 0)
+        cost.imbalance = ith_walker_busy(busiest) * s->rank_count / all;
+    cost.sent_bytes = (int64_t)fmin(sent / executions, 0x1p62);
+    return cost;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------------------------- */
+
+static void lay_out(ith_simulator *s, ith_arena *arena)
+{
+    const ith_attn_setting *set = &s->price->setting;
+    const ith_machine_view *view = s->price->view;
+    const int64_t ranks = s->rank_count;
+    s->ranks = ith_arena_take(arena, ranks, sizeof *s->ranks);
+    s->heap = ith_arena_take(arena, ranks, sizeof *s->heap);
+    s->axes = ith_arena_take(arena, (int64_t)set->ring * ITH_POSTS_KEPT, sizeof *s->axes);
+    s->rings = ith_arena_take(arena, set->ulysses, sizeof *s->rings);
+    s->slots = NULL;
+    if (s->host_slots < view->host_ranks)
+        s->slots = ith_arena_take(arena, ith_div_up(ranks, view->host_ranks) * s->host_slots, sizeof *s->slots);
+    for (int level = 0; level < view->machine.level_count; level++)
+        s->links[level] = ith_arena_take(arena, ith_div_up(ranks, level ? view->joined[level - 1] : 1), sizeof(double));
+}
+
+static ith_status simulate(ith_simulator *s, ith_cost *cost)
+{
+    const int64_t executions = ith_max64(s->wanted.executions, 1);
+    const double start = s->rank_count > 1 ? s->price->view->machine.start_seconds + 2 * s->barrier : 0;
+    ith_status status = ITH_OK;
+    for (int rank = 0; rank < s->rank_count; rank++) {
+        s->ranks[rank].waits_for = -1;
+        s->ranks[rank].random = (uint64_t)s->wanted.seed * 0x2545f4914f6cdd1du + (uint64_t)rank * 0x9e3779b97f4a7c15u;
+    }
+    for (int64_t i = 0; i < executions && !status; i++)
+        status = execute(s, latest(s) + start);
+    *cost = conclude(s, start, (double)executions);
+    return status;
+}
+
+ith_status ith_simulator_run(ith_context *context, const ith_price *price, const ith_simulation *wanted, ith_cost *cost)
+{
+    ith_simulator s = {.context = context, .price = price, .wanted = *wanted, .rank_count = (int)price->view->ranks};
+    ith_arena arena = {0};
+    s.barrier = ith_price_latency(price);
+    s.host_slots = ith_max64(price->view->machine.host_units / price->units, 1);
+    lay_out(&s, &arena);
+    if (arena.overflow)
+        return ith_fail(context, ITH_ERR_MEMORY, "a simulation of this size takes more memory than a size can hold");
+    void *memory = arena.base = ith_alloc_zero(context, arena.used_bytes, 1, "a simulation");
+    if (!memory)
+        return ITH_ERR_MEMORY;
+    arena.used_bytes = 0;
+    lay_out(&s, &arena);
+    ith_status status = simulate(&s, cost);
+    ith_free(context, memory);
+    return status;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulator's state: all ranks, the events to come, and the links and units that ranks share. */
+#ifndef ITH_COST_SIMULATE_H
+#define ITH_COST_SIMULATE_H
+
+#include "../base/arena.h"
+#include "walker.h"
+
+enum {
+    ITH_POSTS_KEPT = 8, /* a rank posts fewer all-to-alls than this before it waits for one */
+    ITH_HOPS_KEPT = 2   /* neighbours are at most one hop apart */
+};
+
+/* One rank's part of an exchange: when it was posted, and until when it occupies the links that ranks share. */
+typedef struct ith_posted_part {
+    double time, group_end[ITH_MACHINE_LEVELS];
+} ith_posted_part;
+
+/* A rank of the simulation. */
+typedef struct ith_simulated_rank {
+    ith_walker walker;
+    uint64_t random;
+    bool stopped;  /* at a WAIT step whose exchange was not ready */
+    int waits_for; /* the number of that exchange (ith_step.exchange); -1: none */
+    int packing;   /* how far the packing for all ranks has come: 0 not begun, 1 may pack, 2 has packed */
+    double begun;  /* when the rank came to the meeting at which it is */
+    int64_t axis_posts, hop_posts;
+    bool with[2];                        /* it exchanges rows with its left or right neighbour in its last hop */
+    ith_posted_part hops[ITH_HOPS_KEPT]; /* of its last hops */
+} ith_simulated_rank;
+
+/* An all-to-all: the number of ranks of the axis that have posted it, and the latest of their parts. */
+typedef struct ith_axis_post {
+    int posted;
+    ith_posted_part latest;
+} ith_axis_post;
+
+/* Ranks that wait for one another: how many have come, and when the last of them came. */
+typedef struct ith_meeting {
+    int come;
+    double latest;
+} ith_meeting;
+
+/* A rank that takes its next step at some time. Events with the same time happen in the order of their numbers. */
+typedef struct ith_event {
+    double time;
+    int64_t number;
+    int rank;
+} ith_event;
+
+typedef struct ith_simulator {
+    ith_context *context;
+    const ith_price *price;
+    ith_simulation wanted;
+    int rank_count;
+    double barrier; /* seconds of a meeting */
+    ith_simulated_rank *ranks;
+    ith_event *heap; /* [rank_count], with heap_count events */
+    int64_t heap_count, events;
+    ith_axis_post *axes;               /* [ring][ITH_POSTS_KEPT] */
+    ith_meeting all, *rings;           /* [ulysses] */
+    int64_t host_slots;                /* ranks that can work on a host at the same time */
+    double *slots;                     /* [hosts][host_slots]: when each is free; NULL: there are enough */
+    double *links[ITH_MACHINE_LEVELS]; /* [groups]: when the link that a group shares is free */
+} ith_simulator;
+
+/* Simulates executions of a priced plan on all ranks. memory_bytes of *cost is left 0. */
+ith_status ith_simulator_run(ith_context *context, const ith_price *price, const ith_simulation *wanted,
+                             ith_cost *cost);
+
+#endif

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steps of a rank that is walked (walker.h). */
+#include "walker.h"
+
+#include "../base/size.h"
+
+#include <math.h>
+#include <string.h>
+
+static bool in_place(const ith_price *price)
+{
+    return price->setting.exchange == ITH_EXCHANGE_IN_PLACE;
+}
+
+/* Whether an exchange is made by messages, as in run/execute.c. */
+static bool by_messages(const ith_price *price, int exchange)
+{
+    return price->setting.exchange == ITH_EXCHANGE_MIXED ? exchange == ITH_EXCHANGE_HOP : !in_place(price);
+}
+
+ith_walker ith_walker_of(const ith_price *price, int rank, double now)
+{
+    ith_walker w = {.price = price, .schedule = ith_schedule_of(&price->setting, rank)};
+    w.sum.now = w.covered = now;
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        w.cursor[level] = now;
+    return w;
+}
+
+/* ---- Links ----------------------------------------------------------------------------------------------------- */
+
+static int64_t level_count(const ith_walker *w)
+{
+    return w->price->view->machine.level_count;
+}
+
+/* The exchange that occupies the link of a level next, after exchange number `after`: the first posted that is ready
+ * and still has work there. */
+static const ith_flight *next_on_link(const ith_walker *w, int level, int64_t after)
+{
+    const ith_flight *first = NULL;
+    for (int i = 0; i < ITH_EXCHANGES; i++) {
+        const ith_flight *f = &w->flights[i];
+        if (f->active && f->number > after && f->work[level] > 0 && f->ready < INFINITY &&
+            (!first || f->number < first->number))
+            first = f;
+    }
+    return first;
+}
+
+/* Follows the link of a level up to the time `until`. rate: the share of its rate at which it transfers meanwhile. */
+static void follow_link(ith_walker *w, int level, double until, double rate)
+{
+    const ith_flight *next;
+    while (rate > 0 && w->cursor[level] < until && (next = next_on_link(w, level, -1))) {
+        ith_flight *f = &w->flights[next - w->flights];
+        double begin = fmax(w->cursor[level], f->ready), end = begin + f->work[level] / rate;
+        if (begin >= until)
+            break;
+        if (end > until) {
+            f->work[level] -= (until - begin) * rate;
+            break;
+        }
+        f->work[level] = 0;
+        f->end[level] = end;
+        w->cursor[level] = end;
+    }
+    w->cursor[level] = fmax(w->cursor[level], until);
+}
+
+/* When an exchange ends on a level if the rank does nothing but wait. */
+static double end_on_link(const ith_walker *w, const ith_flight *f, int level)
+{
+    double at = f->work[level] > 0 ? w->sum.now : f->end[level];
+    int64_t number = -1;
+    while (f->work[level] > 0 && number < f->number) {
+        const ith_flight *next = next_on_link(w, level, number);
+        at = fmax(at, next->ready) + next->work[level];
+        number = next->number;
+    }
+    return fmax(at, f->least[level]) + w->price->view->levels[level].latency_seconds;
+}
+
+/* ---- Work ------------------------------------------------------------------------------------------------------ */
+
+/* The rank works for some seconds, which are added to *sum. */
+static void work(ith_walker *w, const char *name, double seconds, double *sum)
+{
+    double wait = w->work && seconds > 0 ? w->work(w->user, w, name, &seconds) : 0;
+    *sum += seconds;
+    w->sum.now += wait + seconds;
+}
+
+/* Messages that have arrived by then are copied while the rank computes: one unit copies, the others go on. */
+static double copies_meanwhile(ith_walker *w, double seconds)
+{
+    double copies = 0;
+    for (int i = 0; i < ITH_EXCHANGES; i++) {
+        ith_flight *f = &w->flights[i];
+        if (!f->active || f->copies == 0 || f->ready >= w->sum.now + seconds)
+            continue;
+        copies += f->copies;
+        f->copies = 0;
+    }
+    return copies / (double)w->price->units;
+}
+
+/* In place, another rank reads this rank's shard while this rank reads another shard. */
+static double read_in_place(const ith_price *price, const ith_walker *w, const ith_step *step)
+{
+    const ith_attn_setting *s = &price->setting;
+    ith_row_range own = ith_schedule_shard(s, s->problem.kv_len, w->schedule.ring_index);
+    return 2 * (double)own.rows * (double)step->heads.kv_heads * (double)ith_travel_bytes(s, ITH_TENSOR_K);
+}
+
+static void compute(ith_walker *w)
+{
+    const ith_price *price = w->price;
+    const ith_step *step = &w->step;
+    double pack = 0, attend = 0;
+    w->sum.work += (double)step->heads.count * (double)step->q.rows * (double)step->kv.rows;
+    if (step->first || !in_place(price))
+        w->sum.rows = w->sum.blocks = 0;
+    w->sum.rows += (double)step->kv.rows;
+    w->sum.blocks += (double)ith_price_blocks(price, step->kv.rows);
+    if (in_place(price) && step->shard != w->schedule.ring_index)
+        w->sum.sent += read_in_place(price, w, step);
+    if (!in_place(price) || (step->first && step->last))
+        pack = ith_price_pack(price, step->heads.kv_heads, step->kv.rows);
+    if (!in_place(price) || step->last)
+        attend = ith_price_attend(price, &step->heads, step->q.rows, w->sum.rows, w->sum.blocks);
+    if (!in_place(price) && !step->first) /* the partial results of the last shard */
+        attend += ith_price_state(price, &step->heads, step->q.rows);
+    double copies = copies_meanwhile(w, pack + attend);
+    w->step_seconds = pack + attend + copies;
+    work(w, "pack", pack, &w->sum.pack);
+    work(w, "attend", attend, &w->sum.compute);
+    work(w, "copy", copies, &w->sum.copy);
+}
+
+static void find_offsets(ith_walker *w)
+{
+    work(w, "offsets", ith_price_offsets(w->price, &w->step.heads, w->step.q.rows, w->step.kv.rows), &w->sum.offset);
+}
+
+void ith_walker_pack(ith_walker *w)
+{
+    work(w, "pack", ith_price_pack(w->price, w->step.heads.kv_heads, w->step.kv.rows), &w->sum.pack);
+}
+
+void ith_walker_packed(ith_walker *w)
+{
+    compute(w);
+}
+
+void ith_walker_idle(ith_walker *w, double until)
+{
+    w->sum.now = fmax(w->sum.now, until);
+}
+
+void ith_walker_report(const ith_walker *w, double executions, ith_cost *cost)
+{
+    cost->compute_seconds = w->sum.compute / executions;
+    cost->pack_seconds = w->sum.pack / executions;
+    cost->offset_seconds = w->sum.offset / executions;
+    cost->copy_seconds = w->sum.copy / executions;
+    cost->exchange_seconds = w->sum.exchange / executions;
+    if (w->sum.exchange > 0)
+        cost->hidden_share = fmin(fmax(1 - w->sum.waiting / w->sum.exchange, 0), 1);
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++) {
+        cost->level_bytes[level] = w->sum.level_bytes[level] / executions;
+        cost->level_seconds[level] = w->sum.level_seconds[level] / executions;
+    }
+}
+
+double ith_walker_busy(const ith_walker *w)
+{
+    return w->sum.compute + w->sum.pack + w->sum.offset + w->sum.copy;
+}
+
+/* ---- Exchanges ------------------------------------------------------------------------------------------------- */
+
+/* The time of an exchange on links that are free. */
+static double free_seconds(const ith_walker *w, const ith_traffic *traffic, bool group)
+{
+    double seconds = 0;
+    for (int level = 0; level < level_count(w); level++)
+        if (ith_traffic_uses(traffic, level))
+            seconds = fmax(seconds, ith_price_link(w->price, traffic, level, group) +
+                                        w->price->view->levels[level].latency_seconds);
+    return seconds;
+}
+
+ith_flight *ith_walker_post(ith_walker *w, bool group, ith_traffic *traffic)
+{
+    ith_flight *f = &w->flights[w->step.exchange];
+    *traffic = ith_price_traffic(w->price, &w->schedule, &w->step);
+    work(w, "copy", ith_price_kept(w->price, traffic), &w->sum.copy);
+    w->sum.sent += ith_traffic_sent(traffic);
+    *f = (ith_flight){.active = true, .number = w->posts++, .posted = w->sum.now, .ready = w->sum.now};
+    f->copies = ith_price_copies(w->price, traffic);
+    if (w->step.exchange == ITH_EXCHANGE_HOP)
+        w->hop_seconds = free_seconds(w, traffic, group);
+    for (int level = 0; level < level_count(w); level++) {
+        f->used[level] = ith_traffic_uses(traffic, level);
+        f->work[level] = f->used[level] ? ith_price_link(w->price, traffic, level, group) : 0;
+        f->end[level] = f->ready;
+        w->sum.level_bytes[level] += traffic->sent[level];
+        w->sum.level_seconds[level] += f->work[level];
+    }
+    return f;
+}
+
+/* Adds an exchange that ended at the time `end` to the time in which exchanges were under way. */
+static void count_exchange(ith_walker *w, const ith_flight *f, double end)
+{
+    if (end <= w->covered)
+        return;
+    w->sum.exchange += end - fmax(w->covered, f->posted);
+    w->covered = end;
+}
+
+double ith_walker_wait(ith_walker *w)
+{
+    ith_flight *f = &w->flights[w->step.exchange];
+    const double begin = w->sum.now;
+    double over = f->ready;
+    if (!f->active)
+        return begin;
+    for (int level = 0; level < level_count(w); level++) {
+        f->end[level] = fmax(f->end[level], f->ready);
+        follow_link(w, level, begin, w->price->view->levels[level].overlap);
+    }
+    for (int level = 0; level < level_count(w); level++)
+        over = f->used[level] ? fmax(over, end_on_link(w, f, level)) : over;
+    if (f->copies > 0)
+        over = fmax(over, fmax(begin, f->ready) + f->copies);
+    const double end = fmax(over, begin);
+    w->sum.copy += f->copies;
+    w->sum.waiting += end - begin;
+    for (int level = 0; level < level_count(w); level++)
+        follow_link(w, level, end, 1);
+    w->sum.now = end;
+    count_exchange(w, f, over);
+    if (w->step.exchange == ITH_EXCHANGE_HOP && w->hop_seconds > 0)
+        w->last_hop = w->step.hop, w->last_hop_end = over;
+    f->active = false;
+    return begin;
+}
+
+/* ---- Hops that repeat ------------------------------------------------------------------------------------------ */
+
+/* Whether an exchange still has work for a link or for the rank. */
+static bool is_under_way(const ith_flight *f)
+{
+    bool works = f->copies > 0;
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        works |= f->work[level] > 0;
+    return f->active && works;
+}
+
+/* Two hops are compared with two, because buffers alternate. */
+bool ith_walker_repeats(const ith_walker *w)
+{
+    const double *now = (const double *)&w->sum, *middle = (const double *)&w->before[1],
+                 *past = (const double *)&w->before[3];
+    if (w->hops < ITH_WALK_HOPS)
+        return false;
+    for (int i = 0; i < ITH_EXCHANGES; i++)
+        if (is_under_way(&w->flights[i]))
+            return false; /* inputs or outputs of a chunk use the links too */
+    for (int i = 0; i < ITH_WALK_SUMS; i++)
+        if (fabs((now[i] - middle[i]) - (middle[i] - past[i])) > 1e-9 * fabs(now[i] - past[i]) + 1e-13 * fabs(now[i]))
+            return false;
+    return true;
+}
+
+void ith_walker_end_hop(ith_walker *w, int skipped)
+{
+    double *now = (double *)&w->sum;
+    const double *middle = (const double *)&w->before[1];
+    const double begin = w->sum.now;
+    for (int i = 0; i < ITH_WALK_SUMS && skipped; i++)
+        now[i] += (now[i] - middle[i]) * (double)skipped / 2;
+    ith_schedule_skip_hops(&w->schedule, skipped);
+    for (int level = 0; level < ITH_MACHINE_LEVELS; level++)
+        w->cursor[level] += w->sum.now - begin;
+    w->covered += w->sum.now - begin;
+    memmove(w->before + 1, w->before, ITH_WALK_HOPS * sizeof *w->before);
+    w->before[0] = w->sum;
+    w->hops = skipped ? 0 : w->hops + 1;
+}
+
+/* ---- The walk -------------------------------------------------------------------------------------------------- */
+
+/* Rows are read where they lie: nothing happens but a count. */
+static void count_sent(ith_walker *w)
+{
+    if (w->step.exchange == ITH_EXCHANGE_HOP)
+        return; /* counted when the shard is read */
+    ith_traffic traffic = ith_price_traffic(w->price, &w->schedule, &w->step);
+    w->sum.sent += ith_traffic_sent(&traffic);
+}
+
+static ith_walk_stop compute_or_meet(ith_walker *w)
+{
+    if (in_place(w->price) && w->step.first && !w->step.last)
+        return ITH_WALK_PACK;
+    compute(w);
+    return ITH_WALK_COMPUTED;
+}
+
+static ith_walk_stop offsets_and_gather(ith_walker *w)
+{
+    const ith_attn_setting *s = &w->price->setting;
+    find_offsets(w);
+    return (s->problem.replicated_kv ? s->ulysses * s->ring : s->ring) > 1 ? ITH_WALK_GATHER : ITH_WALK_COMPUTED;
+}
+
+ith_walk_stop ith_walker_next(ith_walker *w)
+{
+    while (ith_schedule_next(&w->schedule, &w->step)) {
+        switch (w->step.kind) {
+        case ITH_STEP_COMPUTE: return compute_or_meet(w);
+        case ITH_STEP_OFFSETS: return offsets_and_gather(w);
+        case ITH_STEP_POST:
+            if (by_messages(w->price, w->step.exchange))
+                return ITH_WALK_POST;
+            count_sent(w);
+            break;
+        default:
+            if (by_messages(w->price, w->step.exchange))
+                return ITH_WALK_WAIT;
+            if (w->step.exchange == ITH_EXCHANGE_HOP) {
+                ith_walker_end_hop(w, 0);
+                return ITH_WALK_COMPUTED;
+            }
+        }
+    }
+    return ITH_WALK_END;
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulator against the cost model where ranks do not disturb one another, against sums worked out here where they
+ * do, and its trace. */
+#include "support/memory.h"
+#include "support/refused.h"
+#include "support/temporary.h"
+
+#include <ithaca/cost.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+typedef struct scene {
+    ith_context *context;
+    ith_machine machine;
+    ith_machine_level levels[2];
+    ith_machine_attention rate;
+    ith_attn_problem problem;
+    ith_attn_options options;
+    ith_simulation simulation;
+} scene;
+
+enum { HEADS = 16, DIM = 64, LENGTH = 4096 };
+
+static void fill_scene(scene *s)
+{
+    *s = (scene){.machine = ITH_MACHINE_INIT,
+                 .levels = {ITH_MACHINE_LEVEL_INIT, ITH_MACHINE_LEVEL_INIT},
+                 .rate = ITH_MACHINE_ATTENTION_INIT,
+                 .problem = ITH_ATTN_PROBLEM_INIT,
+                 .options = ITH_ATTN_OPTIONS_INIT,
+                 .simulation = ITH_SIMULATION_INIT};
+    s->levels[0].ranks = 4, s->levels[0].bytes_per_second = 4e9, s->levels[0].latency_seconds = 1e-6;
+    s->levels[1].between_hosts = true, s->levels[1].bytes_per_second = 1e9, s->levels[1].latency_seconds = 1e-5;
+    s->levels[1].overlap = 0.8;
+    strcpy(s->rate.kernel, "flash");
+    s->rate.dtype = ITH_F32, s->rate.head_dim = DIM, s->rate.gflops = 100, s->rate.block_q = 64, s->rate.block_kv = 256;
+    s->rate.call_seconds = 1e-7, s->rate.pack_bytes_per_second = 1e10, s->rate.offset_bytes_per_second = 1e10;
+    s->machine.host_units = 4, s->machine.rank_units = 1;
+    s->machine.levels = s->levels, s->machine.level_count = 2;
+    s->machine.attention = &s->rate, s->machine.attention_count = 1;
+    s->problem.heads = HEADS, s->problem.head_dim = DIM, s->problem.q_len = s->problem.kv_len = LENGTH;
+}
+
+static void make_scene(scene *s)
+{
+    fill_scene(s);
+    assert_int_equal(ith_context_create(NULL, &s->context), ITH_OK);
+}
+
+static ith_cost simulate(scene *s, int ranks)
+{
+    ith_cost cost = ITH_COST_INIT;
+    if (ith_plan_simulate(s->context, &s->problem, &s->options, &s->machine, ranks, &s->simulation, NULL, &cost))
+        fail_msg("%s", ith_context_error(s->context));
+    return cost;
+}
+
+static ith_cost predict(scene *s, int ranks)
+{
+    ith_cost cost = ITH_COST_INIT;
+    if (ith_plan_cost(s->context, &s->problem, &s->options, &s->machine, ranks, NULL, &cost))
+        fail_msg("%s", ith_context_error(s->context));
+    return cost;
+}
+
+static void within(double found, double expected, double share)
+{
+    if (!(fabs(found - expected) <= share * fabs(expected)))
+        fail_msg("%.9g, and expected %.9g", found, expected);
+}
+
+/* ---- The model ------------------------------------------------------------------------------------------------- */
+
+static void compare(scene *s, int ranks)
+{
+    const ith_cost model = predict(s, ranks), simulated = simulate(s, ranks);
+    within(simulated.seconds, model.seconds, 0.02);
+    within(simulated.compute_seconds, model.compute_seconds, 1e-6);
+    within(simulated.pack_seconds, model.pack_seconds, 1e-6);
+    assert_true(simulated.sent_bytes == model.sent_bytes && simulated.memory_bytes == model.memory_bytes);
+}
+
+static void test_as_the_model(void **state)
+{
+    (void)state;
+    const int meshes[][2] = {{1, 1}, {2, 1},  {4, 1}, {8, 1}, {1, 2}, {1, 4},
+                             {1, 8}, {1, 16}, {2, 2}, {4, 2}, {2, 8}, {4, 4}};
+    const double rates[] = {1e8, 1e9, 1e11};
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
+        for (int variant = 0; variant < 24; variant++) {
+            scene s;
+            make_scene(&s);
+            s.options.ulysses = meshes[i][0], s.options.ring = meshes[i][1];
+            s.options.chunks = variant & 1 ? 4 : 1;
+            s.options.direction = variant & 2 ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI;
+            s.options.softmax = variant & 4 ? ITH_SOFTMAX_FIXED_M : ITH_SOFTMAX_ONLINE;
+            s.levels[0].bytes_per_second = s.levels[1].bytes_per_second = rates[variant / 8];
+            compare(&s, meshes[i][0] * meshes[i][1]);
+            ith_context_destroy(&s.context);
+        }
+}
+
+static void test_in_place(void **state)
+{
+    (void)state;
+    const int meshes[][2] = {{4, 1}, {1, 4}, {2, 2}, {2, 4}};
+    for (int i = 0; i < 4; i++)
+        for (int chunks = 1; chunks <= 2; chunks++) {
+            scene s;
+            make_scene(&s);
+            s.levels[0].ranks = 0, s.levels[0].shares_memory = true, s.machine.level_count = 1;
+            s.machine.host_units = 8;
+            s.options.ulysses = meshes[i][0], s.options.ring = meshes[i][1], s.options.chunks = chunks;
+            compare(&s, meshes[i][0] * meshes[i][1]);
+            ith_context_destroy(&s.context);
+        }
+}
+
+/* ---- What the model leaves out ----------------------------------------------------------------------------------- */
+
+/* The four ranks of a host send across one card: as long as the sum of what they send. */
+static void test_a_shared_link(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    s.options.strategy = ITH_STRATEGY_ULYSSES, s.options.chunks = 1;
+    s.levels[1].group_bytes_per_second = 1e8;
+    within(simulate(&s, 8).seconds, predict(&s, 8).seconds, 0.02);
+    const double shared = simulate(&s, 8).seconds;
+    s.levels[1].group_bytes_per_second = 0;
+    const double sent = (double)LENGTH * HEADS * DIM * 4 / 8 / 8 * 4; /* of one tensor, across, of one rank */
+    assert_true(shared > 4 * 4 * sent / 1e8 && simulate(&s, 8).seconds < 4 * 4 * sent / 1e8);
+    ith_context_destroy(&s.context);
+}
+
+/* Four ranks take turns on two units. */
+static void test_turns(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    s.levels[0].shares_memory = true, s.levels[0].ranks = 0, s.machine.level_count = 1;
+    s.options.strategy = ITH_STRATEGY_ULYSSES;
+    const double four = simulate(&s, 4).seconds;
+    s.machine.host_units = 2;
+    within(simulate(&s, 4).seconds, 2 * four, 0.01);
+    ith_context_destroy(&s.context);
+}
+
+/* On a ring every rank waits for the slow one. */
+static void test_a_slow_rank(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    s.options.strategy = ITH_STRATEGY_RING;
+    s.levels[0].bytes_per_second = s.levels[1].bytes_per_second = 1e12, s.levels[1].overlap = 1;
+    const double before = simulate(&s, 8).seconds;
+    s.simulation.slow_rank = 3, s.simulation.slow_factor = 1.5;
+    within(simulate(&s, 8).seconds, 1.5 * before, 0.02);
+    ith_context_destroy(&s.context);
+}
+
+/* Jitter makes an execution longer, since every wait is for the latest; the same seed gives the same times. */
+static void test_jitter(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    s.options.strategy = ITH_STRATEGY_RING;
+    const double before = simulate(&s, 8).seconds;
+    s.simulation.jitter = 0.1, s.simulation.executions = 20;
+    const double after = simulate(&s, 8).seconds;
+    assert_true(after > before && after < 1.5 * before);
+    assert_true(simulate(&s, 8).seconds == after);
+    s.simulation.seed = 1;
+    assert_true(simulate(&s, 8).seconds != after);
+    s.simulation.jitter = 0;
+    within(simulate(&s, 8).seconds, before, 1e-9);
+    ith_context_destroy(&s.context);
+}
+
+/* ---- Sizes, traces and errors ------------------------------------------------------------------------------------ */
+
+static void test_many_ranks(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    s.options.ulysses = 8;
+    s.machine.host_units = 8, s.levels[0].ranks = 8;
+    s.problem.q_len = s.problem.kv_len = 1 << 16;
+    struct timespec begin, end;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    within(simulate(&s, 4096).seconds, predict(&s, 4096).seconds, 0.02);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    assert_true(end.tv_sec - begin.tv_sec < 10);
+#endif
+    ith_context_destroy(&s.context);
+}
+
+static void test_trace(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+    char *folder = temporary_folder();
+    const char *path = temporary_path(folder, "trace.json");
+    s.options.strategy = ITH_STRATEGY_RING;
+    assert_int_equal(ith_trace_start(s.context, 1000), ITH_OK);
+    simulate(&s, 4);
+    assert_int_equal(ith_trace_save(s.context, path), ITH_OK);
+    char *text = temporary_read(path, NULL);
+    const char *const words[] = {"\"attend\"", "\"pack\"", "\"under way\""};
+    for (int i = 0; i < 3; i++) {
+        int count = 0;
+        for (const char *at = text; (at = strstr(at, words[i])); at++)
+            count++;
+        assert_int_equal(count, i < 2 ? 16 : 12); /* four ranks, four shards, three hops */
+    }
+    free(text);
+    temporary_remove(folder);
+    ith_context_destroy(&s.context);
+}
+
+static void test_nonsense(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
+#define TRY(word)                                                                                                      \
+    REFUSED(s.context, word, ith_plan_simulate(s.context, &s.problem, NULL, &s.machine, 4, &s.simulation, NULL, NULL))
+    s.simulation.jitter = NAN;
+    TRY("jitter");
+    s.simulation.jitter = 0, s.simulation.slow_rank = 4;
+    TRY("slow_rank");
+    s.simulation.slow_rank = -1, s.simulation.slow_factor = 0.5;
+    TRY("slow_factor");
+    s.simulation.slow_factor = 1, s.simulation.executions = -1;
+    TRY("executions");
+    s.simulation.executions = 0;
+    REFUSED(NULL, "context", ith_plan_simulate(NULL, &s.problem, NULL, &s.machine, 4, NULL, NULL, NULL));
+    REFUSED(s.context, "ith_machine", ith_plan_simulate(s.context, &s.problem, NULL, NULL, 4, NULL, NULL, NULL));
+    ith_context_destroy(&s.context);
+}
+
+static ith_status simulate_without_memory(ith_context *context, void *user)
+{
+    (void)user;
+    scene s;
+    fill_scene(&s);
+    return ith_plan_simulate(context, &s.problem, NULL, &s.machine, 8, NULL, NULL, NULL);
+}
+
+static void test_refused_memory(void **state)
+{
+    (void)state;
+    assert_true(refuse_every_allocation(simulate_without_memory, NULL, 1) >= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_the_model),  cmocka_unit_test(test_in_place),
+                                       cmocka_unit_test(test_a_shared_link), cmocka_unit_test(test_turns),
+                                       cmocka_unit_test(test_a_slow_rank),   cmocka_unit_test(test_jitter),
+                                       cmocka_unit_test(test_many_ranks),    cmocka_unit_test(test_trace),
+                                       cmocka_unit_test(test_nonsense),      cmocka_unit_test(test_refused_memory)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
