@@ -39,6 +39,14 @@ void ith_strategy_wisdom_put(ith_wisdom *wisdom, const ith_attn_problem *problem
     ith_wisdom_put(wisdom, &entry);
 }
 
+const ith_wisdom_entry *ith_strategy_wisdom_find(const ith_wisdom *wisdom, const ith_attn_problem *problem,
+                                                 ith_softmax softmax, const ith_group *group)
+{
+    char subject[ITH_WISDOM_SUBJECT_BYTES];
+    subject_of(problem, softmax, group, subject);
+    return ith_wisdom_find(wisdom, subject);
+}
+
 /* The choices of an entry, as they are sent to the other ranks; 0s if nothing is known. */
 typedef struct advice {
     int ulysses, ring, chunks;
@@ -47,9 +55,7 @@ typedef struct advice {
 
 static advice find(const ith_wisdom *wisdom, const ith_attn_setting *s, ith_softmax softmax, const ith_group *group)
 {
-    char subject[ITH_WISDOM_SUBJECT_BYTES];
-    subject_of(&s->problem, softmax, group, subject);
-    const ith_wisdom_entry *entry = ith_wisdom_find(wisdom, subject);
+    const ith_wisdom_entry *entry = ith_strategy_wisdom_find(wisdom, &s->problem, softmax, group);
     advice known = {.ulysses = (int)ith_wisdom_value(entry, "ulysses"),
                     .ring = (int)ith_wisdom_value(entry, "ring"),
                     .chunks = (int)ith_wisdom_value(entry, "chunks"),

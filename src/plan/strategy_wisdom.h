@@ -11,6 +11,10 @@
 void ith_strategy_wisdom_put(ith_wisdom *wisdom, const ith_attn_problem *problem, const ith_group *group,
                              const ith_plan_info *info, double seconds, double usual_seconds);
 
+/* The entry for a problem with this softmax; NULL if there is none. */
+const ith_wisdom_entry *ith_strategy_wisdom_find(const ith_wisdom *wisdom, const ith_attn_problem *problem,
+                                                 ith_softmax softmax, const ith_group *group);
+
 /* Collective; comm may be NULL. If the options leave strategy, mesh, direction and chunks open, and rank 0's wisdom
  * knows the fastest ones, sets them in *options. They may be illegal for this problem; the caller checks. */
 ith_status ith_strategy_recall(ith_comm *comm, const ith_attn_setting *setting, const ith_group *group,

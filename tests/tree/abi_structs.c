@@ -47,6 +47,9 @@ int main(void)
     SHOW(ith_simulation, executions);
     SHOW(ith_machine_case, head_dim);
     SHOW(ith_measure_options, user);
+    SHOW_FIXED(ith_tile_choice, gflops);
+    SHOW(ith_tile_search, user);
+    SHOW(ith_tile_report, best);
     SHOW_FIXED(ith_region, bytes);
     SHOW_FIXED(ith_transfer, region);
     SHOW(ith_operation, unwanted_user);

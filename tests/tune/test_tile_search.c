@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The search for tiles: what it may propose, that earlier rates are used, that it ends in time and on request; tiles
+ * and strategies as wisdom through the public functions. */
+#include "base/clock.h"
+#include "support/fixture.h"
+
+#include <ithaca/tune.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static ith_tile_search short_search(void)
+{
+    ith_tile_search search = ITH_TILE_SEARCH_INIT;
+    search.dtype = ITH_F32, search.head_dim = 16, search.keys = 300;
+    search.seconds = 1;
+    return search;
+}
+
+/* A plan takes the tiles: they are legal. */
+static void check_legal(const char *kernel, const ith_tile_choice *tiles)
+{
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_attn_options options = ITH_ATTN_OPTIONS_INIT;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    problem.heads = 1, problem.head_dim = 16, problem.q_len = problem.kv_len = 1 << 20;
+    options.kernel = kernel, options.threads = 1;
+    options.block_q = tiles->block_q, options.block_kv = tiles->block_kv;
+    options.block_kv_compute = tiles->block_kv_compute, options.block_kv_compute_in = tiles->block_kv_compute_in;
+    check(context, ith_plan_predict(context, &problem, &options, 1, 0, true, &info));
+    assert_true(isfinite(tiles->gflops) && tiles->gflops > 0);
+}
+
+static void what_is_proposed_is_legal(void **state)
+{
+    (void)state;
+    const char *kernel;
+    bool usable;
+    for (int i = 0; (kernel = ith_kernel_list(context, i, &usable)); i++) {
+        ith_tile_search search = short_search();
+        ith_tile_report report = ITH_TILE_REPORT_INIT;
+        search.kernel = kernel;
+        if (!usable || ith_tiles_search(context, &search, &report))
+            continue; /* a kernel of another type */
+        assert_string_equal(report.kernel, kernel);
+        assert_true(report.count >= 1 && report.count <= ITH_TILE_CHOICES && report.tried >= report.count);
+        for (int64_t n = 0; n < report.count; n++) {
+            check_legal(kernel, &report.best[n]);
+            assert_true(n == 0 || report.best[n].gflops > report.best[0].gflops);
+            assert_true(n < 2 || report.best[n].gflops <= report.best[n - 1].gflops);
+        }
+    }
+}
+
+/* Rates that only a memory could have: tiles are the faster, the longer their block of queries. */
+static double remembered(void *user, const ith_tile_choice *tiles)
+{
+    ++*(int *)user;
+    return 1e6 + (double)tiles->block_q;
+}
+
+static void never(void *user, const ith_tile_choice *tiles)
+{
+    (void)tiles;
+    *(int *)user = -1000000;
+}
+
+/* What is known is not measured again; the search climbs to the top of a hill. */
+static void earlier_rates_are_used(void **state)
+{
+    (void)state;
+    int asked = 0;
+    ith_tile_search search = short_search();
+    ith_tile_report report = ITH_TILE_REPORT_INIT;
+    search.known = remembered, search.measured = never, search.user = &asked;
+    check(context, ith_tiles_search(context, &search, &report));
+    assert_true(asked > 4);
+    assert_true(report.complete);
+}
+
+static bool now(void *user)
+{
+    return ++*(int *)user > 5;
+}
+
+static void it_ends_on_request_and_in_time(void **state)
+{
+    (void)state;
+    int asked = 0;
+    ith_tile_search search = short_search();
+    ith_tile_report report = ITH_TILE_REPORT_INIT;
+    search.should_stop = now, search.user = &asked, search.seconds = 1000;
+    check(context, ith_tiles_search(context, &search, &report));
+    assert_int_equal(report.complete, 0);
+    search = short_search();
+    search.seconds = 1e-9;
+    const double start = ith_clock_seconds();
+    check(context, ith_tiles_search(context, &search, &report));
+    assert_int_equal(report.complete, 0);
+    assert_true(ith_clock_seconds() - start < 20);
+}
+
+static void refuse(const ith_tile_search *search, ith_status status, const char *part)
+{
+    ith_tile_report report = ITH_TILE_REPORT_INIT;
+    assert_int_equal(ith_tiles_search(context, search, &report), status);
+    if (!strstr(ith_context_error(context), part))
+        fail_msg("\"%s\" is not in: %s", part, ith_context_error(context));
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    ith_tile_search search = short_search();
+    search.kernel = "none_such";
+    refuse(&search, ITH_ERR_ARGUMENT, "none_such");
+    search = short_search(), search.dtype = ITH_U8;
+    refuse(&search, ITH_ERR_ARGUMENT, "dtype is u8");
+    search = short_search(), search.head_dim = 1 << 20;
+    refuse(&search, ITH_ERR_ARGUMENT, "head_dim");
+    search = short_search(), search.keys = 0;
+    refuse(&search, ITH_ERR_ARGUMENT, "keys is 0");
+    search = short_search(), search.seconds = INFINITY;
+    refuse(&search, ITH_ERR_ARGUMENT, "seconds");
+    refuse(NULL, ITH_ERR_ARGUMENT, "search");
+}
+
+/* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
+
+static void tiles_become_wisdom(void **state)
+{
+    (void)state;
+    ith_tile_search search = short_search();
+    ith_tile_choice tiles = {4, 8, 4, 1, 2.5}, found;
+    search.kernel = "f32_ref";
+    check(context, ith_wisdom_get_tiles(context, &search, &found));
+    assert_int_equal(found.block_q, 0);
+    check(context, ith_wisdom_put_tiles(context, &search, &tiles, 2));
+    search.keys = 250; /* of the same class */
+    check(context, ith_wisdom_get_tiles(context, &search, &found));
+    assert_true(found.block_q == 4 && found.block_kv == 8 && found.block_kv_compute == 4);
+    assert_int_equal(found.block_kv_compute_in, 1);
+    search.keys = 600;
+    check(context, ith_wisdom_get_tiles(context, &search, &found));
+    assert_int_equal(found.block_q, 0);
+    tiles.block_kv = 2;
+    assert_int_equal(ith_wisdom_put_tiles(context, &search, &tiles, 2), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "block_kv is 2, and must be at least block_kv_compute"));
+    assert_int_equal(ith_wisdom_put_tiles(context, &search, NULL, 2), ITH_ERR_ARGUMENT);
+    search.kernel = NULL;
+    assert_int_equal(ith_wisdom_get_tiles(context, &search, &found), ITH_ERR_ARGUMENT);
+}
+
+static void strategies_become_wisdom(void **state)
+{
+    (void)state;
+    ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
+    ith_plan_info info = ITH_PLAN_INFO_INIT;
+    int known = -1;
+    problem.heads = 8, problem.head_dim = 16, problem.q_len = problem.kv_len = 300;
+    check(context, ith_plan_predict(context, &problem, NULL, 4, 0, true, &info));
+    assert_int_equal(info.strategy, ITH_STRATEGY_ULYSSES);
+    check(context, ith_wisdom_has_strategy(context, &problem, ITH_SOFTMAX_AUTO, 4, 0, 0, &known));
+    assert_int_equal(known, 0);
+    info.ulysses = 2, info.ring = 2;
+    check(context, ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 2));
+    check(context, ith_wisdom_has_strategy(context, &problem, ITH_SOFTMAX_AUTO, 4, 0, 0, &known));
+    assert_int_equal(known, 1);
+    check(context, ith_plan_predict(context, &problem, NULL, 4, 0, true, &info));
+    assert_int_equal(info.strategy, ITH_STRATEGY_ULYSSES_RING);
+    check(context, ith_plan_predict(context, &problem, NULL, 4, 0, false, &info)); /* other processes */
+    assert_int_equal(info.strategy, ITH_STRATEGY_ULYSSES);
+    problem.heads = 0;
+    assert_int_equal(ith_wisdom_put_strategy(context, &problem, &info, 0, 0, 1, 2), ITH_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+#define EACH(test) cmocka_unit_test_setup_teardown(test, context_set_up, context_tear_down)
+    const struct CMUnitTest tests[] = {
+        EACH(what_is_proposed_is_legal), EACH(earlier_rates_are_used), EACH(it_ends_on_request_and_in_time),
+        EACH(nonsense_is_refused),       EACH(tiles_become_wisdom),    EACH(strategies_become_wisdom),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
