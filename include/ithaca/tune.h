@@ -71,8 +71,8 @@ ITH_API void ith_machine_free(ith_machine **machine);
 
 /* ---- Tiles ------------------------------------------------------------------------------------------------------ */
 
-/* The sizes of tiles, as in ith_attn_options, and the rate of a kernel with them. An element of arrays, so it stays as it
- * is. */
+/* The sizes of tiles, as in ith_attn_options, and the rate of a kernel with them. An element of arrays, so it stays as
+ * it is. */
 typedef struct ith_tile_choice {
     int64_t block_q, block_kv, block_kv_compute, block_kv_compute_in;
     double gflops; /* 10^9 operations a second of one thread; 0: not measured */
@@ -85,11 +85,11 @@ typedef struct ith_tile_search {
     ith_dtype dtype;     /* F32, BF16 or F16 */
     ith_softmax softmax; /* ONLINE or FIXED_M; AUTO: ONLINE */
     int64_t head_dim;
-    int64_t keys;   /* keys of the whole problem. What is found serves all numbers of keys of a class: between 1/sqrt(2) and
-                     * sqrt(2) times a power of two from 256 to 1,048,576 */
+    int64_t keys;   /* keys of the whole problem. What is found serves all numbers of keys of a class: between 1/sqrt(2)
+                     * and   sqrt(2) times a power of two from 256 to 1,048,576 */
     double seconds; /* the search ends after about this time; 0: 5 */
-    /* Called by the thread that called. `known` returns the rate that an earlier search has measured with these tiles, or
-     * 0; `measured` is called with each new rate. Either may be NULL. */
+    /* Called by the thread that called. `known` returns the rate that an earlier search has measured with these tiles,
+     * or 0; `measured` is called with each new rate. Either may be NULL. */
     double (*known)(void *user, const ith_tile_choice *tiles);
     void (*measured)(void *user, const ith_tile_choice *tiles);
     bool (*should_stop)(void *user);
@@ -124,8 +124,8 @@ typedef struct ith_tile_report {
 /* Looks for the fastest tiles of a kernel: one size after the other, from coarse steps to fine ones, each candidate for
  * a few milliseconds; then the fastest few and the usual tiles in turn. Only calls of the kernel are timed, on one
  * thread. A set of tiles that wins here can lose in a whole model, where other data wants the caches: try the best few
- * there before they are used. ITH_ERR_ARGUMENT for a type, size or kernel that does not exist, ITH_ERR_UNSUPPORTED for a
- * kernel that does not take them, ITH_ERR_MEMORY. */
+ * there before they are used. ITH_ERR_ARGUMENT for a type, size or kernel that does not exist, ITH_ERR_UNSUPPORTED for
+ * a kernel that does not take them, ITH_ERR_MEMORY. */
 ITH_API ith_status ith_tiles_search(ith_context *context, const ith_tile_search *search, ith_tile_report *report);
 
 /* Makes tiles wisdom: plans take them for this kernel, type, head size, softmax and class of keys if their options set
@@ -143,9 +143,9 @@ ITH_API ith_status ith_wisdom_get_tiles(ith_context *context, const ith_tile_sea
  * leave all of them open. process_ranks, host_ranks: ranks of each process and of each host, 0: all. seconds,
  * usual_seconds: the time of an execution, and of one with the choices that the library makes by its rules. */
 ITH_API ith_status ith_wisdom_put_strategy(ith_context *context, const ith_attn_problem *problem,
-                                           const ith_plan_info *info, int process_ranks, int host_ranks,
-                                           double seconds, double usual_seconds);
-/* Sets *known to 1 if wisdom knows the strategy for a problem with this softmax on so many ranks, otherwise to 0. */
+                                           const ith_plan_info *info, int process_ranks, int host_ranks, double seconds,
+                                           double usual_seconds);
+/* Sets *known to 1 if wisdom knows the strategy for a problem with this softmax on `ranks` ranks, otherwise to 0. */
 ITH_API ith_status ith_wisdom_has_strategy(ith_context *context, const ith_attn_problem *problem, ith_softmax softmax,
                                            int ranks, int process_ranks, int host_ranks, int *known);
 

@@ -2,7 +2,9 @@
 /* The options that all commands with attention share, and their translation into ith_attn_options. */
 #include "attend_options.h"
 
+#include "cache_file.h"
 #include "cli.h"
+#include "complaint.h"
 #include "output_name.h"
 #include "thread_limit.h"
 
@@ -68,7 +70,10 @@ static const ith_option rows[] = {
     {"block-kv-compute", "N", "Keys whose logits a block of queries holds at a time",
      WHOLE(asked.block_kv_compute, LARGEST)},
     {"block-kv-compute-in", "N", "Keys of a tile in registers", WHOLE(asked.block_kv_compute_in, LARGEST)},
-    {"wisdom", "FILE", "Measured rates of kernels: read if the file exists, written afterwards", TEXT(wisdom)},
+    {"wisdom", "FILE|none",
+     "What was measured of kernels, tiles and strategies: read if the file exists, written afterwards "
+     "($XDG_CACHE_HOME/ithaca/wisdom, which 'ithaca tune' writes, is read and not written); none: nothing is read",
+     TEXT(wisdom)},
 };
 #undef AT
 #undef TEXT
@@ -124,22 +129,41 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
     return ITH_EXIT_DONE;
 }
 
+/* Reads what 'ithaca tune' has measured, if there is anything. A file that cannot be used is no reason to fail, since
+ * the user has not named it. */
+static void read_cache(ith_context *context)
+{
+    char path[PATH_MAX];
+    if (ith_cache_path("wisdom", path) && !access(path, R_OK) && ith_wisdom_load(context, path))
+        ith_error_print("warning: %s; going on without it ('ithaca tune' measures again)", ith_context_error(context));
+}
+
+/* The file that --wisdom names; NULL if it names none. */
+static const char *wisdom_file(const ith_attend_choices *choices)
+{
+    return choices->wisdom && strcmp(choices->wisdom, "none") != 0 ? choices->wisdom : NULL;
+}
+
 int ith_attend_begin(ith_context *context, const ith_attend_choices *choices, const ith_launch *launch)
 {
+    const char *wisdom = wisdom_file(choices);
     int code = ith_cli_prepare_threads(launch->ranks, launch->threads);
     if (code || !launch->leads)
         return code;
-    code = ith_cli_check_output(choices->wisdom);
+    code = ith_cli_check_output(wisdom);
     if (code)
         return code;
-    if (choices->wisdom && !access(choices->wisdom, F_OK) && ith_wisdom_load(context, choices->wisdom))
+    if (!choices->wisdom)
+        read_cache(context);
+    if (wisdom && !access(wisdom, F_OK) && ith_wisdom_load(context, wisdom))
         return ith_cli_error("%s", ith_context_error(context));
     return ITH_EXIT_DONE;
 }
 
 int ith_attend_end(ith_context *context, const ith_attend_choices *choices)
 {
-    if (choices->wisdom && ith_wisdom_save(context, choices->wisdom))
+    const char *wisdom = wisdom_file(choices);
+    if (wisdom && ith_wisdom_save(context, wisdom))
         return ith_cli_error("%s", ith_context_error(context));
     return ITH_EXIT_DONE;
 }

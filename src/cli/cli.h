@@ -14,6 +14,7 @@ int ith_cli_attend(int argc, char **argv);
 int ith_cli_verify(int argc, char **argv);
 int ith_cli_bench(int argc, char **argv);
 int ith_cli_plan(int argc, char **argv);
+int ith_cli_tune(int argc, char **argv);
 int ith_cli_info(int argc, char **argv);
 int ith_cli_tokenize(int argc, char **argv);
 

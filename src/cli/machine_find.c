@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds machine descriptions by name: MACHINE.yaml in the folder of machines, which lies beside the program in a build
  * folder, and in share/ithaca/machines where the program is installed. */
+#include "cache_file.h"
 #include "cli.h"
 #include "complaint.h"
 #include "machine_file.h"
@@ -79,17 +80,6 @@ static int complain(const char *name)
                          name, list);
 }
 
-/* The file that keeps the description of this machine; "" if there is no folder for it. */
-static void local_path(char path[PATH_MAX])
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int length = cache && *cache == '/' ? snprintf(path, PATH_MAX, "%s/ithaca/machine" SUFFIX, cache)
-                 : home && *home        ? snprintf(path, PATH_MAX, "%s/.cache/ithaca/machine" SUFFIX, home)
-                                        : 0;
-    if (length <= 0 || length >= PATH_MAX)
-        path[0] = '\0';
-}
-
 /* Copies `count` rows of `bytes` bytes. Returns NULL if there is no memory. */
 static void *copy_rows(const void *rows, int64_t count, size_t bytes)
 {
@@ -133,9 +123,8 @@ int ith_machine_find(ith_context *context, const char *name, const ith_machine_c
     if (strchr(name, '/') || ends_with(name, SUFFIX))
         return ith_machine_file_read(context, name, machine);
     if (!strcmp(name, "local")) {
-        local_path(path);
-        return path[0] && !access(path, F_OK) ? ith_machine_file_read(context, path, machine)
-                                              : measure(context, wanted, machine);
+        bool kept = ith_cache_path("machine" SUFFIX, path) && !access(path, F_OK);
+        return kept ? ith_machine_file_read(context, path, machine) : measure(context, wanted, machine);
     }
     for (int i = 0; i < 2; i++) {
         if (!folder_path(i, path))

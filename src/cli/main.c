@@ -19,9 +19,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    {"generate", ith_cli_generate}, {"attend", ith_cli_attend}, {"verify", ith_cli_verify},
-    {"plan", ith_cli_plan},         {"bench", ith_cli_bench},   {"info", ith_cli_info},
-    {"tokenize", ith_cli_tokenize},
+    {"generate", ith_cli_generate}, {"attend", ith_cli_attend}, {"verify", ith_cli_verify},     {"plan", ith_cli_plan},
+    {"bench", ith_cli_bench},       {"info", ith_cli_info},     {"tokenize", ith_cli_tokenize}, {"tune", ith_cli_tune},
 };
 
 static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention over several ranks."
@@ -31,6 +30,7 @@ static const char doc[] = "Generate video with Wan 2.1 and 2.2; exact attention 
                           "  attend     attention on tensors from a .safetensors file\n"
                           "  verify     every strategy against a float64 softmax\n"
                           "  plan       every way to spread attention over a machine, and its predicted time\n"
+                          "  tune       this machine measured: its description, the fastest tiles and strategies\n"
                           "  bench      how fast attention, a block or the decoder is, beside the peak\n"
                           "  info       the machine, the kernels, a model\n"
                           "  tokenize   the ids that a model's tokenizer gives\n"

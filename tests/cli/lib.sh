@@ -8,6 +8,7 @@ golden=$(realpath golden)
 root=$(realpath ..)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache # no test reads what the user has measured
 failures=0
 
 fail() {

@@ -7,6 +7,7 @@
 #                              Hydra ends processes
 #   check_nothing_left         fails if a process, a shared segment or a file of the launches is left
 build=$1 kind=$2 limit=60
+export XDG_CACHE_HOME=$build/no_cache # no test reads what the user has measured
 skip() { echo "skipped: $*"; exit 77; }
 
 # The launcher of this kind, which mpirun or mpiexec may be.

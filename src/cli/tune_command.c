@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ithaca tune: measures this machine, and finds the fastest tiles and strategies. What it finds becomes wisdom, which
+ * all commands read. */
+#include "tune_command.h"
+
+#include "attend_options.h"
+#include "cache_file.h"
+#include "cli.h"
+#include "interrupt.h"
+#include "machine_file.h"
+#include "output_name.h"
+#include "thread_limit.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LARGEST 1e9
+#define DEFAULT_PROBLEM "wan2.1-1.3b-480p"
+
+#define AT(member) offsetof(ith_tune_settings, member)
+#define WHOLE(member, most) ITH_OPTION_WHOLE, ITH_FROM_CONFIG, AT(member), 1, most, NULL, 0
+#define TEXT(member) ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
+#define FLAG(member) ITH_OPTION_FLAG, ITH_FROM_CONFIG, AT(member), 0, 0, NULL, 0
+static const ith_option rows[] = {
+    {.help = "What is tuned for:"},
+    {"model", "DIR", "The sizes and the length of a model folder", TEXT(model)},
+    {"problem", "NAME", "The sizes and the length of a published model (" DEFAULT_PROBLEM ", if no size is given)",
+     TEXT(problem)},
+    {"seq", "N[,N..]", "Queries and keys", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
+    {"heads", "N", "Heads (12)", WHOLE(heads, LARGEST)},
+    {"head-dim", "N", "Head size (128)", WHOLE(head_dim, LARGEST)},
+    {"ffn-dim", "N", "Hidden width of the feed-forward network (4 times that of a row)", WHOLE(ffn_dim, LARGEST)},
+    {"dtype", "T[,T..]", "f32, bf16, f16 (bf16)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(dtype), 0, 0,
+     ith_attend_dtype_word, 0},
+    {"softmax", "S[,S..]", "online, fixed_m (online)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(softmax), 0, 0,
+     ith_attend_softmax_word, 0},
+    {"kernel", "NAME", "A kernel that 'ithaca info' lists (the one that a plan takes)", TEXT(kernel)},
+    {"ranks", "N", "Ranks of this process whose strategies are compared (1: none)", WHOLE(ranks, ITH_CLI_RANKS_MAX)},
+    {"threads", "N", "Threads (all cores)", WHOLE(threads, ITH_CLI_THREADS_MAX)},
+    {.help = "How:"},
+    {"budget", "SECONDS", "Time that the command may take (60)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG, AT(budget), 0.01,
+     1e7, NULL, 0},
+    {"attention-only", NULL, "Try the best tiles in attention alone, not in a whole block", FLAG(alone)},
+    {"again", NULL, "Measure also what wisdom and the journal already have", FLAG(again)},
+    {"wisdom", "FILE", "Where tiles and strategies are kept ($XDG_CACHE_HOME/ithaca/wisdom, which all commands read)",
+     TEXT(wisdom)},
+    {"machine", "FILE|none",
+     "Where the description of this machine is kept ($XDG_CACHE_HOME/ithaca/machine.yaml, which 'ithaca plan' reads)",
+     TEXT(machine)},
+    {"json", NULL, "Print a JSON object", FLAG(json)},
+};
+#undef AT
+#undef WHOLE
+#undef TEXT
+#undef FLAG
+
+static const char doc[] =
+    "Measure this machine, and find the tiles and strategies with which attention is fastest on it. The answers become "
+    "wisdom, which later commands use where their options leave a choice open."
+    "\v"
+    "First the machine is described: rates of kernels, of products, of messages. Then tiles are looked for: calls of "
+    "the kernel alone, from coarse steps to fine ones, and the best few in turn with the usual ones in a whole block "
+    "of the transformer. With --ranks the plans that the description predicts to be fastest are executed in turn with "
+    "the library's choice. Something else than the usual is taken only if it is faster by more than the noise.\n\n"
+    "What is found is saved at once, and several processes may tune at the same time. A run that was stopped or "
+    "killed goes on where it was: the journal beside the wisdom has the rates of single candidates. When the budget "
+    "ends early, a sentence says so, and the exit status is 0. Tiles of keys change the last bits of results; a "
+    "command with --wisdom none computes as if nothing had been tuned.";
+
+/* ---- What the parts share -------------------------------------------------------------------------------------- */
+
+bool ith_tune_stops(void *user)
+{
+    const ith_tune *t = user;
+    return ith_interrupt_came() || ith_cli_seconds() > t->until;
+}
+
+int ith_tune_save(ith_tune *t)
+{
+    return ith_wisdom_save(t->context, t->wisdom) ? ith_cli_error("%s", ith_context_error(t->context)) : ITH_EXIT_DONE;
+}
+
+void ith_tune_show(const ith_tune *t, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    if (!isatty(STDERR_FILENO))
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "\r\033[K%3.0f of %.0f s  %.100s", ith_cli_seconds() - t->start, t->settings->budget, text);
+}
+
+/* Ends the line that ith_tune_show has begun. */
+static void end_line(void)
+{
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+}
+
+/* ---- The problem ----------------------------------------------------------------------------------------------- */
+
+/* The number of tokens of a video. A token is a patch of 1 x 2 x 2 latents. */
+static int64_t tokens_of(const ith_video_problem *p)
+{
+    int64_t frames = (p->frames - 1) / p->frame_stride + 1;
+    return frames * (p->height / p->pixel_stride / 2) * (p->width / p->pixel_stride / 2);
+}
+
+/* Reads the sizes of a model folder. */
+static int read_model(ith_tune *t)
+{
+    ith_pipeline *pipeline = NULL;
+    ith_generate_options options = ITH_GENERATE_OPTIONS_INIT;
+    options.prompt = "A prompt.";
+    ith_status status = ith_pipeline_open(t->context, t->settings->model, &pipeline);
+    if (!status)
+        status = ith_video_problem_read(pipeline, &options, &t->video);
+    ith_pipeline_close(&pipeline);
+    return status ? ith_cli_error("%s", ith_context_error(t->context)) : ITH_EXIT_DONE;
+}
+
+/* Fills in the sizes: those of the model or problem that is named, and those that options give. */
+static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
+{
+    const bool sized = s->seq.count || s->heads || s->head_dim || s->ffn_dim;
+    int code = ITH_EXIT_DONE;
+    if (s->model && s->problem)
+        return ith_cli_usage(command, "--model and --problem exclude each other");
+    t->video = (ith_video_problem)ITH_VIDEO_PROBLEM_INIT;
+    t->has_video = s->model || s->problem || !sized;
+    if (s->model)
+        code = read_model(t);
+    else if (t->has_video && ith_video_problem_named(t->context, s->problem ? s->problem : DEFAULT_PROBLEM, &t->video))
+        code = ith_cli_usage(command, "--problem: %s", ith_context_error(t->context));
+    if (code)
+        return code;
+    t->video.heads = s->heads ? s->heads : t->has_video ? t->video.heads : 12;
+    t->video.head_dim = s->head_dim ? s->head_dim : t->has_video ? t->video.head_dim : 128;
+    t->video.ffn_dim = s->ffn_dim     ? s->ffn_dim
+                       : t->has_video ? t->video.ffn_dim
+                                      : 4 * t->video.heads * t->video.head_dim;
+    if (!s->seq.count)
+        s->seq.values[s->seq.count++] = t->has_video ? tokens_of(&t->video) : 8192;
+    return s->seq.count * s->dtype.count * s->softmax.count > ITH_TUNE_CELLS
+               ? ith_cli_usage(command, "--seq, --dtype and --softmax have more than %d combinations", ITH_TUNE_CELLS)
+               : ITH_EXIT_DONE;
+}
+
+/* ---- The command ----------------------------------------------------------------------------------------------- */
+
+/* Finds a file in the cache, or the one that an option names; "none": none. */
+static int find_file(const char *option, const char *given, const char *name, char path[PATH_MAX])
+{
+    path[0] = '\0';
+    if (given && !strcmp(given, "none"))
+        return ITH_EXIT_DONE;
+    if (given)
+        snprintf(path, PATH_MAX, "%.4000s", given);
+    else if (!ith_cache_path(name, path))
+        return ith_cli_error("%s is needed: neither XDG_CACHE_HOME nor HOME names a folder", option);
+    int code = given ? ITH_EXIT_DONE : ith_cache_make(path);
+    return code ? code : ith_cli_check_output(path);
+}
+
+static int open_files(ith_tune *t)
+{
+    const ith_tune_settings *s = t->settings;
+    int code = find_file("--wisdom", s->wisdom, "wisdom", t->wisdom);
+    if (!code && !t->wisdom[0])
+        code = ith_cli_error("--wisdom none leaves no file for what is found");
+    if (!code)
+        code = find_file("--machine", s->machine, "machine.yaml", t->machine_path);
+    if (!code && !access(t->wisdom, F_OK) && ith_wisdom_load(t->context, t->wisdom))
+        code = ith_cli_error("%s", ith_context_error(t->context));
+    return code ? code : ith_journal_open(t->context, t->wisdom, s->again, &t->journal);
+}
+
+/* Says why something was not measured, after what was has been saved. */
+static int end(ith_tune *t, int code)
+{
+    end_line();
+    if (code)
+        return code;
+    code = ith_interrupt_check();
+    if (t->settings->json && ith_tune_print_json(t))
+        return ITH_EXIT_FAILED;
+    if (!t->settings->json)
+        ith_tune_print_table(t);
+    if (t->late && !code)
+        fprintf(stderr,
+                "ithaca: the budget of %g seconds has ended before everything was measured: what was found is "
+                "saved, and the same command goes on from here\n",
+                t->settings->budget);
+    return code;
+}
+
+static int run(ith_tune *t, ith_tune_settings *settings, const char *command)
+{
+    int code = ith_cli_context(ITH_TALK_NORMAL, &t->context);
+    if (!code)
+        code = find_problem(t, settings, command);
+    if (!code)
+        code = ith_cli_prepare_threads(settings->ranks, settings->threads);
+    t->journal.file = -1;
+    if (!code)
+        code = open_files(t);
+    if (!code) {
+        ith_interrupt_defer();
+        code = ith_tune_machine(t);
+        if (!code)
+            code = ith_tune_tiles(t);
+        if (!code && t->machine.level_count)
+            code = ith_tune_strategies(t);
+        code = end(t, code);
+    }
+    ith_journal_close(&t->journal);
+    ith_machine_file_free(&t->machine);
+    ith_context_destroy(&t->context);
+    return code;
+}
+
+int ith_cli_tune(int argc, char **argv)
+{
+    ith_tune_settings settings = {
+        .dtype = {{ITH_BF16}, 1}, .softmax = {{ITH_SOFTMAX_ONLINE}, 1}, .ranks = 1, .budget = 60};
+    static ith_tune tune;
+    ith_options options = {
+        .table = rows, .count = sizeof rows / sizeof *rows, .settings = &settings, .command = argv[0]};
+    ith_options_parse(&options, argc, argv, doc, NULL);
+    int code = ith_options_check(&options);
+    for (int i = 0; !code && i < settings.dtype.count; i++)
+        if (!settings.dtype.values[i])
+            code = ith_cli_usage(argv[0], "--dtype: f32, bf16 and f16 can be tuned for");
+    for (int i = 0; !code && i < settings.softmax.count; i++)
+        if (!settings.softmax.values[i])
+            settings.softmax.values[i] = ITH_SOFTMAX_ONLINE;
+    tune.settings = &settings, tune.start = ith_cli_seconds(), tune.until = tune.start + settings.budget;
+    if (!code)
+        code = run(&tune, &settings, argv[0]);
+    ith_options_free(&options);
+    return code;
+}

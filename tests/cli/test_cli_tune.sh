@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# ithaca tune: what it writes and what later commands make of it; budgets, signals, kills, several at once; refusals.
+. cli/lib.sh
+cache=$XDG_CACHE_HOME/ithaca
+small="--seq 256 --heads 2 --head-dim 16 --ffn-dim 32 --threads 1 --dtype f32"
+tune() { # STATUS WORDS OPTION...
+    local status=$1 words=$2
+    shift 2
+    expect "$status" "$words" "$ithaca" tune $small "$@"
+}
+
+echo "what is found is kept, and not measured again"
+tune 0 "" --budget 40 --ranks 2 --json
+jq -e '.complete and .tiles[0].from == "measured" and .strategies[0].from == "measured" and .tiles[0].keys == 256' \
+    "$work/out" >/dev/null || fail "the report: $(cat "$work/out")"
+jq -e '.tiles[0] | .best_seconds <= .usual_seconds' "$work/out" >/dev/null || fail "a slower choice was taken"
+grep -q "^tiles .* f32 head_dim=16 softmax=online keys=256: block_q " "$cache/wisdom" || fail "no tiles in the wisdom"
+grep -q "^strategy f32 " "$cache/wisdom" || fail "no strategy in the wisdom"
+cp "$cache/wisdom" "$work/wisdom"
+cp "$cache/machine.yaml" "$work/machine.yaml"
+tune 0 "" --budget 40 --ranks 2 --json
+jq -e '.tiles[0].from == "wisdom" and .strategies[0].from == "wisdom"' "$work/out" >/dev/null || fail "measured again"
+same "$work/wisdom" "$cache/wisdom"
+same "$work/machine.yaml" "$cache/machine.yaml"
+tune 0 "" --budget 40
+grep -qE "^[a-z0-9_]+ +f32 +online +256 " "$work/out" || fail "the table: $(cat "$work/out")"
+
+echo "the description of the machine is one that plan reads"
+expect 0 "" "$ithaca" plan --seq 4096 --heads 2 --head-dim 16 --dtype f32 --ranks 2 --json
+jq -e '.[0].seconds_attention > 0' "$work/out" >/dev/null || fail "plan: $(head -c 300 "$work/out")"
+[ ! -s "$work/err" ] || fail "plan measured: $(cat "$work/err")"
+
+echo "other commands read the wisdom, and leave it alone"
+bench="bench attention --seq 256 --heads 2 --head-dim 16 --dtype f32 --threads 1 --repeat 1 --json"
+spoil() { # a file of wisdom with another size of block_q, and the checksum that it says it should have
+    sed 's/: block_q [0-9]*/: block_q 48/' "$work/wisdom" >"$1"
+    "$ithaca" $bench --wisdom "$1" >/dev/null 2>"$work/err"
+    local sum
+    sum=$(grep -o 'checksum [0-9a-f]*$' "$work/err")
+    sed -i "s/^checksum .*/$sum/" "$1"
+}
+spoil "$cache/wisdom"
+expect 0 "" "$ithaca" $bench
+jq -e '.[0].block_q == 48' "$work/out" >/dev/null || fail "the wisdom is not used: $(cat "$work/out")"
+expect 0 "" "$ithaca" $bench --wisdom none
+jq -e '.[0].block_q != 48' "$work/out" >/dev/null || fail "--wisdom none reads wisdom"
+expect 0 "" "$ithaca" $bench --wisdom "$work/another"
+jq -e '.[0].block_q != 48' "$work/out" >/dev/null || fail "another file of wisdom is not alone"
+
+echo "a file of the cache that cannot be used is passed over with a warning"
+sed -i 's/ usual_rate / usual_rate 1/' "$cache/wisdom"
+expect 0 "warning: .*/ithaca/wisdom, line [0-9]+: the file was changed or damaged" "$ithaca" $bench
+expect 1 "/ithaca/wisdom, line [0-9]+: the file was changed or damaged" "$ithaca" tune $small --budget 1
+cp "$work/wisdom" "$cache/wisdom"
+
+echo "budgets"
+start=$(date +%s)
+tune 0 "the budget of 0.2 seconds has ended before" --budget 0.2 --again --seq 256,1000,4000 --json
+[ $(($(date +%s) - start)) -lt 60 ] || fail "a budget of 0.2 seconds took a minute"
+jq -e '.complete | not' "$work/out" >/dev/null || fail "a budget of 0.2 seconds was enough"
+
+echo "signals keep what is complete"
+rm -r "$cache"
+"$ithaca" tune $small --seq 256,512,1024,2048,4096,8192 --budget 200 >"$work/out" 2>"$work/err" &
+tuner=$!
+for i in $(seq 200); do
+    grep -qs '^tiles ' "$cache/wisdom" && break
+    sleep 0.1
+done
+kill -TERM $tuner
+wait $tuner
+[ $? = 1 ] || fail "a signal did not end the tuner with status 1"
+grep -q "interrupted by SIGTERM" "$work/err" || fail "no word of the signal: $(cat "$work/err")"
+grep -q '^tiles ' "$cache/wisdom" || fail "what was complete is lost"
+
+echo "killed at any moment, it goes on where it was"
+rm -r "$cache"
+for pause in 0.05 0.3 0.7 1.3; do
+    "$ithaca" tune $small --seq 300,600 --budget 100 >/dev/null 2>&1 &
+    tuner=$!
+    sleep $pause
+    lines=$(cat "$cache/wisdom.journal" 2>/dev/null | grep -c .)
+    kill -KILL $tuner
+    wait $tuner 2>/dev/null
+    [ "$(cat "$cache/wisdom.journal" 2>/dev/null | grep -c .)" -ge "$lines" ] || fail "the journal has lost lines"
+done
+tune 0 "" --seq 300,600 --budget 100 --json
+jq -e '.complete' "$work/out" >/dev/null || fail "killed tuners have left something behind: $(cat "$work/err")"
+
+echo "eight at once lose nothing"
+rm -r "$cache"
+sizes="8 16 24 32 40 48 56 64"
+for size in $sizes; do
+    "$ithaca" tune --seq 256 --heads 1 --head-dim "$size" --dtype f32 --threads 1 --attention-only --budget 60 \
+        --machine none >/dev/null 2>"$work/err$size" &
+done
+wait
+for size in $sizes; do
+    grep -q "head_dim=$size softmax=online keys=256: " "$cache/wisdom" || fail "head size $size is lost: $(cat "$work/err$size")"
+done
+expect 0 "" "$ithaca" $bench --wisdom "$cache/wisdom"
+
+echo "refusals"
+expect 2 "exclude each other" "$ithaca" tune --model "$model" --problem wan2.1-1.3b-480p --budget 1
+expect 2 "wan2.1-1.3b-480p" "$ithaca" tune --problem none-such --budget 1
+expect 2 "budget" "$ithaca" tune --budget 0
+expect 1 "no_such_kernel" "$ithaca" tune $small --kernel no_such_kernel --budget 5
+expect 1 "--wisdom none leaves no file" "$ithaca" tune $small --wisdom none
+echo "a letter" >"$work/letter"
+expect 1 "letter, line 1: this is not wisdom" "$ithaca" tune $small --wisdom "$work/letter"
+echo "levels: [" >"$cache/machine.yaml"
+expect 1 "machine.yaml" "$ithaca" tune $small --budget 5
+finish
