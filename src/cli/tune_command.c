@@ -32,7 +32,7 @@ static const ith_option rows[] = {
     {"seq", "N[,N..]", "Queries and keys", ITH_OPTION_WHOLES, ITH_FROM_CONFIG, AT(seq), 1, LARGEST, NULL, 0},
     {"heads", "N", "Heads (12)", WHOLE(heads, LARGEST)},
     {"head-dim", "N", "Head size (128)", WHOLE(head_dim, LARGEST)},
-    {"ffn-dim", "N", "Hidden width of the feed-forward network (4 times that of a row)", WHOLE(ffn_dim, LARGEST)},
+    {"ffn-dim", "N", "Hidden width of the feed-forward network (4 times the width of a row)", WHOLE(ffn_dim, LARGEST)},
     {"dtype", "T[,T..]", "f32, bf16, f16 (bf16)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(dtype), 0, 0,
      ith_attend_dtype_word, 0},
     {"softmax", "S[,S..]", "online, fixed_m (online)", ITH_OPTION_WORDS, ITH_FROM_CONFIG, AT(softmax), 0, 0,
@@ -124,7 +124,7 @@ static int read_model(ith_tune *t)
     return status ? ith_cli_error("%s", ith_context_error(t->context)) : ITH_EXIT_DONE;
 }
 
-/* Fills in the sizes: those of the model or problem that is named, and those that options give. */
+/* Fills in the sizes of the model or problem that is named, and puts the sizes of options over them. */
 static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
 {
     const bool sized = s->seq.count || s->heads || s->head_dim || s->ffn_dim;
