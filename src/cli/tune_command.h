@@ -49,7 +49,7 @@ typedef struct ith_tune {
     bool has_video;          /* whether a model or problem was named */
     char wisdom[PATH_MAX], machine_path[PATH_MAX];
     ith_journal journal;
-    ith_machine machine;  /* this machine; its arrays are those of `measured` */
+    ith_machine machine;  /* this machine; freed by ith_machine_file_free */
     double start, until;  /* the budget, on ith_cli_seconds */
     bool late;            /* the budget ended before the work did */
     double block_seconds; /* the quiet time of the last block that was measured */
