@@ -113,8 +113,8 @@ static int measure(ith_context *context, const ith_machine_case *wanted, ith_mac
 bool ith_machine_recall(ith_context *context, ith_machine *machine)
 {
     char path[PATH_MAX];
-    local_path(path);
-    return path[0] && !access(path, R_OK) && !ith_machine_file_read(context, path, machine);
+    return ith_cache_path("machine" SUFFIX, path) && !access(path, R_OK) &&
+           !ith_machine_file_read(context, path, machine);
 }
 
 int ith_machine_find(ith_context *context, const char *name, const ith_machine_case *wanted, ith_machine *machine)

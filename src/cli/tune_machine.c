@@ -103,8 +103,8 @@ static int measure(ith_tune *t, const ith_machine *old)
     int code = ITH_EXIT_DONE;
     ith_tune_show(t, "this machine: linear layers and convolutions");
     if (t->has_video && !ith_tune_stops(t)) {
-        if (ith_video_measure(t->context, &t->video, ITH_CFG_BATCH, &now, (int)s->ranks, options.seconds, products,
-                              &now.product_count))
+        if (ith_video_measure(t->context, &t->video, NULL, ITH_CFG_BATCH, &now, (int)s->ranks, options.seconds,
+                              products, &now.product_count, NULL))
             code = ith_cli_error("%s", ith_context_error(t->context));
         now.products = products;
     }
