@@ -40,6 +40,7 @@ check-long: build ## 1,200 random problems of up to 4,096 under drawn plans; 20,
 	@cd tests && for kind in openmpi mpich; do ITHACA_BUILD=$$(realpath ../$(BUILD)); \
 	for run in "bash mpi/large.sh" "env ITHACA_MPI_FAULTS=500 bash mpi/test_mpi_faults.sh" \
 	"env ITHACA_MPI_STARTS=all bash mpi/test_mpi_start_faults.sh" \
+	"env ITHACA_HOSTS_CUTS=50 bash mpi/test_mpi_hosts.sh" "env ITHACA_MPI_SHAPES=all bash mpi/test_mpi_program.sh" \
 	"env ITHACA_MPI_PLANS=400 bash mpi/test_mpi_bits.sh" \
 	"env ITHACA_MPI_SHAPES=1,2;1,3;5,1;2,3,2;1,5 bash mpi/test_mpi_suite.sh"; do \
 	$$run $$ITHACA_BUILD $$kind || [ $$? = 77 ] || exit 1; done; done

@@ -229,6 +229,7 @@ static void link_close(void *self, bool failed)
     mpi_link *l = self;
     pthread_mutex_lock(&ith_mpi_lock);
     l->failed = failed;
+    ith_watch_probe(l->watch); /* no rank waits with a time limit any more */
     for (int i = 0, there; i < LAST_CALLS && !failed && !l->reason[0]; i++)
         check(l, MPI_Iprobe(MPI_ANY_SOURCE, TAG, l->comm, &there, MPI_STATUS_IGNORE), "MPI_Iprobe");
     l->next = closed_links;

@@ -2,11 +2,13 @@
 /* Messages on control connections (watch.h). A message is a watch_head and its bytes. A queue of the sender holds what
  * the connection has no room for, so that a message is never cut off.
  *
- * The sockets have no time limits of their own (TCP_USER_TIMEOUT, keepalive): the time limit of a group decides for how
- * long a network may be away. */
+ * The sockets have no time limits of their own (TCP_USER_TIMEOUT, keepalive) before ith_watch_probe: the time limit of
+ * a group decides for how long a network may be away. */
 #include "watch_state.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,6 +220,18 @@ void ith_watch_wake(ith_watch *w)
     int before = errno;
     eventfd_write(w->wake, 1);
     errno = before;
+}
+
+void ith_watch_probe(ith_watch *w)
+{
+    static const int options[][3] = {{SOL_SOCKET, SO_KEEPALIVE, 1},
+                                     {IPPROTO_TCP, TCP_KEEPIDLE, 5},
+                                     {IPPROTO_TCP, TCP_KEEPINTVL, 3},
+                                     {IPPROTO_TCP, TCP_KEEPCNT, 5},
+                                     {IPPROTO_TCP, TCP_USER_TIMEOUT, 20000}}; /* milliseconds; the others: seconds */
+    for (int i = 0; i < w->processes; i++)
+        for (size_t k = 0; k < sizeof options / sizeof *options && w->peers[i].socket >= 0; k++)
+            setsockopt(w->peers[i].socket, options[k][0], options[k][1], &options[k][2], sizeof(int));
 }
 
 /* ---- The end --------------------------------------------------------------------------------------------------- */

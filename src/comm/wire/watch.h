@@ -65,6 +65,9 @@ typedef struct ith_watch_patience {
  * time. The sentence names the process by `number` of its address, and its host. The caller then closes the watch. */
 bool ith_watch_connect(ith_watch *watch, const ith_watch_address *all, int process, int processes,
                        const ith_watch_patience *patience, char *sentence, size_t bytes);
+/* From now on the system itself probes the connections: a host that cannot be reached counts as lost after about 20 s.
+ * For a watch whose user has no time limit of its own any more. */
+void ith_watch_probe(ith_watch *watch);
 /* Says goodbye to the other processes, so that they do not take this process for dead, and frees the watch. Messages
  * that have been sent arrive unless the network has failed. hasty: waits at most 0.1 s for the other processes,
  * otherwise 1 s. Accepts NULL. */
