@@ -328,9 +328,9 @@ static void name_silent_rank(int last, int other)
     assert_int_equal(ith_wire_transport.exchange(states[0], &operation), ITH_OK);
     give_life(states[0], 3, -1);
     ith_wire_transport.wait(states[0], 0, 0.05, &(bool){false});
+    double silence = 0, begin = ith_watch_now();
     give_life(states[0], 2, -1);
     give_life(states[0], 2, last);
-    double silence = 0;
     for (int i = 0; i < 12; i++) {
         give_life(states[0], 3, other);
         ith_wire_transport.wait(states[0], 0, 0.05, &(bool){false});
@@ -338,7 +338,7 @@ static void name_silent_rank(int last, int other)
     }
     if (named != 2)
         fail_msg("rank 2 waited for %d, rank 3 waits for %d: rank %d is named", last, other, named);
-    assert_true(silence > 0.55 && silence < 0.8);
+    assert_true(silence > 0.5 && silence <= ith_watch_now() - begin);
     ith_wire_transport.abort(states[0], ITH_ERR_ABORTED, "the end of a test");
     for (int i = 0; i < 2; i++)
         ith_wire_transport.leave(states[i]), ith_wire_transport.close(states[i]);

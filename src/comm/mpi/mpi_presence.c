@@ -193,7 +193,7 @@ bool ith_mpi_presence_look(mpi_presence *p, char *sentence, size_t bytes)
 
 /* ---- Blame ----------------------------------------------------------------------------------------------------- */
 
-/* Lists the processes that have not come: "process 3", "processes 3, 4". Returns their number. */
+/* Lists the numbers of the processes that have not come, such as "3, 4". Returns how many there are. */
 static int list_missing(const mpi_presence *p, const bool *heard, char *text, size_t bytes)
 {
     int missing = 0;
