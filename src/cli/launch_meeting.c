@@ -23,6 +23,7 @@ typedef struct process_record {
     char version[32];
     int64_t number, processes;         /* from the launcher; processes 0: unknown */
     int64_t pid, threads;              /* threads: the value of --threads; 0: not given */
+    int64_t launcher_cores;            /* the cores that the parent of the process may use */
     uint64_t options[ITH_OPTIONS_MAX]; /* hashes of the values of all options */
     cpu_set_t cores;                   /* the cores that the process may use */
 } process_record;
@@ -42,6 +43,8 @@ static process_record make_record(const ith_launch *launch, const ith_options *o
     mine.pid = getpid();
     mine.threads = launch->threads;
     ith_cores_allowed(&mine.cores);
+    cpu_set_t parent;
+    mine.launcher_cores = sched_getaffinity(getppid(), sizeof parent, &parent) ? 0 : CPU_COUNT(&parent);
     for (int i = 0; options && i < options->count; i++)
         mine.options[i] = ith_option_hash(options, i);
     return mine;
@@ -167,6 +170,37 @@ static void take_threads(const ith_comm *comm, int threads)
     omp_set_num_threads(share > 1 ? (int)share : 1);
 }
 
+/* The cores that the processes on the host of rank `rank` may use together. */
+static int count_used(const ith_comm *comm, const process_record *all, int rank)
+{
+    ith_place here = ITH_PLACE_INIT, other = ITH_PLACE_INIT;
+    cpu_set_t used;
+    CPU_ZERO(&used);
+    ith_comm_place(comm, rank, &here);
+    for (int i = 0; i < ith_comm_size(comm); i++)
+        if (!ith_comm_place(comm, i, &other) && other.host == here.host)
+            CPU_OR(&used, &used, &all[i].cores);
+    return CPU_COUNT(&used);
+}
+
+/* Warns if a launcher has bound a process to one core and leaves others of the host idle, as Open MPI does with up to
+ * two processes of a host. */
+static void warn_of_binding(const ith_comm *comm, const process_record *all)
+{
+    for (int rank = 0; rank < ith_comm_size(comm); rank++) {
+        ith_place place = ITH_PLACE_INIT;
+        const int used = count_used(comm, all, rank);
+        if (CPU_COUNT(&all[rank].cores) != 1 || all[rank].threads == 1 || used >= all[rank].launcher_cores)
+            continue;
+        ith_comm_place(comm, rank, &place);
+        fprintf(stderr,
+                "ithaca: the launcher has bound rank %d on %s to one core, and leaves %lld of %lld idle there: with "
+                "Open MPI pass --bind-to none to mpirun, with Slurm --cpus-per-task to srun\n",
+                rank, place.name, (long long)all[rank].launcher_cores - used, (long long)all[rank].launcher_cores);
+        return;
+    }
+}
+
 /* ---- Map --------------------------------------------------------------------------------------------------------- */
 
 static void print_head(void)
@@ -227,6 +261,8 @@ static ith_status share_cores(const ith_launch *launch, ith_comm *comm, const pr
         *all_threads += ith_launch_is_first(comm, rank) ? (int)places[rank].threads : 0;
     if (!status)
         *threads = (int)places[ith_comm_rank(comm)].threads;
+    if (!status && ith_comm_rank(comm) == 0)
+        warn_of_binding(comm, all);
     if (!status && launch->choices.map && ith_comm_rank(comm) == 0)
         print_map(comm, places);
     free(places);

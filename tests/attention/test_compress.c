@@ -276,7 +276,8 @@ static void numbers_that_are_not_finite_arrive_as_such(void **state)
  * multiple of the smallest number of f32. */
 static void check_row(const float *x, int64_t count)
 {
-    ith_attn_setting setting = {.element_bytes = sizeof(float), .compress = ITH_COMPRESS_8BIT};
+    ith_attn_setting setting = {.element_bytes = sizeof(float), .threads = 1, .compress = ITH_COMPRESS_8BIT};
+    assert_int_equal(ith_context_create(NULL, &setting.context), ITH_OK);
     setting.problem.head_dim = count, setting.problem.dtype = ITH_F32;
     ith_compress_error sums = {0, 0};
     float largest = 0, arrived[8];
@@ -286,6 +287,7 @@ static void check_row(const float *x, int64_t count)
     assert_int_equal(ith_compress_region(&setting, ITH_TENSOR_V, &from, message, &sums),
                      ith_travel_bytes(&setting, ITH_TENSOR_V));
     ith_decompress_region(&setting, ITH_TENSOR_V, message, &to);
+    ith_context_destroy(&setting.context);
     for (int64_t i = 0; i < count; i++)
         largest = fmaxf(largest, fabsf(x[i]));
     const double step = (double)largest / 127 + 0x1p-149;
@@ -331,6 +333,55 @@ static void what_cannot_be_is_refused(void **state)
     expect_refusal(&t, 2, ITH_ERR_ARGUMENT, "compress is 8bit on rank 1 and bf16 on rank 0");
 }
 
+/* A pool that runs its tasks one after the other, and counts them. */
+static void counting_pool(void *user, int tasks, ith_task_fn task, void *task_user)
+{
+    *(int *)user += tasks;
+    for (int i = 0; i < tasks; i++)
+        task(task_user, i);
+}
+
+enum { ROWS = 7, OF_ROW = 5, DIM = 8, MESSAGE = ROWS * OF_ROW * (DIM + 4) };
+
+/* Compresses some columns of a matrix with a number of threads, and restores them. Returns the tasks of the pool. */
+static int code_in_threads(int threads, const float *x, char *message, ith_compress_error *sums)
+{
+    float arrived[ROWS][OF_ROW * DIM];
+    int tasks = 0;
+    ith_context_options options = ITH_CONTEXT_OPTIONS_INIT;
+    options.parallel = counting_pool, options.parallel_user = &tasks;
+    ith_attn_setting s = {.element_bytes = sizeof(float), .threads = threads, .compress = ITH_COMPRESS_8BIT};
+    s.problem.head_dim = DIM, s.problem.dtype = ITH_F32;
+    assert_int_equal(ith_context_create(&options, &s.context), ITH_OK);
+    ith_region region = {.data = (void *)x,
+                         .count = {ROWS, 1},
+                         .stride = {(OF_ROW + 1) * DIM * sizeof(float), 0},
+                         .bytes = OF_ROW * DIM * sizeof(float)};
+    assert_int_equal(ith_compress_region(&s, ITH_TENSOR_V, &region, message, sums), MESSAGE);
+    region.data = arrived, region.stride[0] = sizeof arrived[0];
+    ith_decompress_region(&s, ITH_TENSOR_V, message, &region);
+    for (int row = 0; row < ROWS; row++)
+        for (int i = 0; i < OF_ROW * DIM; i++)
+            assert_true(fabsf(arrived[row][i] - x[row * (OF_ROW + 1) * DIM + i]) <= 0.005f);
+    ith_context_destroy(&s.context);
+    return tasks;
+}
+
+static void any_number_of_threads_makes_the_same_message(void **state)
+{
+    (void)state;
+    float x[ROWS * (OF_ROW + 1) * DIM];
+    char one[MESSAGE], several[MESSAGE];
+    ith_compress_error sums = {0, 0}, other = {0, 0};
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
+        x[i] = sinf((float)i);
+    code_in_threads(1, x, one, &sums);
+    assert_int_equal(code_in_threads(3, x, several, &other), 6);
+    assert_memory_equal(one, several, sizeof one);
+    assert_memory_equal(&sums, &other, sizeof sums);
+    assert_true(sums.error > 0 && sums.norm > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +390,7 @@ int main(void)
         cmocka_unit_test(the_error_is_measured),
         cmocka_unit_test(numbers_that_are_not_finite_arrive_as_such),
         cmocka_unit_test(rows_of_any_size_arrive_within_half_a_step),
+        cmocka_unit_test(any_number_of_threads_makes_the_same_message),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,6 +57,17 @@ expect 0 "^1 .* [0-9-]+" 2 attend --input "$golden/attention/one_row.safetensors
 # Errors of all processes and of one: a line each (launchers add theirs).
 expect 2 "unrecognized option" 2 generate --no-such-option
 expect 1 "^ithaca: cannot open nowhere" 2 generate --prompt x --model nowhere
+
+# Processes that a launcher has bound to one core while others are idle.
+if [ "$(nproc)" -gt 1 ] && command -v taskset >/dev/null; then
+    core=$(taskset -cp $$ | sed -E 's/.*: *([0-9]+).*/\1/')
+    for bound in 0 1; do
+        launch 2 $([ $bound = 0 ] || echo taskset -c "$core") "$ithaca" bench attention --seq 64 --heads 2 --repeat 1 >out 2>err </dev/null ||
+            complain "a benchmark of attention failed"
+        [ "$(grep -cE '^ithaca: the launcher has bound rank 0 on .* to one core.*--bind-to none' err)" = $bound ] ||
+            complain "bound to one core: $bound, and the warning says otherwise"
+    done
+fi
 [ "$(grep -c "^ithaca: " err)" = 1 ] || complain "more than one line"
 cat >one_alone <<'END'
 #!/bin/sh

@@ -3,12 +3,14 @@
 #include "compress.h"
 
 #include "../../base/dtype.h"
+#include "../../base/parallel.h"
 #include "../../base/size.h"
 
 #include <math.h>
 
 #define MOST_LEVEL 127.0f /* the largest number of 8 bits */
 #define PIECE 256         /* numbers that are converted together */
+#define PARTS 64          /* of a region, which threads share out */
 
 /* The largest absolute value of a vector; NaN if the vector has a NaN. */
 static float largest_of(const char *x, ith_dtype type, int64_t count)
@@ -105,16 +107,55 @@ static void code_vector(const ith_attn_setting *s, ith_attn_tensor tensor, char 
         round_to_bf16((const float *)(const void *)memory, count, (uint16_t *)(void *)message, sums);
 }
 
-/* Compresses or restores all vectors of a region. Returns the bytes of the message. */
+/* A region that all threads of the rank compress or restore together. */
+typedef struct coding {
+    const ith_attn_setting *setting;
+    ith_attn_tensor tensor;
+    const ith_region *region;
+    char *message;
+    bool restores;
+    int64_t vectors, of_row; /* number of vectors of the region, and of one of its rows */
+    ith_compress_error sums[PARTS];
+} coding;
+
+static void code_part(coding *c, int part)
+{
+    int64_t begin, count;
+    ith_share(c->vectors, PARTS, part, &begin, &count);
+    const int64_t vector = c->setting->problem.head_dim * c->setting->element_bytes;
+    const int64_t travels = ith_travel_bytes(c->setting, c->tensor);
+    for (int64_t i = begin; i < begin + count; i++)
+        code_vector(c->setting, c->tensor,
+                    (char *)c->region->data + i / c->of_row * c->region->stride[0] + i % c->of_row * vector,
+                    c->message + i * travels, c->restores, &c->sums[part]);
+}
+
+static void code_in_thread(void *user, int thread)
+{
+    coding *c = user;
+    int64_t begin, count;
+    ith_share(PARTS, c->setting->threads, thread, &begin, &count);
+    for (int64_t part = begin; part < begin + count; part++)
+        code_part(c, (int)part);
+}
+
+/* Compresses or restores all vectors of a region. Returns the bytes of the message. Sums are made for each part, and
+ * then added in the order of the parts, so that they do not depend on the number of threads. */
 static int64_t code_region(const ith_attn_setting *s, ith_attn_tensor tensor, const ith_region *region, char *message,
                            bool restores, ith_compress_error *sums)
 {
-    const int64_t vector = s->problem.head_dim * s->element_bytes, travels = ith_travel_bytes(s, tensor);
-    char *const begin = message;
-    for (int64_t row = 0; row < region->count[0]; row++)
-        for (int64_t at = 0; at < region->bytes; at += vector, message += travels)
-            code_vector(s, tensor, (char *)region->data + row * region->stride[0] + at, message, restores, sums);
-    return message - begin;
+    const int64_t of_row = region->bytes / (s->problem.head_dim * s->element_bytes);
+    coding c = {.setting = s,
+                .tensor = tensor,
+                .region = region,
+                .message = message,
+                .restores = restores,
+                .vectors = region->count[0] * of_row,
+                .of_row = of_row};
+    ith_parallel(s->context, s->threads, code_in_thread, &c);
+    for (int part = 0; part < PARTS && sums; part++)
+        sums->error += c.sums[part].error, sums->norm += c.sums[part].norm;
+    return c.vectors * ith_travel_bytes(s, tensor);
 }
 
 int64_t ith_compress_region(const ith_attn_setting *s, ith_attn_tensor tensor, const ith_region *region, char *to,
