@@ -304,3 +304,10 @@ void ith_machine_file_free(ith_machine *machine)
         *count_of(machine, &ith_machine_lists[i]) = 0;
     }
 }
+
+void ith_machine_file_take_products(ith_machine *machine, ith_machine_product *rows, int64_t count)
+{
+    free((void *)machine->products);
+    machine->products = rows;
+    machine->product_count = count;
+}

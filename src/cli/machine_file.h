@@ -12,6 +12,8 @@
 int ith_machine_file_read(ith_context *context, const char *path, ith_machine *machine);
 /* Frees the lists of a machine that was read. */
 void ith_machine_file_free(ith_machine *machine);
+/* Puts `count` rows, which were allocated by malloc and now belong to the machine, in place of its products. */
+void ith_machine_file_take_products(ith_machine *machine, ith_machine_product *rows, int64_t count);
 /* Writes a description beside `path` and renames it. comment: lines for the head of the file, each with '#' before it
  * there; NULL for none. Prints errors and returns an exit status. */
 int ith_machine_file_write(const char *path, const ith_machine *machine, const char *comment);
@@ -21,8 +23,8 @@ int ith_machine_file_write(const char *path, const ith_machine *machine, const c
  * cache has no description, this machine is measured in about a second. wanted: the attention that is measured then, or
  * NULL. Prints errors and returns an exit status. *machine is freed by ith_machine_file_free. */
 int ith_machine_find(ith_context *context, const char *name, const ith_machine_case *wanted, ith_machine *machine);
-/* Reads the description of this machine in the user's cache. Returns false if there is none; prints an error if there is
- * one that cannot be read. */
+/* Reads the description of this machine in the user's cache. Returns false if there is none; prints an error if there
+ * is one that cannot be read. */
 bool ith_machine_recall(ith_context *context, ith_machine *machine);
 
 #endif

@@ -2,10 +2,12 @@
 /* The plans of a video: the plans of its self-attention for each way to compute the guidance branches, each with the
  * predicted time of a step and of the whole video. */
 #include "cli.h"
+#include "machine_file.h"
 #include "plan_command.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The fastest rate of attention that the machine has for a type; 0 if there is none. */
 static double fastest(const ith_machine *machine, ith_dtype dtype)
@@ -62,6 +64,27 @@ static int compare(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
+/* Measures the rates of linear layers and convolutions if the machine is this one and its description has none. */
+static int measure_products(ith_plan_command *c, const ith_video_problem *video, const ith_attn_options *options)
+{
+    static const double seconds = 2;
+    const ith_plan_settings *s = c->settings;
+    const ith_cfg cfg = s->cfg ? s->cfg : ITH_CFG_BATCH;
+    int64_t count = 0;
+    if (c->machine.product_count || strcmp(s->machine, "local") != 0)
+        return ITH_EXIT_DONE;
+    ith_machine_product *rows = calloc(ITH_VIDEO_RATES, sizeof *rows);
+    if (!rows)
+        return ith_cli_error("there is no memory for rates");
+    *rows = (ith_machine_product)ITH_MACHINE_PRODUCT_INIT;
+    if (ith_video_measure(c->context, video, options, cfg, &c->machine, (int)s->ranks, seconds, rows, &count, NULL)) {
+        free(rows);
+        return ith_cli_error("%s", ith_context_error(c->context));
+    }
+    ith_machine_file_take_products(&c->machine, rows, count);
+    return ITH_EXIT_DONE;
+}
+
 int ith_plan_add_video(ith_plan_command *c, const ith_attn_options *options)
 {
     const ith_plan_settings *s = c->settings;
@@ -71,6 +94,9 @@ int ith_plan_add_video(ith_plan_command *c, const ith_attn_options *options)
     video.precision = choose_precision(c);
     if (s->steps)
         video.steps = video.guided_steps = s->steps;
+    int code = measure_products(c, &video, options);
+    if (code)
+        return code;
     for (int cfg = ITH_CFG_BATCH; cfg <= ITH_CFG_SEQUENTIAL; cfg++) {
         if (s->cfg && s->cfg != (ith_cfg)cfg)
             continue;

@@ -145,6 +145,8 @@ grep -q "no rate of .*f32" out || fail "a type without rates: $(cat out)"
 # This machine is measured where it has no description.
 expect 0 "measuring it" "$ithaca" plan --seq 4096 --heads 4 --ranks 2
 grep -q "ulysses" out || fail "a plan of this machine: $(cat out)"
+expect 0 "measuring it" "$ithaca" plan --problem wan2.1-1.3b-480p --ranks 2 --json
+jq -e '.[0].legal and .[0].seconds_video > 1' out >/dev/null || fail "a video on this machine: $(head -c 300 out)"
 mkdir -p cache/ithaca
 cp "$root/machines/h100-8.yaml" cache/ithaca/machine.yaml
 expect 0 "" "$ithaca" plan --seq 4096 --heads 4 --ranks 2

@@ -31,6 +31,15 @@ typedef struct prediction {
     int64_t listed_batch;
 } prediction;
 
+static prediction prediction_of(ith_context *context)
+{
+    return (prediction){.context = context,
+                        .options = ITH_ATTN_OPTIONS_INIT,
+                        .info = ITH_PLAN_INFO_INIT,
+                        .attention = ITH_COST_INIT,
+                        .cost = ITH_VIDEO_COST_INIT};
+}
+
 /* A stage that the leader of each process computes with all threads. */
 static ith_video_seconds led_by_one(const prediction *p)
 {
@@ -327,11 +336,7 @@ ith_status ith_video_predict(ith_context *context, const ith_video_problem *prob
                              ith_cfg cfg, const ith_machine *machine, int ranks, ith_plan_info *info,
                              ith_cost *attention, ith_video_cost *cost)
 {
-    prediction p = {.context = context,
-                    .options = ITH_ATTN_OPTIONS_INIT,
-                    .info = ITH_PLAN_INFO_INIT,
-                    .attention = ITH_COST_INIT,
-                    .cost = ITH_VIDEO_COST_INIT};
+    prediction p = prediction_of(context);
     ith_status status = ith_need(NULL, context, "context");
     if (!status)
         status = ITH_SIZED_CHECK(context, ith_video_cost, ITH_VIDEO_COST_INIT, cost);
@@ -401,11 +406,7 @@ static ith_status list_plans(listing *l)
 ith_status ith_video_list(ith_context *context, const ith_video_problem *problem, const ith_attn_options *options,
                           ith_cfg cfg, const ith_machine *machine, int ranks, ith_video_candidate_fn take, void *user)
 {
-    prediction p = {.context = context,
-                    .options = ITH_ATTN_OPTIONS_INIT,
-                    .info = ITH_PLAN_INFO_INIT,
-                    .attention = ITH_COST_INIT,
-                    .cost = ITH_VIDEO_COST_INIT};
+    prediction p = prediction_of(context);
     ith_status status = ith_need(NULL, context, "context");
     if (!status)
         status = ith_need(context, take ? "" : NULL, "take");
