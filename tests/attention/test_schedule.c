@@ -324,9 +324,55 @@ static void a_rank_of_a_hundred_thousand(void **state)
     assert_int_equal(ith_schedule_sent_bytes(&setting, 54321), share * 12 / 5 * (U - 1) / U + share * 2 / 5 * (R - 1));
 }
 
+/* The bytes of a rank, hop by hop. */
+static int64_t sent_hop_by_hop(int rank)
+{
+    const ith_attn_problem *p = &setting.problem;
+    const bool in_place = setting.exchange == ITH_EXCHANGE_IN_PLACE;
+    ith_schedule schedule = ith_schedule_of(&setting, rank);
+    int64_t sent = 0;
+    for (ith_step step; ith_schedule_next(&schedule, &step);) {
+        bool hop = step.exchange == ITH_EXCHANGE_HOP;
+        for (int i = 0; step.kind == ITH_STEP_POST && !(in_place && hop) && i < step.moves; i++) {
+            ith_move move = ith_schedule_move(&schedule, &step, true, i);
+            if (move.tensor != ITH_TENSOR_LSE && (hop || move.peer != schedule.ulysses_index))
+                sent += move.rows.rows * move.heads * p->head_dim * setting.element_bytes;
+        }
+        if (in_place && step.kind == ITH_STEP_COMPUTE && step.shard != schedule.ring_index)
+            sent += 2 * ith_schedule_shard(&setting, p->kv_len, schedule.ring_index).rows * step.heads.kv_heads *
+                    p->head_dim * setting.element_bytes;
+    }
+    return sent;
+}
+
+/* Hops that are alike are multiplied when bytes are counted. Shares are uneven, and rings long enough to skip hops. */
+static void bytes_of_long_rings(void **state)
+{
+    (void)state;
+    static const ith_exchange_mode modes[] = {ITH_EXCHANGE_COPY, ITH_EXCHANGE_IN_PLACE, ITH_EXCHANGE_MIXED};
+    uint64_t seed = 5;
+    for (int n = 0; n < 400; n++) {
+        const int ulysses = (int)random_below(&seed, 3) + 1, ring = (int)random_below(&seed, 90) + 1;
+        setting = (ith_attn_setting){.ulysses = ulysses,
+                                     .ring = ring,
+                                     .strategy = ITH_STRATEGY_ULYSSES_RING,
+                                     .direction = n % 2 ? ITH_DIRECTION_BIDIR : ITH_DIRECTION_UNI,
+                                     .chunks = (int)random_below(&seed, 3) + 1,
+                                     .folded = true,
+                                     .exchange = modes[n % 3],
+                                     .element_bytes = 2,
+                                     .problem = {.batch = 1, .heads = 6, .kv_heads = 6, .head_dim = 8}};
+        setting.problem.q_len = (int64_t)random_below(&seed, 900) + 1;
+        setting.problem.kv_len = (int64_t)random_below(&seed, 900) + 1;
+        for (int rank = 0; rank < ulysses * ring; rank += 1 + ring / 9)
+            assert_int_equal(ith_schedule_sent_bytes(&setting, rank), sent_hop_by_hop(rank));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_of_long_rings),
         cmocka_unit_test(schedules_fit_together),
         cmocka_unit_test(a_rank_of_a_hundred_thousand),
     };
