@@ -132,6 +132,10 @@ expect 0 "" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --rank
 jq -e 'any(.[]; .legal) and all(.[] | select(.cfg == "parallel"); (.legal | not) and (.rule | test("3 is odd")))' out >/dev/null ||
     fail "parallel on 3 ranks: $(head -c 500 out)"
 
+# 100,000 ranks take seconds of processor time at most, also under a sanitizer.
+expect 0 "" bash -c 'ulimit -t 5; exec "$@"' - "$ithaca" plan --machine avx2-10gbit --problem wan2.2-a14b-720p --ranks 100000 --json
+jq -e 'any(.[]; .legal and .ulysses == 8 and .ring == 12500)' out >/dev/null || fail "100,000 ranks: $(head -c 300 out)"
+
 # A choice that is made leaves out the others.
 expect 0 "" "$ithaca" plan --machine h100-8x16 --seq 75600 --ranks 64 --strategy ring --direction uni --softmax online --json
 jq -e '[.[] | select(.legal)] | length == 1 and .[0].ring == 64' out >/dev/null || fail "--strategy ring: $(cat out)"
