@@ -6,6 +6,7 @@
 #include "cli.h"
 #include "machine_file.h"
 #include "option.h"
+#include "output_name.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,18 @@ static const ith_option own_rows[] = {
     {"process-ranks", "N", "Ranks of each process, which share memory (as the machine says)",
      WHOLE(process_ranks, 1, MOST_RANKS)},
     {"host-ranks", "N", "Ranks of each host (as the machine says)", WHOLE(host_ranks, 1, MOST_RANKS)},
+    {.help = "Simulation of the best plan:"},
+    {"simulate", NULL, "Simulate the best plan of an attention on all ranks; with --json, print it alone",
+     FLAG(simulate)},
+    {"jitter", "X", "Standard deviation of simulated work, as a share of it (0)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG,
+     AT(simulation.jitter), 0, 1, NULL, 0},
+    {"slow-rank", "N", "A rank whose simulated work takes longer (none)", WHOLE(simulation.slow_rank, 0, MOST_RANKS)},
+    {"slow-factor", "X", "How many times longer it takes (2)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG,
+     AT(simulation.slow_factor), 0.01, 1000, NULL, 0},
+    {"repeat", "N", "Simulated executions, one after the other (1)", WHOLE(simulation.executions, 1, LARGEST)},
+    {"seed", "N", "Which jitter (0)", WHOLE(simulation.seed, 0, LARGEST)},
+    {"trace", "FILE", "Write the simulated work, waits and exchanges as JSON for chrome://tracing or Perfetto",
+     ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(trace), 0, 0, NULL, 0},
     {.help = "What is printed:"},
     {"rows", "N", "Legal plans in the table (20)", WHOLE(rows, 1, LARGEST)},
     {"explain", NULL, "Show the terms of the best plan", FLAG(explain)},
@@ -116,6 +129,27 @@ static int list_plans(ith_plan_command *c, const char *command)
     return ITH_EXIT_DONE;
 }
 
+/* Simulates the best plan. Its row gets the simulated cost. */
+static int simulate(ith_plan_command *c)
+{
+    static const int64_t trace_events = 1 << 20;
+    const ith_plan_settings *s = c->settings;
+    ith_plan_row *best = &c->rows[0];
+    ith_attn_options options = best->options;
+    if (!c->legal_count)
+        return ith_cli_error("no plan is legal, so there is nothing to simulate: %s", c->rows[0].rule);
+    int code = ith_cli_check_output(s->trace);
+    if (code)
+        return code;
+    c->predicted = best->cost;
+    if ((s->trace && ith_trace_start(c->context, trace_events)) ||
+        ith_plan_simulate(c->context, &c->problem, &options, &c->machine, (int)s->ranks, &s->simulation, &best->info,
+                          &best->cost) ||
+        (s->trace && ith_trace_save(c->context, s->trace)))
+        return ith_cli_error("%s", ith_context_error(c->context));
+    return ITH_EXIT_DONE;
+}
+
 /* Runs the command after its options are parsed. */
 static int run(const ith_plan_settings *settings, const char *command)
 {
@@ -127,6 +161,8 @@ static int run(const ith_plan_settings *settings, const char *command)
         code = ith_machine_find(c.context, settings->machine, &wanted, &c.machine);
     if (!code) {
         code = list_plans(&c, command);
+        if (!code && settings->simulate)
+            code = simulate(&c);
         if (!code && settings->json)
             code = ith_plan_print_json(&c);
         else if (!code)
@@ -147,13 +183,24 @@ static int check(const ith_plan_settings *s, const char *command)
         return ith_cli_usage(command, "--problem excludes --seq, --kv-seq, --kv-heads and --threads");
     if (!s->problem && (s->cfg || s->precision || s->steps))
         return ith_cli_usage(command, "--cfg, --precision and --steps need --problem");
+    if (s->simulate && s->problem)
+        return ith_cli_usage(command, "--simulate needs --seq: it simulates one attention");
+    if (s->trace && !s->simulate)
+        return ith_cli_usage(command, "--trace needs --simulate");
     return ITH_EXIT_DONE;
 }
 
 int ith_cli_plan(int argc, char **argv)
 {
-    ith_plan_settings settings = {
-        .machine = "local", .ranks = 1, .batch = 1, .heads = 40, .head_dim = 128, .dtype = ITH_BF16, .rows = 20};
+    ith_plan_settings settings = {.simulation = ITH_SIMULATION_INIT,
+                                  .machine = "local",
+                                  .ranks = 1,
+                                  .batch = 1,
+                                  .heads = 40,
+                                  .head_dim = 128,
+                                  .dtype = ITH_BF16,
+                                  .rows = 20};
+    settings.simulation.slow_factor = 2;
     ith_option table[ITH_OPTIONS_MAX];
     memcpy(table, own_rows, sizeof own_rows);
     ith_options options = {.table = table, .settings = &settings, .command = argv[0]};

@@ -19,6 +19,9 @@ typedef struct ith_plan_settings {
     ith_attend_choices choices;
     int64_t rows;
     bool explain, json;
+    bool simulate;
+    ith_simulation simulation;
+    const char *trace;
 } ith_plan_settings;
 
 /* One plan of the list. Its info and cost have no meaning if it is not legal. */
@@ -41,7 +44,8 @@ typedef struct ith_plan_command {
     ith_attn_problem problem;
     ith_plan_row *rows; /* the legal plans, the fastest first, then the others */
     int64_t count, room, legal_count;
-    ith_cfg cfg; /* of the plans of a video that are listed now */
+    ith_cfg cfg;        /* of the plans of a video that are listed now */
+    ith_cost predicted; /* with --simulate: the prediction of the best plan, whose row has the simulated cost */
 } ith_plan_command;
 
 /* Adds a plan to the list (ith_plan_candidate_fn). user: the ith_plan_command. */

@@ -151,6 +151,16 @@ static void explain_video(const ith_plan_command *c, const ith_plan_row *row)
            1e-9 * (double)v->memory_bytes, 1e-9 * (double)v->host_bytes);
 }
 
+/* Prints the simulated time of the best plan beside the predicted one. */
+static void print_simulation(const ith_plan_command *c)
+{
+    const ith_cost *cost = &c->rows[0].cost;
+    printf("\nSimulated on all ranks, the best plan takes %.6f s, %.3f times the prediction of %.6f s; %.1f%% of its "
+           "exchanges is hidden.\n",
+           cost->seconds, c->predicted.seconds > 0 ? cost->seconds / c->predicted.seconds : 1, c->predicted.seconds,
+           100 * cost->hidden_share);
+}
+
 /* Explains the best plan. */
 static void explain(const ith_plan_command *c)
 {
@@ -178,6 +188,8 @@ void ith_plan_print_table(const ith_plan_command *c)
         printf("%lld more legal plans: --rows %lld shows all\n", (long long)(c->legal_count - shown),
                (long long)c->legal_count);
     print_illegal(c);
+    if (c->settings->simulate)
+        print_simulation(c);
     if (c->settings->explain && c->legal_count)
         explain(c);
 }
@@ -221,7 +233,8 @@ static json_t *figures_json(const ith_plan_row *row)
 
 int ith_plan_print_json(const ith_plan_command *c)
 {
-    for (int64_t i = 0; i < c->count; i++) {
+    const int64_t count = c->settings->simulate ? 1 : c->count;
+    for (int64_t i = 0; i < count; i++) {
         json_t *object = choices_json(&c->rows[i]);
         int failed = !object || json_object_update_new(object, figures_json(&c->rows[i]));
         fputs(i ? ",\n " : "[", stdout);
@@ -230,6 +243,6 @@ int ith_plan_print_json(const ith_plan_command *c)
         if (failed)
             return ith_cli_error("the plans cannot be written as JSON");
     }
-    puts(c->count ? "]" : "[]");
+    puts(count ? "]" : "[]");
     return ITH_EXIT_DONE;
 }

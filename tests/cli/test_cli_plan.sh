@@ -136,6 +136,26 @@ jq -e 'any(.[]; .legal) and all(.[] | select(.cfg == "parallel"); (.legal | not)
 expect 0 "" bash -c 'ulimit -t 5; exec "$@"' - "$ithaca" plan --machine avx2-10gbit --problem wan2.2-a14b-720p --ranks 100000 --json
 jq -e 'any(.[]; .legal and .ulysses == 8 and .ring == 12500)' out >/dev/null || fail "100,000 ranks: $(head -c 300 out)"
 
+# The best plan, simulated: as predicted without jitter; slower with a slow rank; the same seed gives the same times.
+simulated() { expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --simulate --json "$@"; }
+expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --json
+jq '.[0]' out >predicted
+simulated
+jq -e --slurpfile p predicted 'length == 1 and .[0].strategy == $p[0].strategy and .[0].ring == $p[0].ring and
+    (.[0].seconds_attention / $p[0].seconds_attention - 1 | fabs) < 0.02' out >/dev/null || fail "simulation: $(cat out predicted)"
+simulated --slow-rank 3 --slow-factor 3
+jq -e --slurpfile p predicted '.[0].seconds_attention > 1.5 * $p[0].seconds_attention' out >/dev/null || fail "a slow rank: $(cat out)"
+simulated --jitter 0.2 --repeat 3 --seed 4 --trace trace.json
+cp out first
+simulated --jitter 0.2 --repeat 3 --seed 4
+same first out
+jq -e '.traceEvents | length > 20' trace.json >/dev/null || fail "the trace of a simulation: $(head -c 300 trace.json)"
+expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --ranks 8 --simulate
+grep -qE "^Simulated on all ranks, .* 1\.0[0-9]* times|^Simulated on all ranks, .* 0\.99" out || fail "the table of a simulation: $(tail -3 out)"
+expect 2 "--simulate needs --seq" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p --simulate
+expect 2 "--trace needs --simulate" "$ithaca" plan --machine h100-8 --seq 16 --trace t
+expect 1 "cannot be written" "$ithaca" plan --machine h100-8 --seq 16 --simulate --trace /none/t
+
 # A choice that is made leaves out the others.
 expect 0 "" "$ithaca" plan --machine h100-8x16 --seq 75600 --ranks 64 --strategy ring --direction uni --softmax online --json
 jq -e '[.[] | select(.legal)] | length == 1 and .[0].ring == 64' out >/dev/null || fail "--strategy ring: $(cat out)"
