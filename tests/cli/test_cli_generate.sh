@@ -106,7 +106,7 @@ generate 2 "fold" clip.gif --fold --no-fold
 generate 2 "strategy" clip.gif --strategy zigzag
 generate 1 "abacus" clip.gif --kernel abacus
 generate 1 "wisdom" clip.gif --wisdom c.yaml
-rm clip.gif first.gif c.yaml wisdom
+rm clip.gif first.gif c.yaml wisdom wisdom.lock
 
 # Options in files: the command line counts more than --config, and that more than the model's ithaca.yaml.
 printf 'steps: 2\nguidance: 1\nfps: 24\noutput: from_config.gif\n' >c.yaml
