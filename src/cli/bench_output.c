@@ -29,11 +29,7 @@ static const ith_option rows[] = {
 
 int ith_bench_output_add_options(ith_option *table, int count, size_t offset)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        table[count] = rows[i];
-        table[count++].offset += offset;
-    }
-    return count;
+    return ith_options_append(table, count, rows, sizeof rows / sizeof *rows, offset);
 }
 
 int ith_bench_output_begin(ith_bench_output *output, const char *command)

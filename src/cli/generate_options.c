@@ -108,10 +108,8 @@ static bool is_of_run(const ith_option *option)
 int ith_generate_add_run_options(ith_option *table, int count, size_t offset)
 {
     for (size_t i = 0; i < sizeof own_rows / sizeof *own_rows; i++)
-        if (is_of_run(&own_rows[i])) {
-            table[count] = own_rows[i];
-            table[count++].offset += offset;
-        }
+        if (is_of_run(&own_rows[i]))
+            count = ith_options_append(table, count, &own_rows[i], 1, offset);
     return ith_attend_add_options(table, count, offset + offsetof(ith_generate_settings, choices), false);
 }
 

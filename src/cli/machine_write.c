@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes machine descriptions as YAML, such that reading them gives the same numbers. */
-#include "cli.h"
 #include "machine_fields.h"
 #include "machine_file.h"
+#include "output_name.h"
 #include "text_value.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static void print_number(FILE *file, double value)
 {
@@ -99,25 +96,21 @@ static void print_comment(FILE *file, const char *comment)
     }
 }
 
+/* What is written. */
+typedef struct contents {
+    const ith_machine *machine;
+    const char *comment;
+} contents;
+
+static void print_contents(FILE *file, void *user)
+{
+    const contents *c = user;
+    print_comment(file, c->comment);
+    print_machine(file, c->machine);
+}
+
 int ith_machine_file_write(const char *path, const ith_machine *machine, const char *comment)
 {
-    char *beside = NULL;
-    if (asprintf(&beside, "%s.%ld.partial", path, (long)getpid()) < 0)
-        return ith_cli_error("there is no memory for a name");
-    FILE *file = fopen(beside, "wxe");
-    int error = file ? 0 : errno;
-    if (file) {
-        print_comment(file, comment);
-        print_machine(file, machine);
-        bool failed = ferror(file) || fflush(file) || fsync(fileno(file));
-        error = failed ? errno : 0;
-        if (fclose(file) && !error)
-            error = errno;
-        if (!error && rename(beside, path))
-            error = errno;
-        if (error)
-            unlink(beside);
-    }
-    free(beside);
-    return error ? ith_cli_error("'%s' cannot be written: %s", path, strerror(error)) : ITH_EXIT_DONE;
+    contents c = {machine, comment};
+    return ith_cli_replace_file(path, print_contents, &c);
 }

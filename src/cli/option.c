@@ -161,6 +161,15 @@ bool ith_option_set(ith_options *options, int index, const char *text, ith_optio
     return true;
 }
 
+int ith_options_append(ith_option *table, int count, const ith_option *rows, size_t row_count, size_t offset)
+{
+    for (size_t i = 0; i < row_count; i++) {
+        table[count] = rows[i];
+        table[count++].offset += offset;
+    }
+    return count;
+}
+
 int ith_option_find(const ith_options *options, const char *name)
 {
     for (int i = 0; i < options->count; i++)

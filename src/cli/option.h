@@ -86,6 +86,9 @@ typedef struct ith_options {
  * the text is no value of the option. */
 bool ith_option_set(ith_options *options, int index, const char *text, ith_option_source source, char *why,
                     size_t why_bytes);
+/* Appends `rows` to a table that has `count` rows, and returns the new count. offset: the position in the command's
+ * settings of the struct in which the rows place their values. */
+int ith_options_append(ith_option *table, int count, const ith_option *rows, size_t row_count, size_t offset);
 /* The index of the option `name`; -1 if there is none. */
 int ith_option_find(const ith_options *options, const char *name);
 /* A hash of an option's value: equal values have equal hashes. */

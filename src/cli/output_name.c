@@ -72,7 +72,7 @@ int ith_cli_check_output(const char *path)
 static int print_and_close(FILE *file, void (*print)(FILE *file, void *user), void *user)
 {
     print(file, user);
-    bool failed = ferror(file) || fflush(file);
+    bool failed = ferror(file) || fflush(file) || (fsync(fileno(file)) && errno != EINVAL); /* EINVAL: a device */
     int error = failed ? (errno ? errno : EIO) : 0;
     if (fclose(file) && !error)
         error = errno;
