@@ -5,6 +5,7 @@
 #include "bench_output.h"
 #include "generate.h"
 #include "interrupt.h"
+#include "json_number.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,9 @@ static const char doc[] = "Measure whole runs of a model, stage by stage. No vid
                           "buffers; denoise is all "
                           "steps, and step their mean; decode makes frames of the latents; whole is everything but "
                           "load. seconds is the median "
-                          "of the repeats, and spread the difference of the slowest and the fastest over it. What is "
+                          "of the repeats, and spread the difference of the slowest and the fastest over it; predicted "
+                          "is what 'ithaca generate "
+                          "--dry-run' would say. What is "
                           "not given is the model's "
                           "own, as in 'ithaca generate'.";
 
@@ -53,6 +56,20 @@ static bool should_stop(void *user)
 {
     (void)user;
     return ith_interrupt_came() != 0;
+}
+
+/* Predicts the run. The rates are measured for a second, as in a dry run, and in a context of their own, so that their
+ * memory does not count as the run's. */
+static int predict(ith_generation *g)
+{
+    ith_context *of_run = g->context;
+    int code = ith_cli_context(ITH_TALK_QUIET, &g->context);
+    g->settings.dry_run = true;
+    if (!code)
+        ith_generate_predict(g);
+    ith_context_destroy(&g->context);
+    g->context = of_run;
+    return code;
 }
 
 /* Opens the model and fills in what the user left open (ith_launch_work.prepare). */
@@ -73,6 +90,10 @@ static int prepare(void *user)
     if (ith_pipeline_open(g->context, g->settings.model, &g->pipeline) ||
         ith_pipeline_resolve(g->pipeline, &g->options) || ith_pipeline_info(g->pipeline, &g->model))
         return ith_cli_error("%s", ith_context_error(g->context));
+    if (g->launch.leads)
+        code = predict(g);
+    if (code)
+        return code;
     for (int i = 0; i < STAGES; i++)
         if (!(c->seconds[i] = calloc(REPEATS_MAX, sizeof *c->seconds[i])))
             return ith_cli_error("there is no memory for the times");
@@ -103,8 +124,7 @@ static ith_status measure(ith_context *context, ith_comm *comm, void *user)
     ith_generate_options options = g->options;
     const bool speaks = ith_comm_rank(comm) == 0;
     const int64_t repeats = c->settings->repeats;
-    ith_status status = ITH_OK;
-    (void)context;
+    ith_status status = ith_generate_predict_links(g, context, comm);
     options.should_stop = should_stop;
     if (speaks)
         ith_progress_begin(&g->progress, &stage, 1, !isatty(STDERR_FILENO));
@@ -125,6 +145,22 @@ static ith_status measure(ith_context *context, ith_comm *comm, void *user)
 
 /* ---- Report ------------------------------------------------------------------------------------------------------ */
 
+/* The predicted time of a stage; NAN if there is none. */
+static double predicted(const ith_generation *g, int stage)
+{
+    const ith_video_cost *cost = &g->prediction.cost;
+    if (!g->prediction.known)
+        return NAN;
+    switch (stage) {
+    case TEXT: return cost->text_seconds;
+    case DENOISE: return cost->denoise_seconds;
+    case STEP: return cost->denoise_seconds / (double)g->options.steps;
+    case DECODE: return cost->decode_seconds + cost->write_seconds;
+    case WHOLE: return cost->seconds;
+    default: return NAN;
+    }
+}
+
 static json_t *row_json(const bench_command *c, int stage)
 {
     const ith_generation *g = &c->g;
@@ -136,6 +172,7 @@ static json_t *row_json(const bench_command *c, int stage)
         ith_precision_name(o->precision), "ranks", g->launch.all_ranks, "threads",
         g->launch.all_threads ? g->launch.all_threads : o->threads, "repeats", (json_int_t)c->settings->repeats);
     ith_bench_set_seconds(row, c->seconds[stage], (int)c->settings->repeats);
+    json_object_set_new(row, "predicted_seconds", ith_cli_json_number(predicted(g, stage)));
     if (stage == WHOLE)
         json_object_update_new(row, json_pack("{s:I, s:I, s:I}", "memory_bytes", (json_int_t)g->report.peak_bytes,
                                               "predicted_memory_bytes", (json_int_t)g->report.predicted_bytes,

@@ -92,7 +92,10 @@ jq -e '[.[].stage] == ["load", "text", "plan", "denoise", "step", "decode", "who
     .frames == 5 and .height == 32 and .width == 48 and .steps == 2 and .threads == 2 and .repeats == 2) and
     (.[4].seconds * 2 / .[3].seconds - 1 | fabs) < 1e-4 and .[3].seconds_max <= .[6].seconds_max and
     .[6].seconds_max <= ([.[1, 2, 3, 5] | .seconds_max] | add) * 1.0001 and
-    .[6].seconds_min >= ([.[1, 2, 3, 5] | .seconds_min] | add) * 0.9999 and .[6].memory_bytes > 1e6' "$work/out" >/dev/null ||
+    .[6].seconds_min >= ([.[1, 2, 3, 5] | .seconds_min] | add) * 0.9999 and
+    .[0].predicted_seconds == null and .[2].predicted_seconds == null and
+    (.[1].predicted_seconds + .[3].predicted_seconds + .[5].predicted_seconds) / .[6].predicted_seconds > 0.999 and
+    .[4].predicted_seconds * 2 / .[3].predicted_seconds < 1.001 and .[6].predicted_seconds > 0 and .[6].memory_bytes > 1e6' "$work/out" >/dev/null ||
     fail "the stages of a run: $(cat "$work/out")"
 expect 0 "" "$ithaca" bench generate --model "$model" --steps 1 --frames 1 --height 32 --width 32 --repeat 1 --ranks 2
 grep -qE '^Wan.*: 1 frames of 32 x 32, 1 steps, cfg batch, (f32|bf16); 2 ranks$' "$work/out" && [ "$(wc -l <"$work/out")" = 10 ] ||
