@@ -110,12 +110,11 @@ typedef struct lone_rank {
     ith_status status;
 } lone_rank;
 
+static float numbers[3 * NUMBERS]; /* q, k and v */
+
 static void *attend(void *user)
 {
     lone_rank *r = user;
-    static float numbers[3 * NUMBERS];
-    for (int i = 0; i < 3 * NUMBERS; i++)
-        numbers[i] = (float)(i % 37) / 17 - 1;
     ith_attn_problem problem = ITH_ATTN_PROBLEM_INIT;
     ith_attn_tensors tensors = ITH_ATTN_TENSORS_INIT;
     ith_plan *plan = NULL;
@@ -139,6 +138,8 @@ static void attend_together(lone_rank *ranks)
     ith_context *contexts[RANKS] = {ranks[0].context, ranks[1].context};
     ith_comm *comms[RANKS];
     pthread_t threads[RANKS];
+    for (int i = 0; i < 3 * NUMBERS; i++)
+        numbers[i] = (float)(i % 37) / 17 - 1;
     check(contexts[0], ith_comm_create_local(contexts, RANKS, comms));
     for (int i = 0; i < RANKS; i++) {
         ranks[i].comm = comms[i];
