@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -111,7 +112,8 @@ void ith_shared_memory_free(ith_context *context, ith_shared_memory *memory)
 
 void ith_counter_wait(_Atomic uint32_t *counter, uint32_t seen, double seconds)
 {
-    const struct timespec limit = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (long)seconds) * 1e9)};
+    const double whole = floor(seconds);
+    const struct timespec limit = {.tv_sec = (time_t)whole, .tv_nsec = (long)((seconds - whole) * 1e9)};
     syscall(SYS_futex, counter, FUTEX_WAIT, seen, &limit, NULL, 0);
 }
 
