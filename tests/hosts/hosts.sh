@@ -168,9 +168,10 @@ cut_link() {
     ip -n "$(space_of "${cut##*:}")" link set eth0 down
 }
 
-# Ends mpirun when all processes of the command have ended: it may wait for ever for a host that it has lost.
+# Ends mpirun when all processes of the command have ended: it may wait for ever for a host that it has lost. If a link is cut
+# before they have begun, they never begin.
 end_mpirun() { # PID-OF-MPIRUN NAME-OF-COMMAND
-    while kill -0 "$1" 2>/dev/null && ! runs_somewhere "$2"; do sleep 0.1; done
+    while [ -z "$cut" ] && kill -0 "$1" 2>/dev/null && ! runs_somewhere "$2"; do sleep 0.1; done
     while runs_somewhere "$2"; do sleep 0.1; done
     sleep 1 # for mpirun itself
     kill -9 "$1" 2>/dev/null

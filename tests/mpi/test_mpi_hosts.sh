@@ -93,10 +93,7 @@ for kill_name in host1.2 host0.1; do
 done
 unset kill_name
 
-# Host 1 is cut off. Every process ends within the limit, and names the rank of the other side. A launcher may end others
-# when the first has ended, before they have said so; both are told not to.
-[ "$kind" != openmpi ] || export ITHACA_HOSTS_MPIRUN=--enable-recovery
-[ "$kind" != mpich ] || export ITHACA_HOSTS_MPIRUN=-disable-auto-cleanup
+# Host 1 is cut off. Every process ends within the limit, and names the rank of the other side.
 # cut SECONDS ARGUMENT...: before the processes begin there is nothing to see, and after their end neither.
 cuts=0 connected=0 named=0
 cut() {
