@@ -56,8 +56,11 @@ static bool in_range(const ith_option *option, double value)
     return value >= option->least && value <= option->most;
 }
 
+/* Adds a list; nothing if it is empty. */
 static void add_list(text_line *line, const ith_option *option, const ith_option_list *list)
 {
+    if (!list->count)
+        return;
     add(line, "[");
     for (int i = 0; i < list->count; i++) {
         add(line, i ? ", " : "");

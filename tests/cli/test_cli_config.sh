@@ -4,7 +4,7 @@
 # line counts more than the file and the file more than the model folder, and what is printed can be read again.
 . cli/lib.sh
 cd "$work"
-commands=("generate" "attend" "verify" "plan" "bench attention" "bench block" "bench decode" "bench generate" "info" "tokenize")
+commands=("generate" "attend" "verify" "plan" "tune" "bench attention" "bench block" "bench decode" "bench generate" "info" "tokenize")
 
 # options COMMAND: "NAME ARGUMENT" for each option that may stand in a file.
 options() { "$ithaca" $1 --help | grep -oE '^ {2,6}(-[a-z], )?--[a-z-]+(=[^ ]+)?' | sed -E 's/.*--(.*)/\1/; s/=/ /' | sort -u |
@@ -15,7 +15,9 @@ value_for() {
     case "$1" in
     "") echo true ;;
     N | N,* | "N["*) echo 3 ;;
-    G* | X | SECONDS | MS) echo 0.5 ;;
+    G* | X | MS) echo 0.5 ;;
+    SECONDS) echo 5 ;;
+    "T["*) echo f32 ;;
     S,* | "S["*) echo online ;;
     NAME) echo ring ;; # a strategy, and any text where a kernel is asked for
     *\|*) echo "${1##*|}" ;;
