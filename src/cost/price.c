@@ -2,6 +2,7 @@
 /* Seconds of computing and of exchanges (price.h). */
 #include "price.h"
 
+#include "../attention/run/cpu/sweep.h"
 #include "../base/size.h"
 
 #include <math.h>
@@ -9,9 +10,8 @@
 /* ---- Loops over tasks ------------------------------------------------------------------------------------------ */
 
 enum {
-    TASKS_PER_THREAD = 8, /* as in run/cpu/sweep.c */
-    EXACT_UNITS = 64,     /* with at most this many units, ... */
-    EXACT_ROUNDS = 32     /* ... and this many tasks for each, the units' turns are followed one by one */
+    EXACT_UNITS = 64, /* with at most this many units, ... */
+    EXACT_ROUNDS = 32 /* ... and this many tasks for each, the units' turns are followed one by one */
 };
 
 /* Tasks of one parallel loop: for each head, `whole` tasks of whole_seconds and perhaps a shorter one. */
@@ -62,15 +62,13 @@ static double vector_bytes(const ith_attn_setting *s)
     return (double)(s->problem.head_dim * s->element_bytes);
 }
 
-/* The number of kv heads whose keys are packed before their queries attend (packed_together in run/cpu/sweep.c). */
+/* The number of kv heads whose keys are packed before their queries attend. */
 static int64_t heads_together(const ith_price *price, int64_t kv_heads, int64_t q_rows)
 {
-    const ith_attn_problem *p = &price->setting.problem;
     bool for_all = price->setting.exchange == ITH_EXCHANGE_IN_PLACE && price->setting.ring > 1;
-    if (for_all || price->units == 1)
-        return for_all ? ith_max64(kv_heads, 1) : 1;
-    int64_t tasks = ith_max64(p->heads / p->kv_heads * ith_div_up(q_rows, price->tiles.block_q), 1);
-    return ith_max64(ith_min64(ith_div_up(price->units * TASKS_PER_THREAD, tasks), kv_heads), 1);
+    if (for_all)
+        return ith_max64(kv_heads, 1);
+    return ith_sweep_heads_together(&price->setting.problem, kv_heads, q_rows, price->tiles.block_q, price->units);
 }
 
 double ith_price_attend(const ith_price *price, const ith_heads *heads, int64_t q_rows, double keys, double blocks)

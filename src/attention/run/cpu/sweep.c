@@ -40,17 +40,21 @@ static int64_t packed_shard_bytes(const ith_sweep *s, int64_t rows)
            ith_round_up(kernel->packed_bytes(rest, s->setting->problem.head_dim), ITH_ARENA_ALIGNMENT);
 }
 
-/* The number of kv heads packed at a time: as few as keep all threads busy, or all heads if other ranks use them
- * too. */
+int64_t ith_sweep_heads_together(const ith_attn_problem *p, int64_t kv_heads, int64_t q_rows, int64_t block_q,
+                                 int64_t threads)
+{
+    int64_t tasks = ith_max64(p->heads / p->kv_heads * ith_div_up(q_rows, block_q), 1);
+    int64_t wanted = threads > 1 ? ith_div_up(threads * TASKS_PER_THREAD, tasks) : 1;
+    return ith_max64(ith_min64(wanted, kv_heads), 1);
+}
+
+/* The number of kv heads packed at a time: all of them if other ranks use them too. */
 static int64_t packed_together(const ith_sweep *s)
 {
-    const ith_attn_problem *p = &s->setting->problem;
     if (s->shape.packs_for_all)
         return s->shape.kv_heads;
-    int64_t blocks = ith_div_up(s->shape.q_rows, s->setting->tiles.block_q);
-    int64_t tasks = ith_max64(p->heads / p->kv_heads * blocks, 1);
-    int64_t wanted = s->setting->threads > 1 ? ith_div_up((int64_t)s->setting->threads * TASKS_PER_THREAD, tasks) : 1;
-    return ith_max64(ith_min64(wanted, s->shape.kv_heads), 1);
+    return ith_sweep_heads_together(&s->setting->problem, s->shape.kv_heads, s->shape.q_rows, s->setting->tiles.block_q,
+                                    s->setting->threads);
 }
 
 /* Divides the memory of a thread into its parts and returns their size. If memory is NULL, only computes the size. */

@@ -37,6 +37,11 @@ typedef struct ith_sweep {
     float *o_sum, *m, *l; /* partial results, if keeps_state: [heads, q_rows, head_dim], [heads, q_rows] */
 } ith_sweep;
 
+/* The number of kv heads that are packed before their queries attend: as few as keep all threads busy with blocks of
+ * block_q queries. */
+int64_t ith_sweep_heads_together(const ith_attn_problem *problem, int64_t kv_heads, int64_t q_rows, int64_t block_q,
+                                 int64_t threads);
+
 /* One job of a sweep: the queries of some heads, and the shards of keys and values that they attend to. */
 typedef struct ith_sweep_job {
     ith_heads heads;
