@@ -137,6 +137,7 @@ typedef enum ith_stage { ITH_STAGE_LOAD = 0, ITH_STAGE_TEXT, ITH_STAGE_DENOISE, 
 /* The work of one rank in a run. The lowest rank of a process opens weights, encodes prompts and decodes. */
 typedef struct ith_generate_report {
     size_t struct_size;
+    /* load_seconds includes the packing of the decoder's weights, and decode_seconds does not */
     double load_seconds, plan_seconds, text_seconds, denoise_seconds, decode_seconds;
     double decode_sink_seconds; /* time in on_frame, which decode_seconds does not include */
     bool latents_saved;         /* whether this run has written options.latents_file */

@@ -89,7 +89,7 @@ static const char doc[] =
     "\n"
     "The summary shows the predicted time beside the measured one. The prediction is made before the run, with the "
     "rates that 'ithaca tune' keeps of this machine, or with rates that are measured in a fiftieth of the predicted "
-    "time (0.03 to 1 s). With several processes it needs the links that 'ithaca tune' keeps, or --dry-run.\n"
+    "time (0.1 to 1 s). With several processes it needs the links that 'ithaca tune' keeps, or --dry-run.\n"
     "\n"
     "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file. Latents are saved when denoising "
     "is "

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define DRY_SECONDS 0.5 /* for the rates of the model's layers in a dry run; the machine's take as long */
-#define LEAST_SECONDS 0.03
+#define LEAST_SECONDS 0.1
 #define MOST_SECONDS 1.0
 #define SHARE 0.02        /* of the predicted time of a run, for measuring */
 #define SHORT_TOKENS 2048 /* sequences to this length are measured as a whole by ith_video_measure */

@@ -120,7 +120,7 @@ static ith_status decode_band(ith_rank *rank, const ith_vae *vae, const ith_vae_
     ith_frames_set_activity(rank, 0);
     if (!status && vae)
         status = ith_vae_decode(rank->context, vae, rank->pipeline->shared.latents, size->frames, size->height,
-                                size->width, band, ith_frames_take, &frames);
+                                size->width, band, ith_frames_take, &frames, &rank->report.load_seconds);
     for (int64_t index = 0; index < count && !status && !vae; index++)
         status = ith_frames_take(&frames, index, NULL, 0, 0);
     free_frames(&frames);
@@ -138,10 +138,11 @@ static ith_status decode(ith_rank *rank, int processes)
             ith_comm_broadcast(rank->leaders, latents, ith_latent_count(&rank->size) * (int64_t)sizeof *latents, 0);
     if (!status && band.begin < band.end)
         status = open_vae(rank, &vae);
-    double start = ith_clock_seconds();
+    const double start = ith_clock_seconds(), loaded = rank->report.load_seconds;
     if (!status)
         status = decode_band(rank, vae, &band, processes);
-    rank->report.decode_seconds += ith_clock_seconds() - start - rank->report.decode_sink_seconds;
+    rank->report.decode_seconds +=
+        ith_clock_seconds() - start - rank->report.decode_sink_seconds - (rank->report.load_seconds - loaded);
     ith_vae_free(rank->context, &vae);
     return status;
 }

@@ -63,7 +63,8 @@ static double decode_error(int kind, const char *z_name, const char *decoded_nam
         for (int64_t i = 0; i < positions; i++)
             reference[i * 3 + c] = ((const float *)decoded->data)[c * positions + i];
     assert_int_equal(
-        ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], NULL, keep_frame, &out), ITH_OK);
+        ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], NULL, keep_frame, &out, NULL),
+        ITH_OK);
     assert_int_equal(out.count, shape[1]);
     double error = relative_l2(out.numbers, reference, positions * 3);
     free(reference), free(out.numbers);
@@ -99,7 +100,8 @@ static comparison compare_video(int kind)
     comparison result = {.numbers = s[0] * s[1] * s[2] * s[3]};
     frames out = {malloc((size_t)result.numbers * sizeof(float)), 0, s[0], -1};
     assert_int_equal(
-        ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], NULL, keep_frame, &out), ITH_OK);
+        ith_vae_decode(context, vae, z->data, z->shape[1], z->shape[2], z->shape[3], NULL, keep_frame, &out, NULL),
+        ITH_OK);
     assert_int_equal(out.count, s[0]);
     double squares = 0;
     for (int64_t i = 0; i < result.numbers; i++) {
@@ -169,18 +171,18 @@ static void test_causal(void **state)
         memcpy(shorter + c * 2 * POSITIONS, latents + c * FRAMES * POSITIONS, 2 * POSITIONS * sizeof(float));
     enum { FRAME = 8 * H * 8 * W * 3 };
     frames two = {malloc(5 * FRAME * sizeof(float)), 0, 5, -1}, four = {malloc(13 * FRAME * sizeof(float)), 0, 13, -1};
-    assert_int_equal(ith_vae_decode(context, vae, shorter, 2, H, W, NULL, keep_frame, &two), ITH_OK);
+    assert_int_equal(ith_vae_decode(context, vae, shorter, 2, H, W, NULL, keep_frame, &two, NULL), ITH_OK);
     int64_t peak = memory_of(context).peak_bytes;
-    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, NULL, keep_frame, &four), ITH_OK);
+    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, NULL, keep_frame, &four, NULL), ITH_OK);
     assert_int_equal(two.count, 5);
     assert_int_equal(four.count, 13);
     assert_memory_equal(two.numbers, four.numbers, 5 * FRAME * sizeof(float));
     assert_int_equal(memory_of(context).peak_bytes, peak);
     frames stopped = {four.numbers, 0, 13, 2};
-    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, NULL, keep_frame, &stopped),
+    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, H, W, NULL, keep_frame, &stopped, NULL),
                      ITH_ERR_INTERRUPTED);
     assert_int_equal(stopped.count, 2);
-    assert_int_equal(ith_vae_decode(context, vae, latents, 0, H, W, NULL, keep_frame, &four), ITH_ERR_ARGUMENT);
+    assert_int_equal(ith_vae_decode(context, vae, latents, 0, H, W, NULL, keep_frame, &four, NULL), ITH_ERR_ARGUMENT);
     free(two.numbers), free(four.numbers);
     ith_vae_free(context, &vae);
     ith_context_destroy(&context);
@@ -194,7 +196,7 @@ static void check_band(ith_context *context, const ith_vae *vae, const float *la
 {
     const int64_t rows = (band.end - band.begin) * 8, row = width * 8 * 3;
     frames part = {malloc((size_t)(whole->count * rows * row) * sizeof(float)), 0, whole->count, -1};
-    assert_int_equal(ith_vae_decode(context, vae, latents, frame_count, height, width, &band, keep_frame, &part),
+    assert_int_equal(ith_vae_decode(context, vae, latents, frame_count, height, width, &band, keep_frame, &part, NULL),
                      ITH_OK);
     assert_int_equal(part.count, whole->count);
     for (int64_t frame = 0; frame < whole->count; frame++)
@@ -213,7 +215,8 @@ static void check_bands(ith_context *context, const ith_vae *vae, int64_t height
     for (int64_t i = 0; i < count; i++)
         latents[i] = sinf((float)(i * i % 1009));
     frames whole = {malloc((size_t)(MOST * height * width * 64 * 3) * sizeof(float)), 0, MOST, -1};
-    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, height, width, NULL, keep_frame, &whole), ITH_OK);
+    assert_int_equal(ith_vae_decode(context, vae, latents, FRAMES, height, width, NULL, keep_frame, &whole, NULL),
+                     ITH_OK);
     for (int part = 0; part < parts; part++) {
         int64_t begin, rows;
         ith_share(height, parts, part, &begin, &rows);
@@ -250,7 +253,7 @@ static void illegal_bands_are_refused(void **state)
     frames none = {NULL, 0, 0, -1};
     assert_int_equal(ith_vae_open(context, MODEL, operand_kinds[OPERANDS_F32], &vae), ITH_OK);
     for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
-        assert_int_equal(ith_vae_decode(context, vae, latents, 1, 3, 1, &bands[i], keep_frame, &none),
+        assert_int_equal(ith_vae_decode(context, vae, latents, 1, 3, 1, &bands[i], keep_frame, &none, NULL),
                          ITH_ERR_ARGUMENT);
         assert_non_null(strstr(ith_context_error(context), "of latents of 3 rows cannot be decoded"));
     }
@@ -305,7 +308,8 @@ static void check_memory(int kind, int64_t height, int64_t width, const ith_vae_
     assert_int_equal(
         ith_vae_decode_bytes(m.context, ith_vae_config_of(vae), operand_kinds[kind], height, width, band, &predicted),
         ITH_OK);
-    assert_int_equal(ith_vae_decode(m.context, vae, latents, FRAMES, height, width, band, meter_frame, &m), ITH_OK);
+    assert_int_equal(ith_vae_decode(m.context, vae, latents, FRAMES, height, width, band, meter_frame, &m, NULL),
+                     ITH_OK);
     assert_int_equal(m.bytes - files, predicted);
     assert_int_equal(memory_of(m.context).peak_bytes, m.bytes);
     ith_vae_free(m.context, &vae);
@@ -428,7 +432,7 @@ static ith_status load_and_decode(ith_context *context, void *user)
     ith_vae *vae = NULL;
     ith_status status = ith_vae_open(context, MODEL, operand_kinds[OPERANDS_F32], &vae);
     if (!status)
-        status = ith_vae_decode(context, vae, latents, 1, 1, 1, NULL, keep_frame, &out);
+        status = ith_vae_decode(context, vae, latents, 1, 1, 1, NULL, keep_frame, &out, NULL);
     ith_vae_free(context, &vae);
     return status;
 }

@@ -165,7 +165,7 @@ static ith_status decode(void *user, const ith_span *span)
     const int64_t stride = b->config.stride_space;
     (void)span;
     return ith_vae_decode(b->call.context, b->vae, b->latents, b->latent_frames, b->problem.height / stride,
-                          b->problem.width / stride, NULL, take_frame, NULL);
+                          b->problem.width / stride, NULL, take_frame, NULL, NULL);
 }
 
 static ith_status make(void *user)

@@ -48,7 +48,7 @@ static ith_status take_frame(void *user, int64_t index, const float *frame, int6
     (void)frame, (void)height, (void)width;
     if (index == 0) {
         ith_stage_clock_begin(&r->clock);
-        r->begin = ith_clock_seconds();
+        r->begin = ith_stage_clock_now(&r->clock);
     }
     return ITH_OK;
 }
@@ -57,9 +57,9 @@ static ith_status decode(decoder_run *r)
 {
     const double started = ith_clock_thread_seconds();
     ith_status status =
-        ith_vae_decode(r->meter->context, r->vae, r->latents, FRAMES, r->height, r->width, NULL, take_frame, r);
+        ith_vae_decode(r->meter->context, r->vae, r->latents, FRAMES, r->height, r->width, NULL, take_frame, r, NULL);
     r->worked = fmin(r->worked, ith_clock_thread_seconds() - started);
-    r->second = fmin(r->second, ith_clock_seconds() - r->begin);
+    r->second = fmin(r->second, ith_stage_clock_now(&r->clock) - r->begin);
     ith_stage_clock_end(&r->clock);
     return status;
 }
@@ -73,7 +73,7 @@ static ith_status run(decoder_run *r, int64_t height, int64_t width, int64_t thr
     r->latents = ith_alloc(context, count, sizeof *r->latents, "the latents of a measurement");
     ith_status status = r->latents ? ith_noise_make(context, 0, 0, count, r->latents) : ITH_ERR_MEMORY;
     if (!status)
-        status = ith_stage_clock_open(&r->clock, context);
+        status = ith_stage_clock_open(&r->clock, context, threads == 1);
     if (!status) {
         for (int i = 0; i < MOST_REPEATS && !status; i++)
             if (i < LEAST_REPEATS || ith_clock_seconds() < until)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures one layer of the transformer with random weights, at the rows that a rank computes. A wide model is measured
- * at a smaller width, and many rows in part: the rate of a product hardly grows beyond these sizes. */
+/* Measures layers of the transformer with random weights, at the rows that a rank computes. A wide model is measured at
+ * a smaller width, and many rows in part: the rate of a product hardly grows beyond these sizes. A narrow model is
+ * measured with several layers, whose weights are not in a cache when their turn comes. */
 #include "../../base/clock.h"
 #include "../../base/size.h"
 #include "../dit/dit_workspace.h"
@@ -15,6 +16,8 @@
 #define MOST_WIDTH 1024
 #define MOST_FFN 3072
 #define MOST_TOKENS 2048
+#define COLD_BYTES (8 << 20) /* weights of the layers that are measured: more than a second-level cache holds */
+#define MOST_LAYERS 8
 #define FIRST_TOKENS 64 /* rows of the pass that says how long a row takes */
 #define LEAST_REPEATS 2
 #define MOST_REPEATS 20
@@ -73,9 +76,9 @@ static ith_status pass(layer_run *r)
     static const float time = 500;
     const int64_t numbers = r->shape.width / 2 * r->config.in_channels * ITH_DIT_PATCH;
     ith_stage_clock_begin(&r->clock);
-    const double begin = ith_clock_seconds(), work = ith_clock_thread_seconds();
+    const double begin = ith_stage_clock_now(&r->clock), work = ith_clock_thread_seconds();
     ith_status status = ith_dit_forward(r->meter->context, r->workspace, r->buffer, &time, r->buffer + numbers);
-    r->pass = fmin(r->pass, ith_clock_seconds() - begin);
+    r->pass = fmin(r->pass, ith_stage_clock_now(&r->clock) - begin);
     r->worked = fmin(r->worked, ith_clock_thread_seconds() - work);
     ith_stage_clock_end(&r->clock);
     return status;
@@ -88,7 +91,7 @@ static ith_status run(layer_run *r, int64_t tokens, int64_t threads, double unti
     omp_set_num_threads((int)threads);
     ith_status status = make_run(r, tokens);
     if (!status)
-        status = ith_stage_clock_open(&r->clock, r->meter->context);
+        status = ith_stage_clock_open(&r->clock, r->meter->context, threads == 1);
     if (!status) {
         for (int i = 0; i < MOST_REPEATS && !status; i++)
             if (i < LEAST_REPEATS || ith_clock_seconds() < until)
@@ -122,10 +125,10 @@ static void keep(layer_run *r, const total *layer, const total *outside, int64_t
     const ith_stage_clock *clock = &r->clock;
     const double linear = ith_stage_clock_seconds(clock, "qkv") + ith_stage_clock_seconds(clock, "project") +
                           ith_stage_clock_seconds(clock, "ffn");
-    const double rest = fmax(r->pass - ith_stage_clock_seconds(clock, "block"), 0);
-    r->products[index] = ith_video_meter_without_rows(m, linear, layer->bytes, threads);
+    const double rest = fmax(r->pass - ith_stage_clock_seconds(clock, "block"), 0), layers = (double)r->config.layers;
+    r->products[index] = ith_video_meter_without_rows(m, linear / layers, layer->bytes, threads);
     r->ends[index] = ith_video_meter_without_rows(m, rest, outside->bytes, threads);
-    const double units = ith_video_units(&m->place.view.machine, threads);
+    const double units = ith_video_units(&m->place.view.machine, threads) / layers;
     r->self[index] = ith_stage_clock_seconds(clock, "self attention") * units;
     r->cross[index] = ith_stage_clock_seconds(clock, "cross attention") * units;
 }
@@ -159,8 +162,7 @@ static ith_status add_attention(layer_run *r)
     const double cross_seconds = ith_video_meter_choose(r->cross[0], r->cross[1]);
     double call = (cross_seconds * self.operations - self_seconds * cross.operations) /
                   (cross.calls * self.operations - self.calls * cross.operations);
-    if (!(call > 0 && call * self.calls < self_seconds / 2)) /* the times were disturbed */
-        call = 0;
+    call = fmax(fmin(call, self_seconds / (2 * self.calls)), 0); /* should the times have been disturbed */
     snprintf(row->kernel, sizeof row->kernel, "%s", info.kernel);
     row->dtype = r->meter->model->types.attention, row->softmax = info.softmax, row->head_dim = r->config.head_dim;
     row->block_q = info.block_q, row->block_kv = info.block_kv;
@@ -223,10 +225,12 @@ ith_status ith_video_measure_layer(ith_video_meter *m)
     r.options.kernel = o->kernel, r.options.softmax = o->softmax, r.options.smooth = o->smooth;
     r.options.block_q = o->block_q, r.options.block_kv = o->block_kv;
     r.options.block_kv_compute = o->block_kv_compute, r.options.block_kv_compute_in = o->block_kv_compute_in;
-    r.config.layers = 1, r.config.text_dim = ith_min64(r.config.text_dim, MOST_WIDTH);
+    r.config.text_dim = ith_min64(r.config.text_dim, MOST_WIDTH);
     r.config.heads = ith_max64(ith_min64(r.config.heads, MOST_WIDTH / r.config.head_dim), 1);
     r.config.dim = r.config.heads * r.config.head_dim;
     r.config.ffn_dim = ith_min64(r.config.ffn_dim, MOST_FFN);
+    const int64_t layer_bytes = 2 * r.config.dim * (6 * r.config.dim + 2 * r.config.ffn_dim); /* of bf16 */
+    r.config.layers = ith_min64(ith_min64(ith_div_up(COLD_BYTES, layer_bytes), MOST_LAYERS), r.config.layers);
     r.text_rows = ith_max64(m->model->counts[0], 1);
     ith_status status = ith_dit_make_random(m->context, &r.config, m->model->types, ITH_BF16, &r.dit);
     if (!status)

@@ -2,6 +2,7 @@
 /* The time of repeated stages (stage_clock.h). */
 #include "stage_clock.h"
 
+#include "../../base/clock.h"
 #include "../../base/trace.h"
 
 #include <stdio.h>
@@ -15,21 +16,41 @@ static int index_of(const ith_stage_clock *clock, const char *name)
     return i;
 }
 
+/* The time of the processor for an interval that ends now. It begins after the last interval that ended before `begin`:
+ * stages follow one another. */
+static double worked_since(ith_stage_clock *clock, double begin, double end)
+{
+    const double now = ith_clock_thread_seconds();
+    double from = -1, latest = 0;
+    for (int i = 0; i < ITH_STAGE_CLOCK_ENDS; i++)
+        if (clock->ends[i] > latest && clock->ends[i] <= begin)
+            latest = clock->ends[i], from = clock->worked[i];
+    clock->ends[clock->oldest] = end, clock->worked[clock->oldest] = now;
+    clock->oldest = (clock->oldest + 1) % ITH_STAGE_CLOCK_ENDS;
+    return from < 0 || now - from > end - begin ? end - begin : now - from;
+}
+
 /* Adds an interval to its stage, which is appended if it is new (ith_trace_listen_fn). */
 static void listen(void *user, const char *name, double begin, double end)
 {
     ith_stage_clock *clock = user;
+    const double seconds = clock->alone ? worked_since(clock, begin, end) : end - begin;
     int i = index_of(clock, name);
     if (i == ITH_STAGE_CLOCK_MOST)
         return;
     if (i == clock->count)
         snprintf(clock->names[clock->count++], sizeof clock->names[i], "%s", name);
-    clock->now[i] += end - begin;
+    clock->now[i] += seconds;
 }
 
-ith_status ith_stage_clock_open(ith_stage_clock *clock, ith_context *context)
+double ith_stage_clock_now(const ith_stage_clock *clock)
 {
-    *clock = (ith_stage_clock){.count = 0};
+    return clock->alone ? ith_clock_thread_seconds() : ith_clock_seconds();
+}
+
+ith_status ith_stage_clock_open(ith_stage_clock *clock, ith_context *context, bool alone)
+{
+    *clock = (ith_stage_clock){.alone = alone};
     return ith_trace_listen(context, listen, clock, &clock->before);
 }
 
@@ -41,6 +62,7 @@ void ith_stage_clock_close(ith_stage_clock *clock, ith_context *context)
 void ith_stage_clock_begin(ith_stage_clock *clock)
 {
     memset(clock->now, 0, sizeof clock->now);
+    clock->ends[clock->oldest] = ith_clock_seconds(), clock->worked[clock->oldest] = ith_clock_thread_seconds();
 }
 
 void ith_stage_clock_end(ith_stage_clock *clock)

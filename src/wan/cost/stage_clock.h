@@ -7,8 +7,13 @@
 #include "../../base/context.h"
 
 #define ITH_STAGE_CLOCK_MOST 16
+#define ITH_STAGE_CLOCK_ENDS 16
 
 typedef struct ith_stage_clock {
+    bool alone; /* the computation has one thread */
+    /* the last intervals: when each ended, and the time of the processor then; the oldest one is at `oldest` */
+    double ends[ITH_STAGE_CLOCK_ENDS], worked[ITH_STAGE_CLOCK_ENDS];
+    int oldest;
     int count;
     char names[ITH_STAGE_CLOCK_MOST][32];
     double now[ITH_STAGE_CLOCK_MOST];     /* seconds in the repeat under way */
@@ -17,8 +22,10 @@ typedef struct ith_stage_clock {
 } ith_stage_clock;
 
 /* Listens to the context from now on. No thread may be computing during this call and ith_stage_clock_close. */
-ith_status ith_stage_clock_open(ith_stage_clock *clock, ith_context *context);
+ith_status ith_stage_clock_open(ith_stage_clock *clock, ith_context *context, bool alone);
 void ith_stage_clock_close(ith_stage_clock *clock, ith_context *context);
+/* The present time, of the processor if the computation has one thread. */
+double ith_stage_clock_now(const ith_stage_clock *clock);
 /* Begins a repeat: the times since the last one are dropped. */
 void ith_stage_clock_begin(ith_stage_clock *clock);
 /* Ends a repeat, and keeps the times of stages that were faster than before. */

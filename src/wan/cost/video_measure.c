@@ -42,7 +42,7 @@ double ith_video_meter_without_rows(const ith_video_meter *m, double seconds, do
 
 double ith_video_meter_choose(double alone, double together)
 {
-    return together > 2 * alone ? alone : together;
+    return together > 1.5 * alone ? alone : together;
 }
 
 static ith_status measure(ith_video_meter *m, double seconds)

@@ -2,8 +2,8 @@
 /* The parts of ith_video_measure: the rates of one layer of the transformer, and of the decoder.
  *
  * A rate is measured twice: with one thread, and with all threads of a rank or a process, which also wait for one
- * another. The second one counts, unless it is less than half of the first: then other programs have kept the threads
- * from meeting. */
+ * another. The second one counts, unless it takes half as long again: then other programs have kept the threads from
+ * meeting. */
 #ifndef ITH_WAN_VIDEO_MEASURE_H
 #define ITH_WAN_VIDEO_MEASURE_H
 

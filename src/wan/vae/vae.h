@@ -51,10 +51,12 @@ typedef ith_status (*ith_vae_frame_fn)(void *user, int64_t index, const float *f
  * band: on_frame gets only the rows of a frame that belong to rows band->begin to band->end - 1 of the latents, of
  * which there is at least one; NULL: all rows. They have the same bits as in a whole frame. The layers before the first
  * level are computed for all rows. At each level, some rows above and below the band are computed too, because later
- * convolutions read them: at the first level of the published autoencoder up to 14 rows on each side. */
+ * convolutions read them: at the first level of the published autoencoder up to 14 rows on each side.
+ *
+ * load_seconds (NULL: not wanted): the time of packing the weights, before the first frame, is added to it. */
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
-                          void *user);
+                          void *user, double *load_seconds);
 /* Sets *bytes to the peak memory of opening the autoencoder and decoding this band of latents of this size, besides the
  * mapped files. */
 ith_status ith_vae_decode_bytes(ith_context *context, const ith_vae_config *config, ith_operand_types types,

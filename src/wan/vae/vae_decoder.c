@@ -15,6 +15,7 @@
  * on. So a level needs memory for some rows only, unless it doubles the frames of a pair. */
 #include "vae_decoder.h"
 
+#include "../../base/clock.h"
 #include "../../base/size.h"
 #include "../../base/trace.h"
 
@@ -310,8 +311,9 @@ static ith_status check_band(ith_context *context, int64_t height, const ith_vae
 
 ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float *latents, int64_t frames,
                           int64_t height, int64_t width, const ith_vae_span *band, ith_vae_frame_fn on_frame,
-                          void *user)
+                          void *user, double *load_seconds)
 {
+    const double begin = ith_clock_seconds();
     decoding call = {.on_frame = on_frame, .user = user};
     ith_status status = check_size(context, frames, height, width);
     if (!status)
@@ -320,6 +322,8 @@ ith_status ith_vae_decode(ith_context *context, const ith_vae *vae, const float 
         status = ith_vae_decoder_create(context, vae, height, width, band, &call.decoder);
     if (!status)
         status = ith_vae_decoder_open(call.decoder);
+    if (load_seconds)
+        *load_seconds += ith_clock_seconds() - begin;
     for (int64_t frame = 0; frame < frames && !status; frame++) {
         begin_latent(call.decoder, frame, frames);
         double traced = ith_trace_begin(context);
