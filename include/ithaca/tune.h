@@ -86,7 +86,7 @@ typedef struct ith_tile_search {
     ith_softmax softmax; /* ONLINE or FIXED_M; AUTO: ONLINE */
     int64_t head_dim;
     int64_t keys;   /* keys of the whole problem. What is found serves all numbers of keys of a class: between 1/sqrt(2)
-                     * and   sqrt(2) times a power of two from 256 to 1,048,576 */
+                     * and sqrt(2) times a power of two from 256 to 1,048,576 */
     double seconds; /* the search ends after about this time; 0: 5 */
     /* Called by the thread that called. `known` returns the rate that an earlier search has measured with these tiles,
      * or 0; `measured` is called with each new rate. Either may be NULL. */
@@ -116,7 +116,7 @@ typedef struct ith_tile_report {
         sizeof(ith_tile_report), {0}, 0, 0, 0,                                                                         \
         {                                                                                                              \
             {                                                                                                          \
-                0                                                                                                      \
+                0, 0, 0, 0, 0                                                                                          \
             }                                                                                                          \
         }                                                                                                              \
     }
