@@ -103,9 +103,9 @@ typedef struct ith_machine {
     char name[64];
     char source[256]; /* where the figures come from */
     int64_t ranks;    /* the most ranks that it has; 0: any number */
-    /* Compute units (cores or devices) of a host, and of a rank. rank_units 0: a rank has as many as its plan has
-     * threads, which are by default its share of the host's. If the ranks of a host want more units than there are,
-     * they take turns. */
+    /* Compute units (cores or devices) of a host, and of a rank, at most 1,000,000. rank_units 0: a rank has as many as
+     * its plan has threads, which are by default its share of the host's. If the ranks of a host want more units than
+     * there are, they take turns. */
     int64_t host_units, rank_units;
     /* the rate of a unit while all units of its host compute, as a share of its rate while it computes alone; 0: 1 */
     double busy_share;

@@ -38,4 +38,15 @@ static inline int64_t ith_round_up(int64_t a, int64_t b)
     return ith_div_up(a, b) * b;
 }
 
+/* The greatest common divisor, by Euclid's algorithm. */
+static inline int64_t ith_common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 #endif

@@ -2,6 +2,7 @@
 /* Where the ranks of a group run: in which process, on which host. */
 #include "comm.h"
 
+#include "../base/size.h"
 #include "../base/sized.h"
 
 #include <stdio.h>
@@ -30,16 +31,6 @@ ith_place ith_comm_place_of(const ith_comm *comm, int rank)
     return place;
 }
 
-static int common_divisor(int a, int b)
-{
-    while (b) {
-        int rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* If every block of n ranks lies on one host, n divides the index of each rank that runs on another host than the rank
  * before it, and n divides the number of ranks. Hence n is the greatest common divisor of these numbers. The same holds
  * for processes. */
@@ -51,9 +42,9 @@ ith_blocks ith_comm_blocks(const ith_comm *comm, int first, int count)
     for (int i = 1; i < count; i++) {
         ith_place here = ith_comm_place_of(comm, first + i);
         if (here.process != before.process)
-            blocks.process_ranks = common_divisor(blocks.process_ranks, i);
+            blocks.process_ranks = (int)ith_common_divisor(blocks.process_ranks, i);
         if (here.host != before.host) {
-            blocks.host_ranks = common_divisor(blocks.host_ranks, i);
+            blocks.host_ranks = (int)ith_common_divisor(blocks.host_ranks, i);
             hosts++;
         }
         before = here;

@@ -16,19 +16,13 @@
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
-/* How far two positive sizes are apart; 0 if one of them is not known. */
-static double apart(int64_t a, int64_t b)
-{
-    return a > 0 && b > 0 ? fabs(log2((double)a / (double)b)) : 0;
-}
-
 /* How far a row is from a plan: the softmax counts most, then the head size, then the tiles. */
 static double distance(const ith_attn_setting *s, const ith_attn_tiles *tiles, const ith_machine_attention *row)
 {
-    return (row->softmax != s->softmax ? 1e6 : 0) + 1e3 * apart(row->head_dim, s->problem.head_dim) +
-           apart(row->block_q, tiles->block_q) + apart(row->block_kv, tiles->block_kv) +
-           apart(row->block_kv_compute, tiles->block_kv_compute) +
-           apart(row->block_kv_compute_in, tiles->block_kv_compute_in);
+    return (row->softmax != s->softmax ? 1e6 : 0) + 1e3 * ith_machine_apart(row->head_dim, s->problem.head_dim) +
+           ith_machine_apart(row->block_q, tiles->block_q) + ith_machine_apart(row->block_kv, tiles->block_kv) +
+           ith_machine_apart(row->block_kv_compute, tiles->block_kv_compute) +
+           ith_machine_apart(row->block_kv_compute_in, tiles->block_kv_compute_in);
 }
 
 /* Finds the row that is nearest to a plan, among the rows of a kernel, or of all kernels if the name is NULL. Of rows
@@ -177,10 +171,8 @@ static void find_units(const ith_attn_options *options, ith_price *price)
     price->units = options->threads ? options->threads : ith_max64(m->host_units / host_ranks, 1);
     if (m->rank_units)
         price->units = m->rank_units;
-    int64_t busy = ith_min64(m->host_units, host_ranks * price->units);
-    double lost = m->busy_share > 0 && m->host_units > 1 ? 1 - m->busy_share : 0;
-    price->unit_rate = 1 - lost * (double)(busy - 1) / (double)ith_max64(m->host_units - 1, 1);
-    price->setting.threads = m->rank_units ? 1 : (int)ith_min64(price->units, INT32_MAX);
+    price->unit_rate = ith_machine_busy_rate(m, (double)(host_ranks * price->units));
+    price->setting.threads = m->rank_units ? 1 : (int)price->units;
 }
 
 /* Reads and checks everything that the caller gives. */

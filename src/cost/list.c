@@ -110,8 +110,8 @@ static ith_strategy strategy_of(int ulysses, int ring)
     return ring == 1 ? ITH_STRATEGY_ULYSSES : ITH_STRATEGY_ULYSSES_RING;
 }
 
-/* Adds every mesh of the strategies that the options leave open. A ulysses axis that is longer than the list of heads
- * leaves ranks without work, so it is left out unless it is the only way. */
+/* Adds every mesh of the strategies that the options leave open. A ulysses axis with more ranks than there are heads
+ * leaves ranks without work, so it is left out unless the options ask for the strategy ulysses. */
 static ith_status add_meshes(list *l, int64_t heads, const ith_attn_options *options)
 {
     ith_attn_options each = *options;
@@ -129,7 +129,7 @@ static ith_status add_meshes(list *l, int64_t heads, const ith_attn_options *opt
     }
     if (!status && l->ranks > 1 && (!options->strategy || options->strategy == ITH_STRATEGY_SINGLE)) {
         each = *options;
-        each.strategy = ITH_STRATEGY_SINGLE;
+        each.strategy = ITH_STRATEGY_SINGLE, each.chunks = each.chunks ? each.chunks : 1;
         status = add(l, &each);
     }
     return status;

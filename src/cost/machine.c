@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and checks machine descriptions, and finds the level over which two ranks exchange data (machine.h). */
+/* Reads and checks machine descriptions, and finds the level over which two ranks exchange data (machine.h). The rate
+ * of a unit falls from 1 to busy_share, linearly in the number of units that work. */
 #include "machine.h"
 
 #include "../base/size.h"
@@ -48,11 +49,9 @@ static ith_status wrong(ith_context *context, array where, int64_t index, const 
                     field, names[where], (long long)index, value, rule);
 }
 
-/* The kinds of numbers in a description: at least 0, more than 0, a share from 0 to 1. Numbers other than 0 are within
- * limits that keep every cost finite. */
-#define LEAST_NUMBER 1e-30
-#define MOST_NUMBER 1e30
-typedef enum range { FROM_ZERO, ABOVE_ZERO, SHARE } range;
+/* The kinds of numbers in a description. The limits keep every cost finite, and products of units and ranks below the
+ * largest int64_t. */
+typedef enum range { FROM_ZERO, ABOVE_ZERO, SHARE, UNITS, UNITS_OR_NONE } range;
 typedef struct number {
     const char *field;
     double value;
@@ -61,13 +60,19 @@ typedef struct number {
 
 static ith_status check_numbers(ith_context *context, array where, int64_t index, const number *numbers, int count)
 {
-    static const char *const rules[] = {"0, or from 1e-30 to 1e30", "from 1e-30 to 1e30", "from 0 to 1"};
+    static const struct {
+        double least, most;
+        bool or_zero;
+        const char *rule;
+    } ranges[] = {[FROM_ZERO] = {1e-30, 1e30, true, "0, or from 1e-30 to 1e30"},
+                  [ABOVE_ZERO] = {1e-30, 1e30, false, "from 1e-30 to 1e30"},
+                  [SHARE] = {1e-30, 1, true, "from 0 to 1"},
+                  [UNITS] = {1, 1e6, false, "from 1 to 1000000"},
+                  [UNITS_OR_NONE] = {1, 1e6, true, "from 0 to 1000000"}};
     for (int i = 0; i < count; i++) {
-        double value = numbers[i].value;
-        bool fits = (value == 0 && numbers[i].range != ABOVE_ZERO) || (value >= LEAST_NUMBER && value <= MOST_NUMBER);
-        fits &= numbers[i].range != SHARE || value <= 1;
-        if (!fits)
-            return wrong(context, where, index, numbers[i].field, value, rules[numbers[i].range]);
+        double value = numbers[i].value, least = ranges[numbers[i].range].least, most = ranges[numbers[i].range].most;
+        if (!(value >= least && value <= most) && !(value == 0 && ranges[numbers[i].range].or_zero))
+            return wrong(context, where, index, numbers[i].field, value, ranges[numbers[i].range].rule);
     }
     return ITH_OK;
 }
@@ -180,11 +185,14 @@ ith_status ith_machine_read(ith_context *context, const ith_machine *given, ith_
     ith_machine *m = &out->machine;
     *m = (ith_machine)ITH_MACHINE_INIT;
     ith_status status = ITH_SIZED_READ(context, ith_machine, ITH_MACHINE_INIT, given, m);
-    const number numbers[] = {
-        {"ranks", (double)m->ranks, FROM_ZERO},           {"host_units", (double)m->host_units, ABOVE_ZERO},
-        {"rank_units", (double)m->rank_units, FROM_ZERO}, {"busy_share", m->busy_share, SHARE},
-        {"memory_bytes", m->memory_bytes, FROM_ZERO},     {"row_bytes_per_second", m->row_bytes_per_second, FROM_ZERO},
-        {"start_seconds", m->start_seconds, FROM_ZERO},   {"even_heads", (double)m->even_heads, SHARE}};
+    const number numbers[] = {{"ranks", (double)m->ranks, FROM_ZERO},
+                              {"host_units", (double)m->host_units, UNITS},
+                              {"rank_units", (double)m->rank_units, UNITS_OR_NONE},
+                              {"busy_share", m->busy_share, SHARE},
+                              {"memory_bytes", m->memory_bytes, FROM_ZERO},
+                              {"row_bytes_per_second", m->row_bytes_per_second, FROM_ZERO},
+                              {"start_seconds", m->start_seconds, FROM_ZERO},
+                              {"even_heads", (double)m->even_heads, SHARE}};
     if (!status)
         status = check_numbers(context, MACHINE, 0, numbers, sizeof numbers / sizeof *numbers);
     if (!status)
@@ -211,6 +219,19 @@ ith_status ith_machine_check(ith_context *context, const ith_machine *machine)
     if (!context)
         return ith_fail(NULL, ITH_ERR_ARGUMENT, "the context is NULL");
     return ith_machine_read(context, machine, &view);
+}
+
+/* ---- Units and sizes ------------------------------------------------------------------------------------------- */
+
+double ith_machine_busy_rate(const ith_machine *m, double wanted)
+{
+    const double units = (double)m->host_units, lost = m->busy_share > 0 && units > 1 ? 1 - m->busy_share : 0;
+    return 1 - lost * (fmin(wanted, units) - 1) / fmax(units - 1, 1);
+}
+
+double ith_machine_apart(int64_t a, int64_t b)
+{
+    return a > 0 && b > 0 ? fabs(log2((double)a / (double)b)) : 0;
 }
 
 /* ---- Levels ---------------------------------------------------------------------------------------------------- */
@@ -249,23 +270,14 @@ ith_status ith_machine_place(ith_context *context, int ranks, const ith_attn_opt
     return ITH_OK;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 ith_blocks ith_machine_blocks(const ith_machine_view *view)
 {
     int64_t process = 1;
     for (int i = 0; i < view->machine.level_count; i++)
         if (view->levels[i].shares_memory)
             process = view->joined[i];
-    return (ith_blocks){(int)common_divisor(process, view->ranks), (int)common_divisor(view->host_ranks, view->ranks)};
+    return (ith_blocks){(int)ith_common_divisor(process, view->ranks),
+                        (int)ith_common_divisor(view->host_ranks, view->ranks)};
 }
 
 int ith_machine_level_between(const ith_machine_view *view, int64_t a, int64_t b)

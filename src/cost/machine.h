@@ -26,6 +26,11 @@ ith_status ith_machine_place(ith_context *context, int ranks, const ith_attn_opt
 ith_machine_attention ith_machine_attention_at(const ith_machine_view *view, int64_t index);
 ith_machine_product ith_machine_product_at(const ith_machine_view *view, int64_t index);
 
+/* The rate of a unit while the ranks of its host want `wanted` units, at least 1, as a share of its rate alone. */
+double ith_machine_busy_rate(const ith_machine *machine, double wanted);
+/* How far two positive sizes are apart, in powers of two; 0 if one of them is 0, which means unknown. */
+double ith_machine_apart(int64_t a, int64_t b);
+
 /* Where the ranks run, for the planner (settle.h). */
 ith_blocks ith_machine_blocks(const ith_machine_view *view);
 /* The level over which two ranks exchange data. */

@@ -80,6 +80,7 @@ static ith_status look(void *user, const ith_plan_candidate *c)
     assert_true(c->cost->seconds >= s->last);
     assert_true(c->info->ulysses == c->options->ulysses && c->info->ring == c->options->ring);
     assert_int_equal(c->info->strategy, c->options->strategy);
+    assert_true(c->options->chunks >= c->info->chunks);
     assert_string_equal(c->info->kernel, "flash");
     assert_true(c->info->memory_bytes == c->cost->memory_bytes && c->cost->memory_bytes > 0);
     const double parts = c->cost->compute_seconds + c->cost->pack_seconds + c->cost->offset_seconds +
@@ -127,6 +128,8 @@ static void test_all_plans(void **state)
     assert_true(found.illegal > 0);
     s.options.ulysses = 0;
     assert_int_equal(list(&s, 1).legal, 2);
+    s.problem.replicated_kv = true;
+    assert_true(list(&s, 8).legal > 0);
     ith_context_destroy(&s.context);
 }
 
@@ -241,6 +244,14 @@ static void test_nonsense(void **state)
         REFUSED(s.context, "must be", ith_machine_check(s.context, &s.machine));
         *sizes[i] = kept;
     }
+    for (int i = 1; i < 3; i++) { /* products of units and ranks have to be int64_t */
+        const int64_t kept = *sizes[i];
+        *sizes[i] = 1000001;
+        REFUSED(s.context, "to 1000000", ith_plan_cost(s.context, &s.problem, NULL, &s.machine, 8, NULL, NULL));
+        *sizes[i] = 1000000;
+        assert_int_equal(ith_plan_cost(s.context, &s.problem, NULL, &s.machine, 8, NULL, NULL), ITH_OK);
+        *sizes[i] = kept;
+    }
     s.rate.gflops = 0;
     REFUSED(s.context, "gflops", ith_machine_check(s.context, &s.machine));
     s.rate.gflops = 1, s.rate.dtype = ITH_I8;
@@ -281,7 +292,7 @@ static void test_huge_numbers(void **state)
         for (int j = 0; j < 2; j++) {
             s.levels[0].bytes_per_second = ends[i], s.rate.gflops = ends[j];
             s.levels[0].latency_seconds = ends[j], s.rate.call_seconds = ends[i];
-            s.machine.host_units = INT64_MAX;
+            s.machine.host_units = 1000000;
             seen found = list(&s, 8);
             assert_true(found.first >= 0 && !isnan(found.last));
         }

@@ -14,17 +14,10 @@
 
 /* ---- Places ------------------------------------------------------------------------------------------------------ */
 
-/* The rate of a unit while `busy` units of its host compute, as a share of its rate alone. */
-static double busy_rate(const ith_machine *m, double busy)
-{
-    const double lost = m->busy_share > 0 && m->host_units > 1 ? 1 - m->busy_share : 0;
-    return 1 - lost * (fmin(busy, (double)m->host_units) - 1) / (double)ith_max64(m->host_units - 1, 1);
-}
-
 /* The units at full speed that `threads` threads have, if all threads of a host want `wanted` units. */
 static double units_of(const ith_machine *m, double threads, double wanted)
 {
-    return threads * fmin(1, (double)m->host_units / wanted) * busy_rate(m, fmax(wanted, 1));
+    return threads * fmin(1, (double)m->host_units / wanted) * ith_machine_busy_rate(m, fmax(wanted, 1));
 }
 
 double ith_video_units(const ith_machine *machine, int64_t threads)
@@ -81,18 +74,12 @@ double ith_video_send_seconds(const ith_video_place *place, int64_t distance, do
 
 /* ---- Rates ------------------------------------------------------------------------------------------------------- */
 
-/* How far two positive sizes are apart; 0 if one of them is not known. */
-static double apart(int64_t a, int64_t b)
-{
-    return a > 0 && b > 0 ? fabs(log2((double)a / (double)b)) : 0;
-}
-
 /* How far a row of the machine is from a product: the kind counts most, then the type, the features, the rows. */
 static double distance(const ith_machine_product *row, ith_machine_work work, ith_dtype type, int64_t rows,
                        int64_t features)
 {
-    return (row->work != work ? 1e6 : 0) + (row->dtype != type ? 1e4 : 0) + 10 * apart(row->features, features) +
-           apart(row->rows, rows);
+    return (row->work != work ? 1e6 : 0) + (row->dtype != type ? 1e4 : 0) +
+           10 * ith_machine_apart(row->features, features) + ith_machine_apart(row->rows, rows);
 }
 
 double ith_video_product_rate(const ith_machine_view *view, ith_machine_work work, ith_dtype type, int64_t rows,
