@@ -40,18 +40,18 @@ static int64_t nearest_multiple(int64_t value, int64_t step, int64_t most)
     return below;
 }
 
-/* Whether a size is legal for the kernel: sizes are never rounded silently. 0 leaves the choice open. If not, writes a
- * sentence with the nearest legal size. */
-static bool is_legal(const ith_attn_kernel *kernel, ith_attn_tile_limits l, int index, int64_t asked, char *sentence,
-                     size_t bytes)
+/* Whether a size, at least `least`, is legal for the kernel: sizes are never rounded silently. least is 0 where 0
+ * leaves the choice open, otherwise 1. If the size is not legal, writes a sentence with the nearest legal size. */
+static bool is_legal(const ith_attn_kernel *kernel, ith_attn_tile_limits l, int index, int64_t asked, int64_t least,
+                     char *sentence, size_t bytes)
 {
     int64_t step = *ith_tile_at(&l.step, index), most = *ith_tile_at(&l.most, index);
-    if (asked % step == 0 && asked <= most)
+    if (asked % step == 0 && asked >= least && asked <= most)
         return true;
     snprintf(sentence, bytes,
              "%s is %lld, and must be a multiple of %lld up to %lld with kernel %s; the nearest is %lld",
              ith_tile_name(index), (long long)asked, (long long)step, (long long)most, kernel->name,
-             (long long)nearest_multiple(asked, step, most));
+             (long long)nearest_multiple(ith_max64(asked, 1), step, most));
     return false;
 }
 
@@ -73,11 +73,9 @@ bool ith_tiles_check(const ith_attn_kernel *kernel, int64_t head_dim, const ith_
 {
     const ith_attn_tile_limits limits = kernel->tiles(head_dim);
     ith_attn_tiles sizes = *tiles;
-    for (int i = 0; i < ITH_TILES; i++) {
-        int64_t size = *ith_tile_at(&sizes, i);
-        if (!is_legal(kernel, limits, i, size > 0 ? size : INT64_MAX, sentence, bytes))
+    for (int i = 0; i < ITH_TILES; i++)
+        if (!is_legal(kernel, limits, i, *ith_tile_at(&sizes, i), 1, sentence, bytes))
             return false;
-    }
     for (int outer = BLOCK_KV; outer < ITH_TILES - 1; outer++)
         if (!is_nested(kernel, limits, sizes, outer, sentence, bytes))
             return false;
@@ -138,7 +136,7 @@ static ith_status fit(ith_attn_tiles wanted, ith_attn_tile_limits limits, ith_at
     char sentence[256];
     for (int i = 0; i < ITH_TILES; i++) {
         int64_t size = *ith_tile_at(&wanted, i);
-        if (!is_legal(s->kernel, limits, i, size, sentence, sizeof sentence))
+        if (!is_legal(s->kernel, limits, i, size, 0, sentence, sizeof sentence))
             return ith_fail(s->context, ITH_ERR_ARGUMENT, "%s", sentence);
         *ith_tile_at(&s->tiles, i) = size ? size : choose(wanted, limits, s, i);
     }

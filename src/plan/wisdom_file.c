@@ -126,15 +126,13 @@ static ith_status read_header(reader *r)
         return status;
     if (strncmp(r->text, "ithaca wisdom ", 14))
         return wrong(r, "this is not wisdom", "");
-    r->foreign = true;
-    if (strcmp(r->text, header.version))
+    r->foreign = strcmp(r->text, header.version);
+    if (r->foreign)
         return wrong(r, "this wisdom is of another format or version: measure again, to get one that begins with ",
                      header.version);
     status = next_line(r);
-    if (!status && strcmp(r->text, header.machine))
-        return wrong(r, "this wisdom is of another machine; here it would say ", header.machine);
-    r->foreign = false;
-    return status;
+    r->foreign = !status && strcmp(r->text, header.machine);
+    return r->foreign ? wrong(r, "this wisdom is of another machine; here it would say ", header.machine) : status;
 }
 
 /* Reads a whole number from 1 to most; 0 if the word is anything else. */
@@ -291,8 +289,8 @@ static ith_status write_wisdom(FILE *file, void *user)
     return ITH_OK;
 }
 
-/* Reads what the file says now. A file that does not exist says nothing; nor does one of another machine or version,
- * which is replaced. A device has nothing to read. */
+/* Reads what the file says now. A file that does not exist counts as empty, and so does a device. A file of another
+ * machine or version counts as empty too, because it is replaced. */
 static ith_status read_now(ith_context *context, const char *path, ith_wisdom *now)
 {
     struct stat info;
@@ -302,7 +300,7 @@ static ith_status read_now(ith_context *context, const char *path, ith_wisdom *n
     ith_status status = read_wisdom(context, path, now, &foreign);
     if (!foreign)
         return status;
-    *now = (ith_wisdom){.count = 0};
+    now->count = 0;
     return ITH_OK;
 }
 

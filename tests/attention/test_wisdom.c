@@ -360,7 +360,7 @@ static void hostile_lines_change_nothing(void **state)
          "block_kv_compute_in 1",
          "line 4: block_kv is 8, and must be at least block_kv_compute, which is 16"},
         {"tiles f32_ref f32 head_dim=8 softmax=online keys=512: block_q 5 block_kv 8 block_kv_compute 8",
-         "line 4: block_kv_compute_in is "},
+         "line 4: block_kv_compute_in is 0, and must be"},
         {"tiles f32_ref f32 head_dim=0 softmax=online keys=512: block_q 5 block_kv 8", "line 4: head_dim is 0"},
     };
     ith_context *context = new_context(0);
@@ -546,6 +546,13 @@ static void only_wisdom_is_replaced(void **state)
     assert_int_equal(ith_wisdom_save(context, path), ITH_ERR_FORMAT);
     assert_non_null(strstr(ith_context_error(context), "line 1: this is not wisdom"));
     assert_string_equal(read_text(), other);
+    unlink(path);
+    assert_int_equal(ith_wisdom_save(context, path), ITH_OK);
+    char cut[1024];
+    snprintf(cut, sizeof cut, "%.*s", (int)(strchr(read_text(), '\n') + 1 - read_text()), read_text());
+    write_text(cut, strlen(cut)); /* a file of this version, of which only the first line is left */
+    assert_int_equal(ith_wisdom_save(context, path), ITH_ERR_FORMAT);
+    assert_string_equal(read_text(), cut);
     ith_context_destroy(&context);
 }
 

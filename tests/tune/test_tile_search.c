@@ -147,6 +147,13 @@ static void tiles_become_wisdom(void **state)
     tiles.block_kv = 2;
     assert_int_equal(ith_wisdom_put_tiles(context, &search, &tiles, 2), ITH_ERR_ARGUMENT);
     assert_non_null(strstr(ith_context_error(context), "block_kv is 2, and must be at least block_kv_compute"));
+    tiles.block_kv = 0;
+    assert_int_equal(ith_wisdom_put_tiles(context, &search, &tiles, 2), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "block_kv is 0, and must be a multiple of 1"));
+    assert_non_null(strstr(ith_context_error(context), "the nearest is 1"));
+    tiles.block_kv = 8, tiles.block_q = -100;
+    assert_int_equal(ith_wisdom_put_tiles(context, &search, &tiles, 2), ITH_ERR_ARGUMENT);
+    assert_non_null(strstr(ith_context_error(context), "block_q is -100, and must be"));
     assert_int_equal(ith_wisdom_put_tiles(context, &search, NULL, 2), ITH_ERR_ARGUMENT);
     search.kernel = NULL;
     assert_int_equal(ith_wisdom_get_tiles(context, &search, &found), ITH_ERR_ARGUMENT);
