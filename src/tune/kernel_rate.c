@@ -38,20 +38,10 @@ static void lay_out(ith_rate_scene *s, ith_arena *arena)
     s->quiet = ith_arena_take(arena, 1, sizeof *s->quiet);
 }
 
-/* Fills memory with nearly normal numbers, each the sum of four uniform ones. */
 static void fill(ith_dtype dtype, char *data, int64_t count, uint32_t seed)
 {
-    static const float normal = 1.7320508f; /* the sum of four has the variance 1/3 */
     const int64_t bytes = ith_dtype_bytes(dtype), made = ith_min64(count, RANDOM_NUMBERS);
-    for (int64_t i = 0; i < made; i++) {
-        float sum = -2.0f;
-        for (int n = 0; n < 4; n++) {
-            seed = seed * 1664525u + 1013904223u;
-            sum += (float)(seed >> 8) * 0x1p-24f;
-        }
-        sum *= normal;
-        ith_from_f32(data + i * bytes, dtype, &sum, 1);
-    }
+    ith_trial_numbers(dtype, data, made, &seed);
     for (int64_t i = made; i < count; i += made)
         memcpy(data + i * bytes, data, (size_t)(ith_min64(made, count - i) * bytes));
 }
@@ -357,7 +347,7 @@ static ith_status measure_calls(ith_rate_scene *s, const ith_rate_request *reque
     const double call = seconds / (double)calls, ratio = (double)whole / (double)part;
     rate->whole_gflops = 1e-9 * operations(s, request, whole, calls) / seconds;
     if (whole > part)
-        rate->call_seconds = fmin(fmax((short_call * ratio - call) / (ratio - 1), 0), short_call / 2);
+        rate->call_seconds = fmin(fmax((short_call * ratio - call) / (ratio - 1), 0), fmin(short_call, call) / 2);
     rate->gflops = 1e-9 * operations(s, request, whole, 1) / (call - rate->call_seconds);
     return ITH_OK;
 }

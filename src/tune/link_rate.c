@@ -40,10 +40,11 @@ static bool takes_part(const link *l)
 static ith_status post(link *l, ith_request **request)
 {
     int rank = ith_comm_rank(l->comm), peer = rank < l->width ? rank + l->width : rank - l->width;
+    if (!takes_part(l))
+        return ith_comm_post(l->comm, NULL, 0, NULL, 0, request);
     l->send = l->receive = (ith_transfer){peer, {.data = l->data, .count = {1, 1}, .bytes = l->bytes}};
     l->receive.region.data = l->data + MOST_BYTES;
-    int64_t count = takes_part(l);
-    return ith_comm_post(l->comm, &l->send, count, &l->receive, count, request);
+    return ith_comm_post(l->comm, &l->send, 1, &l->receive, 1, request);
 }
 
 /* One piece of work that all ranks repeat. */

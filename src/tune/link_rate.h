@@ -5,15 +5,15 @@
 
 #include "../comm/comm.h"
 
-/* The figures of ith_machine_level. The time of a message has two parts: the time that it takes from a rank that
- * computes meanwhile, which counts as copies by the rank's own threads, and the rest, which passes while it computes.
- */
+/* The figures of ith_machine_level. A message that travels while its rank computes makes the computation longer. This
+ * delay counts as copies by the rank's own threads; the rest of the time of the message counts as time on the link. */
 typedef struct ith_link_rate {
     double latency_seconds, bytes_per_second, group_bytes_per_second, copy_bytes_per_second;
 } ith_link_rate;
 
-/* Collective. Ranks [0, width) exchange messages with ranks [width, 2 width), of which rank 0 and rank `width` first
- * alone. The other ranks only wait. *rate is the same on all ranks. It takes about `seconds`. */
+/* Collective. Rank r of [0, width) exchanges messages with rank r + width: all these pairs at the same time, which
+ * gives the rate of a group, and the pair of rank 0 alone, which gives the other figures. The other ranks only wait.
+ * *rate is the same on all ranks. It takes about `seconds`. */
 ith_status ith_link_measure(ith_context *context, ith_comm *comm, int width, double seconds, ith_link_rate *rate);
 
 /* Collective. The time of an execution of a plan in which nothing is exchanged and next to nothing is computed: the

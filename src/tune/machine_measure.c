@@ -233,7 +233,7 @@ static ith_status measure_rows(calibration *c)
     ith_status status = x && quiet ? ITH_OK : ITH_ERR_MEMORY;
     if (!status)
         ith_quiet_reset(quiet);
-    for (int n = 0; !status && (n < 3 || ith_clock_seconds() < until); n++) {
+    for (int n = 0; !status && (n < 3 || ith_clock_seconds() < until) && !stopped(c); n++) {
         ith_quiet_begin(quiet);
         for (int64_t i = 0; i < numbers; i += ROW_NUMBERS) {
             ops->add_gated(x + i, x + numbers + i, x + 2 * numbers, ROW_NUMBERS);
@@ -291,7 +291,7 @@ static ith_status measure_process(calibration *c, int64_t ranks)
     return advance(c);
 }
 
-/* Collective. Measures the links between groups of `inner` ranks, of which `outer` ranks have several. */
+/* Collective. Measures the links that join groups of `inner` consecutive ranks to groups of `outer` ranks. */
 static ith_status measure_links(calibration *c, const char *name, int inner, int outer)
 {
     ith_link_rate rate;

@@ -97,11 +97,12 @@ static ith_status rate_of(search *s, const ith_attn_tiles *tiles, double *gflops
     ith_tile_choice now = choice_of(tiles, 0);
     ith_status status = ITH_OK;
     *gflops = before ? before->gflops : 0;
+    s->ended |= !before && s->count == MOST_CANDIDATES;
     if (before || s->ended)
         return ITH_OK;
     now.gflops = s->options.known ? s->options.known(s->options.user, &now) : 0;
     if (!(now.gflops > 0)) {
-        s->ended = s->count == MOST_CANDIDATES || ith_clock_seconds() > s->until;
+        s->ended = ith_clock_seconds() > s->until;
         status = s->ended ? ITH_OK : measure(s, tiles, 0, &now.gflops);
         if (!status && !s->ended && s->options.measured)
             s->options.measured(s->options.user, &now);
@@ -152,7 +153,7 @@ static ith_status climb(search *s, const double *ratios, int count, ith_attn_til
     static const int order[ITH_TILES] = {1, 0, 2, 3}; /* the sizes that matter most come first */
     ith_status status = ITH_OK;
     double before = 0;
-    for (int pass = 0; pass<MOST_PASSES && * best_gflops> before; pass++) {
+    for (int pass = 0; pass < MOST_PASSES && before < *best_gflops; pass++) {
         before = *best_gflops;
         for (int i = 0; i < ITH_TILES; i++) {
             const ith_attn_tiles from = *best;
