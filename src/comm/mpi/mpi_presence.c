@@ -85,8 +85,8 @@ static bool name_job(char *text, size_t bytes)
     const char *space = getenv("PMIX_NAMESPACE"), *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
     int proxy = number_in("PMI_FD");
     text[0] = 0;
-    if (space)
-        snprintf(text, bytes, "%s", space);
+    if (space) /* its end tells runs apart, its beginning may be the long name of a host */
+        snprintf(text, bytes, "%s", space + (strlen(space) < bytes ? 0 : strlen(space) - bytes + 1));
     else if (proxy >= 0 && find_peer(proxy).pid)
         snprintf(text, bytes, "proxy %d", (int)find_peer(proxy).pid);
     else if (job && step)
@@ -275,8 +275,8 @@ void ith_mpi_presence_end(mpi_presence *p, const char *failure)
     snprintf(text, sizeof text, "%c%s", failure ? FAILED : DONE, failure ? failure : "");
     if (failure)
         answer_late(p, text);
-    else
-        answer(p, text);
+    shutdown(p->listener, SHUT_RD); /* a connection that came after the last answer would look like a death */
+    answer(p, text);
     close(p->listener);
     for (int i = 0; i < p->size; i++)
         if (p->all[i].socket >= 0)
