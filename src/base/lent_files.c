@@ -39,7 +39,8 @@ ith_status ith_lent_file_create(ith_context *context, const char *path, int64_t 
     snprintf(f->real, sizeof f->real, "/proc/self/fd/%d", f->file);
     _Atomic(ith_lent_file *) *list = ith_context_lent(context);
     f->next = atomic_load(list);
-    atomic_store(list, f);
+    while (!atomic_compare_exchange_weak(list, &f->next, f))
+        ;
     *out = f;
     return ITH_OK;
 }

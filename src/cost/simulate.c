@@ -29,13 +29,14 @@ static double uniform(uint64_t *state)
     return ((double)((z ^ (z >> 31)) >> 11) + 0.5) * 0x1p-53;
 }
 
-/* How many times as long as its price a piece of work takes. At least a tenth: work never takes no time. */
+/* The time of a piece of work over its price, with the jitter that the caller wants (Box and Muller, 1958). The jitter
+ * leaves at least a tenth of the price, because work never takes no time. */
 static double stretch(ith_simulator *s, int rank)
 {
     double factor = rank == s->wanted.slow_rank ? s->wanted.slow_factor : 1;
     if (s->wanted.jitter > 0) {
-        double normal =
-            sqrt(-2 * log(uniform(&s->ranks[rank].random))) * cos(2 * M_PI * uniform(&s->ranks[rank].random));
+        const double length = sqrt(-2 * log(uniform(&s->ranks[rank].random)));
+        const double normal = length * cos(2 * M_PI * uniform(&s->ranks[rank].random));
         factor *= fmax(1 + s->wanted.jitter * normal, 0.1);
     }
     return factor;
