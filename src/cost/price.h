@@ -49,7 +49,7 @@ double ith_price_offsets(const ith_price *price, const ith_heads *heads, int64_t
 /* The bytes of one exchange of one rank. */
 typedef struct ith_traffic {
     double sent[ITH_MACHINE_LEVELS], received[ITH_MACHINE_LEVELS]; /* by level */
-    /* what all ranks of the rank's group in the level before send over a level together */
+    /* bytes that all ranks of one group of the level before, to which the rank belongs, send over a level together */
     double group_sent[ITH_MACHINE_LEVELS];
     double kept; /* rows that the rank copies for itself */
 } ith_traffic;

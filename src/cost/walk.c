@@ -4,7 +4,7 @@
  * A few ranks stand for all: the first one, which has the largest shares; one in the middle of the ring and its last
  * one, because a line (bidir) treats them differently; and one at the boundary of the widest level. Their schedules
  * have the same POST and WAIT steps, so they are walked side by side. An exchange is ready when the last of them has
- * posted it. Of a short line all ranks are walked, and each waits for its neighbours. */
+ * posted it. On a short line all ranks are walked, and each waits for its neighbours. */
 #include "walk.h"
 
 #include "../base/size.h"
@@ -60,9 +60,9 @@ static bool is_whole_line(const model *m)
     return !is_round(m) && m->count == m->price->setting.ring;
 }
 
-/* On a line, when the last rank ends because of a rank nearer to the middle. Its last shards come from there hop by
- * hop, and the middle has two shards in each hop: the first of the remaining hops begins when the middle has done its
- * own. */
+/* The earliest time at which the rank at the end of a line can end; 0 if there is no such limit. Its last shards come
+ * from the middle of the line, where each hop has two shards and therefore takes longer. They travel on, hop by hop,
+ * when the last hop in the middle has ended. */
 static double end_of_line(const model *m)
 {
     const ith_walker *last = &m->walkers[0];

@@ -45,8 +45,8 @@ typedef enum ith_walk_stop {
     ITH_WALK_END
 } ith_walk_stop;
 
-/* Told of the work of a rank before its clock moves. It may change *seconds, and returns how long the rank waits before
- * it can begin. */
+/* Called when a rank begins some work, before its clock moves. It may change *seconds, the time of the work, and
+ * returns how long the rank waits before it can begin. */
 typedef struct ith_walker ith_walker;
 typedef double (*ith_walk_work_fn)(void *user, const ith_walker *walker, const char *name, double *seconds);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entries of wisdom about strategies (strategy_wisdom.h):
  *
- *     strategy TYPE batch=B heads=H kv_heads=K head_dim=D softmax=S queries=M keys=N ranks=P process=Q host=R: ulysses
- * U ring V direction X chunks C time T usual_time W
+ *     strategy TYPE batch=B heads=H kv_heads=K head_dim=D softmax=S queries=M keys=N ranks=P process=Q host=R:
+ *         ulysses U ring V direction X chunks C time T usual_time W
  *
  * on one line. M and N are classes of tile_wisdom.h, X is 1 for uni and 2 for bidir, times are microseconds. */
 #include "strategy_wisdom.h"
@@ -65,8 +65,8 @@ static advice find(const ith_wisdom *wisdom, const ith_attn_setting *s, ith_soft
     return whole ? known : (advice){0};
 }
 
-/* Whether the options leave everything to the library that wisdom could decide, or that would change what is fastest.
- */
+/* Whether the options leave open every choice that wisdom makes, and every other choice that changes which strategy is
+ * the fastest. */
 static bool is_open(const ith_attn_options *o)
 {
     return o->strategy == ITH_STRATEGY_AUTO && !o->ulysses && !o->ring && o->direction == ITH_DIRECTION_AUTO &&

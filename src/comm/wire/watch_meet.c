@@ -454,7 +454,8 @@ static void run_meeting(meeting *m, const ith_watch_patience *patience)
 bool ith_watch_connect(ith_watch *w, const ith_watch_address *all, int process, int processes,
                        const ith_watch_patience *patience, char *sentence, size_t bytes)
 {
-    /* A process that another one takes for connected fails: its end must not come before the failure itself is seen. */
+    /* If this process fails after it has sent CONNECTED, others may be connected already. They shall see the failure
+     * before the connection closes. */
     const struct timespec pause = {.tv_nsec = 200000000};
     meeting m = {.watch = w, .all = all, .missing = processes - process - 1, .sentence = sentence, .bytes = bytes};
     bool lists = begin_meeting(&m, processes);

@@ -364,7 +364,7 @@ double ith_wire_silence(void *state, int64_t number, int *rank)
     const wire_state *self = state;
     const wire_group *group = self->group;
     wire_world *world = group->world;
-    bool circles = true; /* all chains so far end in circles, which say little where a chain ends otherwise */
+    bool circles = true; /* all chains so far end in circles; a chain that ends at one rank counts more */
     int64_t longest = -1;
     *rank = -1;
     pthread_mutex_lock(&world->lock);
