@@ -585,16 +585,17 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
 
-/* Wisdom is what was measured on this machine, as text that can be kept: for a type, a head size and a softmax the rates
- * of kernels; for a kernel and a number of keys its fastest tiles; for a problem on some ranks the fastest strategy, mesh,
- * direction and number of chunks. A context and its clones share it, and rank 0's wisdom decides for all ranks.
+/* Wisdom is what was measured on this machine, as text that can be kept: for a type, a head size and a softmax the
+ * rates of kernels; for a kernel and a number of keys its fastest tiles; for a problem on some ranks the fastest
+ * strategy, mesh, direction and number of chunks. A context and its clones share it, and rank 0's wisdom decides for
+ * all ranks.
  *
- * A plan asks wisdom for what its options leave open: for the kernel if they name none, for the tiles if they set none of
- * the four, and for the strategy if they leave strategy, mesh, direction, chunks, fold and exchange open. If wisdom does
- * not know the problem, fixed rules decide. For the kernel this is ITH_EFFORT_ESTIMATE: a rule takes one that every
- * rank's machine runs; docs/attention.md has it and the measurements on which it rests. With ITH_EFFORT_MEASURE the
- * kernels are timed instead, which takes milliseconds, and the result becomes wisdom. Tiles and strategies become wisdom
- * by the functions of ithaca/tune.h only.
+ * A plan asks wisdom for what its options leave open: for the kernel if they name none, for the tiles if they set none
+ * of the four, and for the strategy if they leave strategy, mesh, direction, chunks, fold and exchange open and
+ * compress nothing. If wisdom does not know the problem, fixed rules decide. For the kernel this is
+ * ITH_EFFORT_ESTIMATE: a rule takes one that every rank's machine runs; docs/attention.md has it and the measurements
+ * on which it rests. With ITH_EFFORT_MEASURE the kernels are timed instead, which takes milliseconds, and the result
+ * becomes wisdom. Tiles and strategies become wisdom by the functions of ithaca/tune.h only.
  *
  * So the same calls give the same bits, run after run, as long as nothing is measured and no wisdom is loaded. The bits
  * of a result are a function of the printed plan. A program that measures, and wants the same bits later, keeps its
