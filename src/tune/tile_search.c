@@ -101,7 +101,7 @@ static ith_status rate_of(search *s, const ith_attn_tiles *tiles, double *gflops
     if (before || s->ended)
         return ITH_OK;
     now.gflops = s->options.known ? s->options.known(s->options.user, &now) : 0;
-    if (!(now.gflops > 0)) {
+    if (!(now.gflops > 0 && now.gflops < INFINITY)) {
         s->ended = ith_clock_seconds() > s->until;
         status = s->ended ? ITH_OK : measure(s, tiles, 0, &now.gflops);
         if (!status && !s->ended && s->options.measured)

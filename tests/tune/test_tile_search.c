@@ -79,6 +79,25 @@ static void earlier_rates_are_used(void **state)
     assert_true(report.complete);
 }
 
+static double infinite(void *user, const ith_tile_choice *tiles)
+{
+    (void)user;
+    (void)tiles;
+    return (double)INFINITY;
+}
+
+/* An earlier search cannot have measured an infinite rate: such tiles are measured. */
+static void rates_are_finite(void **state)
+{
+    (void)state;
+    ith_tile_search search = short_search();
+    ith_tile_report report = ITH_TILE_REPORT_INIT;
+    search.known = infinite;
+    check(context, ith_tiles_search(context, &search, &report));
+    for (int64_t i = 0; i < report.count; i++)
+        assert_true(isfinite(report.best[i].gflops) && report.best[i].gflops > 0);
+}
+
 static bool now(void *user)
 {
     return ++*(int *)user > 5;
@@ -187,7 +206,8 @@ int main(void)
 #define EACH(test) cmocka_unit_test_setup_teardown(test, context_set_up, context_tear_down)
     const struct CMUnitTest tests[] = {
         EACH(what_is_proposed_is_legal), EACH(earlier_rates_are_used), EACH(it_ends_on_request_and_in_time),
-        EACH(nonsense_is_refused),       EACH(tiles_become_wisdom),    EACH(strategies_become_wisdom),
+        EACH(rates_are_finite),          EACH(nonsense_is_refused),    EACH(tiles_become_wisdom),
+        EACH(strategies_become_wisdom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
