@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws the schedules of all ranks as an SVG picture, from the steps that the library executes:
  *
- *     draw_schedule WHAT RANKS HEADS ROWS [strategy=NAME] [ulysses=N] [ring=N] [chunks=N] [process_ranks=N]
- * >picture.svg
+ *     draw_schedule WHAT RANKS HEADS ROWS [OPTION=VALUE ...] >picture.svg
  *
+ * OPTION is strategy, ulysses, ring or chunks.
  * WHAT is `holdings` (who holds which rows of which heads, before and while attention is computed) or `timeline` (what
  * each rank computes and exchanges, step after step). RANKS, HEADS and ROWS are the sizes of the problem. Exchanges go
  * by messages, so that the picture shows them. tools/make_guide.sh makes the pictures of docs/guide. */

@@ -94,10 +94,11 @@ static int print_json(const ith_generation *g)
     }
     if (all && g->weights_fault[0])
         json_object_set_new(all, "weights_fault", json_string(g->weights_fault));
-    if (!all || json_dumpf(all, stdout, JSON_INDENT(2)))
+    const int failed = !all || json_dumpf(all, stdout, JSON_INDENT(2));
+    json_decref(all);
+    if (failed)
         return ith_cli_error("the report cannot be written as JSON");
     putchar('\n');
-    json_decref(all);
     return ITH_EXIT_DONE;
 }
 

@@ -49,9 +49,8 @@ static const ith_option own_rows[] = {
      "Both guidance branches at once (batch), on two halves of the ranks, or one after the other in less memory",
      ITH_OPTION_WORD, ITH_FROM_CONFIG, AT(cfg), 0, 0, cfg_word, 0},
     {"precision", "auto|bf16|f32",
-     "Of the operands of products and attention. auto: bf16 on processors with AMX and on "
-     "AMD's "
-     "with AVX512-BF16, f32 on all others",
+     "Of the operands of products and attention. auto: bf16 on processors with AMX and on AMD's with AVX512-BF16, f32 "
+     "on all others",
      ITH_OPTION_WORD, ITH_FROM_MODEL, AT(precision), 0, 0, precision_word, 0},
     {"keep-packed", NULL,
      "Convert the weights of linear layers once and keep them in memory, instead of whenever they are used",
@@ -92,8 +91,7 @@ static const char doc[] =
     "time (0.1 to 1 s). With several processes it needs the links that 'ithaca tune' keeps, or --dry-run.\n"
     "\n"
     "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file. Latents are saved when denoising "
-    "is "
-    "done; they are kept then, and --from-latents goes on from them. The exit status is 1.";
+    "is done; they are kept then, and --from-latents goes on from them. The exit status is 1.";
 
 /* Whether an option is about the run of a model: the folder of a model may set it, or its name is one of these. */
 static bool is_of_run(const ith_option *option)

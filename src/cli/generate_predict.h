@@ -9,7 +9,7 @@
 
 /* What is predicted of a run before it begins. */
 typedef struct ith_generate_prediction {
-    bool known;        /* the members below but the last one are set */
+    bool known;        /* the run is predicted: all members but `unknown` are set */
     char source[160];  /* where the rates come from, in words */
     char unknown[512]; /* why nothing is predicted */
     ith_video_cost cost;
@@ -18,8 +18,8 @@ typedef struct ith_generate_prediction {
 } ith_generate_prediction;
 
 struct ith_generation;
-/* Predicts the time of the run with rates of this machine: those that `ithaca tune` keeps, as far as they have the sizes
- * of the model, otherwise rates that are measured now. A dry run measures for about a second, any other run for a
+/* Predicts the time of the run with rates of this machine: those that `ithaca tune` keeps, as far as they have the
+ * sizes of the model, otherwise rates that are measured now. A dry run measures for about a second, any other run for a
  * fiftieth of its predicted time, but at least 0.1 and at most 1 second. A run that cannot be predicted goes on. For
  * several processes only what `ithaca tune` keeps about the links between them counts. */
 void ith_generate_predict(struct ith_generation *generation);

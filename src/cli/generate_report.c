@@ -74,9 +74,10 @@ void ith_generate_announce(const ith_generation *g, FILE *to)
 {
     const ith_generate_options *o = &g->options;
     char sampling[1024], precision[160];
-    fprintf(to, "%s, %d expert%s, %d rank%s, %d threads\n", g->model.kind, g->model.experts,
-            g->model.experts > 1 ? "s" : "", g->launch.all_ranks, g->launch.all_ranks > 1 ? "s" : "",
-            g->launch.all_threads ? g->launch.all_threads : o->threads);
+    const int threads = g->launch.all_threads ? g->launch.all_threads : o->threads;
+    fprintf(to, "%s, %d expert%s, %d rank%s, %d thread%s\n", g->model.kind, g->model.experts,
+            g->model.experts > 1 ? "s" : "", g->launch.all_ranks, g->launch.all_ranks > 1 ? "s" : "", threads,
+            threads > 1 ? "s" : "");
     if (!o->from_latents) {
         sampling_text(g, sampling, sizeof sampling);
         fprintf(to, "%lld frames of %lld x %lld; %s\n", (long long)o->frames, (long long)o->width, (long long)o->height,
@@ -214,10 +215,11 @@ static int print_json(const ith_generation *g)
         json_object_set_new(all, "sampling", sampling_json(g));
     if (all && g->prediction.known)
         json_object_set_new(all, "predicted_seconds", ith_generate_prediction_json(g));
-    if (!all || json_dumpf(all, stdout, JSON_INDENT(2)))
+    const int failed = !all || json_dumpf(all, stdout, JSON_INDENT(2));
+    json_decref(all);
+    if (failed)
         return ith_cli_error("the summary cannot be written as JSON");
     putchar('\n');
-    json_decref(all);
     return ITH_EXIT_DONE;
 }
 

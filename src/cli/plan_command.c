@@ -41,8 +41,7 @@ static const ith_option own_rows[] = {
     {.help = "The machine:"},
     {"machine", "NAME|FILE",
      "The machine: a name that machines/README.md lists, a YAML file (its name has a '/' or ends with .yaml), or "
-     "local, "
-     "the description that 'ithaca tune' keeps of this machine (local)",
+     "local, this machine as 'ithaca tune' has described it, or measured now (local)",
      ITH_OPTION_TEXT, ITH_FROM_CONFIG, AT(machine), 0, 0, NULL, 0},
     {"ranks", "N", "Ranks (1)", WHOLE(ranks, 1, MOST_RANKS)},
     {"threads", "N", "Threads of each rank (its share of the host)", WHOLE(threads, 1, LARGEST)},
@@ -74,11 +73,13 @@ static const char doc[] =
     "List every plan of a video or of one attention on a machine, with its predicted time, the fastest first; then the "
     "plans that are not legal, with the rule that forbids them. The machine need not be at hand: nothing is executed."
     "\v"
-    "seconds is the predicted time of one attention, of the rank that takes longest. hidden is the share of the "
-    "exchanges that passes while the rank computes, MB sent the data that the busiest rank sends, MB held the memory "
-    "of "
-    "its plan. An option that sets a choice leaves out the plans with another one. A machine description "
-    "(machines/README.md) has rates of kernels, levels of links, and memory.";
+    "s/attention is the predicted time of one attention on the rank that takes longest; of a video s/step is the time "
+    "of a denoising step, and s/video the whole time, by which plans are sorted. hidden is the share of the exchanges "
+    "that passes while the rank computes ('-': no exchange takes time), MB sent the data that the busiest rank sends "
+    "in "
+    "one attention, MB held the memory of its plan, or of the process of rank 0 of a video. An option that sets a "
+    "choice leaves out the plans with another one. A machine description (machines/README.md) has rates of kernels, "
+    "levels of links, and memory.";
 
 /* Describes the problem from the options. */
 static void describe_problem(const ith_plan_settings *s, ith_attn_problem *p)
@@ -174,9 +175,39 @@ static int run(const ith_plan_settings *settings, const char *command)
     return code;
 }
 
-/* Checks that there is one problem, and no option of the other kind of problem. */
-static int check(const ith_plan_settings *s, const char *command)
+/* Whether the command line has one of these options, whose names end with NULL. *name: the first one. */
+static bool is_given(const ith_options *options, const char *const *names, const char **name)
 {
+    for (; *names; names++)
+        if (options->source[ith_option_find(options, *names)] == ITH_FROM_COMMAND) {
+            *name = *names;
+            return true;
+        }
+    return false;
+}
+
+/* Checks that no option of the command line would have no effect. */
+static int check_effects(const ith_plan_settings *s, const ith_options *options)
+{
+    static const char *const sizes[] = {"heads", "head-dim", "batch", "dtype", NULL};
+    static const char *const simulated[] = {"jitter", "slow-rank", "slow-factor", "repeat", "seed", "trace", NULL};
+    static const char *const slow[] = {"slow-factor", NULL}, *const table[] = {"rows", "explain", NULL};
+    const char *name = NULL;
+    if (s->problem && is_given(options, sizes, &name))
+        return ith_cli_usage(options->command, "--problem excludes --%s: the model has its own", name);
+    if (!s->simulate && is_given(options, simulated, &name))
+        return ith_cli_usage(options->command, "--%s needs --simulate", name);
+    if (s->simulation.slow_rank < 0 && is_given(options, slow, &name))
+        return ith_cli_usage(options->command, "--%s needs --slow-rank", name);
+    if (s->json && is_given(options, table, &name))
+        return ith_cli_usage(options->command, "--json excludes --%s: it prints all plans", name);
+    return ITH_EXIT_DONE;
+}
+
+/* Checks that there is one problem, and no option of the other kind of problem. */
+static int check(const ith_plan_settings *s, const ith_options *options)
+{
+    const char *command = options->command;
     if (!s->problem && !s->seq)
         return ith_cli_usage(command, "--problem or --seq is needed");
     if (s->problem && (s->seq || s->kv_seq || s->kv_heads || s->threads))
@@ -185,9 +216,7 @@ static int check(const ith_plan_settings *s, const char *command)
         return ith_cli_usage(command, "--cfg, --precision and --steps need --problem");
     if (s->simulate && s->problem)
         return ith_cli_usage(command, "--simulate needs --seq: it simulates one attention");
-    if (s->trace && !s->simulate)
-        return ith_cli_usage(command, "--trace needs --simulate");
-    return ITH_EXIT_DONE;
+    return check_effects(s, options);
 }
 
 int ith_cli_plan(int argc, char **argv)
@@ -209,7 +238,7 @@ int ith_cli_plan(int argc, char **argv)
     ith_options_parse(&options, argc, argv, doc, NULL);
     int code = ith_options_check(&options);
     if (!code)
-        code = check(&settings, argv[0]);
+        code = check(&settings, &options);
     if (!code)
         code = run(&settings, argv[0]);
     ith_options_free(&options);

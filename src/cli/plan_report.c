@@ -112,8 +112,11 @@ static void explain_attention(const ith_plan_command *c, const ith_plan_row *row
     printf("\nOne attention with the best plan, %s %s, takes %.6f s on the rank that takes longest:\n",
            ith_strategy_name(row->info.strategy), mesh_text(row->info.ulysses, row->info.ring, mesh), cost->seconds);
     print_terms(terms, sizeof terms / sizeof *terms, cost->seconds);
-    printf("  Exchanges are under way for %.6f s, of which %.1f%% is hidden behind computing.\n",
-           cost->exchange_seconds, 100 * cost->hidden_share);
+    if (cost->exchange_seconds > 0)
+        printf("  Exchanges are under way for %.6f s, of which %.1f%% is hidden behind computing.\n",
+               cost->exchange_seconds, 100 * cost->hidden_share);
+    else
+        puts("  No exchange takes time.");
     print_levels(c, cost);
     printf("  The busiest rank computes %.3f times the mean of all ranks. Its plan holds %.1f MB.\n", cost->imbalance,
            1e-6 * (double)cost->memory_bytes);
@@ -142,8 +145,8 @@ static void explain_video(const ith_plan_command *c, const ith_plan_row *row)
         {"decode", v->decode_seconds, "latents to frames"},
         {"write", v->write_seconds, "frames rounded and gathered; no codec"},
     };
-    printf("\nA step takes %.3f s, with %lld passes of %.0f layers on each rank:\n", v->step_seconds,
-           (long long)v->passes, layers);
+    printf("\nA step takes %.3f s, with %lld pass%s of %.0f layer%s on each rank:\n", v->step_seconds,
+           (long long)v->passes, v->passes == 1 ? "" : "es", layers, layers > 1.5 ? "s" : "");
     print_terms(step, sizeof step / sizeof *step, v->step_seconds);
     printf("\nThe video %s takes %.1f s:\n", c->settings->problem, v->seconds);
     print_terms(video, sizeof video / sizeof *video, v->seconds);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ithaca tune: measures this machine, and finds the fastest tiles and strategies. What it finds becomes wisdom, which
- * all commands read. */
+ * `ithaca attend`, `bench attention`, `bench generate` and `generate` read. */
 #include "tune_command.h"
 
 #include "attend_options.h"
@@ -45,10 +45,13 @@ static const ith_option rows[] = {
      1e7, NULL, 0},
     {"attention-only", NULL, "Try the best tiles in attention alone, not in a whole block", FLAG(alone)},
     {"again", NULL, "Measure also what wisdom and the journal already have", FLAG(again)},
-    {"wisdom", "FILE", "Where tiles and strategies are kept ($XDG_CACHE_HOME/ithaca/wisdom, which all commands read)",
+    {"wisdom", "FILE",
+     "Where tiles and strategies are kept ($XDG_CACHE_HOME/ithaca/wisdom, which 'attend', 'bench attention', 'bench "
+     "generate' and 'generate' read)",
      TEXT(wisdom)},
     {"machine", "FILE|none",
-     "Where the description of this machine is kept ($XDG_CACHE_HOME/ithaca/machine.yaml, which 'ithaca plan' reads)",
+     "Where the description of this machine is kept ($XDG_CACHE_HOME/ithaca/machine.yaml, by which 'plan', 'bench' and "
+     "'generate' predict)",
      TEXT(machine)},
     {"json", NULL, "Print a JSON object", FLAG(json)},
 };
@@ -167,12 +170,12 @@ static int find_file(const char *option, const char *given, const char *name, ch
     return code ? code : ith_cli_check_output(path);
 }
 
-static int open_files(ith_tune *t)
+static int open_files(ith_tune *t, const char *command)
 {
     const ith_tune_settings *s = t->settings;
     int code = find_file("--wisdom", s->wisdom, "wisdom", t->wisdom);
     if (!code && !t->wisdom[0])
-        code = ith_cli_error("--wisdom none leaves no file for what is found");
+        code = ith_cli_usage(command, "--wisdom none leaves no file for what is found");
     if (!code)
         code = find_file("--machine", s->machine, "machine.yaml", t->machine_path);
     if (!code && !access(t->wisdom, F_OK) && ith_wisdom_load(t->context, t->wisdom))
@@ -180,7 +183,7 @@ static int open_files(ith_tune *t)
     return code ? code : ith_journal_open(t->context, t->wisdom, s->again, &t->journal);
 }
 
-/* Says why something was not measured, after what was has been saved. */
+/* Prints the report, and a sentence if a signal or the budget has ended the work early. */
 static int end(ith_tune *t, int code)
 {
     end_line();
@@ -208,7 +211,7 @@ static int run(ith_tune *t, ith_tune_settings *settings, const char *command)
         code = ith_cli_prepare_threads(settings->ranks, settings->threads);
     t->journal.file = -1;
     if (!code)
-        code = open_files(t);
+        code = open_files(t, command);
     if (!code) {
         ith_interrupt_defer();
         code = ith_tune_machine(t);

@@ -207,8 +207,7 @@ static ith_status compare_records(const ith_rank *rank, const record *all)
     return status;
 }
 
-/* The host of a rank. Without the transport's word on it, ranks of one process are on one host, and every other process
- * counts as a host. */
+/* The host of a rank. If the transport does not know places, every process counts as a host. */
 static int64_t host_of(const ith_comm *comm, int rank)
 {
     const ith_place place = ith_comm_place_of(comm, rank);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models that lie on rank 0's disk alone. Its process sends the others, once, whatever they read of the files:
+/* Models that lie on rank 0's disk alone. The process of rank 0 sends each other process, before the run, the parts of
+ * the files that this process reads:
  *
  *   configurations, tokenizer   whole
  *   text encoder                the headers of the files: rank 0 encodes the prompts, and sends the rows
- *   transformer                 all but the matrices of the transformer blocks. These come layer by layer
+ *   transformer                 all but the matrices of the transformer blocks. The run sends these layer by layer
  *                               (dit/dit_shards.h); rank 0 makes the prompts' keys and values, and sends them
  *   autoencoder                 the decoder
  *

@@ -19,6 +19,18 @@ expect 1 "no machine 'none'; there are .*h100-8, .*tpu-v7x-8" "$ithaca" plan --m
 expect 2 "--problem or --seq is needed" "$ithaca" plan --machine h100-8
 expect 2 "--problem excludes --seq" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p --seq 16
 expect 2 "need --problem" "$ithaca" plan --machine h100-8 --seq 16 --cfg batch
+# An option that would have no effect is refused.
+for option in "--heads 8" "--head-dim 64" "--batch 2" "--dtype f32"; do
+    expect 2 "--problem excludes ${option% *}" "$ithaca" plan --machine h100-8 --problem wan2.2-a14b-720p $option
+done
+for option in "--jitter 0.1" "--slow-rank 1" "--slow-factor 3" "--repeat 2" "--seed 1"; do
+    expect 2 "${option% *} needs --simulate" "$ithaca" plan --machine h100-8 --seq 16 $option
+done
+expect 2 "--slow-factor needs --slow-rank" "$ithaca" plan --machine h100-8 --seq 16 --simulate --slow-factor 3
+expect 2 "--json excludes --rows" "$ithaca" plan --machine h100-8 --seq 16 --json --rows 3
+expect 2 "--json excludes --explain" "$ithaca" plan --machine h100-8 --seq 16 --json --explain
+"$ithaca" plan --machine h100-8 --seq 16 --json --print-config >c.yaml
+expect 0 "" "$ithaca" plan --config c.yaml
 expect 1 "--problem: no problem is called spiral; there are wan2.2-a14b-720p" "$ithaca" plan --machine h100-8 --problem spiral
 
 # Every key of a description is explained.
@@ -127,6 +139,11 @@ for word in "^parallel" "A step takes" "The video wan2.2-a14b-480p takes" "One a
     grep -q "$word" out || fail "--explain has no '$word': $(cat out)"
 done
 grep -q "^batch" out && fail "--cfg parallel lists batch"
+grep -q "with 1 pass of 40 layers on each rank" out || fail "the passes of a step: $(grep "A step takes" out)"
+expect 0 "" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 2 --cfg sequential --explain
+grep -q "with 2 passes of 40 layers on each rank" out || fail "the passes of a step: $(grep "A step takes" out)"
+expect 0 "" "$ithaca" plan --machine h100-8 --seq 75600 --explain
+grep -q "No exchange takes time" out || fail "one rank exchanges something: $(cat out)"
 expect 1 "3 is odd" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 3 --cfg parallel
 expect 0 "" "$ithaca" plan --machine h200-8x16 --problem wan2.2-a14b-480p --ranks 3 --json
 jq -e 'any(.[]; .legal) and all(.[] | select(.cfg == "parallel"); (.legal | not) and (.rule | test("3 is odd")))' out >/dev/null ||

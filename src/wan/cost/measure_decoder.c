@@ -138,8 +138,8 @@ static ith_status count_work(decoder_run *r)
     return status ? status : list(r, &r->config, FRAMES - 1, r->height, r->width, add);
 }
 
-/* Keeps the times of a run. What no stage accounts for, and norms as far as their price is too low, are shared out
- * among the stages. */
+/* Keeps the times of the products of each stage. Time outside the stages, and the time of norms beyond their price, is
+ * added to all stages in proportion. */
 static void keep(decoder_run *r, int64_t threads, int index)
 {
     double stages = 0;
@@ -151,8 +151,8 @@ static void keep(decoder_run *r, int64_t threads, int index)
         r->stages[i].seconds[index] = ith_stage_clock_seconds(&r->clock, r->stages[i].name) * products / stages;
 }
 
-/* The sides of the latents whose decoding fits into the time, with one thread and with several, as the first latents of
- * FIRST_SIDE x FIRST_SIDE say. */
+/* Finds the largest latents that can be decoded in the time that is left, once with one thread and once with several.
+ * The first latents, FIRST_SIDE x FIRST_SIDE, tell how long a pixel takes. */
 static void sides_that_fit(const decoder_run *r, int64_t *height, int64_t *width)
 {
     const ith_latent_size *size = &r->meter->model->size;

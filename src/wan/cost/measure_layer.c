@@ -162,7 +162,7 @@ static ith_status add_attention(layer_run *r)
     const double cross_seconds = ith_video_meter_choose(r->cross[0], r->cross[1]);
     double call = (cross_seconds * self.operations - self_seconds * cross.operations) /
                   (cross.calls * self.operations - self.calls * cross.operations);
-    call = fmax(fmin(call, self_seconds / (2 * self.calls)), 0); /* should the times have been disturbed */
+    call = fmax(fmin(call, self_seconds / (2 * self.calls)), 0); /* in case other programs have disturbed the times */
     snprintf(row->kernel, sizeof row->kernel, "%s", info.kernel);
     row->dtype = r->meter->model->types.attention, row->softmax = info.softmax, row->head_dim = r->config.head_dim;
     row->block_q = info.block_q, row->block_kv = info.block_kv;

@@ -104,7 +104,7 @@ static ith_status predict_attention(prediction *p, const ith_dit_shape *shape, i
     return ITH_OK;
 }
 
-/* The load of a layer whose matrices the hosts share out: a host receives what it does not keep. */
+/* The time in which a host receives the parts of a layer that other hosts keep, if the hosts share out the weights. */
 static double load_seconds(prediction *p)
 {
     ith_linear *linears[ITH_DIT_LINEARS];
@@ -321,7 +321,7 @@ static ith_status predict_shared(prediction *p)
     return status ? status : predict_decoding(p);
 }
 
-/* Predicts the others, and the whole. */
+/* Predicts denoising and memory, and adds up the stages. */
 static ith_status predict_rest(prediction *p)
 {
     ith_video_cost *c = &p->cost;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of ith_video_measure: the rates of one layer of the transformer, and of the decoder.
  *
- * A rate is measured twice: with one thread, and with all threads of a rank or a process, which also wait for one
- * another. The second one counts, unless it takes half as long again: then other programs have kept the threads from
- * meeting. */
+ * A time is measured twice: with one thread, and with all threads of a rank or a process, which also wait for one
+ * another. The second time counts, unless it is more than 1.5 times the first: then other programs have kept some of
+ * the threads from running. */
 #ifndef ITH_WAN_VIDEO_MEASURE_H
 #define ITH_WAN_VIDEO_MEASURE_H
 
@@ -27,10 +27,10 @@ typedef struct ith_video_meter {
 /* Adds a row. unit_seconds: the time of one unit at full speed for `operations`, without operations on rows. */
 void ith_video_meter_add(ith_video_meter *meter, ith_machine_work work, ith_dtype type, int64_t rows, int64_t features,
                          double operations, double unit_seconds);
-/* The time of one unit at full speed without operations on rows (bytes), if `threads` threads take `seconds` with them:
- * at least a fifth, should the rate of rows be wrong. */
+/* Takes the price of operations on rows, which move `bytes` bytes, off the `seconds` that `threads` threads take.
+ * Returns the time of one unit at full speed: at least a fifth of the whole, in case the rate of rows is wrong. */
 double ith_video_meter_without_rows(const ith_video_meter *meter, double seconds, double bytes, int64_t threads);
-/* Of the times of one unit with one thread and with several, the one that counts. */
+/* Chooses between two times of one unit: measured with one thread, and with several. */
 double ith_video_meter_choose(double alone, double together);
 
 /* Measure until meter->until, but at least two repeats. */
