@@ -202,8 +202,9 @@ static int report(const engine_bench *bench, const engine_settings *s)
     const bool table = !s->output.json && !s->output.csv;
     bench->describe(bench->settings, sizes, sizeof sizes);
     snprintf(title, sizeof title, "ithaca bench %s", bench->what);
-    snprintf(settings, sizeof settings, "%s; precision %s, weights %s, %d threads", sizes,
-             ith_precision_name(bench->report.precision), weights_word(s->weights), bench->report.threads);
+    snprintf(settings, sizeof settings, "%s; precision %s, weights %s, %d thread%s", sizes,
+             ith_precision_name(bench->report.precision), weights_word(s->weights), bench->report.threads,
+             ith_cli_plural(bench->report.threads));
     if (table)
         printf("%s: %s\n", bench->what, settings);
     const ith_bench_about about = {.title = title,

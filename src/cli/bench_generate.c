@@ -197,10 +197,11 @@ static int finish(void *user, int code)
         code = ith_attend_end(g->context, &g->settings.choices);
     if (code)
         return code;
-    snprintf(settings, sizeof settings, "%s: %lld frames of %lld x %lld, %lld steps, cfg %s, %s; %d rank%s",
-             g->model.kind, (long long)g->options.frames, (long long)g->options.width, (long long)g->options.height,
-             (long long)g->options.steps, ith_cfg_name(g->options.cfg), ith_precision_name(g->options.precision),
-             g->launch.all_ranks, g->launch.all_ranks > 1 ? "s" : "");
+    const ith_generate_options *o = &g->options;
+    snprintf(settings, sizeof settings, "%s: %lld frame%s of %lld x %lld, %lld step%s, cfg %s, %s; %d rank%s",
+             g->model.kind, (long long)o->frames, ith_cli_plural(o->frames), (long long)o->width, (long long)o->height,
+             (long long)o->steps, ith_cli_plural(o->steps), ith_cfg_name(o->cfg), ith_precision_name(o->precision),
+             g->launch.all_ranks, ith_cli_plural(g->launch.all_ranks));
     if (table)
         puts(settings);
     const ith_bench_about about = {.title = "ithaca bench generate",

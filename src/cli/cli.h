@@ -30,6 +30,12 @@ typedef enum ith_cli_talk { ITH_TALK_NORMAL = 0, ITH_TALK_QUIET, ITH_TALK_VERBOS
 /* Makes a context whose log goes to standard error. Prints errors and returns an exit status. */
 int ith_cli_context(ith_cli_talk talk, ith_context **out);
 
+/* The ending of a noun after a count: "" after 1, otherwise "s". */
+static inline const char *ith_cli_plural(int64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 /* Seconds on a monotonic clock, from an arbitrary start. */
 double ith_cli_seconds(void);
 /* The largest resident memory of this process so far, in bytes. */

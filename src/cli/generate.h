@@ -79,7 +79,8 @@ typedef struct ith_generation {
 
 /* Translates the settings into options of the library; returns an exit status. */
 int ith_generate_translate(ith_generation *generation, const char *command);
-/* Writes the values of the resolved options (ith_pipeline_resolve) into the settings, for --print-config. */
+/* Writes the values of the resolved options (ith_pipeline_resolve) and of the model (g->model) into the settings, for
+ * --print-config. */
 void ith_generate_fill(ith_generation *g);
 /* Fills g->title with the prompt, and g->comment with seed and settings. With --from-latents both come from the file of
  * latents. */

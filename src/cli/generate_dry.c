@@ -13,10 +13,10 @@ static double megabytes(int64_t bytes)
 static void print_plan(const ith_plan_info *plan)
 {
     printf("plan            %s over %d rank%s, ulysses %d x ring %d", ith_strategy_name(plan->strategy), plan->ranks,
-           plan->ranks == 1 ? "" : "s", plan->ulysses, plan->ring);
+           ith_cli_plural(plan->ranks), plan->ulysses, plan->ring);
     if (plan->ranks > 1)
         printf(", %s, %d chunk%s, exchange %s", ith_direction_name(plan->direction), plan->chunks,
-               plan->chunks == 1 ? "" : "s", ith_exchange_mode_name(plan->exchange));
+               ith_cli_plural(plan->chunks), ith_exchange_mode_name(plan->exchange));
     printf("\n                softmax %s, kernel %s, tiles of %lld queries and %lld/%lld/%lld keys\n",
            ith_softmax_name(plan->softmax), plan->kernel, (long long)plan->block_q, (long long)plan->block_kv,
            (long long)plan->block_kv_compute, (long long)plan->block_kv_compute_in);
@@ -27,8 +27,9 @@ static void print_time(const ith_generation *g)
     const ith_video_cost *c = &g->prediction.cost;
     printf("predicted time, with %s\n", g->prediction.source);
     printf("  conditioning  %9.3f s\n", c->text_seconds);
-    printf("  denoise       %9.3f s  (%lld steps, %.3f s each)\n", c->denoise_seconds,
-           g->settings.from_latents ? 0 : (long long)g->options.steps, c->step_seconds);
+    const int64_t steps = g->settings.from_latents ? 0 : g->options.steps;
+    printf("  denoise       %9.3f s  (%lld step%s, %.3f s each)\n", c->denoise_seconds, (long long)steps,
+           ith_cli_plural(steps), c->step_seconds);
     if (c->layer_seconds > 0)
         printf("    a layer     %9.6f s  (self-attention %.6f, linear layers %.6f, cross-attention %.6f, rows %.6f)\n",
                c->layer_seconds, c->attention_seconds, c->linear_seconds, c->cross_seconds, c->row_seconds);

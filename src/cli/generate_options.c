@@ -88,7 +88,7 @@ static const char doc[] =
     "\n"
     "The summary shows the predicted time beside the measured one. The prediction is made before the run, with the "
     "rates that 'ithaca tune' keeps of this machine, or with rates that are measured in a fiftieth of the predicted "
-    "time (0.1 to 1 s). With several processes it needs the links that 'ithaca tune' keeps, or --dry-run.\n"
+    "time (0.1 to 1 s). Over several processes it also needs the links between them: --dry-run measures them.\n"
     "\n"
     "Ctrl-C, SIGTERM and SIGHUP stop the run within a second and leave no half file. Latents are saved when denoising "
     "is done; they are kept then, and --from-latents goes on from them. The exit status is 1.";
@@ -154,8 +154,8 @@ int ith_generate_parse_model(const ith_generate_settings *settings, ith_context 
 
 void ith_generate_fill(ith_generation *g)
 {
-    static const char *const filled[] = {"negative", "frames",   "height",   "width",  "steps",
-                                         "shift",    "guidance", "boundary", "solver", "sigmas"};
+    static const char *const filled[] = {"negative", "frames",   "height", "width",  "steps", "shift",
+                                         "guidance", "boundary", "solver", "sigmas", "fps"};
     static const char *const chosen[] = {"cfg", "precision"};
     ith_generate_settings *settings = &g->settings;
     const ith_generate_options *from = &g->options;
@@ -165,6 +165,7 @@ void ith_generate_fill(ith_generation *g)
     memcpy(settings->guidance, from->guidance, sizeof settings->guidance);
     settings->solver = from->solver, settings->sigmas = from->sigmas;
     settings->cfg = from->cfg, settings->precision = from->precision;
+    settings->fps = settings->fps > 0 ? settings->fps : g->model.fps;
     for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) {
         ith_option_source *source = &g->table->source[ith_option_find(g->table, chosen[i])];
         *source = *source ? *source : ITH_FROM_RULE;

@@ -186,7 +186,7 @@ void ith_generate_predict(ith_generation *g)
     ith_video_problem problem = ITH_VIDEO_PROBLEM_INIT;
     const double begin = ith_cli_seconds();
     char *source = g->prediction.source;
-    fail(g, "`ithaca tune` has not measured the links between these processes; --dry-run measures them");
+    fail(g, "the links between these processes are not known; --dry-run measures them");
     if (ith_video_problem_read(g->pipeline, &g->options, &problem)) {
         fail(g, ith_context_error(g->context));
     } else if (ith_machine_recall(g->context, &tuned)) {

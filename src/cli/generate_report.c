@@ -76,12 +76,12 @@ void ith_generate_announce(const ith_generation *g, FILE *to)
     char sampling[1024], precision[160];
     const int threads = g->launch.all_threads ? g->launch.all_threads : o->threads;
     fprintf(to, "%s, %d expert%s, %d rank%s, %d thread%s\n", g->model.kind, g->model.experts,
-            g->model.experts > 1 ? "s" : "", g->launch.all_ranks, g->launch.all_ranks > 1 ? "s" : "", threads,
-            threads > 1 ? "s" : "");
+            ith_cli_plural(g->model.experts), g->launch.all_ranks, ith_cli_plural(g->launch.all_ranks), threads,
+            ith_cli_plural(threads));
     if (!o->from_latents) {
         sampling_text(g, sampling, sizeof sampling);
-        fprintf(to, "%lld frames of %lld x %lld; %s\n", (long long)o->frames, (long long)o->width, (long long)o->height,
-                sampling);
+        fprintf(to, "%lld frame%s of %lld x %lld; %s\n", (long long)o->frames, ith_cli_plural(o->frames),
+                (long long)o->width, (long long)o->height, sampling);
         fprintf(to, "shift %g: %s\n", o->shift, g->shift_source);
     }
     ith_precision_describe(g->context, g->asked_precision, precision, sizeof precision);
@@ -126,8 +126,8 @@ static void print_text(const ith_generation *g)
     const ith_generate_report *r = &g->report;
     const ith_video_cost *c = &g->prediction.cost;
     char sampling[1024];
-    printf("%s: %lld frames of %lld x %lld at %g frames a second\n", g->settings.output, (long long)r->frames_done,
-           (long long)g->width, (long long)g->height, g->fps);
+    printf("%s: %lld frame%s of %lld x %lld at %g frames a second\n", g->settings.output, (long long)r->frames_done,
+           ith_cli_plural(r->frames_done), (long long)g->width, (long long)g->height, g->fps);
     if (!g->settings.from_latents) {
         sampling_text(g, sampling, sizeof sampling);
         printf("%s; cfg %s\n", sampling, ith_cfg_name(g->options.cfg));
@@ -140,8 +140,8 @@ static void print_text(const ith_generation *g)
     printf("plan            %9.3f s\n", r->plan_seconds);
     printf("inference       %9.3f s%s\n", inference_seconds(g), predicted(g, c->seconds).text);
     printf("  conditioning  %9.3f s%s\n", r->text_seconds, predicted(g, c->text_seconds).text);
-    printf("  denoise       %9.3f s  (%lld steps, %.3f s each)%s\n", r->denoise_seconds, (long long)r->steps_done,
-           per_step(r), predicted(g, c->denoise_seconds).text);
+    printf("  denoise       %9.3f s  (%lld step%s, %.3f s each)%s\n", r->denoise_seconds, (long long)r->steps_done,
+           ith_cli_plural(r->steps_done), per_step(r), predicted(g, c->denoise_seconds).text);
     printf("  VAE decode    %9.3f s  (compute %.3f s, writing %.3f s)%s\n", r->decode_seconds + writing_seconds(g),
            r->decode_seconds, writing_seconds(g), predicted(g, c->decode_seconds + c->write_seconds).text);
     printf("total           %9.3f s\n", g->total_seconds);

@@ -146,7 +146,7 @@ static void explain_video(const ith_plan_command *c, const ith_plan_row *row)
         {"write", v->write_seconds, "frames rounded and gathered; no codec"},
     };
     printf("\nA step takes %.3f s, with %lld pass%s of %.0f layer%s on each rank:\n", v->step_seconds,
-           (long long)v->passes, v->passes == 1 ? "" : "es", layers, layers > 1.5 ? "s" : "");
+           (long long)v->passes, v->passes == 1 ? "" : "es", layers, ith_cli_plural((int64_t)(layers + 0.5)));
     print_terms(step, sizeof step / sizeof *step, v->step_seconds);
     printf("\nThe video %s takes %.1f s:\n", c->settings->problem, v->seconds);
     print_terms(video, sizeof video / sizeof *video, v->seconds);

@@ -98,7 +98,7 @@ jq -e '[.[].stage] == ["load", "text", "plan", "denoise", "step", "decode", "who
     .[4].predicted_seconds * 2 / .[3].predicted_seconds < 1.001 and .[6].predicted_seconds > 0 and .[6].memory_bytes > 1e6' "$work/out" >/dev/null ||
     fail "the stages of a run: $(cat "$work/out")"
 expect 0 "" "$ithaca" bench generate --model "$model" --steps 1 --frames 1 --height 32 --width 32 --repeat 1 --ranks 2
-grep -qE '^Wan.*: 1 frames of 32 x 32, 1 steps, cfg batch, (f32|bf16); 2 ranks$' "$work/out" && [ "$(wc -l <"$work/out")" = 10 ] ||
+grep -qE '^Wan.*: 1 frame of 32 x 32, 1 step, cfg batch, (f32|bf16); 2 ranks$' "$work/out" && [ "$(wc -l <"$work/out")" = 10 ] ||
     fail "the table of a run: $(cat "$work/out")"
 expect 1 "/none" "$ithaca" bench generate --model /none
 expect 2 "--model is needed" "$ithaca" bench generate

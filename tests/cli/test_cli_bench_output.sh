@@ -99,7 +99,7 @@ expect 1 "pipe: it is not a file" timeout 20 "$ithaca" bench attention --compare
 [ "$(grep -oE '<rect class="bar fastest"[^>]*><title>' suite.svg | wc -l)" = 4 ] || fail "one bar of a panel is the fastest"
 for batch in 1 2 4 8; do grep -q ">batch $batch, 64 tokens<" suite.svg || fail "no panel of batch $batch"; done
 [ "$(grep -c '>ulysses_ring_bidir<' suite.svg)" = 4 ] || fail "names of the picture"
-grep -q '>4 heads of 32, bf16; 4 ranks, [0-9]* threads; 2 repeats<' suite.svg || fail "the sizes of the picture"
+grep -qE '>4 heads of 32, bf16; 4 ranks, [0-9]* threads?; 2 repeats<' suite.svg || fail "the sizes of the picture"
 grep -qE '>(seconds|milliseconds|microseconds)<' suite.svg || fail "no unit"
 # The widths of the bars of a panel are in proportion to the medians.
 sed -n '/<g class="panel">/,/<\/g>/p' suite.svg | sed -nE 's/.*<rect class="bar[^>]* width="([0-9.]+)".*<title>([^:]+(:2)?): .*/\2 \1/p' >widths

@@ -101,6 +101,9 @@ for line in 'guidance: \[2, 2\] +# command line' 'steps: 9 +# run.yaml:1' 'shift
     'boundary: 0.875 +# the model.s own' 'crf: 18 +# default: 18'; do
     grep -qE "^$line\$" out || fail "no line '$line': $(cat out)"
 done
+cp -r "$model" bare && rm bare/ithaca.yaml
+expect 0 "" "$ithaca" generate --model bare --print-config
+grep -qE '^fps: [1-9][0-9]* +# the model.s own$' out || fail "the frames a second of the model: $(grep ^fps out)"
 expect 0 "the model's own values are left open: .*/none" "$ithaca" generate --model /none --print-config
 grep -qE '^steps: +# default$' out || fail "steps of a model that is not there: $(cat out)"
 expect 2 "--fold and --no-fold exclude each other" "$ithaca" generate --model /none --print-config --fold --no-fold
