@@ -129,7 +129,7 @@ int ith_attend_choose(ith_context *context, const char *command, const ith_atten
     return ITH_EXIT_DONE;
 }
 
-/* Reads what 'ithaca tune' has measured, if there is anything. A file that cannot be used is no reason to fail, since
+/* Reads the wisdom of 'ithaca tune', if there is any. A file that cannot be used gives a warning and no failure, since
  * the user has not named it. */
 static void read_cache(ith_context *context)
 {

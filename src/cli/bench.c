@@ -293,7 +293,7 @@ static int finish(void *user, int code)
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 
-/* Sets what --suite stands for, where the user has set nothing. */
+/* Sets the options that --suite chooses and the user left open. */
 static void fill_suite(const bench_settings *settings, ith_options *options)
 {
     static const struct {
@@ -308,7 +308,7 @@ static void fill_suite(const bench_settings *settings, ith_options *options)
                        sizeof why);
 }
 
-/* Sets what the user left open to the choices of the plan, if there is a single row, on one process. */
+/* Sets the options that the user left open to the choices of the plan, if there is a single row, on one process. */
 static int fill_plan(const bench_settings *s, bench_command *c, ith_options *options)
 {
     ith_bench *bench = &c->bench;

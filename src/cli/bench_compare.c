@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The members that say what a row measures. A row may lack some of them. */
+/* The members that identify the measurement of a row. A row may lack some of them. */
 static const char *const identity[] = {"bench",   "stage",    "name",      "size",    "model", "frames",
                                        "height",  "width",    "steps",     "cfg",     "batch", "seq",
                                        "heads",   "kv_heads", "head_dim",  "ffn_dim", "text",  "dtype",
@@ -89,7 +89,7 @@ static bool is_same_row(const json_t *a, const json_t *b)
     return true;
 }
 
-/* Writes what a row measures: "name ulysses, batch 2, seq 4096". */
+/* Writes the members that identify a row: "name ulysses, batch 2, seq 4096". */
 static void describe(const json_t *row, char *text, size_t bytes)
 {
     size_t length = 0;

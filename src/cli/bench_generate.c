@@ -72,7 +72,7 @@ static int predict(ith_generation *g)
     return code;
 }
 
-/* Opens the model and fills in what the user left open (ith_launch_work.prepare). */
+/* Opens the model and fills in the options that the user left open (ith_launch_work.prepare). */
 static int prepare(void *user)
 {
     bench_command *c = user;

@@ -32,7 +32,7 @@ typedef struct ith_bench_column {
     const char *nothing; /* NULL, or a text that means the same as no value */
 } ith_bench_column;
 
-/* What is said about the rows in the table and in the picture. */
+/* The headings of the table and of the picture. */
 typedef struct ith_bench_about {
     const char *title;    /* the command */
     const char *machine;  /* the machine's name, for the picture */

@@ -39,7 +39,7 @@ static json_t *tiles_json(const ith_plan_info *info)
 }
 
 /* The measured figures of a row as a JSON object; `hidden_share` is null if nothing was exchanged, and
- * `predicted_seconds` if the cost model says nothing. */
+ * `predicted_seconds` if nothing is predicted. */
 static json_t *figures_json(const ith_bench *bench, const ith_bench_row *row)
 {
     json_t *figures = json_object();

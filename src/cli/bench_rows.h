@@ -26,7 +26,7 @@ typedef struct ith_bench_row {
     char kernel[64], peak[64];                /* names of the kernel and of the instructions that it multiplies with */
     double *seconds, *peaks;                  /* [repeats]: duration, and peak rate in GFLOP/s right after it */
     double plan_seconds;                      /* time to make the plan, of the slowest rank */
-    double predicted_seconds;                 /* by the cost model; NAN if it says nothing */
+    double predicted_seconds;                 /* by the cost model; NAN: not predicted */
     double rel_l2;                            /* relative L2 error of the sampled rows of o */
     int64_t predicted_bytes, held_bytes;      /* memory of the plans of all ranks: predicted, and measured */
     int64_t sent_bytes;                       /* bytes sent in one execution by the rank that sends most */

@@ -278,7 +278,7 @@ static void print_panel(FILE *file, const picture *p, const panel *q)
     fputs("</g>\n", file);
 }
 
-/* Draws what the signs mean, from the left to the right. */
+/* Draws the legend: each sign with its meaning, from the left to the right. */
 static void print_legend(FILE *file, const picture *p)
 {
     double x = MARGIN, y = HEAD - 14;

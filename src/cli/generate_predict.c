@@ -125,7 +125,7 @@ static void predict(ith_generation *g, const ith_video_problem *p, const rates *
     out->attention = (ith_cost)ITH_COST_INIT;
     out->known = !ith_video_predict(g->context, p, &options, g->options.cfg, &r->machine, g->launch.all_ranks,
                                     &out->plan, &out->attention, &out->cost);
-    if (out->known) /* the machine's name of the kernel goes with the machine */
+    if (out->known) /* the kernel's name may lie in the machine, which is freed first */
         snprintf(g->kernel, sizeof g->kernel, "%s", out->plan.kernel ? out->plan.kernel : ""),
             out->plan.kernel = g->kernel;
     else

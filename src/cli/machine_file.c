@@ -59,7 +59,7 @@ static int complain_key(reading *r, const yaml_node_t *key, const ith_fields *fi
     return ith_yaml_complain(&r->file, key, name, why);
 }
 
-/* Complains about a value, and says what the key takes. */
+/* Complains about a value, and names the values that the key takes. */
 static int complain_value(reading *r, const yaml_node_t *value, const ith_field *field)
 {
     char why[256];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes machine descriptions as YAML, such that reading them gives the same numbers. */
+/* Writes machine descriptions as YAML, from which the same numbers are read again. */
 #include "machine_fields.h"
 #include "machine_file.h"
 #include "output_name.h"
@@ -42,7 +42,7 @@ static bool is_default(const ith_field *field, const void *owner, const void *in
     return true;
 }
 
-/* Prints the fields of a struct that are needed or differ from their defaults. head: what stands before the first line;
+/* Prints the fields of a struct that are needed or differ from their defaults. head: the text before the first line;
  * spaces: before the others. */
 static void print_fields(FILE *file, const ith_fields *fields, const void *owner, const void *init, const char *head,
                          const char *spaces)

@@ -129,7 +129,7 @@ static size_t value_room(const ith_option *option, const void *value)
     return text ? 4 * strlen(text) + 3 : 1024;
 }
 
-/* The default as the help text names it: what stands in the parentheses at its end. *length: 0 if there are none. */
+/* The default of an option: the text in the parentheses at the end of its help. *length: 0 if there are none. */
 static const char *named_default(const char *help, int *length)
 {
     const char *end = help + strlen(help), *begin = end;

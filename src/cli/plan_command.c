@@ -55,7 +55,7 @@ static const ith_option own_rows[] = {
      AT(simulation.jitter), 0, 1, NULL, 0},
     {"slow-rank", "N", "A rank whose simulated work takes longer (none)", WHOLE(simulation.slow_rank, 0, MOST_RANKS)},
     {"slow-factor", "X", "How many times longer it takes (2)", ITH_OPTION_NUMBER, ITH_FROM_CONFIG,
-     AT(simulation.slow_factor), 0.01, 1000, NULL, 0},
+     AT(simulation.slow_factor), 1, 1000, NULL, 0},
     {"repeat", "N", "Simulated executions, one after the other (1)", WHOLE(simulation.executions, 1, LARGEST)},
     {"seed", "N", "Which jitter (0)", WHOLE(simulation.seed, 0, LARGEST)},
     {"trace", "FILE", "Write the simulated work, waits and exchanges as JSON for chrome://tracing or Perfetto",

@@ -61,9 +61,9 @@ typedef struct ith_tune {
 
 /* Whether a signal came or the budget is over. user: an ith_tune. */
 bool ith_tune_stops(void *user);
-/* Writes the wisdom to its file, merged with what is there. Returns an exit status. */
+/* Merges the wisdom into its file. Prints errors and returns an exit status. */
 int ith_tune_save(ith_tune *t);
-/* Shows on a terminal what is being measured. */
+/* Shows the measurement under way, on a terminal only. */
 void ith_tune_show(const ith_tune *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Describes this machine, finds the tiles of all cells, and the strategies. They print errors and return an exit

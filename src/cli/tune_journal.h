@@ -21,12 +21,12 @@ typedef struct ith_journal_line {
 
 typedef struct ith_journal {
     int file;                /* -1: nothing is kept */
-    ith_journal_line *lines; /* what was in the file when it was opened */
+    ith_journal_line *lines; /* the lines of the file when it was opened */
     int64_t count;
 } ith_journal;
 
-/* Opens the journal beside a file of wisdom, and reads what it says. again: forgets it. A journal of another version or
- * machine is begun anew. Prints errors and returns an exit status. */
+/* Opens the journal beside a file of wisdom, and reads its lines. again: empties it instead. A journal of another
+ * version or machine is emptied too. Prints errors and returns an exit status. */
 int ith_journal_open(ith_context *context, const char *wisdom, bool again, ith_journal *journal);
 /* The rate that the journal has for these tiles of a kernel; 0 if it has none. */
 double ith_journal_find(const ith_journal *journal, const char *kernel, const ith_tile_search *about,

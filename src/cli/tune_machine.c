@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The description of this machine that `ithaca tune` keeps: measured unless the file has the rates that are wanted, and
- * merged with what the file has besides. */
+/* The description of this machine that `ithaca tune` keeps. It is measured unless the file has all rates that are
+ * wanted; rates and levels of the file that were not measured anew stay. */
 #include "cli.h"
 #include "machine_file.h"
 #include "tune_command.h"
@@ -60,7 +60,8 @@ static ith_machine_product *merge_products(const ith_machine *now, const ith_mac
     return rows;
 }
 
-/* Sets t->machine to the new description with what the old one has besides. Its lists are allocated. */
+/* Sets t->machine to the new description, and adds the rates and levels that only the old one has. The lists of
+ * t->machine are allocated. */
 static int merge(ith_tune *t, const ith_machine *now, const ith_machine *old)
 {
     const bool deeper = old->level_count > now->level_count; /* links between processes and hosts, measured elsewhere */

@@ -26,6 +26,7 @@ done
 for option in "--jitter 0.1" "--slow-rank 1" "--slow-factor 3" "--repeat 2" "--seed 1"; do
     expect 2 "${option% *} needs --simulate" "$ithaca" plan --machine h100-8 --seq 16 $option
 done
+expect 2 "--slow-factor: '0.5' is not a number from 1 to 1000" "$ithaca" plan --machine h100-8 --seq 16 --simulate --slow-rank 1 --slow-factor 0.5
 expect 2 "--slow-factor needs --slow-rank" "$ithaca" plan --machine h100-8 --seq 16 --simulate --slow-factor 3
 expect 2 "--json excludes --rows" "$ithaca" plan --machine h100-8 --seq 16 --json --rows 3
 expect 2 "--json excludes --explain" "$ithaca" plan --machine h100-8 --seq 16 --json --explain

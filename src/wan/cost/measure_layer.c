@@ -18,7 +18,7 @@
 #define MOST_TOKENS 2048
 #define COLD_BYTES (8 << 20) /* weights of the layers that are measured: more than a second-level cache holds */
 #define MOST_LAYERS 8
-#define FIRST_TOKENS 64 /* rows of the pass that says how long a row takes */
+#define FIRST_TOKENS 64 /* rows of the pass that gives the time of a row */
 #define LEAST_REPEATS 2
 #define MOST_REPEATS 20
 
@@ -183,8 +183,8 @@ static ith_status add_rates(layer_run *r, const total *layer, const total *outsi
     return add_attention(r);
 }
 
-/* The rows that fit into the time: two repeats with one thread and two with several. A first run with `tried` rows says
- * how long a row takes; its time of the processor counts, whatever other programs do. */
+/* The rows that fit into the time: two repeats with one thread and two with several. A first run with `tried` rows
+ * gives the time of a row, in time of the processor, which other programs hardly change. */
 static int64_t rows_that_fit(const layer_run *r, int64_t wanted, int64_t tried)
 {
     const double left = r->meter->until - ith_clock_seconds(), passes = left / (2 * LEAST_REPEATS * r->worked);

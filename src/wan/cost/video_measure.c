@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures the rates of linear layers and of convolutions with the functions that a run calls (ith_video_measure). A
- * stage consists of products and of operations on rows. The rate of the products is what the stage takes less the price
- * of its rows, so that both together give the measured time again. */
+ * stage consists of products and of operations on rows. The rate of the products comes from the time of the stage
+ * less the price of its rows, so that both prices together give the measured time again. */
 #include "video_measure.h"
 
 #include "../../base/clock.h"
@@ -58,7 +58,7 @@ static ith_status measure(ith_video_meter *m, double seconds)
     return status;
 }
 
-/* Copies the rows into the caller's, as far as these reach. */
+/* Copies the rows into the caller's structs, whose struct_size may be smaller. */
 static ith_status fill(const ith_video_meter *m, ith_machine_product *products, int64_t *count,
                        ith_machine_attention *attention)
 {

@@ -51,7 +51,7 @@ static void put_vae(const ith_video_problem *p, ith_vae_config *out)
         out->std[i] = 1;
 }
 
-/* Guidance above 1 stands for every guidance with two branches. Paths stand for files that exist. */
+/* Only whether guidance is above 1, and whether paths are set, changes the cost: their values are placeholders. */
 static void put_options(const ith_video_problem *p, ith_cfg cfg, ith_generate_options *out)
 {
     *out = (ith_generate_options)ITH_GENERATE_OPTIONS_INIT;
