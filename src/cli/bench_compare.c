@@ -4,15 +4,12 @@
 #include "bench_output.h"
 
 #include "cli.h"
+#include "input_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* The members that identify the measurement of a row. A row may lack some of them. */
 static const char *const identity[] = {"bench",   "stage",    "name",      "size",    "model", "frames",
@@ -22,24 +19,6 @@ static const char *const identity[] = {"bench",   "stage",    "name",      "size
 enum { IDENTITY = sizeof identity / sizeof *identity };
 
 /* ---- Reading ----------------------------------------------------------------------------------------------------- */
-
-/* Opens a regular file; it never waits, as opening a pipe would. Prints errors. */
-static FILE *open_regular(const char *path)
-{
-    struct stat info;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file < 0) {
-        ith_cli_error("%s: %s", path, strerror(errno));
-        return NULL;
-    }
-    bool regular = !fstat(file, &info) && S_ISREG(info.st_mode);
-    FILE *stream = regular ? fdopen(file, "r") : NULL;
-    if (!stream) {
-        ith_cli_error("%s: %s", path, regular ? strerror(errno) : "it is not a file");
-        close(file);
-    }
-    return stream;
-}
 
 /* Checks that the rows are objects with the numbers that a comparison needs. */
 static int check_rows(const char *path, const json_t *rows)
@@ -63,9 +42,11 @@ static int check_rows(const char *path, const json_t *rows)
 json_t *ith_bench_read_rows(const char *path)
 {
     json_error_t error;
-    FILE *file = open_regular(path);
-    if (!file)
+    FILE *file = ith_input_open(path);
+    if (!file) {
+        ith_cli_error("%s: %s", path, ith_input_fault());
         return NULL;
+    }
     json_t *rows = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);
     if (!rows)

@@ -2,6 +2,7 @@
 /* The predicted time of a run (generate_predict.h): finds the rates of this machine, and asks the engine. */
 #include "generate.h"
 #include "machine_file.h"
+#include "video_tokens.h"
 
 #include <ithaca/tune.h>
 
@@ -37,12 +38,6 @@ static ith_attn_options placed(const ith_generation *g)
 static bool is_one_process(const ith_generation *g)
 {
     return g->launch.all_ranks == g->launch.ranks;
-}
-
-static int64_t tokens_of(const ith_video_problem *p)
-{
-    const int64_t side = 2 * p->pixel_stride;
-    return ((p->frames - 1) / p->frame_stride + 1) * (p->height / side) * (p->width / side);
 }
 
 static void fail(ith_generation *g, const char *sentence)
@@ -111,7 +106,7 @@ static bool measure_layers(ith_generation *g, const ith_video_problem *p, double
         return false;
     }
     r->machine.products = r->products, r->machine.product_count = count;
-    if (p->steps && (!r->machine.attention_count || tokens_of(p) <= SHORT_TOKENS))
+    if (p->steps && (!r->machine.attention_count || ith_video_tokens(p) <= SHORT_TOKENS))
         return put_attention(r, &row);
     return true;
 }

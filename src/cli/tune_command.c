@@ -10,6 +10,7 @@
 #include "machine_file.h"
 #include "output_name.h"
 #include "thread_limit.h"
+#include "video_tokens.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -107,13 +108,6 @@ static void end_line(void)
 
 /* ---- The problem ----------------------------------------------------------------------------------------------- */
 
-/* The number of tokens of a video. A token is a patch of 1 x 2 x 2 latents. */
-static int64_t tokens_of(const ith_video_problem *p)
-{
-    int64_t frames = (p->frames - 1) / p->frame_stride + 1;
-    return frames * (p->height / p->pixel_stride / 2) * (p->width / p->pixel_stride / 2);
-}
-
 /* Reads the sizes of a model folder. */
 static int read_model(ith_tune *t)
 {
@@ -148,7 +142,7 @@ static int find_problem(ith_tune *t, ith_tune_settings *s, const char *command)
                        : t->has_video ? t->video.ffn_dim
                                       : 4 * t->video.heads * t->video.head_dim;
     if (!s->seq.count)
-        s->seq.values[s->seq.count++] = t->has_video ? tokens_of(&t->video) : 8192;
+        s->seq.values[s->seq.count++] = t->has_video ? ith_video_tokens(&t->video) : 8192;
     return s->seq.count * s->dtype.count * s->softmax.count > ITH_TUNE_CELLS
                ? ith_cli_usage(command, "--seq, --dtype and --softmax have more than %d combinations", ITH_TUNE_CELLS)
                : ITH_EXIT_DONE;

@@ -3,14 +3,12 @@
 #include "yaml_file.h"
 
 #include "cli.h"
+#include "input_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_FILE_BYTES (1 << 20)
 #define MAX_DEPTH 8 /* maximal nesting of lists and mappings */
@@ -119,32 +117,14 @@ static int read_stream(reading *r, FILE *file)
     return code;
 }
 
-/* Opens a regular file for reading, and never waits as opening a pipe would. Returns NULL with the reason in errno,
- * which is EINVAL for another kind of file. */
-static FILE *open_file(const char *path)
-{
-    struct stat info;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (file < 0)
-        return NULL;
-    bool regular = !fstat(file, &info) && S_ISREG(info.st_mode);
-    FILE *stream = regular ? fdopen(file, "r") : NULL;
-    if (!stream) {
-        int error = regular ? errno : EINVAL;
-        close(file);
-        errno = error;
-    }
-    return stream;
-}
-
 int ith_yaml_read(ith_yaml_file *file, bool may_lack, int (*take)(void *user), void *user)
 {
     reading r = {file, take, user};
-    FILE *stream = open_file(file->path);
+    FILE *stream = ith_input_open(file->path);
     if (!stream && may_lack && (errno == ENOENT || errno == ENOTDIR))
         return ITH_EXIT_DONE;
     if (!stream)
-        return ith_cli_error("%s: %s", file->path, errno == EINVAL ? "it is not a file" : strerror(errno));
+        return ith_cli_error("%s: %s", file->path, ith_input_fault());
     int code = read_stream(&r, stream);
     fclose(stream);
     return code;

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "input_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+FILE *ith_input_open(const char *path)
+{
+    struct stat info;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (file < 0)
+        return NULL;
+    bool regular = !fstat(file, &info) && S_ISREG(info.st_mode);
+    FILE *stream = regular ? fdopen(file, "r") : NULL;
+    if (!stream) {
+        int error = regular ? errno : EINVAL;
+        close(file);
+        errno = error;
+    }
+    return stream;
+}
+
+const char *ith_input_fault(void)
+{
+    return errno == EINVAL ? "it is not a file" : strerror(errno);
+}
