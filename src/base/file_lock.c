@@ -33,6 +33,9 @@ static ith_status wait_for(ith_context *context, const char *name, int file)
 
 ith_status ith_file_lock(ith_context *context, const char *path, int *lock)
 {
+    *lock = -1;
+    if (!*path)
+        return ith_fail(context, ITH_ERR_IO, "cannot write '': a file needs a name");
     char *name = ith_format(context, "%s.lock", path);
     ith_status status = ITH_ERR_MEMORY;
     *lock = name ? open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666) : -1;

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 static const int nonsense[] = {-1, INT_MIN, INT_MAX, 99};
 enum { NONSENSE = sizeof nonsense / sizeof *nonsense };
@@ -486,11 +487,13 @@ static void files(void **state)
     REFUSED(NULL, "context is NULL", ith_trace_save(NULL, "trace"));
     REFUSED(context, "path is NULL", ith_trace_save(context, NULL));
     const char *const paths[] = {"", "/", folder, "/nowhere/at/all", "/proc/self/nothing/file"};
+    unlink(".lock");
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         REFUSED_AS(ITH_ERR_IO, context, "cannot", ith_wisdom_load(context, paths[i]));
         REFUSED_AS(ITH_ERR_IO, context, "cannot", ith_wisdom_save(context, paths[i]));
         REFUSED_AS(ITH_ERR_IO, context, "cannot", ith_trace_save(context, paths[i]));
     }
+    assert_int_equal(access(".lock", F_OK), -1); /* the lock of a file without a name */
     check(context, ith_trace_start(context, 0));
     temporary_remove(folder);
 }
