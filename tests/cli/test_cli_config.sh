@@ -30,7 +30,7 @@ without_sources() { sed -E 's/ *# .*//' "$1" | grep -v '^$'; }
 
 for command in "${commands[@]}"; do
     options "$command" >names
-    sed -i 's/^no-fold$/no-fold no|false/' names # it excludes fold
+    sed -i -e 's/^no-fold$/no-fold no|false/' -e 's/^slow-factor X$/slow-factor 1|3/' names # excludes fold; is at least 1
     [ -s names ] || fail "no options: $command"
     while read -r name argument; do
         printf '%s: %s\n' "$name" "$(value_for "$argument")"
