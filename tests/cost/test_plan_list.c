@@ -128,7 +128,7 @@ static void test_all_plans(void **state)
     assert_true(found.illegal > 0);
     s.options.ulysses = 0;
     assert_int_equal(list(&s, 1).legal, 2);
-    s.problem.replicated_kv = true;
+    s.problem.replicated_kv = true, s.options.strategy = ITH_STRATEGY_SINGLE;
     assert_true(list(&s, 8).legal > 0);
     ith_context_destroy(&s.context);
 }
