@@ -26,26 +26,9 @@ enum {
 
 /* ---- A trial --------------------------------------------------------------------------------------------------- */
 
-/* A trial, on which kernels are timed: one head of random numbers, and the memory that kernels need for it. The sizes
- * are set before create_trial, and kernel, tiles and softmax before every use. */
-typedef struct trial {
-    ith_dtype dtype;
-    int64_t head_dim, q_len, kv_len;
-    /* sizes of `packed` and `scratch`, enough for every kernel that is tried */
-    int64_t packed_bytes, scratch_bytes;
-    const ith_attn_kernel *kernel;
-    ith_attn_tiles tiles;
-    ith_softmax softmax;
-    void *memory; /* one allocation, which holds all arrays below */
-    char *q, *k, *v, *o, *packed, *scratch;
-    const void **q_rows, **k_rows, **v_rows;
-    void **o_rows;
-    float *m, *l, *o_sum;
-} trial;
-
 /* Lays out the arrays of a trial, on which kernels are timed. Each query has its own row of o_sum, m and l, so that any
  * block_q fits. */
-static void lay_out(ith_arena *arena, trial *t)
+static void lay_out(ith_arena *arena, ith_trial *t)
 {
     int64_t row_bytes = t->head_dim * ith_dtype_bytes(t->dtype);
     t->q = ith_arena_take(arena, t->q_len, row_bytes);
@@ -63,7 +46,7 @@ static void lay_out(ith_arena *arena, trial *t)
     t->scratch = ith_arena_take(arena, t->scratch_bytes, 1);
 }
 
-void ith_measure_numbers(ith_dtype dtype, char *data, int64_t count, uint32_t *seed)
+void ith_trial_numbers(ith_dtype dtype, char *data, int64_t count, uint32_t *seed)
 {
     static const float normal = 1.7320508f; /* the sum of four has the variance 1/3 */
     for (int64_t i = 0; i < count; i++) {
@@ -78,19 +61,18 @@ void ith_measure_numbers(ith_dtype dtype, char *data, int64_t count, uint32_t *s
 }
 
 /* Fills `count` rows with random numbers, and lists pointers to the rows. */
-static void fill(const trial *t, char *data, const void **rows, int64_t count, uint32_t *seed)
+static void fill(const ith_trial *t, char *data, const void **rows, int64_t count, uint32_t *seed)
 {
     int64_t bytes = ith_dtype_bytes(t->dtype);
-    ith_measure_numbers(t->dtype, data, count * t->head_dim, seed);
+    ith_trial_numbers(t->dtype, data, count * t->head_dim, seed);
     for (int64_t i = 0; i < count; i++)
         rows[i] = data + i * t->head_dim * bytes;
 }
 
 /* Makes one allocation and lays it out twice: first without memory to count its bytes, then with the memory. */
-static ith_status create_trial(ith_context *context, trial *t)
+ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *t)
 {
     ith_arena arena = {0};
-    uint32_t seed = 1;
     lay_out(&arena, t);
     if (arena.overflow)
         return ith_fail(context, ITH_ERR_MEMORY, "timing kernels takes more memory than a size can hold");
@@ -109,19 +91,19 @@ static ith_status create_trial(ith_context *context, trial *t)
     return ITH_OK;
 }
 
-static void free_trial(ith_context *context, trial *t)
+void ith_trial_free(ith_context *context, ith_trial *t)
 {
     ith_free(context, t->memory);
     t->memory = NULL;
 }
 
 /* The address of the packed KV block that begins at key j. KV blocks lie one after another. */
-static char *packed_at(const trial *t, int64_t j)
+static char *packed_at(const ith_trial *t, int64_t j)
 {
     return t->packed + t->kernel->packed_bytes(j, t->head_dim);
 }
 
-static void pack_trial(const trial *t)
+void ith_trial_pack(const ith_trial *t)
 {
     for (int64_t j = 0; j < t->kv_len; j += t->tiles.block_kv)
         t->kernel->pack(&(ith_attn_pack){.dtype = t->dtype,
@@ -133,7 +115,7 @@ static void pack_trial(const trial *t)
 }
 
 /* Calls the kernel once for each block of queries and each KV block, as the executor does. */
-static void attend_trial(const trial *t)
+void ith_trial_attend(const ith_trial *t)
 {
     ith_attn_call call = {.dtype = t->dtype,
                           .head_dim = t->head_dim,
@@ -162,7 +144,7 @@ static void attend_trial(const trial *t)
 
 /* Prepares the trial for timing a kernel, with the kernel's best tiles. block_q is at most the number of queries in the
  * trial: a longer block would only take memory. */
-static void take_turn(trial *t, const ith_attn_kernel *kernel)
+static void take_turn(ith_trial *t, const ith_attn_kernel *kernel)
 {
     ith_attn_tile_limits limits = kernel->tiles(t->head_dim);
     t->kernel = kernel;
@@ -171,7 +153,7 @@ static void take_turn(trial *t, const ith_attn_kernel *kernel)
 }
 
 /* Sets packed_bytes and scratch_bytes to the most that any candidate needs. */
-static ith_status find_sizes(ith_context *context, trial *t, const ith_candidates *candidates)
+static ith_status find_sizes(ith_context *context, ith_trial *t, const ith_candidates *candidates)
 {
     for (int i = 0; i < candidates->count; i++) {
         take_turn(t, candidates->kernels[i]);
@@ -187,19 +169,19 @@ static ith_status find_sizes(ith_context *context, trial *t, const ith_candidate
 }
 
 /* Runs the kernel once on all queries and keys of the trial, and returns its rate in 10^6 operations a second. */
-static int32_t measure_once(const trial *t)
+static int32_t measure_once(const ith_trial *t)
 {
     double operations = 4.0 * (double)t->q_len * (double)t->kv_len * (double)t->head_dim;
-    pack_trial(t);
+    ith_trial_pack(t);
     double start = ith_clock_thread_seconds();
-    attend_trial(t);
+    ith_trial_attend(t);
     double rate = 1e-6 * operations / fmax(ith_clock_thread_seconds() - start, 1e-9);
     return (int32_t)fmin(fmax(rate, 1), ITH_WISDOM_MOST);
 }
 
 /* Times all candidates in turns. The first turn warms up, the second sets the rates, and later turns keep the best
  * rate, because other work of the machine disturbs the fastest turn least. */
-static void take_turns(trial *t, const ith_candidates *candidates, ith_wisdom_entry *entry)
+static void take_turns(ith_trial *t, const ith_candidates *candidates, ith_wisdom_entry *entry)
 {
     int32_t most = 0;
     for (int turn = 0; turn <= TURNS; turn++)
@@ -218,18 +200,18 @@ ith_status ith_measure_kernels(ith_context *context, ith_dtype dtype, int64_t he
                                const ith_candidates *candidates, ith_wisdom_entry *entry)
 {
     int64_t large = ith_max64(head_dim, WHOLE_HEAD_DIM);
-    trial t = {.dtype = dtype, .head_dim = head_dim, .softmax = softmax};
-    t.q_len = ith_max64(ROWS * WHOLE_HEAD_DIM / large, FEWEST_ROWS);
-    t.kv_len = ith_max64(KEYS * WHOLE_HEAD_DIM / large, FEWEST_KEYS);
-    ith_status status = find_sizes(context, &t, candidates);
+    ith_trial trial = {.dtype = dtype, .head_dim = head_dim, .softmax = softmax};
+    trial.q_len = ith_max64(ROWS * WHOLE_HEAD_DIM / large, FEWEST_ROWS);
+    trial.kv_len = ith_max64(KEYS * WHOLE_HEAD_DIM / large, FEWEST_KEYS);
+    ith_status status = find_sizes(context, &trial, candidates);
     if (!status)
-        status = create_trial(context, &t);
+        status = ith_trial_create(context, 1, &trial);
     if (status)
         return status;
     entry->count = candidates->count;
     for (int i = 0; i < candidates->count; i++)
         snprintf(entry->figures[i].name, sizeof entry->figures[i].name, "%s", candidates->kernels[i]->name);
-    take_turns(&t, candidates, entry);
-    free_trial(context, &t);
+    take_turns(&trial, candidates, entry);
+    ith_trial_free(context, &trial);
     return ITH_OK;
 }

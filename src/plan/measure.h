@@ -5,8 +5,32 @@
 
 #include "wisdom.h"
 
+/* A trial, on which kernels are timed: one head of random numbers, and the memory that kernels need for it. The caller
+ * sets the sizes before ith_trial_create, and kernel, tiles and softmax before every use. */
+typedef struct ith_trial {
+    ith_dtype dtype;
+    int64_t head_dim, q_len, kv_len;
+    /* sizes of `packed` and `scratch`, enough for every kernel that is tried */
+    int64_t packed_bytes, scratch_bytes;
+    const ith_attn_kernel *kernel;
+    ith_attn_tiles tiles;
+    ith_softmax softmax;
+    void *memory; /* one allocation, which holds all arrays below */
+    char *q, *k, *v, *o, *packed, *scratch;
+    const void **q_rows, **k_rows, **v_rows;
+    void **o_rows;
+    float *m, *l, *o_sum;
+} ith_trial;
+
 /* Writes `count` nearly normal numbers, each the sum of four uniform ones. They depend on *seed, which is advanced. */
-void ith_measure_numbers(ith_dtype dtype, char *data, int64_t count, uint32_t *seed);
+void ith_trial_numbers(ith_dtype dtype, char *data, int64_t count, uint32_t *seed);
+/* Allocates a trial and fills q, k and v with normally distributed numbers that depend on seed. */
+ith_status ith_trial_create(ith_context *context, uint32_t seed, ith_trial *trial);
+void ith_trial_free(ith_context *context, ith_trial *trial);
+/* ith_trial_pack packs all keys and values; ith_trial_attend then computes the attention of all queries, as a plan does
+ * on one thread. */
+void ith_trial_pack(const ith_trial *trial);
+void ith_trial_attend(const ith_trial *trial);
 
 /* Kernels to choose from, in the order of the kernel table. */
 typedef struct ith_candidates {
