@@ -7,7 +7,7 @@ PREFIX  ?= /usr/local
 DEMO    ?= demo.mp4
 PROMPT  ?= A red circle moves to the right on a black background.
 TSAN_BUILD ?= build-tsan
-CTEST   := ctest --output-on-failure -j1 --no-tests=error
+CTEST   := ctest --output-on-failure --no-tests=error
 
 .PHONY: help dependencies build demo check check-long check-sanitized bench asan tsan guide install format clean
 
@@ -26,7 +26,7 @@ demo: build ## a video from the small model kept here
 	@echo "The video is $(abspath $(DEMO))"
 
 check: build check-sanitized ## build and run every test; those of the attention library under sanitizers first
-	@set -o pipefail; (cd $(BUILD) && $(CTEST)) | tests/skipped.sh $(BUILD)
+	@set -o pipefail; (cd $(BUILD) && $(CTEST) -j2) | tests/skipped.sh $(BUILD)
 
 check-sanitized: dependencies
 	@cmake --preset asan -B build-check-asan -DITHACA_ENGINE=OFF >/dev/null
