@@ -86,8 +86,8 @@ typedef struct ith_machine_level {
      * at the most, all together; 0: no further limit */
     double group_bytes_per_second;
     double latency_seconds; /* from the post of an empty message to the end of the receiver's wait */
-    /* bytes that a rank's own thread copies to make an exchange: what it receives counts once. This time is never
-     * hidden. 0: copies take no time */
+    /* bytes of an exchange that a rank's own thread copies in a second. Only received bytes count, once each. This
+     * time is never hidden. 0: copies take no time */
     double copy_bytes_per_second;
     double overlap; /* share of a transfer's time on the link that passes while the rank computes, 0 to 1 */
 } ith_machine_level;

@@ -585,7 +585,7 @@ ITH_API const char *ith_module_list(int index, const char **refusal);
 
 /* ---- Wisdom ---------------------------------------------------------------------------------------------------- */
 
-/* Wisdom is what was measured on this machine, as text that can be kept: for a type, a head size and a softmax the
+/* Wisdom is a text with results of measurements on this machine: for a type, a head size and a softmax the
  * rates of kernels; for a kernel and a number of keys its fastest tiles; for a problem on some ranks the fastest
  * strategy, mesh, direction and number of chunks. A context and its clones share it, and rank 0's wisdom decides for
  * all ranks.

@@ -203,7 +203,7 @@ static void test_better_machines(void **state)
     ith_context_destroy(&s.context);
 }
 
-static void test_nonsense(void **state)
+static void test_wrong_numbers(void **state)
 {
     (void)state;
     scene s;
@@ -232,6 +232,14 @@ static void test_nonsense(void **state)
         }
         *numbers[i] = kept;
     }
+    ith_context_destroy(&s.context);
+}
+
+static void test_wrong_sizes(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
     int64_t *const sizes[] = {&s.machine.ranks,       &s.machine.host_units,      &s.machine.rank_units,
                               &s.machine.level_count, &s.machine.attention_count, &s.machine.product_count,
                               &s.levels[1].ranks,     &s.rate.head_dim,           &s.rate.block_q,
@@ -252,6 +260,14 @@ static void test_nonsense(void **state)
         assert_int_equal(ith_plan_cost(s.context, &s.problem, NULL, &s.machine, 8, NULL, NULL), ITH_OK);
         *sizes[i] = kept;
     }
+    ith_context_destroy(&s.context);
+}
+
+static void test_broken_rules(void **state)
+{
+    (void)state;
+    scene s;
+    make_scene(&s);
     s.rate.gflops = 0;
     REFUSED(s.context, "gflops", ith_machine_check(s.context, &s.machine));
     s.rate.gflops = 1, s.rate.dtype = ITH_I8;
@@ -358,7 +374,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_plans),       cmocka_unit_test(test_the_receiver_may_stop),
         cmocka_unit_test(test_many_ranks),      cmocka_unit_test(test_better_machines),
-        cmocka_unit_test(test_nonsense),        cmocka_unit_test(test_huge_numbers),
+        cmocka_unit_test(test_wrong_numbers),   cmocka_unit_test(test_wrong_sizes),
+        cmocka_unit_test(test_broken_rules),    cmocka_unit_test(test_huge_numbers),
         cmocka_unit_test(test_what_is_missing), cmocka_unit_test(test_refused_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
